@@ -72,7 +72,7 @@ async function pixels(png: Buffer): Promise<{ data: Buffer; width: number; heigh
   return { data, width: info.width, height: info.height };
 }
 
-/** The alpha at a point. */
+/** Alpha value of one pixel. */
 async function alpha(png: Buffer, x: number, y: number): Promise<number> {
   const { data, width } = await pixels(png);
   return data[(y * width + x) * 4 + 3]!;
@@ -80,7 +80,7 @@ async function alpha(png: Buffer, x: number, y: number): Promise<number> {
 
 const portrait = await sharp(Buffer.from(portraitSvg())).jpeg({ quality: 82 }).toBuffer();
 
-/** Hair and chest are kept, the wall at the upper left is not. */
+/** Asserts that the person is opaque and the upper left background is transparent. */
 async function assertCut(png: Buffer, width = 640, height = 480): Promise<void> {
   const facts = await sharp(png).metadata();
   assert.deepEqual(
@@ -159,7 +159,7 @@ describe('the person model of the box', () => {
   });
 
   test('applies the EXIF orientation, so that the figure stands', async () => {
-    // Stored lying on its side, with the tag that says how to turn it.
+    // Stored rotated, with the EXIF orientation tag that says how to rotate it back.
     const stored = await sharp(portrait)
       .rotate(270)
       .withMetadata({ orientation: 6 })
@@ -198,7 +198,7 @@ describe('the person model of the box', () => {
 function chunk(type: string, data: Buffer): Buffer {
   const size = Buffer.alloc(4);
   size.writeUInt32BE(data.length);
-  // A wrong checksum is part of what a decoder must bear.
+  // The CRC is wrong on purpose: the decoder must tolerate it.
   return Buffer.concat([size, Buffer.from(type, 'latin1'), data, Buffer.alloc(4)]);
 }
 
@@ -215,7 +215,7 @@ const plain = (text: string): Buffer => Buffer.from(text);
 const solid = (width: number, height: number) =>
   sharp({ create: { width, height, channels: 3, background: '#808080' } });
 
-/** Hostile or broken input: name, how it is made, the status and the code that it deserves. */
+/** Hostile or broken input: name, factory, expected status and code. */
 const HOSTILE: [string, () => Promise<Buffer> | Buffer, number, string][] = [
   ['nothing at all', () => Buffer.alloc(0), 400, 'CORRUPTED_IMAGE'],
   ['text', () => plain('this is certainly not an image'), 415, 'INVALID_CONTENT_TYPE'],
@@ -369,7 +369,7 @@ describe('the general model', () => {
       await gate.promise;
       return path;
     });
-    // Left half bright, right half dark: the toy model keeps what is bright.
+    // Left half bright, right half dark: the test model keeps bright pixels.
     const picture = await solid(400, 300)
       .composite([
         {

@@ -1,11 +1,11 @@
 /**
- * Entry file of the background removal child. It speaks as rembg does: `POST /api/remove` takes an
- * image (multipart field `file`, or the bytes as the body) and answers a PNG of the same size with
- * alpha.
+ * Entry file of the background removal engine. It implements the rembg API: `POST /api/remove`
+ * takes an image (multipart field `file`, or the bytes as the body) and returns a PNG of the same
+ * size with an alpha channel.
  *
- * The person model of the box answers until the parent hands in the path of a general model, which
- * then takes over without a pause. Images are worked on one at a time: each may need half a
- * gigabyte while it is in the works.
+ * The bundled person model serves requests until the parent sends the path of a general model; the
+ * engine then switches without downtime. Images are processed one at a time, because each may need
+ * half a gigabyte of memory.
  */
 import { z } from 'zod';
 import { Fault } from '../../src/core/faults.ts';
@@ -19,23 +19,21 @@ import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
 import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
 
-/** The model file that is part of the package. */
 const PERSON_MODEL = 'assets/person-segmentation.onnx';
 const MAX_WAITING = 16;
-/** The rest is for others. */
+/** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 5;
 
 const GeneralModel = z.object({
   path: z.string(),
-  /** What answers call it. */
+  /** Model name in responses. */
   name: z.string(),
-  /** Without one, by the side of its input. */
+  /** If it is missing, the input size of the model selects the recipe. */
   recipe: z.enum(['u2net', 'isnet']).optional(),
 });
 const CutoutSettings = z.object({
   threads: z.int().min(1),
-  /** The general model, when it is already there. */
   general: GeneralModel.optional(),
 });
 const ModelMessage = z.object({ type: z.literal('model'), general: GeneralModel });
@@ -68,7 +66,7 @@ serveEngine(async (given, report) => {
 
   async function takeOver(model: z.infer<typeof GeneralModel>): Promise<void> {
     const next = await load(model);
-    // A job of its own: no image is in the works while the old model goes.
+    // Runs as a queued job, so that no image is being processed while the old model is released.
     await queue.run(async () => {
       const old = segmenter;
       segmenter = next;
@@ -81,7 +79,7 @@ serveEngine(async (given, report) => {
       if (request.path !== '/api/remove') throw new Fault('NOT_FOUND');
       if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
       const bytes = await readImage(request);
-      // The first use is when the better model is fetched.
+      // The parent fetches the general model after the first use.
       report({ type: 'used' });
       const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
       response.setHeader('x-model', model);

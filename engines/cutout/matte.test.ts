@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Rgba, applyMatte, resizePlane } from './matte.ts';
 
-/** A picture split by an upright edge at `edge`: dark on the left, bright on the right. */
+/** An image with a vertical edge at `edge`: dark on the left, bright on the right. */
 function split(width: number, height: number, edge: number): Rgba {
   const data = Buffer.alloc(width * height * 4, 255);
   for (let y = 0; y < height; y += 1) {
@@ -23,7 +23,7 @@ test('resizePlane() keeps a constant plane constant and interpolates between cen
 
 test('applyMatte() moves a coarse mask edge to the edge of the picture', () => {
   const image = split(640, 240, 323);
-  // A cell of the mask is 2.5 pixels; its edge is at 320, three pixels off.
+  // A cell of the mask is 2.5 pixels wide; the edge of the mask is at 320, three pixels off.
   const values = new Float32Array(256 * 96).map((_, index) => (index % 256 >= 128 ? 1 : 0));
   applyMatte(image, split(640, 240, 323), { width: 256, height: 96, values });
   assert.equal(alphaAt(image, 300, 120), 0, 'well outside is clear');

@@ -1,36 +1,34 @@
 /**
- * Turns a small, soft mask into an alpha channel of the full image: a guided filter with the
- * colours as the guide (He, Sun, Tang 2013; in the fast form of 2015 the coefficients are found on
- * a small copy and applied at full size). Edges of the alpha follow edges of the picture.
- *
- * Pure arithmetic on arrays; no decoding, no model.
+ * Turns a small, soft mask into a full-size alpha channel with a guided filter (He, Sun, Tang
+ * 2013). As in the fast variant of 2015, the coefficients are computed on a small copy and applied
+ * at full size. Edges of the alpha channel follow edges of the image.
  */
 
-/** Values in rows, `width * height` of them, for each plane. */
+/** `width * height` values in row order. */
 export interface Plane {
   readonly width: number;
   readonly height: number;
   readonly values: Float32Array;
 }
 
-/** 8-bit RGBA in rows. */
+/** 8-bit RGBA in row order. */
 export interface Rgba {
   readonly width: number;
   readonly height: number;
   readonly data: Buffer;
 }
 
-/** The longer side of the copy on which the coefficients are found. */
+/** Longer side, in pixels, of the copy on which the coefficients are computed. */
 export const GUIDE_SIDE = 640;
 /** Window radius as a share of the longer side: three to four pixels of a 256-pixel mask. */
 const RADIUS_SHARE = 0.014;
-/** How much colour variance counts as texture; colours run from 0 to 1. */
+/** Regularisation: colour variance (colours from 0 to 1) below this value counts as flat. */
 const EPSILON = 4e-4;
-/** Values below and above are taken as clearly outside and inside. */
+/** Mask values below and above these bounds are treated as fully outside and fully inside. */
 const CLEAR_BELOW = 0.06;
 const CLEAR_ABOVE = 0.94;
 
-/** Mean over a square window, cut off at the borders, in time independent of the radius. */
+/** Mean over a square window, clipped at the borders; its cost does not depend on the radius. */
 function boxMean(
   source: Float32Array,
   width: number,
@@ -44,7 +42,7 @@ function boxMean(
   return result;
 }
 
-/** One line of the box mean: `length` values that lie `step` apart, from `start` on. */
+/** Box mean of one line: `length` values that are `step` apart, starting at `start`. */
 function slide(
   source: Float32Array,
   target: Float32Array,
@@ -65,7 +63,7 @@ function slide(
   }
 }
 
-/** Bilinear copy of a plane in another size, pixel centres aligned. */
+/** Resizes a plane bilinearly with aligned pixel centres. */
 export function resizePlane(plane: Plane, width: number, height: number): Plane {
   const values = new Float32Array(width * height);
   const line = new Float32Array(plane.width);
@@ -79,7 +77,10 @@ export function resizePlane(plane: Plane, width: number, height: number): Plane 
   return { width, height, values };
 }
 
-/** For each of `width` columns, the one of `from` columns left of its centre, and how far past it. */
+/**
+ * For each of `width` target columns: the source column left of its centre, and the fraction beyond
+ * it.
+ */
 function columns(from: number, width: number): { left: Int32Array; share: Float64Array } {
   const left = new Int32Array(width);
   const share = new Float64Array(width);
@@ -109,7 +110,7 @@ function between(line: Float32Array, left: number, share: number): number {
   return a + ((line[left + 1] ?? a) - a) * share;
 }
 
-/** One of the colour planes of an image, from 0 to 1. */
+/** One colour channel of an image, scaled to 0..1. */
 function colour({ width, height, data }: Rgba, channel: 0 | 1 | 2): Float32Array {
   const values = new Float32Array(width * height);
   for (let i = 0; i < values.length; i += 1) values[i] = (data[i * 4 + channel] ?? 0) / 255;
@@ -124,7 +125,7 @@ function coefficients(guide: Rgba, mask: Plane): readonly [Plane, Plane, Plane, 
   const { width, height } = guide;
   const radius = Math.max(2, Math.round(Math.max(width, height) * RADIUS_SHARE));
   const mean = (values: Float32Array): Float32Array => boxMean(values, width, height, radius);
-  // A function called for each value would take as long as all else.
+  // Inlined: a function call per value would double the time.
   const product = new Float32Array(width * height);
   const meanOfProduct = (a: Float32Array, b: Float32Array): Float32Array => {
     for (let i = 0; i < product.length; i += 1) product[i] = (a[i] ?? 0) * (b[i] ?? 0);
@@ -173,8 +174,8 @@ function coefficients(guide: Rgba, mask: Plane): readonly [Plane, Plane, Plane, 
 }
 
 /**
- * Multiplies the alpha of `image` in place by the mask, refined along the picture's edges. `guide`
- * is a copy of the picture whose longer side is about `GUIDE_SIDE`.
+ * Multiplies the alpha of `image` in place by the mask, refined along the edges of the image.
+ * `guide` is a copy of the image whose longer side is about `GUIDE_SIDE`.
  */
 export function applyMatte(image: Rgba, guide: Rgba, mask: Plane): void {
   const planes = coefficients(guide, resizePlane(mask, guide.width, guide.height));

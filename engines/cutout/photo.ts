@@ -1,8 +1,8 @@
 /**
- * Decodes a foreign image into 8-bit RGBA as a person sees it: orientation applied, colours in
+ * Decodes an untrusted image into 8-bit RGBA as it is displayed: orientation applied, colours in
  * sRGB, first frame of an animation. Encodes the result as PNG.
  *
- * Size is checked on the header, before a pixel is decoded.
+ * The size is checked on the header, before any pixel is decoded.
  */
 import type sharpModule from 'sharp';
 import { Fault } from '../../src/core/faults.ts';
@@ -11,17 +11,17 @@ import { GUIDE_SIDE, type Rgba } from './matte.ts';
 
 export type Sharp = typeof sharpModule;
 
-// From 256 × 256 to 33 megapixels, the same as the route of background removal.
+// From 256 × 256 pixels to 33 megapixels: the limits of the background removal endpoint.
 const MIN_PIXELS = 65_536;
 const MAX_PIXELS = 33_177_600;
-/** `< 25 MB`. */
+/** The documented limit is `< 25 MB`. */
 export const MAX_IMAGE_BYTES = 25 * 1000 * 1000 - 1;
 
 const DECODE_TIMEOUT_SECONDS = 20;
-/** Level 6 costs three times as much for a few percent. */
+/** Level 6 takes three times as long for a few percent smaller files. */
 const PNG_COMPRESSION = 4;
 
-/** The loaders that foreign bytes may reach; everything else in the library is switched off. */
+/** Loaders allowed for untrusted bytes; all others are disabled. */
 const LOADERS = [
   'VipsForeignLoadJpegBuffer',
   'VipsForeignLoadPngBuffer',
@@ -31,7 +31,10 @@ const LOADERS = [
   'VipsForeignLoadHeifBuffer',
 ];
 
-/** What is done with pictures. Make one per process: it bounds the library for all of it. */
+/**
+ * Image operations. Create one instance per process: the constructor sets process-wide limits of
+ * sharp.
+ */
 export class PhotoEditor {
   readonly #sharp: Sharp;
 
@@ -63,7 +66,7 @@ export class PhotoEditor {
     return { width, height, data };
   }
 
-  /** A small opaque copy on white, stretched to a square: what a model looks at. 8-bit RGB. */
+  /** A small opaque copy on white, stretched to a square, as model input. 8-bit RGB. */
   async squareCopy(image: Rgba, side: number): Promise<Buffer> {
     return await this.#from(image)
       .flatten({ background: '#ffffff' })
@@ -72,7 +75,7 @@ export class PhotoEditor {
       .toBuffer();
   }
 
-  /** A copy whose longer side is at most `GUIDE_SIDE`, for the edges. */
+  /** A copy whose longer side is at most `GUIDE_SIDE`, as guide of the matte. */
   async guideCopy(image: Rgba): Promise<Rgba> {
     const { data, info } = await this.#from(image)
       .flatten({ background: '#ffffff' })

@@ -1,6 +1,6 @@
 /**
- * Runs a segmentation model: what it wants to see (side, normalisation) and how its answer is read
- * are data, a `ModelRecipe`; the rest is the same for all of them.
+ * Runs a segmentation model. The input format (side, normalisation) and the output format of a
+ * model are data, a `ModelRecipe`.
  */
 import type * as onnx from 'onnxruntime-common';
 import { assert } from '../../src/core/assert.ts';
@@ -8,22 +8,22 @@ import type { Plane } from './matte.ts';
 
 export type Onnx = typeof onnx;
 
-/** How a model of the segmentation family is fed and read. */
+/** Input and output format of a segmentation model. */
 export interface ModelRecipe {
   /** Input is `1 x 3 x side x side`. */
   readonly side: number;
   /** Subtracted from and divided into each colour after scaling. */
   readonly mean: readonly [number, number, number];
   readonly deviation: readonly [number, number, number];
-  /** `unit` divides by 255; `brightest` divides by the largest value of the image. */
+  /** `unit` divides by 255; `brightest` divides by the largest value in the image. */
   readonly scale: 'unit' | 'brightest';
-  /** `probability` is a mask already; `stretch` maps its smallest and largest value to 0 and 1. */
+  /** `probability` is already a mask; `stretch` maps the smallest and largest value to 0 and 1. */
   readonly output: 'probability' | 'stretch';
 }
 
-/** By the name of the model in the settings and messages of the parent. */
+/** Keyed by the model name in the settings and messages of the parent. */
 export const RECIPES = {
-  /** MediaPipe selfie segmentation, the model of the package. */
+  /** MediaPipe selfie segmentation, the bundled model. */
   person: {
     side: 256,
     mean: [0, 0, 0],
@@ -31,7 +31,7 @@ export const RECIPES = {
     scale: 'unit',
     output: 'probability',
   },
-  /** U-2-Net and its small form: the ImageNet normalisation of their authors. */
+  /** U-2-Net and its small variant: ImageNet normalisation. */
   u2net: {
     side: 320,
     mean: [0.485, 0.456, 0.406],
@@ -49,11 +49,11 @@ export const RECIPES = {
   },
 } as const satisfies Record<string, ModelRecipe>;
 
-/** Planar, normalised input of a model from 8-bit RGB of `side * side` pixels. */
+/** Planar, normalised model input from 8-bit RGB of `side * side` pixels. */
 export function modelInput(rgb: Buffer, recipe: ModelRecipe): Float32Array {
   const count = recipe.side * recipe.side;
   assert(rgb.length === count * 3, 'the copy has the size that the model wants');
-  // A loop, not a spread: a megapixel of arguments would not fit on the stack.
+  // A loop instead of a spread: a million arguments would overflow the stack.
   let brightest = 1;
   if (recipe.scale === 'unit') brightest = 255;
   else for (const value of rgb) if (value > brightest) brightest = value;
@@ -68,7 +68,7 @@ export function modelInput(rgb: Buffer, recipe: ModelRecipe): Float32Array {
   return input;
 }
 
-/** A mask in 0..1 from what the model returned. */
+/** Converts the model output to a mask in 0..1. */
 export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Array {
   if (recipe.output === 'probability') return output;
   let low = Infinity;
@@ -77,22 +77,21 @@ export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Arr
     if (value < low) low = value;
     if (value > high) high = value;
   }
-  // A flat answer means that the model saw nothing: nothing is kept.
+  // A flat output means that the model found no subject: the mask is empty.
   const range = high - low;
   return output.map((value) => (range > 0 ? (value - low) / range : 0));
 }
 
-/** A model file, and what is known of it. */
 export interface LoadedModel {
   readonly path: string;
   readonly name: string;
-  /** Without one it is taken for U-2-Net or ISNet, by the side of its input. */
+  /** If it is missing, the input size selects U-2-Net or ISNet. */
   readonly recipe?: keyof typeof RECIPES | undefined;
 }
 
 export class Segmenter {
   readonly name: string;
-  /** What it looks at has so many pixels on both sides. */
+  /** Width and height of the model input, in pixels. */
   readonly side: number;
   readonly #session: onnx.InferenceSession;
   readonly #ort: Onnx;
@@ -111,13 +110,13 @@ export class Segmenter {
     this.#session = session;
   }
 
-  /** Loads a model file; rejects when it is not an ONNX model. */
+  /** Loads a model file; rejects if it is not an ONNX model. */
   static async load(
     ort: Onnx,
     model: LoadedModel & { readonly threads: number },
   ): Promise<Segmenter> {
     const session = await ort.InferenceSession.create(model.path, {
-      // The arena keeps a peak of gigabytes for good; without it the speed is the same.
+      // The arena would keep a peak of gigabytes allocated; disabling it does not cost speed.
       enableCpuMemArena: false,
       intraOpNumThreads: model.threads,
       interOpNumThreads: 1,
@@ -128,7 +127,7 @@ export class Segmenter {
     return new Segmenter(ort, model.name, recipe, session);
   }
 
-  /** The mask of a square copy in 8-bit RGB. */
+  /** Returns the mask of a square copy in 8-bit RGB. */
   async segment(rgb: Buffer): Promise<Plane> {
     const { side } = this;
     const [inputName] = this.#session.inputNames;
@@ -136,7 +135,8 @@ export class Segmenter {
     assert(inputName !== undefined && outputName !== undefined, 'a model has input and output');
     const values = modelInput(rgb, this.#recipe);
     const input = new this.#ort.Tensor('float32', values, [1, 3, side, side]);
-    // U-2-Net has seven outputs and ISNet twelve; the first is the fused one, the rest cost memory.
+    // U-2-Net has seven outputs and ISNet twelve. The first is the fused one; the others only cost
+    // memory.
     const result = await this.#session.run({ [inputName]: input }, [outputName]);
     const data = result[outputName]?.data;
     assert(data instanceof Float32Array, 'the model answers with 32-bit floats');
@@ -149,12 +149,12 @@ export class Segmenter {
   }
 }
 
-/** Throws for an input that neither family has, in words for the operator. */
+/** Throws if neither family has this input size; the message is for the operator. */
 function recipeOf({ inputMetadata: [input] }: onnx.InferenceSession): 'u2net' | 'isnet' {
   const shape = input?.isTensor === true ? input.shape : [];
   const side = shape.at(-1);
   if (side === RECIPES.u2net.side) return 'u2net';
-  // Exports with free axes are of the larger family.
+  // Exports with dynamic axes are ISNet.
   if (side === RECIPES.isnet.side || typeof side === 'string') return 'isnet';
   throw new Error(
     `The cutout model takes [${shape.join(', ')}]: use a U-2-Net (320x320) or an ISNet (1024x1024) file`,

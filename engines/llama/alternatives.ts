@@ -1,46 +1,55 @@
 /**
- * How many alternatives of a schema the engine has to follow at once. Those whose values begin alike
- * are followed side by side until a character tells them apart, and what nests in them multiplies.
- * Reads schemas only; `json-schema-grammar.ts` writes the grammar.
+ * Counts how many alternatives of a schema the grammar engine has to track at once. Alternatives
+ * that start with the same text stay open until a character differs, and nested alternatives
+ * multiply. This file reads schemas only; `json-schema-grammar.ts` writes the grammar.
  */
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { notEnforceable } from './refusal.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** Follows `$ref` and joins `allOf`; gives back what is no schema of an object as it is. */
+/** Resolves `$ref` and merges `allOf`; returns other values unchanged. */
 type Flatten = (schema: unknown) => unknown;
 
 /**
- * Alternatives that may be open at one place. The library follows all of them with each character, and
- * compares each with each, on the one thread that all answers of the engine share.
+ * Maximum number of alternatives that may be open at one position. The library compares every pair
+ * of them for each character, on the thread that all responses of the engine share.
  */
 const MAX_OPEN = 1_000;
-/** Schemas that are looked at to find how one begins; beyond them it may begin in any way. */
+/**
+ * Maximum number of schemas read to find the possible starts of one; beyond it, any start is
+ * assumed.
+ */
 const MAX_LOOKED_AT = 64;
-/** Members of an object that are looked at to tell it from others. */
+/** Maximum number of members of an object that are read to tell it from others. */
 const MAX_MEMBERS = 16;
 const ANY = '*';
 const OBJECT = '{';
 
-/** A reference that the visit is inside of. */
+/** A reference whose target is being visited. */
 interface Inside {
   readonly key: string;
-  /** Alternatives that were open where it was met. */
+  /** Number of open alternatives where the reference occurs. */
   readonly open: number;
-  /** References that it was seen to lead to, itself among them. */
+  /** References reachable from this one, itself included. */
   readonly leadsTo: Set<string>;
 }
 
-/** Counts them while a schema is visited. Each method throws a refusal when there are too many. */
+/**
+ * Counts open alternatives during the visit of a schema. Each method throws an error response if
+ * there are more than `MAX_OPEN`.
+ */
 export class Alternatives {
-  /** Where the visit is, inside the last reference of `#inside`, and the most of them so far. */
+  /**
+   * Open alternatives at the current position, within the innermost reference of `#inside`, and the
+   * maximum so far.
+   */
   #open = 1;
   #most = 1;
   readonly #inside: Inside[] = [];
   readonly #visited = new Map<string, Pick<Inside, 'leadsTo'> & { readonly most: number }>();
 
-  /** So many begin here beside each other. */
+  /** Records `count` alternatives that start at this position. */
   follow(count: number): void {
     this.#most = Math.max(this.#most, this.#open * count);
     if (this.#most <= MAX_OPEN) return;
@@ -49,7 +58,7 @@ export class Alternatives {
     );
   }
 
-  /** Visits a choice that so many, itself included, begin as. */
+  /** Visits a choice that shares its start with `count` choices, itself included. */
   beside<T>(count: number, visit: () => T): T {
     this.follow(count);
     const open = this.#open;
@@ -59,7 +68,7 @@ export class Alternatives {
     return visited;
   }
 
-  /** Visits what a reference leads to, when it is met for the first time. */
+  /** Visits the target of a reference at its first occurrence. */
   inside<T>(key: string, visit: () => T): T {
     const [open, outer] = [this.#open, this.#most];
     const leadsTo = new Set([key]);
@@ -74,7 +83,9 @@ export class Alternatives {
     return visited;
   }
 
-  /** A reference is met again: the visit may be inside of it, or of one that it leads to. */
+  /**
+   * Records a further occurrence of a reference. The visit may be inside its target (recursion).
+   */
   again(key: string): void {
     const { most, leadsTo } = this.#visited.get(key) ?? { most: 1, leadsTo: [key] };
     for (const target of leadsTo) {
@@ -82,14 +93,15 @@ export class Alternatives {
       if (at < 0) continue;
       const within = this.#inside.slice(at + 1);
       for (const one of within) one.leadsTo.add(target);
-      // Each time around, as many again: an array of arrays, of which two kinds begin alike.
+      // Recursion multiplies the open alternatives without limit: for example an array of arrays
+      // with two item types that start alike.
       if (this.#open > 1 || within.some(({ open }) => open > 1)) this.follow(Infinity);
     }
     this.follow(most);
   }
 }
 
-/** For each choice, how many of them, itself included, begin as it does. */
+/** For each choice, the number of choices (itself included) that start the same way. */
 export function alikeCounts(choices: readonly unknown[], flatten: Flatten): number[] {
   const heads = choices.map((choice) => [...new Set(headsOf(choice, flatten))]);
   const counts = new Map<string, number>();
@@ -102,7 +114,7 @@ export function alikeCounts(choices: readonly unknown[], flatten: Flatten): numb
   return heads.map((own) => {
     if (own.includes(ANY)) return choices.length;
     const alike = own.map((head) => {
-      // All that go on from it, and those that end where it goes on.
+      // Counts the heads that extend this one, and the heads that are a prefix of it.
       const [, ...shorter] = prefixesOf(head);
       const before = shorter.reduce((sum, prefix) => sum + (exact.get(prefix) ?? 0), 0);
       return (counts.get(head) ?? 0) + before;
@@ -111,13 +123,15 @@ export function alikeCounts(choices: readonly unknown[], flatten: Flatten): numb
   });
 }
 
-/** `{` `a` `1` as one text with zeros between, the longest first: itself and what it begins with. */
+/**
+ * All prefixes of a head, the longest first. The parts of a head are separated by NUL characters.
+ */
 function prefixesOf(head: string): string[] {
   const parts = head.split('\0');
   return parts.map((_, at) => parts.slice(0, parts.length - at).join('\0'));
 }
 
-/** The ways in which values of a schema begin; of an object with its first members. */
+/** The possible starts of values of a schema; for an object, including its first members. */
 function headsOf(schema: unknown, flatten: Flatten): readonly string[] {
   const heads: string[] = [];
   const left = [schema];
@@ -145,7 +159,7 @@ function headsOfOne(schema: Schema): readonly string[] {
   });
 }
 
-/** By the required members that it opens with: their names, and the values of those that are fixed. */
+/** Starts by the leading required members: their names, and their values where these are fixed. */
 function headsOfObject({ properties, required }: Schema): readonly string[] {
   let heads = [OBJECT];
   const needed = new Set(Array.isArray(required) ? required : []);
@@ -164,7 +178,7 @@ function headsOfObject({ properties, required }: Schema): readonly string[] {
   return heads;
 }
 
-/** Nothing nests in it. */
+/** Whether values of the schema contain no other values. */
 function isScalar(schema: unknown): boolean {
   const type = isJsonObject(schema) ? schema['type'] : undefined;
   return typeof type === 'string' && type !== 'object' && type !== 'array';
@@ -175,7 +189,7 @@ function fixedValues(schema: Schema): readonly unknown[] | undefined {
   return Array.isArray(schema['enum']) ? schema['enum'] : undefined;
 }
 
-/** The type that the keywords of a schema speak of, where it names none. */
+/** The type that the keywords of a schema imply if it has no `type`. */
 export function impliedType(schema: Schema): string | undefined {
   if ('properties' in schema || 'additionalProperties' in schema) return 'object';
   if ('items' in schema || 'prefixItems' in schema) return 'array';

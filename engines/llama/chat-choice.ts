@@ -1,7 +1,7 @@
 /**
- * Generates one choice of an answer on one sequence: reads the prompt in slices, samples token by
- * token, and hands out pieces as they become certain. Ends at the model's own end, a stop, the
- * token limit, a forced tool call, or when the caller leaves.
+ * Generates one choice of a completion on one sequence: evaluates the prompt in slices, samples
+ * token by token, and emits pieces when they are final. Ends at the end-of-generation token, a stop
+ * text, the token limit, a forced tool call, or when the caller disconnects.
  */
 import {
   type LlamaContextSequence,
@@ -17,16 +17,19 @@ import type { ChatRequest } from './chat-request.ts';
 import type { SamplingDefaults } from '../../src/engines/embedded/llama-models.ts';
 import { RawSampler } from './raw-sampler.ts';
 
-/** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
+/** Small, so that a long prompt does not block other requests and a disconnect is noticed soon. */
 const PROMPT_SLICE_TOKENS = 64;
-/** How far back repetition is looked for. */
+/** Number of recent tokens to which repetition penalties apply. */
 const PENALTY_WINDOW_TOKENS = 1_024;
-/** UTF-8 characters have up to four bytes, a token at least one. */
+/** A UTF-8 character has up to four bytes and a token has at least one. */
 const MAX_PENDING = 4;
-/** Tokens before, for tokenizers whose spacing depends on them. */
+/**
+ * Preceding tokens passed to the detokenizer, because the spacing of some tokenizers depends on
+ * them.
+ */
 const LOOK_BACK = 4;
 const REPLACEMENT = '\uFFFD';
-/** OpenAI's floor for what has no chance at all: JSON knows no infinity. */
+/** OpenAI's lowest log probability, since JSON has no infinity. */
 const LOWEST = -9999;
 
 export interface ScoredText {
@@ -48,9 +51,9 @@ export interface ChoiceTask {
   readonly canReason: boolean;
   readonly seed: number;
   readonly maxTokens: number;
-  /** For content in a format; applies once the thought is over. */
+  /** Grammar of the content; applies after the thinking block. */
   readonly contentGrammar: LlamaGrammar | undefined;
-  /** For a tool call, from its opening mark to its closing one. */
+  /** Grammar of a tool call, from its opening mark to its closing mark. */
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
   readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
@@ -63,7 +66,7 @@ export interface ChoiceEnd {
   readonly reasoningTokens: number;
 }
 
-/** Runs the task to its end; throws the signal's reason when the caller leaves. */
+/** Runs the task to its end; throws the reason of the signal if the caller disconnects. */
 export async function generateChoice(
   sequence: LlamaContextSequence,
   task: ChoiceTask,
@@ -85,7 +88,9 @@ export async function generateChoice(
   return { ...run.end(), cachedTokens };
 }
 
-/** Takes the temperature out of the probabilities of the tokens that sampling has left. */
+/**
+ * Removes the effect of the temperature from the probabilities of the tokens that sampling kept.
+ */
 function unscaled({ token, probabilities }: TokenOutput, temperature: number): TokenOutput {
   if (probabilities === undefined || temperature === 0 || temperature === 1) {
     return { token, confidence: probabilities?.get(token) ?? 0, probabilities };
@@ -97,10 +102,10 @@ function unscaled({ token, probabilities }: TokenOutput, temperature: number): T
   return { token, confidence: open.get(token) ?? 0, probabilities: open };
 }
 
-/** Greedy sampling changes no probability: the library hands out those of the model. */
+/** Greedy sampling changes no probability: the library returns those of the model. */
 const RAW_OPTIONS: SequenceEvaluateOptions = { temperature: 0, yieldEogToken: true };
 
-/** The same where the token is picked out of the raw distribution, which is told with it. */
+/** The same, but picks the token from the raw distribution, which it also reports. */
 async function generateRaw(
   sequence: LlamaContextSequence,
   last: Token[],
@@ -125,7 +130,7 @@ async function generateRaw(
   }
 }
 
-/** Evaluates all but the last prompt token; returns how many were there already. */
+/** Evaluates all but the last prompt token; returns how many were already in the sequence. */
 async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Promise<number> {
   const body = task.prompt.slice(0, -1);
   await sequence.adaptStateToTokens(body, false);
@@ -168,7 +173,7 @@ class ChoiceRun {
     if (logprobs) this.#logprobs = new LogprobTrack(model, topLogprobs);
   }
 
-  /** Takes one sampled token; false ends the choice. */
+  /** Processes one sampled token; `false` ends the choice. */
   take(output: TokenOutput): boolean {
     const { request } = this.#task;
     this.#generated.push(output.token);
@@ -198,14 +203,15 @@ class ChoiceRun {
     };
   }
 
-  /** The tokens that frequency and presence penalties count. */
+  /** The tokens to which frequency and presence penalties apply. */
   get countedTokens(): readonly Token[] {
     return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
   }
 
   /**
-   * For a request with logprobs. Not where a grammar or the repetition penalty, which only the library
-   * has, rules tokens out: there the log probabilities are of the tokens that are left.
+   * The sampler for a request with logprobs. `undefined` if a grammar or the repetition penalty
+   * applies: only the library implements these, and its log probabilities then cover the remaining
+   * tokens only.
    */
   rawSampler(): RawSampler<Token> | undefined {
     const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
@@ -240,7 +246,7 @@ class ChoiceRun {
       presencePenalty,
     };
     const tokenBias = new TokenBias(this.#model.tokenizer);
-    // Token ids come as plain numbers; the library brands them.
+    // Token ids are plain numbers; the library uses a branded type.
     for (const [token, logit] of sampling.logitBias) tokenBias.set(token as Token, { logit });
     const grammarEvaluationState = (): LlamaGrammarEvaluationState | undefined =>
       this.#grammarState();
@@ -256,13 +262,16 @@ class ChoiceRun {
     };
   }
 
-  /** Counting penalties look at the answer; the repetition penalty alone also at the prompt. */
+  /**
+   * Frequency and presence penalties count the completion only; the repetition penalty also counts
+   * the prompt.
+   */
   #punishable(counts: boolean): Token[] {
     const tokens = counts ? this.#generated : [...this.#task.prompt, ...this.#generated];
     return tokens.slice(-PENALTY_WINDOW_TOKENS);
   }
 
-  /** The grammar of the part that is being written: none in a thought, a fresh one per call. */
+  /** Grammar state of the current part: none in a thinking block, a new one for each tool call. */
   #grammarState(): LlamaGrammarEvaluationState | undefined {
     const state = this.#splitter.state;
     if (state === 'thought') return undefined;
@@ -285,8 +294,8 @@ class ChoiceRun {
 }
 
 /**
- * Turns tokens into text one by one. A token can end in the middle of a character: its text waits
- * for the next token, so that no replacement character is ever handed out for a whole one.
+ * Turns tokens into text one by one. A token can end within a UTF-8 character: its text is kept
+ * until the next token, so that no replacement character is emitted for a valid character.
  */
 class TokenText {
   readonly #model: LlamaModel;
@@ -300,7 +309,7 @@ class TokenText {
     this.#before = prompt.slice(-LOOK_BACK);
   }
 
-  /** The text that is complete with this token. */
+  /** The text that is complete after this token. */
   push(token: Token): string {
     const mark = this.#markTexts.get(token);
     if (mark !== undefined) return this.end() + this.#advance([token], mark);
@@ -310,7 +319,7 @@ class TokenText {
     return this.#flush(text);
   }
 
-  /** What is left when no token follows. */
+  /** The remaining text after the last token. */
   end(): string {
     if (this.#pending.length === 0) return '';
     return this.#flush(this.#model.detokenize(this.#pending, false, this.#before));
@@ -329,9 +338,9 @@ class TokenText {
 }
 
 /**
- * Log probabilities of the content tokens in the OpenAI shape. Text can be held back behind the
- * tokens that made it, so that each entry waits until its text is shown; entries of text that is
- * never shown (a stop text) are dropped.
+ * Log probabilities of the content tokens in the OpenAI format. Text can be held back after its
+ * tokens are sampled, so each entry waits until its text is emitted. Entries of text that is never
+ * emitted (a stop text) are dropped.
  */
 class LogprobTrack {
   readonly #model: LlamaModel;
@@ -345,7 +354,7 @@ class LogprobTrack {
     this.#top = top;
   }
 
-  /** Notes a sampled token and the text that became complete with it. */
+  /** Adds a sampled token and the text that it completed. */
   add(output: TokenOutput, text: string): void {
     const start = this.#written;
     this.#written += text.length;
@@ -358,7 +367,10 @@ class LogprobTrack {
     this.#waiting.push({ entry, start, end: this.#written });
   }
 
-  /** The entries whose text is now shown; `isCut` also lets go of one that is shown in part. */
+  /**
+   * Returns the entries whose text is now emitted; with `isCut` also an entry whose text is emitted
+   * in part.
+   */
   release(length: number, isCut: boolean): TokenLogprob[] {
     this.#shown += length;
     const isDue = (wait: { start: number; end: number }): boolean =>

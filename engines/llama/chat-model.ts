@@ -1,6 +1,6 @@
 /**
- * A loaded chat model: its template, its pool of sequences, and the way from a chat request to one
- * or more choices. All choices of all requests share the decode batches of one context.
+ * A loaded chat model: its template, its pool of sequences, and the processing of a chat request
+ * into one or more choices. The choices of all requests share the decode batches of one context.
  */
 import { randomInt } from 'node:crypto';
 import {
@@ -38,19 +38,19 @@ import type {
 } from '../../src/engines/embedded/llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
 
-/** The defaults of the OpenAI protocol, for files that say nothing. */
+/** Defaults of the OpenAI protocol, for files without sampling settings. */
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
 const KEPT_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
-/** Choices that may wait for a free sequence; more are refused with 429. */
+/** Choices that may wait for a free sequence; further ones are rejected with 429. */
 const MAX_WAITING = 64;
-/** The rest is for others. */
+/** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 48;
 
 type CallerTurn = Pick<EngineRequest, 'caller' | 'signal'>;
 
 export interface ChatListener {
-  /** The prompt fits and a sequence is taken: the answer begins. */
+  /** Called when the prompt fits and a sequence is assigned. */
   onStart(): void;
   onPieces(
     choice: number,
@@ -90,7 +90,7 @@ export class ChatModel {
     this.#markTexts = markTextsOf(model);
   }
 
-  /** Makes the context for a loaded file; throws when memory does not suffice. */
+  /** Creates the context of a loaded file; throws if memory does not suffice. */
   static async create(
     spec: LlamaModelSpec,
     model: LlamaModel,
@@ -116,7 +116,9 @@ export class ChatModel {
     };
   }
 
-  /** Answers a request; resolves with the usage of all choices, rejects when `signal` aborts. */
+  /**
+   * Generates the completion; resolves with the usage of all choices, rejects when `signal` aborts.
+   */
   async answer(request: ChatRequest, listener: ChatListener, turn: CallerTurn): Promise<ChatUsage> {
     const { caller, signal } = turn;
     const prompt = this.#prompt(request);
@@ -148,7 +150,10 @@ export class ChatModel {
     return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
   }
 
-  /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
+  /**
+   * Maximum tokens of prompt and completion together. One position stays free, because a full
+   * context would be shifted.
+   */
   get #room(): number {
     return this.#context.contextSize - 1;
   }
@@ -170,7 +175,7 @@ export class ChatModel {
     return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
   }
 
-  /** Throws a refusal for a prompt that the context does not hold. */
+  /** Throws an error response if the prompt exceeds the context. */
   #tokens(text: string, hasMarks: boolean): Token[] {
     const tokens = this.#model.tokenize(text, hasMarks);
     const { bos, shouldPrependBosToken } = this.#model.tokens;
@@ -213,7 +218,8 @@ export class ChatModel {
     try {
       return new LlamaGrammar(this.#model.llama, { grammar });
     } catch (error) {
-      // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+      // The native parser has its own limits; the caller has to simplify a schema that exceeds
+      // them.
       const message = `The JSON schema cannot be enforced: ${reasonOf(error)}`;
       throw refusal('invalid_request', message, 'schema');
     }
@@ -226,10 +232,10 @@ interface SaltedPrompt {
 }
 
 /**
- * The sequences of one context: each holds the state of one conversation and runs in the same
- * decode batches as the others. A free sequence that already holds the beginning of the prompt is
- * preferred, so that a conversation goes on without reading it all again. The state that a prompt with
- * one salt left is never used for a prompt with another.
+ * The sequences of one context. Each holds the state of one conversation and runs in the same
+ * decode batches as the others. The pool prefers a free sequence that already holds the beginning
+ * of the prompt, so that a conversation is not evaluated again. State of a prompt with one salt is
+ * never used for a prompt with another.
  */
 class SequencePool {
   readonly #free: LlamaContextSequence[];
@@ -246,12 +252,12 @@ class SequencePool {
     });
   }
 
-  /** Refuses when `count` further choices would not fit into the queue. */
+  /** Throws if `count` further choices exceed the queue. */
   admit(count: number, caller: string): void {
     if (!this.#queue.hasRoom(caller, count)) throw overloaded();
   }
 
-  /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
+  /** Runs `work` with a sequence and releases it afterwards. Rejects if `signal` aborts before. */
   async use<Result>(
     prompt: SaltedPrompt,
     { caller, signal }: CallerTurn,
@@ -280,7 +286,7 @@ class SequencePool {
       const held = sequence.nextTokenIndex;
       const isOwn = held > 0 && this.#salts.get(sequence) === salt;
       const shared = !isOwn ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
-      // Among sequences that share nothing, an empty one: a full one may still serve its caller.
+      // If no sequence shares a prefix, prefer an empty one: a used one may still serve its caller.
       const worth = shared > 0 ? shared + 1 : Number(held === 0);
       if (worth > bestWorth) [best, bestWorth] = [index, worth];
     }
@@ -290,7 +296,7 @@ class SequencePool {
   }
 }
 
-/** Marks that the vocabulary holds as one token, which ordinary detokenizing may leave out. */
+/** Marks that are one token of the vocabulary; plain detokenizing may omit them. */
 function markTextsOf(model: LlamaModel): Map<Token, string> {
   const texts = new Map<Token, string>();
   for (const mark of [THINK_OPEN, THINK_CLOSE, TOOL_OPEN, TOOL_CLOSE]) {
@@ -309,7 +315,7 @@ function sumUsage(promptTokens: number, ends: readonly ChoiceEnd[]): ChatUsage {
   };
 }
 
-/** Waits for all to end, so that no sequence is still in use, then throws the first error. */
+/** Waits until all promises settle, so that no sequence is in use, then throws the first error. */
 async function allOrFirstError<Value>(works: readonly Promise<Value>[]): Promise<Value[]> {
   const results = await Promise.allSettled(works);
   return results.map((result) => {

@@ -1,18 +1,17 @@
 /**
- * The chat request as the llama child understands it: parsed once from the OpenAI body into plain
- * settings. Unknown fields are ignored and `null` means absent; what the engine cannot do (images)
- * is refused in words.
+ * Parses an OpenAI chat body into the settings of the engine. Unknown fields are ignored, `null`
+ * means absent, and unsupported input (images) is rejected with a message.
  */
 import { z } from 'zod';
 import type { Fault } from '../../src/core/faults.ts';
 import { refusal } from './refusal.ts';
 import { refuseUnenforceable } from './strict-schema.ts';
 
-/** `n` of the OpenAI protocol goes to 128; a CPU engine stops earlier. */
+/** The OpenAI protocol allows `n` up to 128; a CPU engine needs a lower limit. */
 const MAX_CHOICES = 16;
 const MAX_STOPS = 4;
 const MAX_TOP_LOGPROBS = 20;
-/** Each is looked up for every token of the answer, and for those of others meanwhile. */
+/** Each bias is looked up for every generated token, on the thread that all requests share. */
 const MAX_BIASES = 1_024;
 
 const part = z.looseObject({ type: z.string(), text: z.string().optional() });
@@ -82,7 +81,9 @@ const body = z.looseObject({
 });
 type Body = z.infer<typeof body>;
 
-/** A message as templates know it, but for the arguments of calls, which are still text. */
+/**
+ * A message as chat templates expect it, except that the arguments of tool calls are still text.
+ */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
   readonly content: string;
@@ -97,20 +98,20 @@ export type OfferedTool = z.infer<typeof tool>['function'];
 
 export type ChatRequest = ReturnType<typeof parseChatRequest>;
 
-/** Parses an OpenAI chat body; throws a refusal that names the wrong field. */
+/** Parses an OpenAI chat body; throws an error response that names the invalid field. */
 export function parseChatRequest(input: unknown) {
   const request = parsed(body, input);
   const limit = request.max_completion_tokens ?? request.max_tokens ?? 0;
   return {
     model: request.model,
     messages: request.messages.map(messageOf),
-    /** Taken as it stands, in place of the messages. */
-    rawPrompt: undefined as string | undefined, // a chat has none
+    /** Used verbatim instead of the messages. */
+    rawPrompt: undefined as string | undefined,
     stream: request.stream ?? false,
     includeUsage: request.stream_options?.include_usage ?? false,
     choices: request.n ?? 1,
     sampling: samplingOf(request),
-    /** Infinite: until the model ends or the context is full. */
+    /** `Infinity`: until the model ends or the context is full. */
     maxTokens: limit > 0 ? limit : Infinity,
     stops: [request.stop ?? []].flat().filter((text) => text !== ''),
     stopTokens: new Set(request.stop_token_ids),
@@ -131,7 +132,7 @@ export function parseChatRequest(input: unknown) {
   };
 }
 
-/** The body in its schema; throws the first complaint of zod as one sentence with its field. */
+/** Validates the body; throws the first zod issue as one sentence with its field. */
 export function parsed<Schema extends z.ZodType>(schema: Schema, input: unknown): z.infer<Schema> {
   const result = schema.safeParse(input);
   if (result.success) return result.data;
@@ -187,7 +188,7 @@ function schemaOf(format: Body['response_format']): unknown {
   if (format?.type === 'json_object') return { type: 'object' };
   if (format?.type !== 'json_schema') return undefined;
   const described = format.json_schema ?? {};
-  // Both `{name, schema}` and the bare schema are sent by clients.
+  // Clients send both `{name, schema}` and the bare schema.
   const schema = 'schema' in described ? described['schema'] : described;
   if (described['strict'] === true) refuseUnenforceable(schema);
   return schema;

@@ -1,6 +1,6 @@
 /**
- * Writes chat answers in the OpenAI shape: collected as one JSON body, or piece by piece as
- * server-sent events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
+ * Writes chat responses in the OpenAI format: as one JSON body, or piece by piece as server-sent
+ * events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
  */
 import { randomBytes } from 'node:crypto';
 import type { ResponsePiece } from './response-splitter.ts';
@@ -9,20 +9,20 @@ import type { ChatListener, ChatUsage } from './chat-model.ts';
 
 type FinishReason = ChoiceEnd['finishReason'];
 
-/** Fields that every body and chunk of one answer share. */
+/** Fields that every body and chunk of one response share. */
 export interface ResponseHead {
   readonly id: string;
   readonly created: number;
   readonly model: string;
 }
 
-/** The head of a new answer; `nowMs` is Unix time. */
+/** The head of a new response; `nowMs` is Unix time. */
 export function newHead(model: string, nowMs: number): ResponseHead {
   const id = `chatcmpl-${randomBytes(16).toString('hex')}`;
   return { id, created: Math.floor(nowMs / 1_000), model };
 }
 
-/** A tool call as the protocol shows it; its arguments follow. */
+/** A tool call in the protocol's format; its arguments follow. */
 function newCall(name: string) {
   const id = `call_${randomBytes(12).toString('hex')}`;
   return { id, type: 'function', function: { name, arguments: '' } };
@@ -48,7 +48,7 @@ export function collectedResponse(choices: number, withLogprobs: boolean) {
     finishReason: 'stop' as FinishReason,
   }));
   const listener: ChatListener = {
-    // A collected answer begins with its end.
+    // A non-streaming response is sent only at its end.
     onStart: () => undefined,
     onPieces(index, pieces, logprobs) {
       const choice = collected[index];
@@ -127,12 +127,12 @@ export function streamedResponse(
     },
     onEnd: (index, finishReason) => choice(index, {}, finishReason),
   };
-  /** The usage chunk, when asked for, and the end mark. */
+  /** Sends the usage chunk, if requested, and the end mark. */
   const finish = (usage: ChatUsage | undefined): void => {
     if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
     write('data: [DONE]\n\n');
   };
-  /** An error after the stream has begun. */
+  /** Sends an error after the stream has started. */
   const fail = (body: unknown): void => {
     write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
   };

@@ -1,9 +1,9 @@
 /**
- * Turns messages into the prompt text that a model was trained on, with the Jinja template inside
- * its GGUF file (ChatML where there is none).
+ * Turns messages into the prompt text that a model was trained on, with the Jinja template in its
+ * GGUF file (ChatML if there is none).
  *
- * Tool calls are written in the Hermes way, `<tool_call>{"name", "arguments"}</tool_call>`: natively
- * where the template knows it, else described in the system message.
+ * Tool calls use the Hermes format, `<tool_call>{"name", "arguments"}</tool_call>`: natively if the
+ * template supports it, otherwise described in the system message.
  */
 import { Template } from '@huggingface/jinja';
 import type { ChatMessage, OfferedTool } from './chat-request.ts';
@@ -30,7 +30,7 @@ export interface PromptInput {
 
 export interface Prompt {
   readonly text: string;
-  /** The answer begins inside a thought. */
+  /** The completion begins inside a thinking block. */
   readonly startsThinking: boolean;
 }
 
@@ -48,7 +48,7 @@ export function compileTemplate(
   const knowsTools = text.includes(TOOL_OPEN) && text.includes('tools');
   const canReason = text.includes(THINK_CLOSE);
   return {
-    /** The model can think, and can be told not to. */
+    /** The model can think, and thinking can be disabled. */
     canReason,
     render: (input: PromptInput): Prompt => {
       const messages = knowsTools ? input.messages : describeTools(input);
@@ -65,7 +65,10 @@ export function compileTemplate(
   };
 }
 
-/** Begins or closes the thought in the prompt itself, so that the output has one known start. */
+/**
+ * Opens or closes the thinking block in the prompt itself, so that the start of the output is
+ * known.
+ */
 function openThought(rendered: string, canReason: boolean, thinking: boolean): Prompt {
   const end = rendered.trimEnd();
   const isOpen = end.endsWith(THINK_OPEN);
@@ -85,13 +88,13 @@ function renderMessages(
   try {
     return attempt(messages);
   } catch (error) {
-    // Some templates refuse a system message: it then opens the first message of the user.
+    // Some templates reject a system message: prepend it to the first user message instead.
     const [first, second, ...rest] = messages;
     if (first?.role !== 'system' || second === undefined) throw refusedByTemplate(error);
     try {
       return attempt([{ ...second, content: `${first.content}\n\n${second.content}` }, ...rest]);
     } catch (again) {
-      // The order of the messages is not one that the model knows: the caller can change it.
+      // The template rejects the order of the messages; the caller can change it.
       throw refusedByTemplate(again);
     }
   }
@@ -110,13 +113,12 @@ function messageForTemplate(message: ChatMessage): object {
   return calls === undefined ? message : { ...message, tool_calls: calls };
 }
 
-/** Templates want the arguments as an object; text that is no JSON stays text. */
+/** Templates expect the arguments as an object; text that is not JSON stays text. */
 function parseArguments(text: string): unknown {
   try {
-    // JSON.parse gives `any`; nothing is assumed about it.
     return JSON.parse(text) as unknown;
   } catch {
-    // A caller may send back what a model wrote badly: it is shown to the model as it was.
+    // A caller may send back invalid JSON that a model wrote; it is passed on unchanged.
     return text;
   }
 }
@@ -132,7 +134,10 @@ function toolOnWire(tool: OfferedTool): unknown {
   };
 }
 
-/** For templates without tools: the functions go into the system message, calls become text. */
+/**
+ * For templates without tool support: describes the functions in the system message and writes
+ * calls as text.
+ */
 function describeTools(input: PromptInput): ChatMessage[] {
   const messages = input.messages.map((message): ChatMessage => {
     if (message.role === 'tool') {

@@ -1,6 +1,6 @@
 /**
- * `POST /v1/completions` of the llama child: prompts that are taken as they stand, run as chats
- * without a template, and their answers in OpenAI's older text form.
+ * `POST /v1/completions`: runs verbatim prompts as chats without a template and returns the OpenAI
+ * text completion format.
  */
 import { z } from 'zod';
 import type { TokenLogprob } from './chat-choice.ts';
@@ -30,14 +30,14 @@ export interface CompletionRequest {
   readonly includeUsage: boolean;
   readonly echo: boolean;
   readonly wantsLogprobs: boolean;
-  /** Choices of each prompt. */
+  /** Choices per prompt. */
   readonly choices: number;
   readonly prompts: readonly string[];
-  /** The same for every prompt, but for the prompt. */
+  /** The settings of every prompt; only the prompt differs. */
   readonly chat: ChatRequest;
 }
 
-/** Parses an OpenAI completion body; throws a refusal that names the wrong field. */
+/** Parses an OpenAI completion body; throws an error response that names the invalid field. */
 export function parseCompletionRequest(input: unknown): CompletionRequest {
   const { prompt, n, best_of: bestOf, echo, logprobs, ...others } = parsed(CompletionBody, input);
   const choices = n ?? 1;
@@ -46,7 +46,7 @@ export function parseCompletionRequest(input: unknown): CompletionRequest {
   }
   const wantsLogprobs = logprobs !== null && logprobs !== undefined;
   const scores = { logprobs: wantsLogprobs, top_logprobs: logprobs ?? 0 };
-  // A chat that has nothing to say of messages, tools and formats.
+  // Parsed as a chat without tools and formats.
   const messages = [{ role: 'user', content: '' }];
   const plain = { tools: undefined, response_format: undefined, messages };
   const chat = parseChatRequest({ ...others, n: choices, ...scores, ...plain });
@@ -62,10 +62,9 @@ export function parseCompletionRequest(input: unknown): CompletionRequest {
   };
 }
 
-/** A model that answers one prompt. */
 type Answer = (request: ChatRequest, listener: ChatListener) => Promise<ChatUsage>;
 
-/** A choice or a piece of one, as it goes out. */
+/** A choice, or a piece of one, in the response format. */
 export interface CompletionChoice {
   readonly text: string;
   readonly index: number;
@@ -73,7 +72,9 @@ export interface CompletionChoice {
   readonly finish_reason: string | null;
 }
 
-/** Answers every prompt, one after the other; `show` hears each piece. Gives the usage of all. */
+/**
+ * Completes the prompts one after the other; calls `show` with each piece. Returns the total usage.
+ */
 export async function completeAll(
   request: CompletionRequest,
   answer: Answer,
@@ -111,7 +112,7 @@ function listenerFor(
       for (let choice = 0; choice < choices; choice += 1) tell(choice, prompts[place] ?? '', []);
     },
     onPieces(choice, pieces, logprobs) {
-      // Without a template there is nothing but content.
+      // Without a template every piece is content.
       const texts = pieces.flatMap((piece) => (piece.type === 'content' ? [piece.text] : []));
       const text = texts.join('');
       if (text !== '' || logprobs.length > 0) tell(choice, text, logprobs);
@@ -144,7 +145,7 @@ function scored(given: readonly TokenLogprob[], offset: number): Scores {
   return scores;
 }
 
-/** The pieces of all choices put together. */
+/** Collects the pieces of all choices. */
 export class CollectedCompletion {
   readonly #choices = new Map<number, CompletionChoice>();
 

@@ -1,6 +1,6 @@
 /**
- * A loaded embedding model: vectors of length one for texts or token ids. An input longer than the
- * model's window is cut into windows whose vectors are averaged by their length.
+ * A loaded embedding model: unit vectors for texts or token ids. An input longer than the model's
+ * window is cut into windows whose vectors are averaged by length.
  */
 import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
 import { unitVector } from '../../src/core/vectors.ts';
@@ -11,13 +11,13 @@ import { parsed } from './chat-request.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
 
-/** OpenAI's bound for one request. */
+/** Limit of the OpenAI API for one request. */
 const MAX_INPUTS = 2_048;
-/** Room for the begin and end tokens that the model wants around each window. */
+/** Reserves the begin and end tokens that the model adds to each window. */
 const FRAME_TOKENS = 2;
-/** Requests that wait; more are rejected with 429. */
+/** Requests that may wait; further ones are rejected with 429. */
 const MAX_WAITING = 64;
-/** The rest is for others. */
+/** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 48;
 
 const tokenIds = z.array(z.number().int().min(0)).min(1);
@@ -35,7 +35,7 @@ const body = z.looseObject({
 
 export type EmbeddingRequest = ReturnType<typeof parseEmbeddingRequest>;
 
-/** Parses an OpenAI embeddings body; throws a refusal that names the wrong field. */
+/** Parses an OpenAI embeddings body; throws an error response that names the invalid field. */
 export function parseEmbeddingRequest(input: unknown) {
   const request = parsed(body, input);
   return {
@@ -77,7 +77,7 @@ export class EmbeddingModel {
     threads: number,
   ): Promise<EmbeddingModel> {
     const contextSize = windowTokensOf(spec, model);
-    // A model that looks both ways must see the whole window in one batch.
+    // A bidirectional model must receive the whole window in one batch.
     const bounds = { contextSize, batchSize: contextSize, threads };
     return new EmbeddingModel(spec, model, await model.createEmbeddingContext(bounds));
   }
@@ -94,7 +94,7 @@ export class EmbeddingModel {
     };
   }
 
-  /** One vector per input, in order, and the tokens of all inputs. */
+  /** Returns one vector per input, in order, and the tokens of all inputs. */
   async embed(
     request: EmbeddingRequest,
     { caller, signal }: Pick<EngineRequest, 'caller' | 'signal'>,
@@ -107,7 +107,8 @@ export class EmbeddingModel {
     }
     if (!this.#queue.hasRoom(caller)) throw overloaded();
     const inputs = request.inputs.map((input) => this.#tokensOf(input));
-    // A turn has one window: a request of thousands does not block others.
+    // A queue turn covers one window, so that a request with thousands of inputs does not block
+    // others.
     const turn = this.#queue.turnsOf(caller, signal);
     const vectors: Float32Array[] = [];
     for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, turn));
@@ -122,7 +123,7 @@ export class EmbeddingModel {
       const message = `Token ${strange} is not in the vocabulary of ${this.#spec.id}, send text`;
       throw refusal('invalid_request', message, 'input');
     }
-    // The library brands token ids; these were just checked against the vocabulary.
+    // The library uses branded token ids; these are already checked against the vocabulary.
     return [...input] as Token[];
   }
 
@@ -137,7 +138,7 @@ export class EmbeddingModel {
         sum[index] = (sum[index] ?? 0) + value * part.length;
       }
     }
-    // Truncating breaks the length of one: it is restored afterwards.
+    // Truncating changes the length of a vector: normalise it again.
     return unitVector(sum.subarray(0, dimensions));
   }
 }

@@ -1,8 +1,4 @@
-/**
- * The grammars are tried out by the demo model in `llama-engine.test.ts`; here the rules for
- * single keywords, with the native parser as judge, because a grammar that does not compile is
- * worth nothing.
- */
+/** Rules for single keywords, validated by the native grammar parser. */
 import assert from 'node:assert/strict';
 import { isIPv4, isIPv6 } from 'node:net';
 import { after, before, suite, test } from 'node:test';
@@ -182,7 +178,7 @@ suite('JSON schema grammars', () => {
         return true;
       });
       const answer = await strict({ type: 'integer', minimum: 7, maximum: 9 });
-      // White space may stand around a value.
+      // White space may surround a value.
       const value: unknown = JSON.parse(answer.choices[0]?.message.content ?? '');
       assert.ok([7, 8, 9].includes(Number(value)), String(value));
     });
@@ -225,7 +221,7 @@ suite('JSON schema grammars', () => {
       const object = { type: 'object', properties: flags };
       assert.ok(takes({ ...object, required: names(1_500) }));
       assert.throws(() => takes({ ...object, required: ['n0'] }), ALTERNATIVES);
-      // Those that begin alike multiply with what nests in them, those that do not stand alone.
+      // Alternatives that start alike multiply with nested ones; distinct alternatives do not.
       const rows = (minItems: number) => ({
         type: 'array',
         minItems,
@@ -247,7 +243,7 @@ suite('JSON schema grammars', () => {
       const self = { $ref: '#/$defs/x' };
       const list = (items: object, minItems: number) => ({ type: 'array', items, minItems });
       assert.throws(() => takes({ anyOf: [list(self, 1), list(self, 2)] }), ALTERNATIVES);
-      // By way of another that is known by then.
+      // The recursion passes through a second, already visited reference.
       const through = { y: { type: 'object', properties: { x: self }, required: ['x'] } };
       const other = { $ref: '#/$defs/y' };
       const hidden = {

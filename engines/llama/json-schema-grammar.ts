@@ -1,8 +1,8 @@
 /**
- * Writes GBNF grammars: the text that a model may produce for a JSON schema. What the grammar lets
- * through is valid JSON of the right shape; `strict-schema.ts` lists the keywords that it passes
- * over (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. Everything
- * is bounded.
+ * Writes GBNF grammars: the text that a model may generate for a JSON schema. The grammar accepts
+ * only valid JSON of the right shape; `strict-schema.ts` lists the keywords that it ignores
+ * (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. All sizes are
+ * bounded.
  */
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { percentDecoded } from '../../src/core/percent-decoding.ts';
@@ -11,14 +11,14 @@ import { numberGrammar } from './number-grammar.ts';
 import { notEnforceable } from './refusal.ts';
 import { FORMATS } from './string-formats.ts';
 
-/** How long the parts that a schema leaves open may become. */
+/** Maximum sizes of parts that a schema leaves open. */
 export interface GrammarLimits {
   /** Characters of a string. */
   readonly stringLength: number;
-  /** Items of an array and free members of an object. */
+  /** Items of an array and additional members of an object. */
   readonly items: number;
   readonly digits: number;
-  /** Nesting of values that the schema does not describe. */
+  /** Nesting depth of values that the schema does not describe. */
   readonly freeDepth: number;
   readonly whitespace: string;
 }
@@ -31,7 +31,7 @@ export const OPEN_LIMITS: GrammarLimits = {
   whitespace: '| " " | "\\n" [ \\t]{0,24}',
 };
 
-/** For a demo model, which would otherwise babble inside a string until its context is full. */
+/** For a demo model, which would otherwise fill its context with one string. */
 export const SHORT_LIMITS: GrammarLimits = {
   stringLength: 48,
   items: 3,
@@ -41,24 +41,30 @@ export const SHORT_LIMITS: GrammarLimits = {
 };
 
 const MAX_RULES = 2_000;
-/** Schemas that are looked at, each time anew where several lead to one: rules that are alike are one rule. */
+/**
+ * Maximum number of schema visits; a schema with several references is visited once for each. Equal
+ * rules are stored once.
+ */
 const MAX_VISITS = 20_000;
 const MAX_GRAMMAR_CHARACTERS = 500_000;
-/** The library writes repetitions out: a copy for each time. */
+/** The library expands repetitions into one copy each. */
 const MAX_COPIES = 65_536;
 const MAX_DEPTH = 64;
-/** Longer repetitions are costly to expand; past it a length is left open. */
+/** Longer repetitions are expensive to expand; a higher maximum is treated as unbounded. */
 export const MAX_REPETITION = 512;
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** A grammar whose root is one JSON value of this schema. */
+/** Returns a grammar whose root is one JSON value of this schema. */
 export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
   const writer = new GrammarWriter(limits);
   return writer.finish(`lead ${writer.visitDocument(schema)}`);
 }
 
-/** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
+/**
+ * A grammar for one tool call in the Hermes format, from after the opening mark to the closing
+ * mark.
+ */
 export function grammarForToolCall(
   tools: readonly { readonly name: string; readonly parameters?: unknown }[],
   close: string,
@@ -91,7 +97,7 @@ class GrammarWriter {
   }
 
   finish(root: string): string {
-    // No halves of surrogate pairs, which would count as characters and are none.
+    // Excludes unpaired surrogates.
     const escaped = String.raw`"u" ( [0-9a-ceA-CEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} )`;
     const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | ${escaped} )`;
     const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
@@ -101,14 +107,14 @@ class GrammarWriter {
     return grammar;
   }
 
-  /** The expression for a schema that is the root of its own `$ref`. */
+  /** Returns the expression of a schema that is the root document of its `$ref`s. */
   visitDocument(schema: unknown): string {
     this.#document = schema;
     this.#documents += 1;
     return this.visit(schema, 0);
   }
 
-  /** The expression for a schema; large ones become a rule of their own. */
+  /** Returns the expression of a schema; a large one becomes a rule of its own. */
   visit(schema: unknown, depth: number): string {
     if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
     this.#visits += 1;
@@ -187,7 +193,7 @@ class GrammarWriter {
     return this.#rule(`"{" ws ( ${several(member, 1, this.#limits.items)} )? ws "}"`);
   }
 
-  /** Commas are the difficulty: they stand between members, and any optional one may be missing. */
+  /** Places the commas: they separate members, and any optional member may be missing. */
   #members(members: readonly { text: string; isRequired: boolean }[]): string {
     const anchor = members.findIndex((member) => member.isRequired);
     if (anchor >= 0) {
@@ -265,14 +271,14 @@ class GrammarWriter {
     return name;
   }
 
-  /** `allOf` as one schema. */
+  /** Merges `allOf` into one schema. */
   #joined(schema: Schema): Schema {
     const { allOf, ...rest } = schema;
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
     return parts.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest);
   }
 
-  /** What a schema says where it stands: a reference followed, `allOf` joined. */
+  /** Resolves `$ref` and merges `allOf`. */
   #flat(schema: unknown): unknown {
     const here = this.#resolve(schema);
     return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#joined(here) : here;
@@ -297,7 +303,7 @@ class GrammarWriter {
     return this.#rule(choices.join(' | '));
   }
 
-  /** A rule that repeats a part; the same again costs nothing more. */
+  /** A rule that repeats an expression; equal repetitions share one rule. */
   #repeating(low: number, high: number, text: string): string {
     if (!this.#names.has(text)) {
       this.#copies += Math.min(high > MAX_REPETITION ? low : high, MAX_REPETITION);
@@ -326,11 +332,14 @@ function hasBounds(schema: Schema): boolean {
   return keywords.some((keyword) => typeof schema[keyword] === 'number');
 }
 
-/** What a `$ref` inside a document (RFC 6901, as a fragment) points at; `undefined` where that is nothing. */
+/**
+ * Resolves a `$ref` within a document (RFC 6901, as a fragment); `undefined` if the target does not
+ * exist.
+ */
 export function schemaAt(document: unknown, reference: string): unknown {
   let target = document;
   for (const step of reference.slice(1).split('/').filter(Boolean)) {
-    // An array is looked into by its index, which an object lookup also does.
+    // Array indexes work as object keys here.
     if (typeof target !== 'object' || target === null) return undefined;
     const key = percentDecoded(step).replaceAll('~1', '/').replaceAll('~0', '~');
     target = Object.hasOwn(target, key) ? (target as Schema)[key] : undefined;
@@ -338,7 +347,7 @@ export function schemaAt(document: unknown, reference: string): unknown {
   return target;
 }
 
-/** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
+/** Merges two schemas as `allOf` does, for the keywords that the grammar supports. */
 export function mergeSchemas(left: Schema, right: unknown): Schema {
   if (!isJsonObject(right)) return left;
   const merged: Record<string, unknown> = { ...left, ...right };
@@ -361,12 +370,12 @@ function repeat(low: number, high: number): string {
   return `{${from},${Math.max(high, from)}}`;
 }
 
-/** At least one item with commas between them; the limits count them all. */
+/** Comma-separated items, at least one; the limits count every item. */
 function several(item: string, low: number, high: number): string {
   return `${item} ( "," ws ${item} )${repeat(Math.max(low - 1, 0), high - 1)}`;
 }
 
-/** A text as a GBNF literal, which escapes as JSON does. */
+/** A GBNF literal; its escapes are those of JSON. */
 function literal(text: string): string {
   return JSON.stringify(text);
 }

@@ -1,4 +1,4 @@
-/** Drives the real child with the unmodified `openai` SDK. One engine serves all tests of the file. */
+/** Tests the real engine process with the unmodified `openai` SDK. All tests share one engine. */
 import assert from 'node:assert/strict';
 import { fileURLToPath } from 'node:url';
 import { after, before, suite, test } from 'node:test';
@@ -230,7 +230,7 @@ suite('the embedded engine', () => {
         assert.deepEqual(rounded(one.top_logprobs), rounded(raw.top_logprobs));
         const known = raw.top_logprobs.find(({ token }) => token === one.token);
         if (known !== undefined) assert.equal(one.logprob.toFixed(3), known.logprob.toFixed(3));
-        // The likeliest few leave the others out.
+        // Truncation to the likeliest tokens excludes the others.
         if ('top_p' in sampling || 'top_k' in sampling) assert.equal(one.token, raw.token);
       }
       const again = await scored({ temperature: 2, seed: 2 });
@@ -289,9 +289,9 @@ suite('the embedded engine', () => {
       assert.equal(await cachedWith('one'), 0);
       assert.ok((await cachedWith('one')) > 40);
       assert.equal(await cachedWith('two'), 0);
-      // Without a salt it may begin as other prompts without one do.
+      // Prompts without a salt may share the prefix of other prompts without one.
       assert.ok((await cachedWith()) < 40);
-      // Each sequence is taken by another salt now, and none has the prompt of the first.
+      // Other salts now own all sequences, and none holds the first prompt.
       for (let at = 0; at < 8; at += 1) assert.equal(await cachedWith(`other-${at}`), 0);
     });
 
@@ -323,7 +323,7 @@ suite('the embedded engine', () => {
       assert.equal(whole.object, 'text_completion');
       assert.ok(choice!.text.length > 0);
       assert.ok(['stop', 'length'].includes(choice!.finish_reason));
-      // A chat template alone has more.
+      // A chat template alone has more tokens.
       assert.ok(whole.usage!.prompt_tokens < 10, String(whole.usage!.prompt_tokens));
       assert.ok(whole.usage!.completion_tokens <= 24);
       const stream_options = { include_usage: true };
@@ -570,7 +570,7 @@ suite('the embedded engine', () => {
 
   suite('a caller that leaves', () => {
     test('frees its sequence at once', async () => {
-      // Eight long lists hold all eight sequences for many seconds.
+      // Eight long lists occupy all eight sequences for many seconds.
       const schema = { type: 'array', items: { type: 'string' }, minItems: 500 };
       const long = {
         model: CHAT,
@@ -588,8 +588,8 @@ suite('the embedded engine', () => {
       const answer = await complete({ max_tokens: 1 });
       const waitedMs = performance.now() - start;
       assert.equal(answer.usage!.completion_tokens, 1);
-      // Alone it takes 30 to 40 ms; unaborted answers would hold it for twenty seconds, each on a
-      // machine that has nothing else to do.
+      // Takes 30 to 40 ms on an idle machine; completions that are not aborted would delay it by 20
+      // seconds each.
       assert.ok(waitedMs < 10_000, `took ${Math.round(waitedMs)} ms`);
     });
   });

@@ -1,6 +1,6 @@
 /**
- * The models that the child has in memory, until it ends. A file is read once, even when one file
- * serves two kinds of work. Loading goes one by one, so that two large files never compete for
+ * The models that the engine process has in memory, until it exits. A file is read once, even if it
+ * serves two kinds of work. Models load one at a time, so that two large files do not compete for
  * memory.
  */
 import { getLlama, type Llama, LlamaLogLevel, type LlamaModel } from 'node-llama-cpp';
@@ -21,14 +21,14 @@ export class LoadedModels {
     this.#threads = threads;
   }
 
-  /** Starts the native library; it uses so many threads, at least one, and never builds anything. */
+  /** Opens the native library with `threads` threads (at least one); never compiles it. */
   static async open(threads: number): Promise<LoadedModels> {
     const llama = await getLlama({
       gpu: 'auto',
       build: 'never',
       skipDownload: true,
       progressLogs: false,
-      // Zero would mean "all": ggml spins, and neighbours on the same core starve.
+      // 0 would mean "all cores": ggml busy-waits and starves other work on the same core.
       maxThreads: threads,
       logLevel: LlamaLogLevel.error,
     });
@@ -39,14 +39,14 @@ export class LoadedModels {
     return [...this.#models.values()].map((model) => model.info());
   }
 
-  /** Throws `model_not_found` when no such chat model is loaded. */
+  /** Throws `model_not_found` if no such chat model is loaded. */
   chat(id: string): ChatModel {
     const model = this.#known(id);
     if (model instanceof ChatModel) return model;
     throw refusal('model_not_found', `The model ${id} is not a chat model`, 'model');
   }
 
-  /** Throws `model_not_found` when no such embedding model is loaded. */
+  /** Throws `model_not_found` if no such embedding model is loaded. */
   embeddings(id: string): EmbeddingModel {
     const model = this.#known(id);
     if (model instanceof EmbeddingModel) return model;
@@ -59,10 +59,10 @@ export class LoadedModels {
     throw refusal('model_not_found', `The model ${id} is not loaded`, 'model');
   }
 
-  /** Loads a model; one of a known id is there already. */
+  /** Loads a model; returns the loaded one if its id is known. */
   async load(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
     const work = this.#queue.then(async () => this.#loadNow(spec));
-    // The next in line waits for the end of this one, not for its success.
+    // The next load waits until this one settles, even if it fails.
     this.#queue = work.catch(() => undefined);
     return await work;
   }
@@ -81,7 +81,7 @@ export class LoadedModels {
       this.#files.set(spec.path, file);
       return model.info();
     } catch (error) {
-      // The file was opened for this model alone.
+      // No other model uses the file.
       if (open === undefined) await file.dispose();
       throw error;
     }

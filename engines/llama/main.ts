@@ -1,7 +1,7 @@
 /**
- * Entry file of the llama child: loads the models and speaks the OpenAI protocol, `GET /health`,
- * `GET /v1/models`, `POST /v1/chat/completions`, `POST /v1/completions`, `POST /v1/embeddings`. A caller that hangs up
- * aborts its generation.
+ * Entry file of the llama engine: loads the models and serves `GET /health`, `GET /v1/models`,
+ * `POST /v1/chat/completions`, `POST /v1/completions` and `POST /v1/embeddings` of the OpenAI
+ * protocol. A disconnect of the caller aborts its generation.
  */
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import type { ServerResponse } from 'node:http';
@@ -24,11 +24,11 @@ import type {
 import type { LoadedModels } from './loaded-models.ts';
 import { refusal } from './refusal.ts';
 
-/** The gateway takes bodies of up to 35 MB; text for a model is far below. */
+/** The gateway accepts bodies of up to 35 MB. */
 const MAX_BODY_BYTES = 40 * 1024 * 1024;
 
 serveEngine(async (given, send) => {
-  // What imports the package comes after it can be found.
+  // Imported here, after `serveEngine` has registered the package folder.
   const { LoadedModels } = await import('./loaded-models.ts');
   const { threads, models: specs } = given as LlamaSettings; // sent by `LlamaEngine`
   const report = (message: LlamaReport): void => send(message);
@@ -38,7 +38,7 @@ serveEngine(async (given, send) => {
     try {
       report({ type: 'loaded', id, model: await models.load(model) });
     } catch (error) {
-      // One file that cannot be read must not take the other models down.
+      // A file that does not load must not affect the other models.
       report({ type: 'load-failed', id, reason: reasonOf(error) });
     }
   };
@@ -100,7 +100,7 @@ async function chat(
     streamed.finish(request.includeUsage ? usage : undefined);
     response.end();
   } catch (error) {
-    // Before the first byte a status can still say it; afterwards only an event can.
+    // An error status is possible only before the first byte; afterwards the error is an event.
     if (!response.headersSent || signal.aborted) throw error;
     streamed.fail(faultOf(error).options.body);
     response.end();
@@ -131,7 +131,6 @@ async function complete(
     const usage = await completeAll(request, answer, (one) => write({ ...head, choices: [one] }));
     if (request.includeUsage) write({ ...head, choices: [], usage });
   } catch (error) {
-    // Before the first byte a status can still say it; afterwards only an event can.
     if (!response.headersSent || signal.aborted) throw error;
     write(faultOf(error).options.body);
   }
@@ -173,7 +172,7 @@ async function readJson({ raw }: Pick<EngineRequest, 'raw'>): Promise<unknown> {
   try {
     return JSON.parse(bytes.toString());
   } catch {
-    // The parser's own words quote the body, which must not come back.
+    // The parser's message quotes the body, which must not be returned.
     throw refusal('invalid_request', 'The body is not valid JSON');
   }
 }

@@ -3,7 +3,10 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { numberGrammar } from './number-grammar.ts';
 
-/** GBNF of this kind is a regular expression with quotes around its literals. */
+/**
+ * Compiles a number grammar to a regular expression: its GBNF only differs by the quotes around
+ * literals.
+ */
 function matcher(grammar: string): RegExp {
   const source = grammar.replaceAll(/"([^"]*)"| /g, (_, literal = '') =>
     String(literal).replaceAll('.', String.raw`\.`),

@@ -1,10 +1,10 @@
 /**
- * Numbers within bounds as GBNF. Integers are written exactly; of numbers with a fraction those
- * whose whole part alone shows that they are within, so that some near a bound with a fraction of
- * its own are left out, and none is let through that should not be.
+ * Numbers within bounds as GBNF. Integer ranges are exact. For fractions the grammar accepts only
+ * numbers whose integer part alone proves that they are within the bounds: it excludes some valid
+ * numbers near a fractional bound and never accepts an invalid one.
  */
 
-/** Larger ones are not told apart from their neighbours by most that read them. */
+/** JSON parsers cannot distinguish larger integers from their neighbours. */
 const LARGEST = 10 ** 15;
 
 interface Bound {
@@ -12,7 +12,7 @@ interface Bound {
   readonly isExclusive: boolean;
 }
 
-/** The expression, without an exponent; `undefined` when it can write no number that fits. */
+/** Returns the expression, without an exponent; `undefined` if no number can match. */
 export function numberGrammar(
   schema: Readonly<Record<string, unknown>>,
   isFractional: boolean,
@@ -48,7 +48,7 @@ function bound(
   return typeof at === 'number' && Number.isFinite(at) ? { at, isExclusive } : undefined;
 }
 
-/** The one of two bounds that lets less through; `sign` is 1 for lower ones. */
+/** The stricter of two bounds; `sign` is 1 for lower bounds and -1 for upper bounds. */
 function tighter(
   one: Bound | undefined,
   other: Bound | undefined,
@@ -62,7 +62,7 @@ function mirrored(given: Bound | undefined): Bound | undefined {
   return given && { at: -given.at, isExclusive: given.isExclusive };
 }
 
-/** The numbers from 0 on that lie between the bounds. */
+/** The non-negative numbers between the bounds. */
 function partOf(
   low: Bound | undefined,
   high: Bound | undefined,
@@ -71,7 +71,7 @@ function partOf(
 ): string | undefined {
   const most = 10 ** Math.min(digits, 15) - 1;
   const from = low === undefined || low.at < 0 ? { at: 0, isExclusive: false } : low;
-  // An explicit bound is reached, however few digits are usual.
+  // An explicit bound stays reachable, whatever the usual number of digits is.
   let to = high ?? { at: Math.max(most, Math.ceil(from.at) * 10), isExclusive: false };
   if (to.at > LARGEST) to = { at: LARGEST, isExclusive: false };
   if (to.at < 0 || to.at < from.at) return undefined;
@@ -82,7 +82,8 @@ function partOf(
   if (!isFractional) return first > last ? undefined : integersBetween(first, last);
   const fraction = `"." [0-9]{1,${digits}}`;
   const parts: string[] = [];
-  // Whole parts that any fraction may follow, the last one alone, and what is just above an open start.
+  // Integer parts that any fraction may follow, then the last integer alone, then values just above
+  // an exclusive start.
   const lastFree = Number.isInteger(to.at) ? to.at - 1 : Math.floor(to.at) - 1;
   if (first <= lastFree) parts.push(`( ${integersBetween(first, lastFree)} ) ( ${fraction} )?`);
   const alone = Math.max(first, lastFree + 1);
@@ -93,7 +94,7 @@ function partOf(
   return parts.length === 0 ? undefined : parts.join(' | ');
 }
 
-/** The integers from `low` to `high`, both at least 0, as alternatives of digits. */
+/** The integers from `low` to `high` (both at least 0) as alternatives of digit patterns. */
 function integersBetween(low: number, high: number): string {
   const parts: string[] = [];
   let from = low;
@@ -106,7 +107,7 @@ function integersBetween(low: number, high: number): string {
   return parts.join(' | ');
 }
 
-/** The numbers between two of as many digits. */
+/** The integers between two with the same number of digits. */
 function sameLength(low: string, high: string): string[] {
   const [first = '', end = ''] = [low[0], high[0]];
   const [rest, endRest] = [low.slice(1), high.slice(1)];

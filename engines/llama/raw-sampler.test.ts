@@ -20,7 +20,7 @@ const CHANCES = new Map([
 ]);
 const PICKS = 20_000;
 
-/** How often each token is picked, as a share. */
+/** Relative frequency with which each token is picked. */
 function shares(more: Partial<RawSampling>, recent: readonly number[] = []): Map<number, number> {
   const sampler = new RawSampler({ ...OPEN, ...more }, 7);
   const found = new Map<number, number>();
@@ -48,7 +48,7 @@ test('tokens come as often as their probability, scaled by the temperature', () 
     [12, 0.15],
     [13, 0.05],
   ]);
-  // Squares: 0.25, 0.09, 0.0225, 0.0025 of 0.365.
+  // Squares of the probabilities: 0.25, 0.09, 0.0225, 0.0025; their sum is 0.365.
   assertShares(shares({ temperature: 0.5 }), [
     [10, 0.685],
     [11, 0.247],

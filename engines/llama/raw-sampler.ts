@@ -1,29 +1,30 @@
 /**
- * Picks the next token out of the raw distribution of a model. The library reports probabilities only
- * after its own sampler has scaled and truncated them, while `logprobs` are of the model's distribution
- * as it is. So for requests with `logprobs` the library hands out that distribution, and the token is
- * picked here: bias and penalties, then `top_k`, `top_p`, `min_p` and the temperature, as in the library.
+ * Picks the next token from the raw distribution of a model. The library reports probabilities only
+ * after its sampler has scaled and truncated them, but `logprobs` must describe the model's own
+ * distribution. For requests with `logprobs` the library therefore returns the raw distribution,
+ * and this sampler applies bias and penalties, then `top_k`, `top_p`, `min_p` and the temperature,
+ * in the library's order.
  *
- * It has no repetition penalty, which depends on the sign of logits that no probability shows, and no
- * grammar.
+ * It does not support grammars or the repetition penalty; the latter depends on the sign of logits,
+ * which probabilities do not show.
  */
 
 export interface RawSampling {
-  /** 0 picks the likeliest token. */
+  /** 0 always picks the most likely token. */
   readonly temperature: number;
-  /** 1 keeps all tokens, as do a `topK` and a `minP` of 0. */
+  /** 1 keeps all tokens; so does 0 for `topK` and `minP`. */
   readonly topP: number;
   readonly topK: number;
   readonly minP: number;
   readonly frequencyPenalty: number;
   readonly presencePenalty: number;
-  /** What is added to the logit of a token. */
+  /** Added to the logit of a token. */
   readonly logitBias: ReadonlyMap<number, number>;
 }
 
 interface Candidate<Token> {
   readonly token: Token;
-  /** Up to a constant, which is the same for all tokens. */
+  /** Up to an additive constant that is the same for all tokens. */
   readonly logit: number;
 }
 
@@ -31,15 +32,15 @@ export class RawSampler<Token extends number> {
   readonly #sampling: RawSampling;
   #state: number;
 
-  /** The same seed picks the same tokens. */
+  /** Equal seeds give equal tokens. */
   constructor(sampling: RawSampling, seed: number) {
     this.#sampling = sampling;
     this.#state = seed >>> 0;
   }
 
   /**
-   * `probabilities` of the whole vocabulary, the likeliest first; `recent`: the tokens that penalties
-   * count. `undefined` when no token has a chance.
+   * `probabilities` covers the whole vocabulary, the most likely first; `recent` holds the tokens
+   * that penalties count. Returns `undefined` if every token has probability 0.
    */
   pick(probabilities: ReadonlyMap<Token, number>, recent: readonly Token[]): Token | undefined {
     const { temperature, topK } = this.#sampling;
@@ -55,7 +56,7 @@ export class RawSampler<Token extends number> {
     return kept.at(-1)?.token;
   }
 
-  /** The tokens with a chance, the likeliest first. */
+  /** The tokens with a probability above 0, the most likely first. */
   #candidates(
     probabilities: ReadonlyMap<Token, number>,
     recent: readonly Token[],
@@ -79,7 +80,7 @@ export class RawSampler<Token extends number> {
     return candidates;
   }
 
-  /** What `top_p` and `min_p` leave; at least the likeliest. */
+  /** Applies `top_p` and `min_p`; keeps at least the most likely token. */
   #likeliest(candidates: Candidate<Token>[]): Candidate<Token>[] {
     const { topP, minP } = this.#sampling;
     let kept = candidates;
@@ -95,7 +96,7 @@ export class RawSampler<Token extends number> {
     return kept.filter(({ logit }, at) => at === 0 || logit >= least);
   }
 
-  /** Mulberry32: 0 to below 1. */
+  /** Mulberry32: a pseudo-random number in [0, 1). */
   #fraction(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = this.#state;
@@ -105,7 +106,7 @@ export class RawSampler<Token extends number> {
   }
 }
 
-/** Relative to the likeliest, so that none overflows. */
+/** Relative to the most likely token, so that no value overflows. */
 function weightsOf(candidates: readonly Candidate<number>[], temperature: number): number[] {
   const most = candidates[0]?.logit ?? 0;
   return candidates.map(({ logit }) => Math.exp((logit - most) / temperature));

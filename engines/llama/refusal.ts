@@ -1,10 +1,10 @@
 /**
- * The refusals of the llama child, in the shape that OpenAI clients parse. Used inside the child
- * only: the gateway turns what it receives into its own faults.
+ * Error responses of the llama engine in the format that OpenAI clients parse. The gateway converts
+ * them into its own faults.
  */
 import { FAULTS, Fault, type FaultCode } from '../../src/core/faults.ts';
 
-/** The codes of the protocol, and the faults whose status they have. */
+/** Error codes of the protocol, and the faults whose status they use. */
 const CODES = {
   invalid_request: 'INVALID_REQUEST',
   context_length_exceeded: 'CONTEXT_LENGTH_EXCEEDED',
@@ -16,7 +16,7 @@ const CODES = {
 
 const RETRY_AFTER_SECONDS = 1;
 
-/** An expected refusal; its body is also that of an error inside a stream. */
+/** An expected error; its body is also used for an error inside a stream. */
 export function refusal(
   code: keyof typeof CODES,
   message: string,

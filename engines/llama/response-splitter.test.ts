@@ -33,7 +33,7 @@ function split(text: string, size: number, options: Partial<SplitterOptions> = {
   };
 }
 
-/** Every test holds for any cut of the text into pieces. */
+/** Piece lengths: every test must hold for each of them. */
 const SIZES = [1, 2, 3, 7, 1_000];
 
 suite('AnswerSplitter', () => {

@@ -1,7 +1,7 @@
 /**
- * Splits the text that a model writes into thought, content and tool calls while it is being
- * written. A mark may arrive in pieces: what could still become one is held back until it is
- * decided. Stop texts end the content and are not part of it.
+ * Splits the text of a model into thinking, content and tool calls while it is being generated. A
+ * mark may arrive in several pieces, so text that could still become a mark is held back. A stop
+ * text ends the content and is not part of it.
  */
 import { THINK_CLOSE, THINK_OPEN, TOOL_CLOSE, TOOL_OPEN } from './chat-template.ts';
 
@@ -38,17 +38,17 @@ export class ResponseSplitter {
     return this.#state;
   }
 
-  /** A stop text was met: nothing further belongs to the answer. */
+  /** A stop text was found; later text is dropped. */
   get isStopped(): boolean {
     return this.#stopped;
   }
 
-  /** Complete calls so far. */
+  /** Number of complete tool calls so far. */
   get calls(): number {
     return this.#calls;
   }
 
-  /** Takes the next text and returns what has become certain. */
+  /** Adds text; returns the pieces that are final. */
   push(text: string): ResponsePiece[] {
     const pieces: ResponsePiece[] = [];
     this.#held += text;
@@ -56,7 +56,7 @@ export class ResponseSplitter {
     return pieces;
   }
 
-  /** The model has ended: what was held back is text after all. */
+  /** Ends the text: returns what was held back. */
   end(): ResponsePiece[] {
     const rest = this.#held;
     this.#held = '';
@@ -66,7 +66,7 @@ export class ResponseSplitter {
     return pieces;
   }
 
-  /** One step over the held text; false when more text is needed. */
+  /** Processes one step of the held text; returns `false` if more text is needed. */
   #step(pieces: ResponsePiece[]): boolean {
     if (this.#state === 'call') return this.#stepCall(pieces);
     const marks = this.#marks();
@@ -101,7 +101,7 @@ export class ResponseSplitter {
       if (text !== '') pieces.push({ type: 'reasoning', text });
       return;
     }
-    // Blank lines around thoughts and calls belong to the format, not to the answer.
+    // Blank lines around thinking blocks and calls belong to the format, not to the content.
     const isFormat = this.#options.mayThink || this.#calls > 0;
     const shown = !this.#hasContent && isFormat ? text.trimStart() : text;
     if (shown === '') return;
@@ -135,7 +135,7 @@ export class ResponseSplitter {
   }
 }
 
-/** Follows one JSON object to its closing brace. */
+/** Finds the closing brace of one JSON object. */
 class ArgumentsScanner {
   #depth = 0;
   #inText = false;
@@ -146,7 +146,7 @@ class ArgumentsScanner {
     return this.#isComplete;
   }
 
-  /** The part of `text` that belongs to the object; spaces before it do not. */
+  /** Returns the part of `text` that belongs to the object, without leading spaces. */
   take(text: string): string {
     if (this.#isComplete) return '';
     const start = this.#depth === 0 ? text.length - text.trimStart().length : 0;
@@ -173,7 +173,7 @@ class ArgumentsScanner {
 
 function nameOf(head: string): string {
   const match = /"name":\s*("(?:[^"\\]|\\.)*")/.exec(head);
-  // The grammar has written this literal, so that it is a JSON string.
+  // The grammar guarantees that this literal is a JSON string.
   return match?.[1] === undefined ? '' : (JSON.parse(match[1]) as string);
 }
 
@@ -186,7 +186,7 @@ function firstOf(text: string, marks: readonly string[]): { at: number; mark: st
   return best;
 }
 
-/** How many characters at the end could still become one of the marks. */
+/** Number of characters at the end that could still become one of the marks. */
 function heldBack(text: string, marks: readonly string[]): number {
   let most = 0;
   for (const mark of marks) {

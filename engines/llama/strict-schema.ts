@@ -1,9 +1,9 @@
 /**
- * Whether a grammar enforces all of a JSON schema. A caller that says `strict` may rely on every
- * keyword, so a schema with one that the grammar would pass over is refused before anything runs.
+ * Checks whether a grammar enforces all of a JSON schema. A caller that sets `strict` relies on
+ * every keyword, so a schema with an unenforced keyword is rejected before generation.
  *
- * Invariant: what the grammar of a schema that passes here lets through is valid for the schema. It
- * may let through less: fewer dates, no members beyond those that are named.
+ * Invariant: if a schema passes, every text that its grammar accepts is valid for the schema. The
+ * grammar may accept less: fewer dates, no additional members.
  */
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { isDeepStrictEqual } from 'node:util';
@@ -16,7 +16,7 @@ import { refusal } from './refusal.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** Keywords that constrain a value and have no grammar. */
+/** Keywords that constrain a value and that the grammar does not support. */
 const UNENFORCED = new Set(
   (
     'pattern multipleOf contains minContains maxContains minProperties maxProperties ' +
@@ -24,14 +24,14 @@ const UNENFORCED = new Set(
     'not unevaluatedItems unevaluatedProperties additionalItems $dynamicRef $recursiveRef'
   ).split(' '),
 );
-/** Keywords that say something of a value without constraining it. */
+/** Keywords that describe a value without constraining it. */
 const ANNOTATIONS = new Set(
   (
     '$schema $id $anchor $comment $defs definitions title description default examples deprecated ' +
     'readOnly writeOnly contentEncoding contentMediaType'
   ).split(' '),
 );
-/** What says nothing of a value of another type. */
+/** Keywords that apply to one type only and are ignored for other types. */
 const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   string: ['minLength', 'maxLength', 'format'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
@@ -39,10 +39,10 @@ const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
 };
 const MAX_SCHEMAS = 10_000;
-/** Choices and joined parts are compared with each other. */
+/** Bounds the pairwise comparison of choices and merged schemas. */
 const MAX_COMPARISONS = 50_000;
 
-/** Throws the refusal that names the first keyword which is not enforced, and where it stands. */
+/** Throws an error response that names the first unenforced keyword and its path. */
 export function refuseUnenforceable(schema: unknown): void {
   new StrictCheck(schema).visit(schema, '');
 }
@@ -74,7 +74,7 @@ class StrictCheck {
     this.#visitTyped(schema, path);
   }
 
-  /** The grammar looks at nothing beside these. */
+  /** The grammar ignores all other keywords beside this one. */
   #visitAlone(schema: Schema, keyword: string, path: string): void {
     for (const other of Object.keys(schema)) {
       if (other === keyword || ANNOTATIONS.has(other)) continue;
@@ -115,7 +115,7 @@ class StrictCheck {
     this.visit(resolved.reduce<Schema>(mergeSchemas, common), path);
   }
 
-  /** Joined schemas must not say different things of one thing. */
+  /** Throws if schemas merged by `allOf` constrain the same value differently. */
   #requireApart(left: unknown, right: unknown, path: string): void {
     if (!isJsonObject(left) || !isJsonObject(right)) return;
     for (const keyword of Object.keys(right)) {
@@ -198,7 +198,7 @@ class StrictCheck {
   #resolve(schema: unknown): unknown {
     const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     if (typeof reference !== 'string' || !reference.startsWith('#')) return schema;
-    // One that points nowhere is refused where the grammar is written.
+    // An unresolvable reference is rejected by the grammar writer.
     return schemaAt(this.#document, reference);
   }
 }
@@ -223,7 +223,7 @@ function refuseLong(bound: unknown, keyword: string, path: string): void {
 
 type IsEqual = (one: unknown, other: unknown) => boolean;
 
-/** Whether no value is valid for both: their types differ, or a member that tells them apart. */
+/** Whether no value is valid for both schemas: their types differ, or a fixed member does. */
 function areDisjoint(one: unknown, other: unknown, isEqual: IsEqual): boolean {
   if (!isJsonObject(one) || !isJsonObject(other)) return false;
   const [left, right] = [valuesOf(one), valuesOf(other)];
@@ -251,7 +251,7 @@ function valuesOf(schema: Schema): readonly unknown[] | undefined {
   return Array.isArray(schema['enum']) ? schema['enum'] : undefined;
 }
 
-/** The types that a schema allows; an integer is a number. */
+/** The types that a schema allows; `integer` counts as `number`. */
 function typesOf(schema: Schema): readonly string[] | undefined {
   const values = valuesOf(schema);
   const type = schema['type'] ?? values?.map(typeName) ?? impliedType(schema);

@@ -1,6 +1,6 @@
 /**
- * Two tiny models with known words: one that thinks and one that calls a function of its own accord, so
- * that thoughts, calls and their limits are checked exactly.
+ * Tests thinking, tool calls and their limits with two tiny models with known output: one thinks,
+ * the other calls a function unprompted.
  */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Entry file of the video child: opens the media tool and starts the server. */
+/** Entry file of the video engine: opens the media tool and starts the server. */
 import { rm } from 'node:fs/promises';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -9,7 +9,7 @@ import { VideoService } from './video-service.ts';
 
 serveEngine(async (given, _report, dataFolder) => {
   const { directory, ...programs } = given as VideoSettings; // from the parent, of the same version
-  // What a dead process left: its jobs are unknown to this one.
+  // Deletes files of a previous process, whose jobs this process does not know.
   await rm(directory, { recursive: true, force: true });
   const clock = systemClock();
   const media = await Media.open({ ...programs, dataFolder, log: childLog(), clock });

@@ -1,11 +1,11 @@
 /**
- * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos`,
- * `GET /v1/videos/{id}`, `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`. An order that comes
- * again under its `Idempotency-Key` is the first one, and lists show the key.
+ * Video processing without a GPU over the OpenAI video API: `POST /v1/videos`, `GET /v1/videos`,
+ * `GET /v1/videos/{id}`, `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`. A repeated
+ * request with the same `Idempotency-Key` returns the first job, and lists contain the key.
  *
- * Two models: `upscale` makes a video 2 or 4 times as large, `still-to-video` travels over a
- * picture, with sound when some is given. Jobs live as long as this process; whoever needs them to
- * outlive it sends them again.
+ * There are two models: `upscale` enlarges a video 2 or 4 times, `still-to-video` moves a camera
+ * over an image, with optional sound. Jobs exist as long as this process; clients that need them
+ * longer must submit them again after a restart.
  */
 import { createReadStream } from 'node:fs';
 import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
@@ -24,13 +24,13 @@ import type { Kept, StillMove } from '../../src/engines/media/media-task.ts';
 import type { Media } from '../../src/engines/media/media.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
-/** Of all jobs together, on disk. */
+/** Bytes on disk of all jobs together. */
 const MAX_HELD_BYTES = 4_000_000_000;
 const MAX_WAITING = 32;
-/** The rest is for others. */
+/** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 24;
 const RETRY_AFTER_SECONDS = 10;
-/** Jobs kept for whoever did not fetch them yet. */
+/** Jobs kept until the client fetches them. */
 const MAX_JOBS = 256;
 const FRAMES_PER_SECOND = 25;
 const MAX_SECONDS = 30;
@@ -51,7 +51,7 @@ const CreateFields = z.object({
     .default(2),
 });
 
-/** Words of a prompt that choose a move, in the order in which they are looked for. */
+/** Prompt words that select a camera move; the first match wins. */
 const MOVES: readonly (readonly [RegExp, StillMove])[] = [
   [/\b(zoom|pull|dolly)(s|ing)?\s{1,4}(out|back)\b/i, 'out'],
   [/\b(pan|move|slide|track)(s|ning|ing)?\s{1,4}(to the\s{1,4})?left\b/i, 'left'],
@@ -60,12 +60,12 @@ const MOVES: readonly (readonly [RegExp, StillMove])[] = [
   [/\b(tilt|pan|move)(s|ing|ning)?\s{1,4}down\b/i, 'down'],
 ];
 
-/** The move that a prompt asks for; without one it zooms in. */
+/** The camera move that a prompt requests; zooms in by default. */
 export function moveOf(prompt: string): StillMove {
   return MOVES.find(([words]) => words.test(prompt))?.[1] ?? 'in';
 }
 
-/** Words that say where in the picture something is, and what is there in most pictures. */
+/** Prompt words for a part of the image, and what most images show there. */
 const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
   [/\b(top|upper|above|overhead)\b/i, { y: 0 }],
   [/\b(bottom|lower|below|beneath)\b/i, { y: 1 }],
@@ -78,11 +78,11 @@ const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
 ];
 
 /**
- * What of a picture a prompt names, as far as words can tell without looking at it: what is cut off
- * for the frame is then something else. The first word for a direction counts.
+ * The part of an image that a prompt names, from its words alone; cropping to the frame then
+ * removes other parts. The first word for each direction counts.
  */
 export function keptOf(prompt: string): Kept {
-  // `pan left` says where the camera goes.
+  // `pan left` describes the camera, not the image.
   const words = MOVES.reduce((text, [move]) => text.replace(move, ' '), prompt);
   const found = PLACES.filter(([place]) => place.test(words)).map(([, kept]) => kept);
   const x = found.find((kept) => kept.x !== undefined)?.x ?? 0.5;
@@ -91,7 +91,7 @@ export function keptOf(prompt: string): Kept {
 
 interface Job {
   readonly id: string;
-  /** Empty for an order without one. */
+  /** Empty for a request without a key. */
   readonly key: string;
   readonly caller: string;
   readonly fields: z.infer<typeof CreateFields>;
@@ -116,7 +116,7 @@ export interface VideoServiceParts {
 export class VideoService implements EngineService {
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
-  /** Keys of orders whose bodies are being read. */
+  /** Idempotency keys of requests whose bodies are being read. */
   readonly #arriving = new Set<string>();
   #heldBytes = 0;
   readonly #turns = new JobQueue({
@@ -163,7 +163,7 @@ export class VideoService implements EngineService {
       request.raw.resume();
       return known;
     }
-    // The first is still being read.
+    // The first request is still being read.
     if (this.#arriving.has(key)) {
       throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
@@ -198,11 +198,11 @@ export class VideoService implements EngineService {
       const { caller } = request;
       const made = { id, key, caller, fields, createdSeconds, directory, uploadBytes, aborter };
       const job: Job = { ...made, status: 'queued', fraction: 0, error: null };
-      // Wrong input is told at once, not by a job that fails later.
+      // Validated here, so that invalid input is rejected at once instead of by a failed job.
       this.#start(job, this.#workOf(job, upload));
       return job;
     } catch (error) {
-      // Nothing stays of a job that was not taken.
+      // Release everything that belongs to a rejected job.
       this.#heldBytes -= uploadBytes;
       await rm(directory, { recursive: true, force: true });
       throw error;
@@ -220,7 +220,7 @@ export class VideoService implements EngineService {
       job.status = 'completed';
     };
     this.#turns.run(run, job.aborter.signal, job.caller).catch((error: unknown) => {
-      // The poll tells it; a job that was deleted has nobody to tell.
+      // The client learns of the failure by polling the job.
       job.status = 'failed';
       job.error =
         error instanceof Fault
@@ -281,7 +281,7 @@ export class VideoService implements EngineService {
   }
 }
 
-/** A job as the protocol shows it; `progress` runs from 0 to 100. */
+/** A job in the response format; `progress` is from 0 to 100. */
 function describe(job: Job): object {
   return {
     id: job.id,

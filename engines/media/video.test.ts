@@ -54,7 +54,7 @@ function form(fields: Record<string, string>, files: Record<string, Buffer> = {}
   return result;
 }
 
-/** Creates a video and polls until it has ended. */
+/** Creates a video and polls until the job ends. */
 async function make(body: FormData): Promise<{ video: Video; seen: Video[] }> {
   const created = await ask('POST', '/v1/videos', body);
   assert.equal(created.status, 200, await created.clone().text());

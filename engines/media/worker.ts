@@ -1,11 +1,11 @@
 /**
- * Entry file of the library's media process: takes one task and the folder of the library's package
- * as its arguments, works, prints lines of JSON (`progress`, then `result` or `error`) and ends. It
- * holds foreign data and native decoders, and nothing else: no network, no secrets, and of an
- * environment only where compiled modules are.
+ * Entry file of the media process: takes one task and the folder of the media package as arguments,
+ * prints lines of JSON (`progress`, then `result` or `error`) and exits. The process contains only
+ * untrusted data and native decoders: no network, no secrets, and no environment except the folder
+ * of compiled modules.
  *
- * What only reads calls the library synchronously: nobody else waits in this process, and for each
- * packet to go to another thread and back takes several times as long as to decode it.
+ * Reading uses the synchronous functions of the library: the process serves one task, and passing
+ * each packet to another thread takes several times as long as decoding it.
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import type * as api from 'node-av/api';
@@ -32,24 +32,24 @@ import type { WorkerLine } from '../../src/engines/media/node-av.ts';
 
 type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
 
-/** Nine 32-bit integers that turn a frame for display. */
+/** Nine 32-bit integers: the matrix that rotates a frame for display. */
 const DISPLAY_MATRIX_BYTES = 36;
-/** Like ffmpeg's own bound against packets that go on without time going on. */
+/** Stops files whose packets never advance in time, as ffmpeg does. */
 const MAX_PACKETS = 5_000_000;
-/** Of a packet or a frame that does not say when it is shown: less than any time. */
+/** A packet or frame without a timestamp has this value or a lower one. */
 const NO_TIME = -(2n ** 62n);
-/** Packets or frames; what they held is let go of between two turns of the loop only. */
+/** Packets or frames per turn of the event loop; their memory is freed only between turns. */
 const MAX_PIECES_PER_TURN = 256;
-/** Of sound that is taken out, between two words of how far it is. */
+/** Seconds of extracted sound between two progress reports. */
 const PROGRESS_SECONDS = 10;
-/** Of each decoder of a check. */
+/** Threads of each decoder of a check. */
 const CHECK_THREADS = 2;
 
-/** Turns a frame upright; the library does not do it by itself. */
+/** Filters that rotate a frame upright; the library does not do it. */
 const ROTATIONS = { 0: '', 90: 'transpose=clock,', 180: 'hflip,vflip,', 270: 'transpose=cclock,' };
 
 function print(line: WorkerLine): void {
-  // Synchronous: the process may end right after.
+  // Synchronous, because the process may exit right after.
   writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
@@ -71,14 +71,14 @@ async function openInput(av: Av, input: MediaInput): Promise<api.Demuxer> {
   });
 }
 
-/** How far a player turns the frames of a stream, clockwise. */
+/** Clockwise rotation in degrees that a player applies to the frames of a stream. */
 function degreesOf(av: Av, stream: lib.Stream): number {
   const matrix = stream.codecpar.getCodedSideData(av.constants.AV_PKT_DATA_DISPLAYMATRIX);
   if (matrix === null || matrix.length < DISPLAY_MATRIX_BYTES) return 0;
   return (Math.atan2(matrix.readInt32LE(4), matrix.readInt32LE(0)) * 180) / Math.PI;
 }
 
-/** The first real video stream: a cover picture is none. A frame of it is not too large. */
+/** The first video stream that is not a cover image. Throws if its frames are too large. */
 function findVideo(input: api.Demuxer): lib.Stream | undefined {
   for (let index = 0; ; index += 1) {
     const stream = input.video(index);
@@ -113,13 +113,13 @@ async function endTurn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** What one step of a packet's times is; nothing where its stream is not known. */
+/** Duration of one time unit of a packet in seconds; 0 if its stream is unknown. */
 function secondsPerTick(input: api.Demuxer, streamIndex: number): number {
   const { num, den } = input.getStream(streamIndex)?.timeBase ?? { num: 0, den: 1 };
   return num / den;
 }
 
-/** Walks through all packets: what the header says about length and rate is only a claim. */
+/** Reads all packets, because the duration and frame rate in the header cannot be trusted. */
 async function measure(input: api.Demuxer, videoIndex: number | undefined): Promise<Measured> {
   const spans = new Map<number, { unit: number; low: number; high: number }>();
   let packets = 0;
@@ -132,7 +132,7 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
     if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
     if (packet.pts > NO_TIME) {
       const known = spans.get(packet.streamIndex);
-      // A stream is asked once: what it says is made anew each time.
+      // Cached: the library builds the stream description at each access.
       const unit = known?.unit ?? secondsPerTick(input, packet.streamIndex);
       const at = Number(packet.pts) * unit;
       const { low, high } = known ?? { low: at, high: at };
@@ -166,7 +166,7 @@ interface StrictDecoder {
   readonly measured: () => Measured;
 }
 
-/** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
+/** Decodes the packets of one stream; throws at the first damaged frame. */
 async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
   const decoder = await av.Decoder.create(stream, {
     threadCount: CHECK_THREADS,
@@ -199,7 +199,7 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
   };
 }
 
-/** Hands every packet to its decoder. The library's own reader takes a damaged file for its end. */
+/** Decodes every packet. The library's own reader treats damage as the end of the file. */
 async function decodeWhole(
   av: Av,
   input: api.Demuxer,
@@ -370,7 +370,6 @@ async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
 }
 
 async function main(): Promise<void> {
-  // Written by the parent, which is of the same version.
   const [, , given = '', folder = ''] = process.argv;
   const task = JSON.parse(given) as MediaTask;
   const av = await loadAv(folder);
@@ -378,7 +377,7 @@ async function main(): Promise<void> {
 }
 
 main().then(
-  // Decoders that are still open would keep the process alive.
+  // Open decoders would keep the process alive.
   () => process.exit(0),
   (error: unknown) => {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;

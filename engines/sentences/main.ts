@@ -1,9 +1,9 @@
 /**
- * Entry file of the sentence encoder's child: `POST /v1/embeddings` with texts, in floats or base64, as
- * OpenAI does, and `POST /v1/rerank` as Cohere does.
+ * Entry file of the sentence engine: `POST /v1/embeddings` for texts (floats or base64, as in the
+ * OpenAI API) and `POST /v1/rerank` (as in the Cohere API).
  *
- * Documents are ranked by the cosine of their vector and that of the query. Neither knows of the other
- * when it is made (a bi-encoder): quick, and coarser than a model that reads both together.
+ * Documents are ranked by the cosine between their vector and that of the query. Both are encoded
+ * separately (a bi-encoder): faster and less precise than a model that reads both together.
  */
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import type { IncomingMessage } from 'node:http';
@@ -19,15 +19,15 @@ import {
   SENTENCE_MODEL,
 } from '../../src/engines/embedded/sentences.ts';
 
-/** OpenAI's bound for one request. */
+/** Limit of the OpenAI API for one request. */
 const MAX_INPUTS = 2_048;
 const MAX_BODY_BYTES = 64_000_000;
 const MAX_WAITING = 64;
-/** The rest is for others. */
+/** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 48;
 const RETRY_AFTER_SECONDS = 2;
 
-/** Of a document, about a thousand tokens: as far as most models that rerank read. */
+/** About a thousand tokens of a document: as much as most rerank models read. */
 const MAX_DOCUMENT_CHARACTERS = 4_000;
 
 const Text = z.string().min(1);
@@ -60,7 +60,7 @@ serveEngine(async () => {
       const isRerank = path === '/v1/rerank';
       if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
       if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      // A turn has a few texts: a request of thousands does not block others.
+      // A queue turn covers a few texts, so that a request with thousands does not block others.
       const turn = queue.turnsOf(caller, signal);
       if (isRerank) {
         const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
@@ -88,7 +88,7 @@ async function bodyOf<T extends z.ZodType>(raw: IncomingMessage, schema: T): Pro
   try {
     return schema.parse(JSON.parse(text));
   } catch (error) {
-    // No JSON, or not these fields: the caller's flow checks both before it asks.
+    // The gateway validates the body first, so this is not expected.
     const message = 'Must be texts: input, or query and documents';
     throw new Fault('INVALID_REQUEST', { message, cause: error });
   }
@@ -98,7 +98,7 @@ function usageOf(tokens: number) {
   return { prompt_tokens: tokens, total_tokens: tokens };
 }
 
-/** The best first. All vectors have the length one, so that their product is the cosine. */
+/** Sorted by score, the best first. All vectors have length 1, so the dot product is the cosine. */
 function ranked([query, ...documents]: readonly Float32Array[]) {
   return documents
     .map((vector, index) => {

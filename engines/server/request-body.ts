@@ -1,6 +1,6 @@
 /**
  * Reads the body of a request to an embedded engine: raw bytes, or multipart with files. Every part
- * is bounded; large files go to disk when the engine names a folder.
+ * has a size limit; large files are written to disk if the engine names a folder.
  */
 import { createWriteStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -18,7 +18,7 @@ export interface UploadLimits {
 }
 
 export interface UploadedFile {
-  /** Empty when the file went to `path`. */
+  /** Empty if the file was written to `path`. */
   readonly data: Buffer;
   readonly path: string | undefined;
 }
@@ -32,7 +32,7 @@ const MAX_FIELDS = 64;
 const MAX_FIELD_BYTES = 64 * 1024;
 const MAX_FILES = 4;
 
-/** The whole body. Faults: PAYLOAD_TOO_LARGE above `maxBytes`. */
+/** Reads the whole body. Faults: PAYLOAD_TOO_LARGE above `maxBytes`. */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const chunks: Buffer[] = [];
@@ -49,12 +49,11 @@ function tooLarge(maxBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', { message: `The body is larger than ${maxBytes} bytes` });
 }
 
-/** Whether the request says that its body is multipart. */
 export function isMultipart(request: IncomingMessage): boolean {
   return /^multipart\/form-data\b/i.test(request.headers['content-type'] ?? '');
 }
 
-/** A multipart body. Faults: PAYLOAD_TOO_LARGE, INVALID_REQUEST when it is not well formed. */
+/** Reads a multipart body. Faults: PAYLOAD_TOO_LARGE, INVALID_REQUEST if it is malformed. */
 export async function readUpload(request: IncomingMessage, limits: UploadLimits): Promise<Upload> {
   const fields = new Map<string, string>();
   const files = new Map<string, UploadedFile>();
@@ -65,7 +64,7 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
     const write = takeFile(stream, limits, writes.length + 1).then((taken) => {
       files.set(name, taken);
     });
-    // When the body itself is broken, that is the fault to tell, and nobody awaits the write.
+    // If the body is malformed, report that fault instead of the failed write.
     write.catch(() => undefined);
     writes.push(write);
   });
@@ -76,7 +75,7 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
   return { fields, files };
 }
 
-/** The fields in their schema. Faults: INVALID_REQUEST, with the field. */
+/** Validates the fields. Faults: INVALID_REQUEST, with the field. */
 export function fieldsIn<Schema extends z.ZodType>(
   { fields }: Upload,
   schema: Schema,
@@ -94,7 +93,7 @@ function createParser(
 ): BusboyInstance {
   try {
     return new Busboy({
-      // The multipart check of the caller made sure that the header is there.
+      // The caller has already checked that the header exists.
       headers: { ...headers, 'content-type': headers['content-type'] ?? '' },
       limits: {
         fileSize: maxFileBytes,
@@ -104,7 +103,7 @@ function createParser(
       },
     });
   } catch (cause) {
-    // Busboy throws for a header without a boundary.
+    // Busboy throws if the header has no boundary.
     throw new Fault('INVALID_REQUEST', { message: 'The multipart header is not valid', cause });
   }
 }

@@ -1,9 +1,9 @@
 /**
- * The child's side of an embedded engine: an HTTP server on a loopback port that asks for the
- * secret which its parent gave it, and that ends when the parent goes away.
+ * Child process side of an embedded engine: an HTTP server on a loopback port that requires the
+ * secret from its parent, and that exits when the parent disconnects.
  *
- * It turns Faults into `{error, code}` bodies, or into those that they bring; what the paths do is
- * the engine's own matter.
+ * It converts Faults into `{error, code}` bodies, or into the body that a Fault carries. Each
+ * engine implements its own paths.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
@@ -20,22 +20,22 @@ export interface EngineRequest {
   /** Path without the query. */
   readonly path: string;
   readonly raw: IncomingMessage;
-  /** Whose turn it takes in a queue; empty when nobody's. */
+  /** Caller whose queue turn the request uses; empty for an anonymous request. */
   readonly caller: string;
-  /** Aborts when the caller leaves. */
+  /** Aborts when the caller disconnects. */
   readonly signal: AbortSignal;
 }
 
 export interface EngineService {
-  /** Answers one request; a Fault becomes its status, anything else 500. */
+  /** Handles one request; a Fault becomes its status, any other error 500. */
   handle(request: EngineRequest, response: ServerResponse): Promise<void>;
-  /** Gets the parent's messages after the start. */
+  /** Receives the messages of the parent after the start. */
   onMessage?(message: unknown): void;
 }
 
 /**
- * Builds the service from the settings that the parent sent; `report` sends to the parent. The packages
- * of the engine can be imported.
+ * Creates the service from the settings that the parent sent. `report` sends a message to the
+ * parent. The packages of the engine are importable when it is called.
  */
 export type CreateService = (
   settings: unknown,
@@ -43,20 +43,20 @@ export type CreateService = (
   dataFolder: string | undefined,
 ) => Promise<EngineService>;
 
-/** Node's own bounds for slow or idle connections. */
+/** Node's defaults for slow or idle connections. */
 const HEADERS_TIMEOUT_MS = 10_000;
-/** No bound on the whole request: a long job is bounded by its own rules. */
+/** No limit for the whole request: each engine limits its long jobs. */
 const REQUEST_TIMEOUT_MS = 0;
 const KEEP_ALIVE_MS = 120_000;
 
-/** Serves until the parent disconnects. Call it once, from a child process entry file. */
+/** Serves until the parent disconnects. Call it once, from the entry file of a child process. */
 export function serveEngine(create: CreateService): void {
   let service: Promise<EngineService> | undefined;
   process.once('disconnect', () => process.exit(0));
-  // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
+  // Ctrl-C in a terminal signals the whole process group; the parent stops its children itself.
   process.on('SIGINT', () => undefined);
   process.on('message', (message: unknown) => {
-    // The first message of `EngineProcess` starts the service; what comes meanwhile waits for it.
+    // The first message contains the settings and starts the service; later messages wait for it.
     if (service === undefined) {
       service = start(create, message as Start);
       service.catch(fail);
@@ -91,7 +91,7 @@ function report(message: object): void {
   if (process.connected) process.send?.(message);
 }
 
-/** Tells the parent, which turns it into the message that caller and operator see, and ends. */
+/** Reports the error to the parent, which shows it to callers and the operator, and exits. */
 function fail(error: unknown): void {
   report({ type: 'failed', error: reasonOf(error) });
   process.exitCode = 1;
@@ -102,12 +102,12 @@ async function listen(server: Server, port: number): Promise<number> {
   const bind = async (wanted: number): Promise<void> => {
     await once(server.listen(wanted, '127.0.0.1'), 'listening');
   };
-  // After a crash the old port keeps the address stable; if someone took it, any other will do.
+  // Reusing the port after a crash keeps the address stable; if it is taken, use any other.
   await bind(port).catch(() => bind(0));
   return (server.address() as AddressInfo).port; // of a TCP server
 }
 
-/** An HTTP server for `service` that admits only bearers of `apiKey`. */
+/** Creates an HTTP server for `service` that requires `apiKey` as the Bearer token. */
 function createEngineServer(service: EngineService, apiKey: string): Server {
   const expected = Buffer.from(`Bearer ${apiKey}`);
   const server = createServer((raw, response) => {
@@ -133,7 +133,7 @@ function createEngineServer(service: EngineService, apiKey: string): Server {
   return server;
 }
 
-/** A log that writes lines to standard error, which the parent takes into its own log. */
+/** A log that writes to standard error, which the parent copies into its own log. */
 export function childLog(): Log {
   const write = (fields: LogFields, message: string): void => {
     process.stderr.write(`${JSON.stringify({ message, ...fields })}\n`);
@@ -171,8 +171,8 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   if (!(error instanceof Fault)) process.stderr.write(`${reasonOf(error)}\n`);
   const retry = fault.options.retryAfterSeconds;
   if (retry !== undefined) response.setHeader('retry-after', String(retry));
-  // The parent is still sending a refused body: read it to the end, or it sees a reset connection
-  // instead of the answer.
+  // Reads a rejected body to its end; otherwise the parent, which is still sending, gets a
+  // connection reset instead of the response.
   if (!raw.complete) raw.resume();
   const body = fault.options.body ?? { error: fault.message, code: fault.code };
   answerJson(response, fault.status, body);

@@ -1,10 +1,10 @@
 /**
- * Entry file of the transcription child. It speaks as OpenAI does: `POST /v1/audio/transcriptions`
- * (and `/v1/audio/translations`, which writes in English)
- * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json), `stream`.
+ * Entry file of the transcription engine. It implements `POST /v1/audio/transcriptions` and
+ * `/v1/audio/translations` (into English) of the OpenAI API, with multipart `file`, `model`,
+ * `language`, `response_format` (json, text, verbose_json) and `stream`.
  *
- * Any media goes in: its sound is extracted in the sandbox, speech is found, and each piece is
- * recognised by itself, so that length costs time and not memory.
+ * It accepts any media format: the sandbox extracts the sound, and each range of speech is
+ * recognised separately, so that memory use does not grow with the length.
  */
 import { mkdir, mkdtemp, open, rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
@@ -29,8 +29,8 @@ import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
 /**
- * One step of one recording at a time: recordings take turns in steps of at most 30 seconds of
- * audio, caller by caller. A caller fills only part of the line.
+ * Recordings take turns, caller by caller, in steps of at most 30 seconds of audio; one step runs
+ * at a time. One caller can fill only part of the queue.
  */
 const QUEUE = {
   running: 1,
@@ -65,7 +65,7 @@ const Fields = z.object({
     .default(''),
   response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
   stream: z.enum(['true', 'false']).default('false'),
-  // Of repeated fields the last counts, and who wishes for words names them last.
+  // The last of repeated fields counts; clients that request words send `word` last.
   'timestamp_granularities[]': z
     .enum(['segment'], 'Must be segment: words have no times here')
     .optional(),
@@ -88,7 +88,7 @@ serveEngine(async (given, report, dataFolder) => {
   let recognizer: Recognizer | undefined;
   let fetching: { fraction: number; remainingMs: number | null } | undefined;
 
-  /** Takes a model into use; requests that run keep theirs. */
+  /** Switches to a model; running requests keep the previous one. */
   async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
     recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath });
   }
@@ -173,7 +173,7 @@ function notThere(fraction = 0, remainingMs: number | null = null): Fault {
   });
 }
 
-/** The language of most of the speech; empty when no piece has one. */
+/** The language of most of the speech; empty if no segment has one. */
 function mainLanguage(segments: readonly Segment[]): string {
   const seconds = new Map<string, number>();
   for (const { language, start, end } of segments) {
@@ -185,11 +185,14 @@ function mainLanguage(segments: readonly Segment[]): string {
 
 const EVENTS = { 'content-type': 'text/event-stream' };
 
-/** Sends each segment as an event; the head leaves with the first one, so that a failure before it is a status. */
+/**
+ * Sends each segment as an event. The response head is sent with the first segment, so that an
+ * earlier failure can set the status.
+ */
 function segmentEvents(response: ServerResponse): (segment: Segment) => void {
   return ({ id, text }) => {
     if (!response.headersSent) response.writeHead(200, EVENTS);
-    // A piece of sound has few of them: what a slow reader leaves waiting is its text.
+    // No backpressure: a recording has few segments, and only their text is buffered.
     sendEvent(response, { type: 'transcript.text.delta', delta: id === 0 ? text : ` ${text}` });
   };
 }
@@ -223,7 +226,7 @@ function answer(
   if (format === 'text') {
     return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
   }
-  // What was translated is English, whatever was said.
+  // A translation is English, whatever the spoken language.
   const language = task === 'translate' ? 'en' : mainLanguage(segments);
   if (format === 'json') return answerJson(response, 200, { text, language });
   const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));

@@ -1,6 +1,6 @@
 /**
- * The speech models of sherpa-onnx behind two functions: ranges of speech in a file (Silero, where
- * its model is at hand) and the text of one range.
+ * Wraps the speech models of sherpa-onnx: finds ranges of speech in a file (with Silero if its
+ * model is available) and transcribes one range.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
@@ -9,7 +9,7 @@ import type { Turn } from '../../src/core/job-queue.ts';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
 import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
 
-/** What of the package is used; it brings no types. */
+/** The used part of the package, which ships no types. */
 export interface Sherpa {
   readonly OfflineRecognizer: {
     createAsync(config: object): Promise<NativeRecognizer>;
@@ -43,18 +43,22 @@ export const SpeechModel = z.discriminatedUnion('kind', [
 ]);
 export type SpeechModel = z.infer<typeof SpeechModel>;
 
-/** Whisper takes 30 seconds at once; the rest is room for padding. */
+/** Whisper reads 30 seconds at once; the difference is padding. */
 const MAX_RANGE_SECONDS = 28;
 const FEATURE_BINS = 80;
-/** The window that Silero was trained for. */
+/** Window size, in samples, for which Silero was trained. */
 const VAD_WINDOW = 512;
 const VAD_BUFFER_SECONDS = 60;
-/** Windows between two reads, about a second: the event loop runs in between. */
+/** Windows per read, about a second of audio; the event loop runs between reads. */
 const VAD_STEP_WINDOWS = 31;
-/** Audio in one turn of speech detection; recognition of one range takes at most this much too. */
+/**
+ * Seconds of audio per turn of speech detection; recognition of one range takes at most as much.
+ */
 const TURN_SECONDS = 30;
 
-/** The multilingual Whisper models' own list. Its decoder ends the process for any other. */
+/**
+ * The languages of the multilingual Whisper models. The decoder exits the process for any other.
+ */
 const WHISPER_LANGUAGES = new Set(
   (
     'af am ar as az ba be bg bn bo br bs ca cs cy da de el en es et eu fa fi fo fr gl gu ha haw ' +
@@ -66,31 +70,30 @@ const WHISPER_LANGUAGES = new Set(
 
 const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
 
-/** What was said in one range, in seconds from the start. */
+/** Text of one range; times in seconds from the start. */
 export interface Segment {
   readonly id: number;
   readonly start: number;
   readonly end: number;
   readonly text: string;
-  /** ISO 639-1, empty when the model does not tell. */
+  /** ISO 639-1; empty if the model does not report it. */
   readonly language: string;
 }
 
 interface RecognizerSettings {
   readonly model: SpeechModel;
   readonly threads: number;
-  /** Silero; without it speech is found by its loudness. */
+  /** Path of the Silero model; if it is missing, speech is detected by loudness. */
   readonly vadPath: string | undefined;
 }
 
-/** How speech is written down: in its own language, or in English. */
+/** Output of the recognizer: transcription in the spoken language, or translation into English. */
 export interface Hearing {
-  /** Empty lets the model find out. */
+  /** Empty: the model detects the language. */
   readonly language: string;
   readonly task: 'transcribe' | 'translate';
 }
 
-/** The recognizer's configuration. */
 function recognizerConfig(
   model: SpeechModel,
   threads: number,
@@ -127,13 +130,16 @@ export class Recognizer {
     this.#settings = settings;
   }
 
-  /** Loads the model; rejects when its files are not what they should be. */
+  /** Loads the model; rejects if its files are invalid. */
   static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
     const config = recognizerConfig(settings.model, settings.threads, DEFAULT_HEARING);
     return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
   }
 
-  /** Faults: INVALID_REQUEST for work that the model does not know, or a language that it would not survive. */
+  /**
+   * Faults: INVALID_REQUEST for a task that the model does not support, or a language that would
+   * crash its decoder.
+   */
   requireAble({ language, task }: Hearing): void {
     if (task === 'translate' && this.#settings.model.kind !== 'whisper') {
       const message = 'The model writes speech down and does not translate it';
@@ -146,9 +152,9 @@ export class Recognizer {
   }
 
   /**
-   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has at most
-   * `TURN_SECONDS` of audio and runs in a `turn`, so that short files are done between the steps of
-   * a long one. Turns must not overlap. Rejects with the reason of an abort at the next turn.
+   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has at
+   * most `TURN_SECONDS` of audio and runs in a `turn`, so that short files finish between the steps
+   * of a long one. Turns must not overlap. Rejects with the abort reason at the next turn.
    */
   async recognizeFile(
     file: FileHandle,
@@ -189,7 +195,7 @@ export class Recognizer {
     const stream = this.#native.createStream();
     stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
     const result = DecodeResult.parse(await this.#native.decodeAsync(stream));
-    // SenseVoice wraps its language, as in `<|en|>`.
+    // SenseVoice returns the language as `<|en|>`.
     const found = result.lang.replaceAll(/[<|>]/g, '');
     return { text: result.text.trim(), language: found || language };
   }

@@ -1,12 +1,12 @@
 /**
- * Finds speech in a file of raw samples by loudness: what stands out of the noise of this recording
- * is speech, short pauses belong to it, and no range is longer than a model can take. Used where no
- * trained detector is at hand. The file is read in windows, never whole.
+ * Finds speech in a file of raw samples by loudness: frames above the noise floor of the recording
+ * are speech, short pauses are included, and no range is longer than the model accepts. Used if no
+ * trained detector is available. The file is read in windows.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
 
-/** Samples from `start` up to but not including `end`. */
+/** Samples from `start` (inclusive) to `end` (exclusive). */
 export interface SpeechRange {
   readonly start: number;
   readonly end: number;
@@ -15,12 +15,15 @@ export interface SpeechRange {
 /** 20 ms. */
 const FRAME_SAMPLES = SPEECH_RATE / 50;
 const FRAMES_PER_READ = 5_000;
-/** Quieter than this (of full scale) is silence in any recording. */
+/** Level (of full scale) below which a frame is always silence. */
 const LEAST_LEVEL = 0.003;
-/** The noise floor is the level below which a tenth of the recording lies. */
+/** The noise floor is the level below which this share of the frames lies. */
 const FLOOR_SHARE = 0.1;
 const OVER_FLOOR = 3;
-/** Where there is no pause at all, the floor is speech itself: this share of the peak still counts. */
+/**
+ * If a recording has no pause, the floor is speech itself: frames above this share of the peak
+ * still count.
+ */
 const OF_PEAK = 0.1;
 const PAUSE_FRAMES = 25;
 const LEAST_SPEECH_FRAMES = 5;
@@ -51,7 +54,7 @@ function threshold(levels: Float32Array): number {
   return Math.max(LEAST_LEVEL, Math.min(floor * OVER_FLOOR, peak * OF_PEAK));
 }
 
-/** Runs of loud frames; runs with a short pause between them are one. */
+/** Runs of loud frames, merged across short pauses. */
 function loudRuns(levels: Float32Array, level: number): SpeechRange[] {
   const runs: { start: number; end: number }[] = [];
   for (let frame = 0; frame < levels.length; frame += 1) {
@@ -68,7 +71,7 @@ function split(levels: Float32Array, run: SpeechRange, most: number): SpeechRang
   const parts: SpeechRange[] = [];
   let { start } = run;
   while (run.end - start > most) {
-    // In the second half of what fits, so that parts stay long.
+    // Search the second half of the allowed length, so that parts stay long.
     let cut = start + most;
     for (let frame = start + Math.floor(most / 2); frame < start + most; frame += 1) {
       if ((levels[frame] ?? 0) <= (levels[cut] ?? Infinity)) cut = frame;
@@ -90,7 +93,7 @@ export async function speechRanges(
   const most = (maxSeconds * SPEECH_RATE) / FRAME_SAMPLES - 2 * MARGIN_FRAMES;
   const parts = loudRuns(levels, threshold(levels)).flatMap((run) => split(levels, run, most));
   return parts.map(({ start, end }, index) => {
-    // A margin keeps soft beginnings; it never reaches into the neighbour.
+    // A margin keeps quiet beginnings; it does not reach into the neighbouring range.
     const before = parts[index - 1]?.end ?? 0;
     const after = parts[index + 1]?.start ?? levels.length;
     return {
@@ -100,7 +103,7 @@ export async function speechRanges(
   });
 }
 
-/** One range of the file as samples from -1 to 1. */
+/** Reads one range of the file as samples from -1 to 1. */
 export async function readSamples(file: FileHandle, range: SpeechRange): Promise<Float32Array> {
   const bytes = Buffer.alloc((range.end - range.start) * 2);
   const { bytesRead } = await file.read(bytes, 0, bytes.length, range.start * 2);

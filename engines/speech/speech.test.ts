@@ -55,7 +55,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Tones of half a second (`a`, `b`) and silence of a second (space), as raw samples. */
+/** Raw samples: tones of half a second (`a`, `b`) and a second of silence (space). */
 function speech(letters: string, noise = 0): Buffer {
   const parts = letters.split('').map((letter) => {
     const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
@@ -105,7 +105,7 @@ test('a model is told to translate, and told again only when that changes', asyn
     decodeAsync: () => Promise.resolve(decoded),
     setConfig: (config: unknown) => configs.push(config),
   };
-  // Silence is found by its loudness: no other part of the package is asked for.
+  // Detection by loudness uses no other part of the package.
   const sherpa = {
     OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
   } as unknown as Sherpa;
@@ -179,7 +179,7 @@ describe('recordings take turns', () => {
       acceptWaveform(samples: Float32Array): void {
         audio += samples.length;
         this.#at += samples.length;
-        // Speech without a pause, cut where a model can take no more.
+        // Speech without a pause, cut at the maximum length of the model.
         if (this.#at % (28 * 16_000) < samples.length) this.flush();
       }
       isEmpty(): boolean {

@@ -1,7 +1,7 @@
 /**
- * One try of a call on one replica: reads the head, keeps a refusal's body (bounded), passes a
- * success on, and ends with exactly one report to its run. It holds one slot of its engine until the
- * connection is free again.
+ * One attempt of a call on one replica. It reads the response head, keeps the body of an error
+ * response (bounded), passes a success on, and reports its end to the run exactly once. It occupies
+ * a slot of its engine until the connection is free again.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
@@ -17,17 +17,17 @@ import type { WholeCall } from './contract.ts';
 import type { Target } from './engine-state.ts';
 import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
 
-/** Of a refusal's body: enough for any error object, too little to hurt. */
+/** Enough for any error object, small enough to keep in memory. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
 
-/** Who hears of a try. */
+/** Receives the events of an attempt. */
 export interface AttemptOwner {
-  /** The first byte of a success is here, or its end if it has no bytes. */
+  /** The first byte of a success has arrived, or its end if the body is empty. */
   answered(attempt: Attempt): void;
   take(attempt: Attempt, chunk: Buffer): void;
   succeeded(attempt: Attempt): void;
   failed(attempt: Attempt, verdict: Verdict, message: string, wasSent?: boolean): void;
-  /** The connection had been closed as idle: that was no try. */
+  /** The server had already closed the idle connection: this does not count as an attempt. */
   wentStale(attempt: Attempt): void;
 }
 
@@ -99,25 +99,25 @@ export class Attempt extends Exchange {
     this.target.engine.freeSlot();
   }
 
-  /** Of a head that is no success. */
+  /** The verdict on an unsuccessful response. */
   get #verdict(): Verdict {
     return verdictOfStatus(this.status, this.#call.mayLackPath);
   }
 
-  /** The body of an answer that is no success, as far as it was kept. */
+  /** The kept part of the body of an unsuccessful response. */
   refusal(): Buffer | null {
     if (this.status < 300) return null;
     const size = Math.min(this.#errorBytes, MAX_ERROR_BODY_BYTES);
     return Buffer.concat(this.#errorChunks ?? [], size);
   }
 
-  /** The pause that an answer that is no success asks for. */
+  /** The delay that an unsuccessful response requests. */
   retryAfterMs(clock: Clock): number | null {
     if (this.status < 300) return null;
     return retryAfterMs(headerText(this.headers, 'retry-after'), clock.nowMs());
   }
 
-  /** A refusal that may be of another request says nothing of this one. */
+  /** Discards a response that may belong to another request. */
   #forget(): void {
     this.status = 0;
     this.headers = NO_HEADERS;

@@ -1,8 +1,8 @@
 /**
- * What an engine must do, in the terms of the wire protocol that it already speaks, and the
- * values that pass between a flow and the engines.
+ * The requirements for an engine, in terms of the wire protocol, and the values that pass between
+ * an endpoint and the engines.
  *
- * | work          | request to the engine                 | answer                             |
+ * | work          | request to the engine                 | response                           |
  * |---------------|---------------------------------------|------------------------------------|
  * | chat          | POST /chat/completions                | JSON, or SSE with `stream: true`   |
  * | embeddings    | POST /embeddings                      | JSON                               |
@@ -10,13 +10,13 @@
  * | completions   | POST /completions                     | JSON, or SSE with `stream: true`   |
  * | translation   | POST /audio/translations, multipart   | JSON, in English                   |
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
- * | images        | POST /images/generations, POST of a form to /images/edits | JSON, pictures in base64 |
- * | speech        | POST /audio/speech                    | sound, as it is made               |
+ * | images        | POST /images/generations, POST of a form to /images/edits | JSON, images in base64 |
+ * | speech        | POST /audio/speech                    | sound, as it is generated          |
  * | moderation    | POST /moderations                     | JSON                               |
  * | rerank        | POST /rerank                          | JSON                               |
  * | video         | POST /videos, GET /videos/{id}[/content] | JSON, then the media            |
  *
- * An engine answers `GET /models` (any status below 500 proves that it lives), may answer 429 or
+ * An engine responds to `GET /models` (any status below 500 counts as healthy), may return 429 or
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { Cancelling } from '../core/cancellation.ts';
@@ -37,41 +37,44 @@ export type EngineWork =
   | 'rerank'
   | 'video';
 
-/** Tells a child process of ours whose call it is. */
+/** Tells an embedded engine which caller a request belongs to. */
 export const CALLER_HEADER = 'x-farebox-caller';
 
 export interface EngineSettings extends Route {
   readonly id: string;
   readonly protocol: 'openai' | 'rembg';
   /**
-   * The address up to and with `/v1`: `http(s)://host/v1` or `unix:/path.sock:/v1`; that of a rembg
-   * server is without its path.
+   * The base URL including `/v1`: `http(s)://host/v1` or `unix:/path.sock:/v1`; for a rembg server,
+   * without the path.
    */
   readonly url: string;
   /** Sent as `Authorization: Bearer`. */
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly timeLimits?: Partial<TimeLimits> | undefined;
-  /** A child process of ours: what it says when it refuses is written for callers. */
+  /** An embedded engine: its error messages are written for callers. */
   readonly isOwn?: boolean | undefined;
-  /** A child process of ours that lets callers take turns: it is told whose call each is. */
+  /** An embedded engine that schedules callers in turns: it receives `CALLER_HEADER`. */
   readonly takesTurns?: boolean | undefined;
-  /** Sockets to the engine; also the ceiling of `concurrency`. */
+  /** Maximum number of sockets to the engine; also the upper bound of `concurrency`. */
   readonly maxConnections?: number | undefined;
-  /** Calls that run at once; further ones wait in the queue. */
+  /** Maximum number of concurrent calls; further ones wait in the queue. */
   readonly concurrency?: number | undefined;
-  /** Calls that wait at once; further ones are `overloaded`. */
+  /** Maximum number of waiting calls; further ones fail as `overloaded`. */
   readonly maxQueued?: number | undefined;
 }
 
-/** One place where a model runs. Keep the array that holds them: routes are cached by it. */
+/**
+ * One model on one engine. Reuse the array that contains replicas, because routes are cached by its
+ * identity.
+ */
 export interface Replica {
   readonly engine: string;
-  /** The name that the engine gives the model. */
+  /** The engine's name of the model. */
   readonly model: string;
-  /** Share of the load, above 0; 1 when absent. */
+  /** Share of the load, above 0; default 1. */
   readonly weight?: number | undefined;
-  /** Lower orders are used first; a higher one only when all lower ones are down or full. */
+  /** Lower orders are used first; a higher one only if all lower ones are down or full. */
   readonly order?: number | undefined;
 }
 
@@ -81,35 +84,42 @@ export interface EngineCall {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** Appended to the engine's URL, with a leading slash. */
   readonly path: string;
-  /** Of the request body. */
   readonly contentType?: string | undefined;
   /**
-   * The body for a replica (model name, dialect); not asked again to retry on the same one. With
-   * `canAmend` it is asked with the refusal of its last body, a few times at most: for another one
-   * that may pass, or `undefined` when it has none.
+   * Returns the body for a replica (model name, dialect); it is not called again for a retry on the
+   * same replica. With `canAmend` it is also called with the rejection of its last body, a few
+   * times at most: it returns another body to try, or `undefined`.
    */
   readonly buildBody?:
     | ((replica: Replica, refusal?: EngineFailure) => Buffer | StreamedBody | undefined)
     | undefined;
   readonly canAmend?: boolean | undefined;
-  /** Further request headers, flat: name, value, name, value. */
+  /** Further request headers as a flat list: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
-  /** `prompt_cache_key`: calls with the same key meet the same replica while it can take them. */
+  /** `prompt_cache_key`: calls with the same key go to the same replica while it has capacity. */
   readonly affinityKey?: string | undefined;
-  /** Whose call it is: what one caller sees fail is closed for it alone, and queues take turns. */
+  /**
+   * The caller's id. A breaker that opened on the failures of one caller is closed for that caller
+   * only, and queues serve callers in turns.
+   */
   readonly caller?: string | undefined;
   readonly signal?: Cancelling | undefined;
-  /** Over the engine's own limits, for this call. */
+  /** Override the limits of the engine for this call. */
   readonly timeLimits?: Partial<TimeLimits> | undefined;
   readonly maxResponseBytes: number;
-  /** Starts of content types that a 2xx may have, such as `text/event-stream`; else `garbage`. */
+  /**
+   * Allowed prefixes of the content type of a 2xx response, such as `text/event-stream`; any other
+   * type is `garbage`.
+   */
   readonly accept?: readonly string[] | undefined;
   /**
-   * Engines that serve the model for other work may not have this path: their 404, 405 or 501 is
-   * `unsupported`, and no reason to think worse of them.
+   * Engines of the model may lack this path: 404, 405 or 501 then means `unsupported` and does not
+   * count against the replica.
    */
   readonly mayLackPath?: boolean | undefined;
-  /** 1 also takes no dead connection for an idle one: the request is written once at most. */
+  /**
+   * With 1 the request is written at most once, even if an idle connection turns out to be closed.
+   */
   readonly maxAttempts?: number | undefined;
 }
 
@@ -117,36 +127,38 @@ export interface EngineHead {
   readonly status: number;
   readonly headers: ReceivedHeaders;
   readonly replica: Replica;
-  /** 1 when the first try answered. */
+  /** 1 if the first attempt succeeded. */
   readonly attempts: number;
   /** From the start of the call to the first byte of the body. */
   readonly firstByteMs: number;
 }
 
 /**
- * Hears a response that is a success. `onHead` comes together with the first piece of the body,
- * in one tick: until then the call can still fail over. The calls are synchronous on purpose;
- * an async iterator costs a promise and a microtask turn per piece.
+ * Receives a successful response. `onHead` is called together with the first piece of the body, in
+ * the same tick; until then the call can still fail over. The calls are synchronous, because an
+ * async iterator costs a promise and a microtask per piece.
  */
 export interface EngineSink {
   onHead(head: EngineHead): void;
-  /** Return `false` to pause the engine until `run.resume()`, else `true`. Keep the buffer freely. */
+  /**
+   * Return `false` to pause the engine until `run.resume()`, else `true`. The sink may keep the
+   * buffer.
+   */
   onChunk(chunk: Buffer): boolean;
 }
 
-/** Why a call failed. */
 export type FailureReason =
-  | 'unreachable' // no replica takes a connection, or all are taken out by their breaker
+  | 'unreachable' // no replica accepts a connection, or all breakers are open
   | 'timeout' // a time limit of the call
   | 'overloaded' // 429 or 503, or the queue is full; `retryAfterSeconds` may say when
-  | 'refused' // the engine calls the request wrong (4xx); its status and body are given
-  | 'misconfigured' // 401, 402, 403, 404, 405 or a redirect: our access to the engine is wrong
+  | 'refused' // the engine rejects the request (4xx); status and body are included
+  | 'misconfigured' // 401, 402, 403, 404, 405 or a redirect: the operator's engine settings are wrong
   | 'unsupported' // no engine of the model has the path
-  | 'failed' // the engine answered 5xx
-  | 'broken' // the connection died in mid-body
-  | 'garbage' // the answer is not HTTP, or not what was asked for
-  | 'too-large' // the answer is larger than `maxResponseBytes`
-  | 'aborted'; // the caller left
+  | 'failed' // the engine returned 5xx
+  | 'broken' // the connection ended within the body
+  | 'garbage' // the response is not HTTP, or not of the requested kind
+  | 'too-large' // the response exceeds `maxResponseBytes`
+  | 'aborted'; // the caller disconnected
 
 export interface EngineSuccess {
   readonly ok: true;
@@ -159,35 +171,39 @@ export interface EngineSuccess {
 export interface EngineFailure {
   readonly ok: false;
   readonly reason: FailureReason;
-  /** Whether the sink heard anything: a caller has seen part of an answer. */
+  /** Whether the sink received any data, so that the caller may have seen part of the response. */
   readonly sawFirstByte: boolean;
-  /** Bytes that the sink got. */
   readonly bytes: number;
-  /** Of the engine's answer, when it gave one. */
+  /** Status of the engine's response; null without one. */
   readonly status: number | null;
-  /** The engine's own words when it refused, at most 64 KiB; check before showing them. */
+  /** The body of the engine's error response, at most 64 KiB; sanitise it before showing it. */
   readonly body: Buffer | null;
-  /** Whether `body` is that of an engine of our own; the words of others are for the log. */
+  /** Whether `body` is from an embedded engine; bodies of other engines are only logged. */
   readonly isOwn: boolean;
   readonly retryAfterSeconds: number | null;
   readonly attempts: number;
-  /** Whether any of it may have reached an engine: what it asks for may then be done. */
+  /**
+   * Whether any part of the request may have reached an engine, so that it may have been executed.
+   */
   readonly wasSent: boolean;
-  /** The last one tried; null when none was. */
+  /** The last replica tried; null if none was. */
   readonly replica: Replica | null;
-  /** For the log only: it names addresses. */
+  /** Only for the log, because it contains addresses. */
   readonly message: string;
 }
 
 export type EngineOutcome = EngineSuccess | EngineFailure;
 
-/** A call whose answer is taken whole: it can still fail over when the answer breaks half-way. */
+/**
+ * A call with a non-streaming response: it can fail over even if the response breaks within its
+ * body.
+ */
 export interface WholeCall extends EngineCall {
-  /** Whether the body is what was asked for; when not, the answer is `garbage`. */
+  /** Whether the body has the requested content; if not, the response is `garbage`. */
   readonly isUsable?: ((body: Buffer) => boolean | Promise<boolean>) | undefined;
 }
 
-/** A whole answer, for work that is not streamed. */
+/** A complete response of a non-streaming call. */
 export interface EngineResponse extends EngineSuccess {
   readonly head: EngineHead;
   readonly body: Buffer;
@@ -201,7 +217,10 @@ export interface ReplicaStatus {
   readonly inFlight: number;
   readonly calls: number;
   readonly failures: number;
-  /** To the first byte of an answer, a moving average; `null` before the first. */
+  /**
+   * Moving average of the time to the first byte, in milliseconds; `null` before the first
+   * response.
+   */
   readonly firstByteMs: number | null;
 }
 
@@ -209,10 +228,13 @@ export interface EngineStatus {
   readonly id: string;
   readonly inFlight: number;
   readonly queued: number;
-  /** Open sockets, and those of them that serve a request or are being opened for one. */
+  /** Open sockets, and the number of them that serve a request or are being opened for one. */
   readonly connections: number;
   readonly busy: number;
-  /** Whether connections are reused; `false` since the engine sent bytes that belong to no request. */
+  /**
+   * Whether connections are reused; `false` after the engine has sent bytes that belong to no
+   * request.
+   */
   readonly keepsAlive: boolean;
   readonly replicas: readonly ReplicaStatus[];
 }

@@ -1,4 +1,4 @@
-/** Real local servers that speak as the engines do, and some that only look alike. */
+/** Local HTTP servers that imitate engines, and some that only look similar. */
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import {
@@ -35,7 +35,7 @@ suite('engines on local ports', () => {
     return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   }
 
-  /** A server that answers these paths with JSON and everything else with 404. */
+  /** A server that returns JSON for the given paths and 404 for all others. */
   async function jsonServer(
     paths: Record<string, unknown>,
     onPost: (path: string, body: { model?: string }) => unknown = () => undefined,
@@ -58,7 +58,7 @@ suite('engines on local ports', () => {
     return { object: 'list', data: models.map((model) => ({ object: 'model', ...model })) };
   }
 
-  /** What answers on a busy machine, too, unless a limit is named. */
+  /** The default limit is generous, for busy machines. */
   async function discover(engine: LocalEngine, origin: string, limitMs = 60_000) {
     return await discoverEngines([{ engine, origin }], limitMs);
   }
@@ -267,7 +267,7 @@ suite('engines on local ports', () => {
       const origin = await listen(server);
       const targets = USUAL_TARGETS.map(({ engine }) => ({ engine, origin }));
       assert.deepEqual(await discoverEngines(targets), []);
-      // All are asked at once: one limit is over for all of them.
+      // All targets are queried concurrently, so that the limit applies to all of them together.
       assert.ok(most >= targets.length, `${most} at once`);
     });
 

@@ -1,7 +1,7 @@
 /**
- * Finds engines on the usual local ports. A port counts only when its answer has the exact shape of
- * an engine's model list, so that a plain web server is never taken for one. All ports are asked at
- * once and each answer is bounded in time and bytes.
+ * Finds engines on the usual local ports. A port counts only if its response has the exact shape of
+ * an engine's model list, so that an ordinary web server is never used as an engine. All ports are
+ * queried concurrently; each response is limited in time and size.
  */
 import { request as httpRequest } from 'undici';
 import { z } from 'zod';
@@ -23,7 +23,7 @@ export interface ProbeTarget {
   readonly origin: string;
 }
 
-/** The ports that these engines take when nobody says otherwise. */
+/** Default ports of these engines. */
 export const USUAL_TARGETS: readonly ProbeTarget[] = [
   { engine: 'ollama', origin: 'http://127.0.0.1:11434' },
   { engine: 'llama.cpp', origin: 'http://127.0.0.1:8080' },
@@ -31,22 +31,22 @@ export const USUAL_TARGETS: readonly ProbeTarget[] = [
   { engine: 'vllm', origin: 'http://127.0.0.1:8000' },
 ];
 
-/** Each question must be answered within this, so that a start is never held up. */
+/** Limit per request at startup, so that discovery does not delay the start. */
 const START_LIMIT_MS = 500;
-/** In the background: an engine that works is slower to answer, and it is still there. */
+/** Limit per request of the discovery in the background; busy engines are slow to respond. */
 export const LOOK_LIMIT_MS = 5_000;
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
-/** What is read of an answer of no interest, so that its connection ends in order. */
+/** Bytes read of an ignored response, so that its connection can close cleanly. */
 const MAX_IGNORED_BYTES = 16 * 1024;
-/** Details are asked for so many models; further ones are offered without. */
+/** Number of models whose details are queried; further ones are offered without details. */
 const MAX_DETAILED = 32;
-/** A longer id is no name that anybody sends, and it is told in a header of each answer. */
+/** Ids are sent in a response header, so their length is limited. */
 const MAX_ID_CHARACTERS = 256;
-/** Embedding models that do not say how long an input may be take this much. */
+/** Input limit of embedding models that do not report one. */
 const USUAL_EMBEDDING_TOKENS = 8_192;
 const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
 
-/** What engines say of a window; anything but a number of tokens is as good as nothing. */
+/** Context window in tokens; any other value is ignored. */
 const Tokens = z.int().min(1).optional().catch(undefined);
 
 const ModelList = z.object({
@@ -82,7 +82,10 @@ const LlamaProps = z.looseObject({
   modalities: z.record(z.string(), z.unknown()).optional(),
 });
 
-/** The engines that answer now, each of two questions within `limitMs`. Never throws. */
+/**
+ * Returns the engines that respond, with a limit of `limitMs` for each of two requests per engine.
+ * Never throws.
+ */
 export async function discoverEngines(
   targets: readonly ProbeTarget[] = USUAL_TARGETS,
   limitMs = START_LIMIT_MS,
@@ -109,14 +112,14 @@ async function probe(
   return { engine, url: `${origin}/v1`, models };
 }
 
-/** What engines call a capability, and what we call it. */
+/** Capabilities in the terms of engines, mapped to those of the catalog. */
 const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
   tools: 'functionCalling',
   vision: 'vision',
   thinking: 'reasoning',
 };
 
-/** A model in the catalogue's words. */
+/** Converts a model into a catalog entry. */
 function offered(engine: LocalEngine, id: string, details: Details): DiscoveredModel {
   const { contextTokens, capabilities: words, isEmbedding = EMBEDDING_NAME.test(id) } = details;
   const common = {
@@ -130,7 +133,8 @@ function offered(engine: LocalEngine, id: string, details: Details): DiscoveredM
     const embedding = { dimensions: 0, maxInputTokens, customDimensions: false };
     return { ...common, type: 'embedding', embedding };
   }
-  // An engine that names no capabilities is trusted with tools and schemas: it refuses by itself.
+  // If an engine reports no capabilities, tools and schemas are assumed; the engine rejects what it
+  // does not support.
   const capabilities: readonly Capability[] =
     words === undefined
       ? ['functionCalling', 'responseSchema', 'logProbs']
@@ -138,10 +142,10 @@ function offered(engine: LocalEngine, id: string, details: Details): DiscoveredM
   return { ...common, type: 'text', capabilities };
 }
 
-/** What the endpoints of an engine's own add to its list; a model that is not in it has no more. */
+/** Details from engine-specific endpoints. */
 interface Details {
   readonly contextTokens?: number | undefined;
-  /** In the engine's own words, such as `tools`, `vision`, `thinking`. */
+  /** In the engine's terms, such as `tools`, `vision`, `thinking`. */
   readonly capabilities?: readonly string[] | undefined;
   readonly isEmbedding?: boolean | undefined;
 }
@@ -161,7 +165,8 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
       asked.map(async (model): Promise<[string, Details]> => {
         const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model });
         const { capabilities, model_info = {}, parameters = '' } = show ?? {};
-        // What the operator has set is what Ollama serves, whatever the model could do.
+        // Ollama serves the context size that the operator has set, even if the model supports
+        // more.
         const set = /^num_ctx\s{1,40}(\d{1,15})/m.exec(parameters)?.[1];
         const known = Object.entries(model_info);
         const [, length] = known.find(([key]) => key.endsWith('.context_length')) ?? [];
@@ -189,7 +194,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
     const modalities = Object.entries(props?.modalities ?? {})
       .filter(([, isOn]) => isOn === true)
       .map(([name]) => name);
-    // The window that the server was started with is smaller than the one of the training.
+    // The server's configured window, which is smaller than the one of the training.
     const contextTokens = ids.length > 1 ? undefined : props?.default_generation_settings?.n_ctx;
     const capabilities = modalities.length === 0 ? undefined : modalities;
     return new Map(ids.map((id) => [id, { contextTokens, capabilities }]));
@@ -199,7 +204,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
   },
 };
 
-/** The answer in the wanted shape; undefined for anything else, or nothing, or too late. */
+/** Returns the validated response; `undefined` if it is invalid, missing or too late. */
 async function askFor<Schema extends z.ZodType>(
   schema: Schema,
   url: string,
@@ -225,7 +230,7 @@ async function askFor<Schema extends z.ZodType>(
     const parsed = schema.safeParse(await readJson(response.body));
     return parsed.success ? parsed.data : undefined;
   } catch {
-    // Nobody listens there, or something that is no engine: both mean "not found".
+    // No server, or not an engine: both mean "not found".
     return undefined;
   }
 }
@@ -238,11 +243,10 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
     if (size > MAX_ANSWER_BYTES) return undefined;
     chunks.push(chunk);
   }
-  // JSON.parse gives `any`; the schema looks at it next.
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
 }
 
-/** Which engine is expected where: by the usual port, else by the OpenAI protocol alone. */
+/** Maps URLs to the engine of their usual port; other ports are queried by the OpenAI protocol. */
 export function probeTargets(urls: readonly string[]): ProbeTarget[] {
   return urls.map((url) => {
     const origin = new URL(url).origin;

@@ -1,23 +1,23 @@
 /**
- * An engine's failure as the caller hears it. The engine's own words are shown only when it calls
- * the request wrong, shortened and without addresses; everything else stays in the log.
+ * Converts the failure of an engine into the Fault for the caller. The engine's message is shown
+ * only if the engine rejects the request; it is shortened and stripped of addresses. All other
+ * messages are only logged.
  */
 import { parsedJson } from '../json/json-text.ts';
 import type { EngineFailure } from './engines.ts';
 import { Fault } from '../core/faults.ts';
 
-/** An overloaded model is slow to recover: `Retry-After: 30`. */
+/** `Retry-After` of 30 seconds, because an overloaded model recovers slowly. */
 const OVERLOADED_RETRY_SECONDS = 30;
 const OFFLINE_RETRY_SECONDS = 10;
 const MAX_SHOWN_CHARACTERS = 500;
 
-/** What is said of a failure. */
 type KnownFailure = Pick<
   EngineFailure,
   'reason' | 'message' | 'status' | 'body' | 'retryAfterSeconds'
 >;
 
-/** The Fault for a failed call; `aborted` has none, since nobody is there to hear it. */
+/** The Fault for a failed call; `aborted` has none, since the caller has disconnected. */
 export function engineFault(failure: KnownFailure, modelId: string): Fault {
   const { message: cause, reason } = failure;
   if (reason === 'refused') return refusedFault(failure, modelId);
@@ -55,7 +55,7 @@ function refusedFault(failure: KnownFailure, modelId: string): Fault {
   });
 }
 
-/** Whether an engine says that the prompt is longer than its context. */
+/** Whether the engine reports that the prompt exceeds its context. */
 export function saysContextOverflow(failure: EngineFailure): boolean {
   if (failure.reason !== 'refused') return false;
   const words = engineWords(failure.body);
@@ -73,11 +73,11 @@ interface EngineWords {
   readonly code: string;
 }
 
-/** The sentence and the code of an engine's error body, in the spellings of the field. */
+/** Message and code of an engine's error body, in the formats of common engines. */
 export function engineWords(body: Buffer | null): EngineWords {
   const text = body?.toString('utf8').trim() ?? '';
   const parsed = parsedJson(text);
-  // Plain text is the message.
+  // A plain text body is the message.
   if (parsed === undefined) return { message: shown(text), code: '' };
   const error = memberOf(parsed, 'error') ?? parsed;
   const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
@@ -92,11 +92,11 @@ function memberOf(value: unknown, name: string): unknown {
   return (value as Record<string, unknown>)[name] ?? undefined; // an object, checked above
 }
 
-/** What speaks of the machine or the program, and not of the request. */
+/** Matches messages about the machine or the program instead of the request. */
 const INTERNAL =
   /\bcuda|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4}|\.(?:py|cpp|cu|so|rs)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|mnt|app|workspace)\//i;
 
-/** One line, short, and without addresses of our engines; nothing of what goes on inside them. */
+/** One short line without addresses or internals of the engine. */
 function shown(message: string): string {
   if (INTERNAL.test(message)) return 'it gave no reason';
   const flat = message

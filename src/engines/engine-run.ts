@@ -1,10 +1,10 @@
 /**
- * One call to the engines from start to outcome: choose a replica, wait for a slot when all are
- * full, try, and fail over or retry for as long as the caller has not seen a byte.
+ * One call to the engines from start to outcome: chooses a replica, waits for a slot if all are
+ * full, makes an attempt, and fails over or retries as long as the caller has not received a byte.
  *
- * Invariants: the sink hears one answer (a whole call keeps its answer itself, and starts again
- * with each head); the outcome comes exactly once; whatever was taken (slot, ticket, queue place,
- * timer, listener) is given back before or with the outcome.
+ * Invariants: the sink receives one response (a non-streaming call buffers its own response, and
+ * discards it at each new head); the outcome is reported exactly once; every resource (slot,
+ * ticket, queue position, timer, listener) is released before or with the outcome.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -32,37 +32,39 @@ import {
 } from './engine-state.ts';
 import { GARBAGE, outweighs, type Verdict, verdictOfFailure } from './verdict.ts';
 
-/** Tries on one replica; with more replicas each gets one, up to the larger bound. */
+/**
+ * Attempts on a single replica; with several replicas each gets one, and the larger number applies.
+ */
 const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
-/** A longer `Retry-After` is the caller's to wait out, not ours. */
+/** A longer `Retry-After` is passed to the caller instead of waiting here. */
 const MAX_RETRY_AFTER_MS = 5_000;
-/** In the queue for a slot. */
+/** Maximum wait for a slot. */
 const QUEUE_MS = 30_000;
-/** Bodies that are written anew: engines name one parameter that they refuse at a time. */
+/** Limit of amended bodies: an engine names one rejected parameter at a time. */
 const MAX_AMENDMENTS = 4;
 
-/** What all runs share. */
+/** Shared by all runs. */
 export interface RunContext {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly running: InFlight<EngineRun>;
-  /** Of the engines in force now. */
+  /** Routes to the engines of the current configuration. */
   router: Router;
 }
 
 export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   place = -1;
-  /** Never rejects, except with an error that the sink itself threw. */
+  /** Rejects only with an error that the sink itself threw. */
   readonly outcome: Promise<EngineOutcome>;
-  /** Empty for a call of our own. */
+  /** Empty for a call of the server itself. */
   readonly caller: string;
   readonly keyHash: number | null;
   tried: Set<Target> | null = null;
   readonly #context: RunContext;
   readonly #call: WholeCall;
   readonly #headers: readonly string[] | undefined;
-  /** Null for a whole call. */
+  /** Null for a non-streaming call. */
   readonly #sink: EngineSink | null;
   readonly #startedMs: number;
   readonly #done = Promise.withResolvers<EngineOutcome>();
@@ -70,7 +72,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #attempts = 0;
   #staleRetries = 0;
   #amendments = 0;
-  /** Tried, and not to be tried again after a pause. */
+  /** Tried targets that must not be retried after a pause. */
   #barred: Set<Target> | null = null;
   #best: EngineFailure | null = null;
   #pauseMs = 0;
@@ -79,15 +81,18 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #head: EngineHead | null = null;
-  /** Of a whole call. */
+  /** Buffered body of a non-streaming call. */
   #chunks: Buffer[] = [];
   #bytes = 0;
   #wasSent = false;
   #isEnded = false;
-  /** A function: of an object as a listener Node keeps what keeps finished runs alive (bench/README.md). */
+  /**
+   * A closure, because Node keeps listener objects alive, and with them finished runs
+   * (bench/README.md).
+   */
   readonly #onAbort = (): void => this.abort();
 
-  /** `headers` of the request stand for those of the call. */
+  /** `headers` replace those of the call. */
   constructor(
     context: RunContext,
     call: WholeCall,
@@ -104,7 +109,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.outcome = this.#done.promise;
   }
 
-  /** Begins. The sink is never called before this has returned. */
+  /** Starts the call. The sink is never called before `start` has returned. */
   start(): void {
     const { signal } = this.#call;
     this.#context.running.add(this);
@@ -121,20 +126,20 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#attempt?.resume();
   }
 
-  /** Frees the engine at once; the outcome is `aborted`. Harmless after the end. */
+  /** Releases the engine at once; the outcome is `aborted`. Does nothing after the end. */
   abort(): void {
     if (this.#isEnded) return;
     if (this.#attempt === null) this.#finish(this.#failure('aborted', 'The caller left'));
     else this.#attempt.abort();
   }
 
-  /** Called by the engine in whose queue the run stands. */
+  /** Called by the engine in whose queue the run waits. */
   wake(): void {
     this.#stopWaiting();
     this.#next();
   }
 
-  /** Called by the engine when its queue is full. */
+  /** Called by the engine when the run is removed from a full queue. */
   crowdOut(): void {
     this.#stopWaiting();
     this.#finish(this.#failure('overloaded', 'The queue of the engine is full', 1_000));
@@ -150,7 +155,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     else this.#enqueue(choice);
   }
 
-  /** Every replica was tried or is out: try again after a pause, if one of them allows it. */
+  /** All replicas were tried or are unavailable: retries after a pause if one of them allows it. */
   #goRound(targets: readonly Target[]): void {
     const { clock, ids } = this.#context;
     const canRetry = (this.tried?.size ?? 0) > (this.#barred?.size ?? 0);
@@ -194,7 +199,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       try {
         this.#body = this.#call.buildBody(replica) ?? null;
       } catch (error) {
-        return this.#crash(error); // a bug in the flow ends the call, as one in the sink
+        return this.#crash(error); // a bug in the endpoint ends the call
       }
       this.#bodyReplica = replica;
     }
@@ -214,7 +219,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? [])];
   }
 
-  // Called by the attempt from here on.
+  // The methods below are called by the attempt.
 
   answered({ status, headers, target }: Attempt): void {
     this.#bytes = 0;
@@ -296,7 +301,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#next();
   }
 
-  /** Whether the refused body could be written anew. */
+  /** Whether the rejected body could be amended. */
   #isAmended(refusal: EngineFailure, replica: Replica): boolean {
     if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
     this.#amendments += 1;
@@ -312,7 +317,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     return true;
   }
 
-  /** The connection had been closed as idle: that was no try, however often it happens within reason. */
+  /** The idle connection was already closed: not counted as an attempt, up to a limit. */
   wentStale(attempt: Attempt): void {
     this.#staleRetries += 1;
     if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {

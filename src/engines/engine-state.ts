@@ -1,12 +1,11 @@
 /**
- * One configured engine while it lives (its connections, its slots, its bounded queue), what is
- * known of each model on it (breaker, load, failures), and which of several replicas takes a call.
- * An engine is replaced as a whole when its settings change; the calls that run on the old one end
- * there.
+ * One configured engine (its connections, slots and bounded queue), the state of each model on it
+ * (breaker, load, failures), and the choice between several replicas. If the settings of an engine
+ * change, a new object replaces it; running calls end on the old one.
  *
- * Lower `order` first; within an order the least loaded by weight, or, with an affinity key, the
- * first in the key's rendezvous order that is not overloaded, so that one conversation meets one
- * prompt cache and a lost replica moves only its own keys.
+ * Lower `order` first. Within an order, the least loaded replica by weight; with an affinity key,
+ * the first replica in the key's rendezvous order that is not overloaded. So one conversation stays
+ * with one prompt cache, and the loss of a replica moves only its own keys.
  */
 import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
@@ -23,7 +22,7 @@ import {
 } from './contract.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Long prompts on slow machines take minutes to the first token; SDKs give up after 10 min. */
+/** Long prompts on slow machines take minutes to the first token; SDKs give up after 10 minutes. */
 const DEFAULT_TIME_LIMITS: TimeLimits = {
   connectMs: 5_000,
   firstByteMs: 300_000,
@@ -36,9 +35,9 @@ const DEFAULT_MAX_QUEUED = 1_024;
 /** A call that waits for a slot. */
 export interface Waiter {
   readonly caller: string;
-  /** Its place goes to a caller that waits for less. */
+  /** Removed from the queue in favour of a caller with fewer waiting calls. */
   crowdOut(): void;
-  /** A slot may be free: take one, or leave it to the next waiter. */
+  /** A slot may be free: take it, or leave it to the next waiter. */
   wake(): void;
 }
 
@@ -46,17 +45,17 @@ export class EngineState {
   readonly settings: EngineSettings;
   readonly pool: UpstreamPool;
   readonly limits: TimeLimits;
-  /** Flat request headers that every call carries, and the same for a body of JSON. */
+  /** Request headers of every call as a flat list, without and with a JSON content type. */
   readonly headers: readonly string[];
   readonly jsonHeaders: readonly string[];
-  /** Each call says whose it is. */
+  /** Each call carries `CALLER_HEADER`. */
   readonly takesTurns: boolean;
   readonly #clock: Clock;
   readonly #concurrency: number;
   readonly #maxQueued: number;
   readonly #replicas = new Map<string, ReplicaState>();
   readonly #waiters = new FairQueue<Waiter>();
-  /** Slots that are taken; `freeSlot` gives one back. */
+  /** Number of slots in use; `freeSlot` releases one. */
   inFlight = 0;
 
   constructor(settings: EngineSettings, clock: Clock, origins: Origins) {
@@ -80,7 +79,7 @@ export class EngineState {
     });
   }
 
-  /** What the headers of a call of this caller begin with. */
+  /** Base headers of a call of this caller. */
   headersFor(caller: string): readonly string[] {
     return this.takesTurns ? [...this.headers, CALLER_HEADER, caller] : this.headers;
   }
@@ -89,7 +88,10 @@ export class EngineState {
     return this.inFlight < this.#concurrency;
   }
 
-  /** Nobody waits, and a slot stays free for who comes next; of an engine that idles it may be the last. */
+  /**
+   * Whether no call waits and a slot would remain free after one more call; an idle engine may give
+   * its only slot.
+   */
   get hasSpareRoom(): boolean {
     if (this.#waiters.size > 0) return false;
     return this.inFlight === 0 || this.inFlight + 1 < this.#concurrency;
@@ -108,16 +110,18 @@ export class EngineState {
     return state;
   }
 
-  /** Frees a slot and offers it to those who wait, in turns over the callers. */
+  /** Releases a slot and offers it to waiting calls, in turns over the callers. */
   freeSlot(): void {
     this.inFlight -= 1;
-    // At most one round: a waiter that queues again stands behind those that came later.
+    // At most one round: a waiter that queues again is placed behind later ones.
     for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
       this.#waiters.next()?.wake();
     }
   }
 
-  /** False when the queue is full and nobody in it waits for more calls than this caller. */
+  /**
+   * Returns `false` if the queue is full and no other caller has more waiting calls than this one.
+   */
   enqueue(waiter: Waiter): boolean {
     if (this.queueRoom <= 0) {
       const last = this.#waiters.takeLastOfLongest(waiter.caller);
@@ -132,7 +136,7 @@ export class EngineState {
     this.#waiters.remove(waiter.caller, waiter);
   }
 
-  /** Sends those who wait away to choose again; running calls go on to their end. */
+  /** Makes waiting calls choose again; running calls continue. */
   async retire(): Promise<void> {
     const waiters: Waiter[] = [];
     for (let next = this.#waiters.next(); next !== undefined; next = this.#waiters.next())
@@ -159,26 +163,35 @@ function headersOf({ apiKey = '', headers = {} }: EngineSettings): readonly stri
   return [...authorization, ...Object.entries(headers).flat()];
 }
 
-/** Half of at least five calls within 10 s: one odd request retried thrice does not open it. */
+/**
+ * The breaker opens if half of at least five calls within 10 s fail, so that one bad request with
+ * three retries does not open it.
+ */
 const WINDOW_MS = 10_000;
 const BREAKER: BreakerSettings = {
   openMs: 1_000,
   maxOpenMs: 30_000,
   window: { sizeMs: WINDOW_MS, minFailures: 5, failureShare: 0.5 },
 };
-/** Callers whose failures make an opening hold for all; fewer may have caused it themselves. */
+/**
+ * Number of distinct callers with failures from which an open breaker applies to all callers; fewer
+ * may have caused the failures themselves.
+ */
 const MIN_CALLERS = 3;
-/** Longest time for which a breaker is open; a certain failure outlasts it. */
+/**
+ * Longest time for which a breaker is open; a failure with a certain cause is remembered for
+ * longer.
+ */
 const WITNESS_MS = BREAKER.maxOpenMs + WINDOW_MS;
-/** A replica that says 429 without `Retry-After` is left alone for this long. */
+/** Pause of a replica that returns 429 without `Retry-After`. */
 const REST_MS = 1_000;
-/** A `Retry-After` of an hour must not take a replica away for an hour. */
+/** Upper bound of that pause, whatever `Retry-After` says. */
 const MAX_REST_MS = 30_000;
 
-/** What the last answer counts in the moving average of latencies. */
+/** Weight of the latest response in the moving average of latencies. */
 const SHARE_OF_LAST = 0.2;
 
-/** What is known about one model on one engine. */
+/** The state of one model on one engine. */
 export class ReplicaState {
   readonly #model: string;
   readonly #clock: Clock;
@@ -186,13 +199,16 @@ export class ReplicaState {
   #inFlight = 0;
   #calls = 0;
   #failures = 0;
-  /** A moving average; below zero before the first answer. */
+  /** Moving average in milliseconds; negative before the first response. */
   #firstByteMs = -1;
   #restUntilMs = 0;
   #isAlive = true;
-  /** Whose calls failed last, at most as many as are needed. */
+  /** Callers of the latest failures, at most as many as `MIN_CALLERS`. */
   #witnesses: { readonly caller: string; atMs: number }[] = [];
-  /** An opening holds for everybody until then: a failure that no request can cause. */
+  /**
+   * Until then an open breaker applies to all callers, because a failure was not caused by a
+   * request.
+   */
   #certainUntilMs = 0;
 
   constructor(model: string, clock: Clock) {
@@ -201,21 +217,22 @@ export class ReplicaState {
     this.#breaker = new CircuitBreaker(clock, BREAKER);
   }
 
-  /** Whether the breaker lets a caller through and the replica did not ask for a rest. */
+  /** Whether the breaker admits the caller and the replica is not paused. */
   isReadyFor(caller: string): boolean {
     if (this.#restUntilMs > 0 && this.#isResting()) return false;
     return this.#breaker.canAdmit || this.#isOthersFault(caller);
   }
 
   /**
-   * Whether a call may go here when no replica is ready: it rests, or its breaker opened on
-   * answers. A caller whose requests make an engine fail must not take the model from everyone.
+   * Whether the replica may be used if no replica is ready: it is paused, or its breaker opened
+   * although it responds. So one caller whose requests make an engine fail cannot block the model
+   * for others.
    */
   isLastResortFor(caller: string): boolean {
     return this.#breaker.canAdmit || this.#isAlive || this.#isOthersFault(caller);
   }
 
-  /** Whether the breaker opened on failures that only a few others saw. */
+  /** Whether the breaker opened on failures of a few other callers only. */
   #isOthersFault(caller: string): boolean {
     return (
       this.#witnesses.length > 0 &&
@@ -234,14 +251,14 @@ export class ReplicaState {
     return this.#breaker.opensInMs;
   }
 
-  /** Takes a call in; give the ticket back by `succeed`, `fail` or `cancel`. */
+  /** Starts a call; return the ticket with `succeed`, `fail` or `cancel`. */
   begin(): Ticket {
     this.#inFlight += 1;
     this.#calls += 1;
     return this.#breaker.admit();
   }
 
-  /** `firstByteMs`: how long the answer took to begin. */
+  /** `firstByteMs`: time to the first byte of the response. */
   succeed(ticket: Ticket, firstByteMs: number): void {
     const before = this.#firstByteMs < 0 ? firstByteMs : this.#firstByteMs;
     this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
@@ -264,7 +281,7 @@ export class ReplicaState {
     this.#breaker.settle(ticket, verdict.breaker);
   }
 
-  /** Gives a ticket back without a result: the connection was stale, nothing was tried. */
+  /** Returns a ticket without a result: the connection was stale. */
   cancel(ticket: Ticket): void {
     this.#inFlight -= 1;
     this.#calls -= 1;
@@ -286,9 +303,9 @@ export class ReplicaState {
   }
 
   #witness(caller: string, nowMs: number, isCertain: boolean): void {
-    // A call of our own is nobody's input.
+    // A call of the server itself contains no caller input, so its failure is the engine's.
     if (isCertain || caller === '') this.#certainUntilMs = nowMs + WITNESS_MS;
-    // While the breaker is open its witnesses speak for it.
+    // While the breaker is open, its recorded callers stay fixed.
     if (this.#breaker.state === 'closed')
       this.#witnesses = this.#witnesses.filter(({ atMs }) => nowMs - atMs < WINDOW_MS);
     const known = this.#witnesses.find((witness) => witness.caller === caller);
@@ -297,16 +314,16 @@ export class ReplicaState {
   }
 }
 
-/** A replica of a list that is called, and where it runs. */
+/** A replica of a route, with its engine and state. */
 export class Target {
   readonly replica: Replica;
   readonly engine: EngineState;
   readonly state: ReplicaState;
   readonly weight: number;
   readonly order: number;
-  /** Of engine and model, for rendezvous hashing. */
+  /** Hash of engine and model, for rendezvous hashing. */
   readonly hash: number;
-  /** Number of the choice that took it last: among equals the longest unused one wins. */
+  /** Number of the choice that used it last: among equals the least recently used one wins. */
   lastChoice = 0;
 
   constructor(replica: Replica, engine: EngineState) {
@@ -318,7 +335,7 @@ export class Target {
     this.hash = hashText(`${replica.engine}\n${replica.model}`);
   }
 
-  /** With one more call: so a heavier replica is ahead of a lighter one when both are idle. */
+  /** Load with one more call, so that among idle replicas a heavier one is preferred. */
   get load(): number {
     return (this.engine.inFlight + 1) / this.weight;
   }
@@ -330,19 +347,19 @@ export class Target {
   }
 }
 
-/** How many calls per unit of weight a keyed replica may be ahead of the least loaded one. */
+/** Calls per unit of weight by which a replica with affinity may exceed the least loaded one. */
 const AFFINITY_SLACK = 8;
 
-/** Who asks, for which cache, and what it has tried. */
+/** Parameters of a choice: caller, affinity key and targets already tried. */
 export interface Chooser {
   readonly caller: string;
   /** Null without affinity. */
   readonly keyHash: number | null;
-  /** Targets that are left out. */
+  /** Targets to exclude. */
   readonly tried: ReadonlySet<Target> | null;
 }
 
-/** The engines in force, and the routes of the replica lists that were asked for. */
+/** The current engines, and the cached routes of the replica lists. */
 export class Router {
   readonly #engines: ReadonlyMap<string, EngineState>;
   readonly #routes = new WeakMap<readonly Replica[], readonly Target[]>();
@@ -352,7 +369,7 @@ export class Router {
     this.#engines = engines;
   }
 
-  /** The replicas of engines that are there, in their order. */
+  /** The replicas whose engines exist, in their order. */
   targetsOf(replicas: readonly Replica[]): readonly Target[] {
     let targets = this.#routes.get(replicas);
     if (targets === undefined) {
@@ -365,7 +382,7 @@ export class Router {
     return targets;
   }
 
-  /** A target, or the engine to wait for when all that could take the call are full, or nothing. */
+  /** Returns a target, the engine to wait for if all usable targets are full, or null. */
   choose(targets: readonly Target[], chooser: Chooser): Target | EngineState | null {
     const chosen = pick(targets, chooser, false) ?? pick(targets, chooser, true);
     if (chosen instanceof Target) {
@@ -394,7 +411,7 @@ function pick(
     } else if (full === null || engine.queueRoom > full.queueRoom) full = engine;
   }
   if (best === null || keyHash === null) return best ?? full;
-  // The first in the key's order among those of the same order as the least loaded.
+  // The first in the key's order among those with the same `order` as the least loaded one.
   const { order, load } = best;
   let bestScore = -1;
   for (const target of open ?? []) {
@@ -407,13 +424,13 @@ function pick(
   return best;
 }
 
-/** Weighted rendezvous hashing: -weight / ln(u), u uniform in (0, 1) from key and replica. */
+/** Weighted rendezvous hashing: -weight / ln(u), with u uniform in (0, 1) from key and replica. */
 function rendezvousScore(keyHash: number, target: Target): number {
   const uniform = (mix(keyHash ^ target.hash) + 0.5) / 4_294_967_296;
   return -target.weight / Math.log(uniform);
 }
 
-/** FNV-1a over UTF-16 units, finished by `mix`. Spreads keys; keeps nothing secret. */
+/** FNV-1a over UTF-16 units, finished by `mix`. Not cryptographic. */
 export function hashText(text: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < text.length; index += 1) {
@@ -422,7 +439,7 @@ export function hashText(text: string): number {
   return mix(hash);
 }
 
-/** The 32-bit finalizer of MurmurHash3: every input bit moves every output bit. */
+/** The 32-bit finalizer of MurmurHash3: every input bit affects every output bit. */
 function mix(value: number): number {
   let hash = value;
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);

@@ -382,7 +382,7 @@ test('a whole answer that breaks half-way or is garbage is had elsewhere', async
     try {
       return typeof JSON.parse(body.toString()) === 'object';
     } catch {
-      return false; // that is the question
+      return false;
     }
   };
   for (const run of [1, 2]) {
@@ -451,7 +451,7 @@ test('an idle connection that the engine closed is not a failure', async (t) => 
     const { outcome } = await runTo(engines, callTo(ON_A));
     assert.ok(outcome.ok);
     assert.equal(outcome.attempts, 1);
-    // The next request leaves in the very tick in which the engine hangs up.
+    // The next request is sent in the same tick in which the engine closes the connection.
     upstream.dropIdle();
   }
   assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
@@ -483,7 +483,7 @@ test('an engine that sends a second response loses keep-alive for good, which is
   };
   assert.equal(await get('first'), 'first');
   await until(() => engines.status()[0]?.keepsAlive === false, 'the loss of keep-alive');
-  // Other settings open other connections, and the origin is the same.
+  // Changed settings open new connections to the same origin.
   engines.update([engine('a', url, { concurrency: 200 })]);
   assert.equal(engines.status()[0]?.keepsAlive, false);
   const ids = Array.from({ length: 300 }, (_, at) => `n${at}`);
@@ -522,10 +522,10 @@ test('a call of one attempt is written once, and its failure says whether it was
   let answers = 0;
   const server = createServer((socket) => {
     connections += 1;
-    socket.on('error', () => undefined); // the client may leave as it likes
+    socket.on('error', () => undefined);
     socket.on('data', () => {
       answers += 1;
-      // The first answer keeps the connection; the next request on it is swallowed by a death.
+      // The first response keeps the connection alive; the connection dies on the next request.
       if (answers === 1) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
       else socket.destroy();
     });
@@ -538,7 +538,7 @@ test('a call of one attempt is written once, and its failure says whether it was
     engine('b', 'http://127.0.0.1:9', { isOwn: true }),
   ]);
   assert.ok((await engines.collect(callTo(ON_A))).ok);
-  // A connection takes its next request a turn after its last answer.
+  // A connection accepts its next request one turn after its last response.
   await new Promise((resolve) => setTimeout(resolve, 20));
   const died = await engines.collect(callTo(ON_A, { maxAttempts: 1 }));
   assert.ok(!died.ok);
@@ -563,7 +563,7 @@ test('an abort frees the engine at once and is the outcome', async (t) => {
   assert.equal(failure.reason, 'aborted');
   assert.equal(failure.sawFirstByte, true);
   assert.equal(recorder.chunks.length, 3);
-  // It would have written for seconds.
+  // Without the abort the engine would write for seconds.
   await until(() => upstream.abandoned === 1, 'the engine sees the abort');
 });
 
@@ -597,7 +597,7 @@ test('1,000 aborted calls leave no connection, no slot and no run behind', async
       return true;
     };
     const run = runTo(engines, callTo(ON_A), recorder);
-    // Some leave while they wait, some while they connect, the rest at the first byte.
+    // Some abort while waiting, some while connecting, the rest at the first byte.
     if (index % 3 === 0) recorder.run!.abort();
     if (index % 3 === 1) setImmediate(() => recorder.run!.abort());
     return run;
@@ -802,7 +802,7 @@ for (const kind of ['reset', 'not-http', 'head-cut', 'half-json'] as const) {
     assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'open');
     for (let round = 0; round < 20; round += 1) assert.ok((await ask('alice')).ok);
     for (const caller of ['bob', 'carol']) await spoil(caller);
-    // Three callers saw it: now it holds for everybody that a dead connection holds for.
+    // Three callers saw the failure, so the breaker now applies to all callers.
     const late = await ask('alice');
     assert.equal(late.ok, kind === 'not-http' || kind === 'half-json');
   });
@@ -844,7 +844,7 @@ test('those who wait for an engine take turns over the callers', async (t) => {
     return outcome;
   };
   const waiting = ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'a1', 'b1'].map(wait);
-  // The queue is full: the newest of the longest line gave way, and a long line gets no longer.
+  // The queue is full: the newest call of the longest queue is removed, and that queue cannot grow.
   for (const at of [4, 5]) assert.equal(failureOf(await waiting[at]!).reason, 'overloaded');
   assert.equal(failureOf(await wait('m7')).reason, 'overloaded');
   holder.run!.abort();

@@ -1,10 +1,10 @@
 /**
- * Everything that runs models: calls with retries, failover, routing and breakers
- * over the configured engines, and what is known about their health.
+ * Calls to the configured engines with retries, failover, routing and breakers, and the health of
+ * the engines.
  *
- * Invariants: nothing is retried once a sink has heard a byte; a change of settings swaps all
- * engines at once and cuts no running call; after `close` no call is running.
- * It does not know prices, accounts or what a request means.
+ * Invariants: a call is not retried once its sink has received a byte; a change of settings
+ * replaces all engines at once and interrupts no running call; after `close` no call is running.
+ * This module does not know prices, accounts or the meaning of a request.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { assert } from '../core/assert.ts';
@@ -52,17 +52,17 @@ export interface EnginesOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** Asked about every call, for traces. */
+  /** Called for every call, for traces. */
   readonly observe?: CallObserver | undefined;
 }
 
-/** Gives further request headers for a call, and hears how it ended. */
+/** Returns further request headers for a call, and is notified of its end. */
 export type CallObserver = (call: EngineCall) => ObservedCall | undefined;
 
 export interface ObservedCall {
-  /** Flat: name, value, name, value. */
+  /** Flat list: name, value, name, value. */
   readonly headers: readonly string[];
-  /** `undefined` when a bug ended the call. */
+  /** `undefined` if a bug ended the call. */
   ended(outcome: EngineOutcome | undefined): void;
 }
 
@@ -90,9 +90,8 @@ export class Engines {
   }
 
   /**
-   * Takes the engines of a configuration. Engines whose settings stay the same keep connections
-   * and health. Throws a RangeError, and changes nothing, when a URL is not valid or an id is
-   * there twice.
+   * Applies the engines of a configuration. Engines with unchanged settings keep connections and
+   * health. Throws a RangeError, without any change, if a URL is invalid or an id occurs twice.
    */
   update(settings: readonly EngineSettings[]): void {
     if (this.#isClosed) return;
@@ -110,8 +109,8 @@ export class Engines {
   }
 
   /**
-   * Starts a streamed call; without a sink a whole one, whose answer is its outcome. The sink is never
-   * called before `run` has returned.
+   * Starts a streaming call; without a sink a non-streaming call, whose response is its outcome.
+   * The sink is never called before `run` has returned.
    */
   run(call: EngineCall, sink: EngineSink | null): EngineRun {
     const observed = this.#options.observe?.(call);
@@ -124,19 +123,19 @@ export class Engines {
     const run = new EngineRun(this.#context, call, sink, headers);
     run.outcome.then(
       (outcome) => observed.ended(outcome),
-      () => observed.ended(undefined), // the flow hears the error itself
+      () => observed.ended(undefined), // the endpoint receives the error itself
     );
     run.start();
     return run;
   }
 
-  /** Makes a call and gives its whole answer, at most `maxResponseBytes` of it. */
+  /** Makes a call and resolves to its complete response, at most `maxResponseBytes`. */
   collect(call: WholeCall): Promise<EngineResponse | EngineFailure> {
-    // A run without a sink ends with the answer that it kept.
+    // A run without a sink ends with its buffered response.
     return this.run(call, null).outcome as Promise<EngineResponse | EngineFailure>;
   }
 
-  /** The same of an answer in JSON, with what `read` makes of it; it is `garbage` where that is `undefined`. */
+  /** The same for a JSON response that `read` converts; `garbage` if `read` returns `undefined`. */
   async collectRead<T extends object>(
     call: EngineCall,
     read: (body: Buffer) => Promise<T | undefined>,
@@ -152,25 +151,25 @@ export class Engines {
     return { ...answer, read: last };
   }
 
-  /** Health and load of every engine and of every replica that was used since it is configured. */
+  /** Health and load of every engine and of every replica used since it was configured. */
   status(): readonly EngineStatus[] {
     return [...this.#engines.values()].map((engine) => engine.status());
   }
 
-  /** Health of the replicas of one model, in their order; unknown engines are left out. */
+  /** Health of the replicas of one model, in their order, without unknown engines. */
   replicaStatus(replicas: readonly Replica[]): readonly ReplicaStatus[] {
     const targets = this.#context.router.targetsOf(replicas);
     return targets.map(({ state, replica }) => state.status(replica.engine));
   }
 
-  /** Whether a call to one of the replicas would be tried now. */
+  /** Whether a call to one of the replicas would be attempted now. */
   isReady(replicas: readonly Replica[]): boolean {
     return this.#context.router.targetsOf(replicas).some(({ state }) => state.isLastResortFor(''));
   }
 
   /**
-   * Why a call to one of the replicas would fail without being tried; `undefined` when it would be. An
-   * engine without an open connection is asked whether it is there. Never rejects.
+   * Why a call to one of the replicas would fail without an attempt; `undefined` if it would be
+   * attempted. An engine without an open connection is probed first. Never rejects.
    */
   async outageOf(replicas: readonly Replica[]): Promise<'unreachable' | 'overloaded' | undefined> {
     const targets = this.#context.router.targetsOf(replicas);
@@ -183,19 +182,19 @@ export class Engines {
     return isThere ? undefined : 'unreachable';
   }
 
-  /** Whether one of the replicas has room to spare now, for work that can wait. */
+  /** Whether one of the replicas has spare capacity for low-priority work. */
   hasSpareRoom(replicas: readonly Replica[]): boolean {
     return this.#context.router
       .targetsOf(replicas)
       .some(({ engine, state }) => engine.hasSpareRoom && state.isReadyFor(''));
   }
 
-  /** Calls that have no outcome yet. */
+  /** Number of calls without an outcome. */
   get running(): number {
     return this.#context.running.size;
   }
 
-  /** Asks an engine for its models (`GET /models`). Never throws. */
+  /** Queries the models of an engine (`GET /models`). Never throws. */
   async probe(engineId: string): Promise<ProbeResult> {
     const engine = this.#engines.get(engineId);
     if (engine !== undefined) return probeEngine(engine, this.#options.clock);
@@ -203,7 +202,9 @@ export class Engines {
     return { ok: false, latencyMs: 0, reason: 'unknown-engine', status: null, message };
   }
 
-  /** Waits up to `graceMs` for running calls, then ends them as `aborted`, and closes all sockets. */
+  /**
+   * Waits up to `graceMs` for running calls, then ends them as `aborted`, and closes all sockets.
+   */
   async close(graceMs = 0): Promise<void> {
     const { clock, running } = this.#context;
     this.#isClosed = true;

@@ -1,7 +1,7 @@
-/** Replicas of which something was learned that holds from then on, such as a field that they refuse. */
+/** Remembers replicas by a learned property, such as a parameter that they reject. */
 import type { Replica } from './contract.ts';
 
-/** More than any server has; what is not remembered is learned again. */
+/** More replicas than any server has; a forgotten one is learned again. */
 const MAX_REPLICAS = 10_000;
 
 export class LearnedReplicas {

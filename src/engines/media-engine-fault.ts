@@ -1,7 +1,7 @@
 /**
- * The failure of a media engine as the caller hears it. Embedded engines name a code of the
- * catalogue and speak to callers, and are passed on; of others the status is mapped to the code
- * that the endpoint promises, and their words stay in the log.
+ * Converts the failure of a media engine into the Fault for the caller. Embedded engines return a
+ * code of the error catalog and a message for callers, which are passed on. For other engines the
+ * status is mapped to a code that the endpoint documents, and the message is only logged.
  */
 import { parsedJsonObject } from '../json/json-text.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
@@ -10,9 +10,9 @@ import type { EngineFailure } from './engines.ts';
 
 export interface RefusalCodes {
   readonly byStatus: Readonly<Record<number, FaultCode>>;
-  /** For a 4xx without a code. */
+  /** Code for a 4xx without its own code. */
   readonly refused: FaultCode;
-  /** For a 5xx without a code. */
+  /** Code for a 5xx without its own code. */
   readonly failed: FaultCode;
 }
 
@@ -44,10 +44,10 @@ interface OwnWords {
   readonly message?: string | undefined;
 }
 
-/** What an engine of our own has said: a code counts only with the status that belongs to it. */
+/** Code and message of an embedded engine; a code counts only with its own status. */
 function ownWords({ isOwn, status, body }: EngineFailure): OwnWords {
   if (!isOwn) return {};
-  // A child that dies says nothing more; only the status counts.
+  // A crashed child returns no code; only the status counts.
   const { code, error } = parsedJsonObject(String(body)) ?? {};
   const { message = error } = (error ?? {}) as { readonly message?: unknown };
   return {

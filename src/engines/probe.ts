@@ -1,6 +1,6 @@
 /**
- * Asks one engine what it offers, past queue and breakers: for `farebox check`, for discovery,
- * and for people who want to know now.
+ * Queries the models of one engine, bypassing queue and breakers: for `farebox check`, discovery
+ * and manual checks.
  */
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
@@ -36,8 +36,8 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
 }
 
 /**
- * Whether the engine is there: a connection is open, or it says anything at all. A slow one is; one of
- * our own is started when it is called. Never rejects.
+ * Whether the engine is reachable: a connection is open, or it sends any response. A slow engine
+ * counts as reachable, and an embedded one is started when it is called. Never rejects.
  */
 export async function isReachable(engine: EngineState, clock: Clock): Promise<boolean> {
   if (engine.settings.isOwn === true || engine.pool.connected > 0) return true;
@@ -62,6 +62,6 @@ function modelsIn(body: Buffer): string[] | null {
     const { data } = ModelList.parse(JSON.parse(body.toString()));
     return data.slice(0, MAX_MODELS).flatMap((entry) => ModelEntry.safeParse(entry).data?.id ?? []);
   } catch {
-    return null; // not JSON, or no list: the caller says so
+    return null; // invalid JSON or no list: handled by the caller
   }
 }

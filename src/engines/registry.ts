@@ -1,6 +1,6 @@
 /**
- * Engines and the models that they serve: those of the configuration and those of this machine.
- * Both follow a changed configuration and engines that come or go.
+ * The engines and their models: from the configuration and from this machine. Both follow changes
+ * of the configuration and of local engines.
  */
 import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
 import type { Config, ConfigInForce } from '../config/config.ts';
@@ -19,16 +19,16 @@ export interface EngineRegistryParts {
   readonly ids: Ids;
   readonly log: Log;
   readonly canSearch: boolean;
-  /** What a video model allows, in the words of the protocol. */
+  /** Limits of a video model in the terms of the protocol. */
   readonly videoConstraints: VideoConstraints;
-  /** Told of every engine call; `undefined` without tracing. */
+  /** Called for every engine call; `undefined` without tracing. */
   readonly observe: CallObserver | undefined;
-  /** Engines that another process runs; default: this one runs its own. */
+  /** Local engines of another process; default: this process runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
   readonly downloadView?: (title: string) => DownloadView;
 }
 
-/** How long a closing server waits for engines that still answer callers who left. */
+/** Time for which a closing server waits for running calls whose callers have left. */
 const ENGINE_GRACE_MS = 1_000;
 
 export class EngineRegistry {
@@ -52,7 +52,7 @@ export class EngineRegistry {
     this.#refresh();
   }
 
-  /** Takes over the settings that are in force now. */
+  /** Applies the current settings. */
   configure(): void {
     this.catalog.configure(this.#config.current);
     this.#refresh();
@@ -76,7 +76,7 @@ export class EngineRegistry {
   }
 }
 
-/** The engines of a configuration, beside the local ones. */
+/** The engines of a configuration, without local ones. */
 export function configuredEngines(config: Config): EngineSettings[] {
   return Object.entries(config.engines).map(([id, engine]) => settingsOf(id, engine));
 }
@@ -102,7 +102,7 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
   };
 }
 
-/** A rembg server is often written with the path of its one call. */
+/** The URL of a rembg server often contains the path of its only endpoint. */
 function baseOf({ protocol, url }: ConfiguredEngine): string {
   return protocol === 'rembg' ? url.replace(/\/(?:api\/remove\/?)?$/, '') : url;
 }

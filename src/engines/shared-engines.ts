@@ -1,13 +1,13 @@
 /**
- * Local engines that another process runs: a worker is told by the first process of its machine
- * which engines and models there are, and calls them over HTTP like any other.
+ * Local engines that another process runs: the first process of a machine sends a worker the list
+ * of engines and models, and the worker calls them over HTTP.
  */
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalEngineSource } from './embedded/embedded.ts';
 import type { EngineProbe } from './embedded/media-engines.ts';
 
-/** What the first process tells. */
+/** The message of the first process. */
 export interface EngineNews {
   readonly engines: readonly EngineSettings[];
   readonly models: readonly DiscoveredModel[];
@@ -20,7 +20,7 @@ export class SharedEngines implements LocalEngineSource {
   #news: EngineNews = { engines: [], models: [], probes: [], areStarting: true };
   #onChange: () => void = () => undefined;
 
-  /** Whom to tell when engines or models came or went. */
+  /** Sets the listener for added or removed engines or models. */
   onChange(listener: () => void): this {
     this.#onChange = listener;
     return this;
@@ -32,7 +32,7 @@ export class SharedEngines implements LocalEngineSource {
     this.#onChange();
   }
 
-  /** Resolves when the first process has told what there is. */
+  /** Resolves when the first list has arrived. */
   start(): Promise<void> {
     return this.#first.promise;
   }

@@ -1,8 +1,8 @@
 /**
- * Token usage: read from an engine in whatever spelling it has, and written in ours.
+ * Token usage: parses the formats of engines and writes the one of the API.
  *
- * Invariant: an explicit zero is a zero; what an engine does not say is not made up here. Cached
- * and cache-write tokens are part of `promptTokens`, reasoning tokens of `completionTokens`.
+ * Invariant: an explicit zero is a zero; a missing value is not invented here. Cached and
+ * cache-write tokens are part of `promptTokens`, reasoning tokens of `completionTokens`.
  */
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 
@@ -11,29 +11,28 @@ export interface TokenUsage {
   readonly promptTokens: number;
   /** Every generated token, reasoning included. */
   readonly completionTokens: number;
-  /** Prompt tokens read from the cache. */
   readonly cachedTokens: number;
-  /** Prompt tokens written to the cache at a price of their own. */
+  /** Prompt tokens written to the cache, which have their own price. */
   readonly cacheWriteTokens: number;
   readonly reasoningTokens: number;
-  /** Results of the engine's own search, when it ran one and says so. */
+  /** Results of the engine's own search, if reported. */
   readonly searchSources?: number;
 }
 
-/** What an engine said of its usage at some point of its answer. */
+/** Usage that an engine reported at some position of its output. */
 export interface ReportedUsage {
   readonly usage: TokenUsage;
-  /** UTF-8 bytes of output that had come by then. */
+  /** UTF-8 bytes of output received by then. */
   readonly atBytes: number;
 }
 
-/** The cost as the body shows it: USD numbers, by the currency charged. */
+/** The cost in response bodies: USD numbers, by the charged currency. */
 export interface Cost {
   readonly usd: number;
   readonly diem: number;
 }
 
-/** The usage object of an engine; `undefined` when it says nothing usable. */
+/** Parses the usage object of an engine; `undefined` if it has no usable value. */
 export function readUsage(value: unknown): TokenUsage | undefined {
   if (!isJsonObject(value)) return undefined;
   const prompt = count(value, 'prompt_tokens') ?? inputTokens(value);
@@ -52,7 +51,7 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     0;
   const reasoning =
     count(ofCompletion, 'reasoning_tokens') ?? count(value, 'reasoning_tokens') ?? 0;
-  // Some engines leave reasoning out of the completion; their total gives them away.
+  // Some engines exclude reasoning from the completion tokens; their total shows it.
   const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
   const completion = isBeside ? visible + reasoning : visible;
   const cachedTokens = Math.min(cached, prompt);
@@ -67,7 +66,7 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   return sources === undefined ? usage : { ...usage, searchSources: sources };
 }
 
-/** `usage` as a chat body shows it. */
+/** `usage` of a chat body. */
 export function chatUsage(usage: TokenUsage): JsonObject {
   return {
     prompt_tokens: usage.promptTokens,
@@ -90,7 +89,7 @@ export function chatUsageText(usage: TokenUsage): string {
 function inputTokens(usage: JsonObject): number | undefined {
   const input = count(usage, 'input_tokens');
   if (input === undefined) return undefined;
-  // Where `input_tokens` comes with these two, it counts only what was neither read nor written.
+  // If `input_tokens` comes with these two, it excludes tokens read from or written to the cache.
   const read = count(usage, 'cache_read_input_tokens') ?? 0;
   const written = count(usage, 'cache_creation_input_tokens') ?? 0;
   return input + read + written;
@@ -106,7 +105,7 @@ function detailsOf(usage: JsonObject, name: string, other: string): JsonObject |
   return value !== undefined && isJsonObject(value) ? value : undefined;
 }
 
-/** The first of the members that is a count: an integer that is not negative. */
+/** The first member that is a non-negative integer. */
 function count(
   usage: JsonObject | undefined,
   name: string,

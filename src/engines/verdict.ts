@@ -1,18 +1,20 @@
 /**
- * What a failed attempt means: the reason that the flow hears, whether another attempt may follow
- * and where, and what the breaker learns. Pure, so that the whole table is tested.
+ * The meaning of a failed attempt: the reason for the endpoint, whether and where another attempt
+ * may follow, and the effect on the breaker. Pure functions, so that tests cover the whole table.
  */
 import type { UpstreamFailureKind } from '../net/exchange.ts';
 import type { FailureReason } from './contract.ts';
 
 export interface Verdict {
   readonly reason: FailureReason;
-  /** `elsewhere`: only on a replica that was not tried; `anywhere`: after a pause also here. */
+  /**
+   * `elsewhere`: only on a replica that was not tried; `anywhere`: after a pause also on this one.
+   */
   readonly retry: 'never' | 'elsewhere' | 'anywhere';
   readonly breaker: 'success' | 'failure' | 'unknown';
-  /** The engine answered: such a breaker may be passed when nothing else is left. */
+  /** The engine responded: its breaker may be bypassed if no other replica is left. */
   readonly isAlive: boolean;
-  /** No request can have caused it: one caller's word is enough. */
+  /** A request cannot have caused it, so the failure of one caller is enough. */
   readonly isCertain: boolean;
 }
 
@@ -32,7 +34,7 @@ const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure');
 const UNREACHABLE = verdict('unreachable', 'anywhere', 'failure', { ...DEAD, isCertain: true });
 const RESET = verdict('unreachable', 'anywhere', 'failure', DEAD);
 const LATE = verdict('timeout', 'elsewhere', 'failure', DEAD);
-/** A 2xx that is not what was asked for. */
+/** A 2xx without the requested content. */
 export const GARBAGE = verdict('garbage', 'elsewhere', 'failure');
 
 const OF_STATUS: Readonly<Record<number, Verdict>> = {
@@ -48,7 +50,7 @@ const OF_STATUS: Readonly<Record<number, Verdict>> = {
   503: OVERLOADED,
   504: GATEWAY_LATE,
 };
-/** Of a path that engines need not have. */
+/** For a path that engines may lack. */
 const LACKING: Readonly<Record<number, Verdict>> = {
   404: verdict('unsupported', 'elsewhere', 'success'),
   405: verdict('unsupported', 'elsewhere', 'success'),
@@ -57,7 +59,7 @@ const LACKING: Readonly<Record<number, Verdict>> = {
 const FAILED = verdict('failed', 'anywhere', 'failure');
 const REFUSED = verdict('refused', 'never', 'success');
 
-/** The meaning of a head that is no success. */
+/** The meaning of an unsuccessful response. */
 export function verdictOfStatus(status: number, mayLackPath = false): Verdict {
   const lacking = mayLackPath ? LACKING[status] : undefined;
   if (lacking !== undefined) return lacking;
@@ -68,29 +70,32 @@ export function verdictOfStatus(status: number, mayLackPath = false): Verdict {
 const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
   connect: UNREACHABLE,
   closed: UNREACHABLE,
-  // Perhaps too large for this engine, which had no words for it; another may take it.
+  // The request may be too large for this engine; another one may accept it.
   unread: verdict('unreachable', 'elsewhere', 'unknown'),
   stale: RESET,
   reset: RESET,
   'first-byte-timeout': LATE,
   'idle-timeout': LATE,
   'total-timeout': LATE,
-  // The reader was late, not the engine.
+  // The caller read too slowly; the engine is not at fault.
   'paused-timeout': verdict('timeout', 'never', 'unknown'),
   cut: verdict('broken', 'anywhere', 'failure', DEAD),
   garbage: GARBAGE,
-  // Keep-alive has ended with it: another try has a connection of its own.
+  // Keep-alive is now off for the engine, so another attempt uses a new connection.
   doubtful: verdict('garbage', 'anywhere', 'unknown'),
   'too-large': verdict('too-large', 'never', 'unknown'),
   aborted: verdict('aborted', 'never', 'unknown'),
 };
 
-/** The meaning of an exchange that ended without a whole answer. */
+/** The meaning of an exchange that ended without a complete response. */
 export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
   return OF_FAILURE[kind];
 }
 
-/** When several replicas failed, the call hears of the one that says most about what to do. */
+/**
+ * If several replicas failed, the failure with the most useful reason for the caller is reported.
+ * In ascending order.
+ */
 const BY_WEIGHT: readonly FailureReason[] = [
   'unreachable',
   'misconfigured',
@@ -105,7 +110,7 @@ const BY_WEIGHT: readonly FailureReason[] = [
   'aborted',
 ];
 
-/** Whether `reason` tells at least as much as `other`. */
+/** Whether `reason` is at least as useful as `other`. */
 export function outweighs(reason: FailureReason, other: FailureReason): boolean {
   return BY_WEIGHT.indexOf(reason) >= BY_WEIGHT.indexOf(other);
 }

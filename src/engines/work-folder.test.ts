@@ -15,7 +15,7 @@ after(() => rmSync(root, { recursive: true, force: true }));
 test('what a killed process left goes within minutes, what a living one uses stays', async () => {
   const ids = systemIds();
   const clock = new TestClock();
-  // Its clock stands still: nobody touches the folder any more.
+  // Its clock does not advance, so the folder is never touched again.
   const dead = await openWorkFolder(root, { ids, clock: new TestClock(), log: silentLog });
   writeFileSync(join(dead.path, 'film'), 'x');
   const diedSeconds = clock.nowMs() / 1_000;

@@ -1,7 +1,7 @@
 /**
- * A folder for files that live as long as this process: uploads in the works, sound that was taken
- * out of a video. A living process touches its folder every minute; one that nobody touches is that
- * of a killed process, and goes.
+ * A folder for files that live as long as this process: uploads in progress, sound extracted from a
+ * video. A living process touches its folder every minute; a folder that is not touched belongs to
+ * a killed process and is deleted.
  */
 import { mkdir, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,16 +11,16 @@ import { type Log, reasonOf } from '../core/log.ts';
 
 export interface WorkFolder {
   readonly path: string;
-  /** Deletes it with all that is in it. */
+  /** Deletes the folder with its contents. */
   remove(): Promise<void>;
 }
 
 const NAME_BYTES = 8;
 const TOUCH_MS = MINUTE_MS;
-/** Some touches may be late. */
+/** Longer than the interval, because touches may be late. */
 const LEFT_BEHIND_MS = 5 * MINUTE_MS;
 
-/** Makes a new folder below `root`, and clears away what dead processes leave there. */
+/** Creates a folder below `root`, and deletes those of dead processes. */
 export async function openWorkFolder(
   root: string,
   { ids, clock, log }: { readonly ids: Ids; readonly clock: Clock; readonly log: Log },
@@ -37,7 +37,7 @@ export async function openWorkFolder(
   await keep();
   const stop = clock.every(TOUCH_MS, () => {
     keep().catch((error: unknown) => {
-      // The next minute tries again.
+      // The next minute retries.
       log.warn({ reason: reasonOf(error) }, 'The work folder could not be kept');
     });
   });
@@ -51,8 +51,8 @@ export async function openWorkFolder(
 }
 
 /**
- * Deletes what was old a minute ago and still is: a machine that slept wakes up with old folders of
- * living processes. Gives what is old now.
+ * Deletes folders that were old a minute ago and still are. The second check is needed because a
+ * resumed machine finds old folders of living processes. Returns the folders that are old now.
  */
 async function sweep(
   root: string,

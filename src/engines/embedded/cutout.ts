@@ -1,7 +1,6 @@
 /**
- * The embedded background removal engine, as the parent sees it: one child process that speaks
- * rembg's protocol, and the general model: one that is fetched on first use and then takes over, or
- * a file of the operator's own.
+ * Starts the embedded background removal engine: a child process with the rembg API. Its general
+ * model is either fetched on first use and replaces the bundled one, or is a file of the operator.
  */
 import { basename } from 'node:path';
 import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
@@ -10,7 +9,7 @@ import { programUrl } from './program.ts';
 
 const RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
 
-/** General models by the name that the configuration uses. */
+/** General models by their name in the configuration. */
 const GENERAL_MODELS = {
   u2netp: {
     recipe: 'u2net',
@@ -36,11 +35,11 @@ const GENERAL_MODELS = {
 
 export interface CutoutOptions extends EngineProcessParts {
   /**
-   * `person` stays with the model of the box; the path of an ONNX file is a model of the operator's
-   * own. Neither fetches anything.
+   * `person` keeps the bundled model; the path of an ONNX file selects the operator's model.
+   * Neither of them fetches a model.
    */
   readonly model: string;
-  /** Of the model and of the image library, each. */
+  /** Threads of the model, and of the image library. */
   readonly threads: number;
   readonly fetchModel: FetchModel;
 }
@@ -73,7 +72,7 @@ function isGeneral(model: string): model is keyof typeof GENERAL_MODELS {
   return Object.hasOwn(GENERAL_MODELS, model);
 }
 
-/** What answers call the model of the configuration: of a file its name, never its folder. */
+/** The model name in responses: for a file its base name, so that its folder is not revealed. */
 export function cutoutModelName(model: string): string {
   return basename(model, '.onnx');
 }

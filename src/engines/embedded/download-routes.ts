@@ -1,17 +1,17 @@
-/** The way to a model file: mirror or host, and proxy. */
+/** Routes of a model download: mirror or original host, and proxy. */
 import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
 import type { DownloadSettings } from '../../config/config.ts';
 
 const HUGGING_FACE = 'https://huggingface.co';
 
-/** The address of a model file, or of its copy on the mirror. */
+/** The URL of a model file, or of its copy on the mirror. */
 export function modelUrl(url: string, { modelMirror, modelHub }: DownloadSettings): string {
   const { origin, pathname, search } = new URL(url);
   const base = modelMirror ?? (origin === HUGGING_FACE ? modelHub : undefined) ?? origin;
   return `${base}${pathname}${search}`;
 }
 
-/** Lends the proxy, where there is one, for as long as `work` runs. */
+/** Runs `work` with the configured proxy, if any, and closes the proxy afterwards. */
 export async function throughProxy<T>(
   { httpProxy = '', httpsProxy = '', noProxy = '' }: DownloadSettings,
   work: (dispatcher: Dispatcher | undefined) => Promise<T>,

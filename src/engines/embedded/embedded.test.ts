@@ -19,7 +19,7 @@ const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
 let entries = 0;
 
-/** A child whose whole program is `code`. */
+/** A child process that runs `code`. */
 function childOf(
   code: string,
   clock: Clock = systemClock(),
@@ -83,7 +83,7 @@ describe('EngineProcess', () => {
     assert.ok(Number(answer['environment']) <= 3, 'it inherits no environment');
     assert.equal((await ask('/', 'wrong')).status, 401);
     await assert.rejects(ask('/crash', before.apiKey));
-    // Nobody asks for it: it comes back by itself.
+    // Restarts without a request.
     const comesBack = async (): Promise<number> =>
       await ask('/', before.apiKey).then(
         ({ status }) => status,
@@ -127,7 +127,7 @@ describe('EngineProcess', () => {
     const { pid } = child;
     for (let check = 0; check < 20; check += 1) {
       clock.advance(15_000);
-      // What it answers comes in order.
+      // Messages arrive in order.
       echo = Promise.withResolvers();
       child.send({ type: 'echo' });
       await echo.promise;
@@ -193,7 +193,7 @@ describe('ModelFetch', () => {
     fetch.start();
     fetch.start();
     assert.equal(steps.length, 1, 'a second use starts nothing');
-    // Half of it was here from an earlier try: it does not count for the pace.
+    // The first half comes from an earlier attempt and does not count for the speed.
     steps[0]!(50);
     clock.advance(1_000);
     steps[0]!(100);

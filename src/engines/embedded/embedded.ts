@@ -1,9 +1,9 @@
 /**
- * Engines that nobody configured: the embedded llama.cpp process with the demo model and what was
- * downloaded, and engines found on local ports. All of it happens in the background; the server
- * never waits for a download.
+ * Engines without configuration: the embedded llama.cpp process with the demo model and downloaded
+ * models, and engines found on local ports. Everything happens in the background; the server never
+ * waits for a download.
  *
- * A small open model is fetched only when nothing else serves its kind of work.
+ * A small open model is fetched only if no other model serves its kind of work.
  */
 import type { DiscoveredModel, ModelOutage } from '../../catalog/catalog.ts';
 import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
@@ -38,25 +38,25 @@ import {
   sentenceEngine,
 } from './sentences.ts';
 
-/** Engines beside the configured ones, as the app sees them. */
+/** Engines in addition to the configured ones. */
 export interface LocalEngineSource {
-  /** Resolves when the first engines are there or have failed. Never rejects. */
+  /** Resolves when the first engines have started or failed. Never rejects. */
   start(): Promise<void>;
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
-  /** How the embedded engines are, so that nobody has to start them to know. */
+  /** State of the embedded engines, as recorded by the running server. */
   probes(): readonly EngineProbe[];
-  /** Until everything has started once, or has failed to: there may be more models in a moment. */
+  /** `true` until every engine has started or failed once; more models may follow. */
   readonly areStarting: boolean;
   stop(): Promise<void>;
 }
 
 const LLAMA_ENGINE = 'embedded';
 const FREE = { input: '0' };
-/** Between two news of a fetch. */
+/** Interval of progress reports of a fetch. */
 const TELL_MS = 5 * SECOND_MS;
 const SENTENCE_ENGINE = 'embedded-sentences';
-/** In the box, and ahead of the demo. */
+/** Bundled, and preferred over the demo model. */
 const SENTENCES: DiscoveredModel = {
   id: SENTENCE_MODEL,
   type: 'embedding',
@@ -73,7 +73,7 @@ const RERANK: DiscoveredModel = {
   replicas: [{ engine: SENTENCE_ENGINE, model: RERANK_MODEL }],
   rerank: { maxDocuments: MAX_RERANKED },
 };
-/** Until packages that could not be fetched are asked for again. */
+/** Delay before packages that could not be fetched are requested again. */
 const RETRY_MS = 10 * MINUTE_MS;
 const DEMO_DESCRIPTION =
   'A demo: word statistics of a short text. It babbles, and proves that everything works.';
@@ -87,9 +87,9 @@ export class LocalEngines implements LocalEngineSource {
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
-  /** Why engines did not start the last time, by their names. */
+  /** Errors of the last start, by engine. */
   readonly #problems = new Map<string, string>();
-  /** Models of the library that are fetched or could not be. */
+  /** Library models that are being fetched or whose fetch failed. */
   readonly #awaited = new Map<string, DiscoveredModel>();
   areStarting: boolean;
 
@@ -101,8 +101,8 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   /**
-   * Looks for engines and starts the embedded one; resolves when both are done, while a download
-   * may still run. Never rejects.
+   * Finds engines and starts the embedded one; resolves when both are done. A download may still
+   * run then. Never rejects.
    */
   async start(): Promise<void> {
     const { discovery, embedded } = this.#parts.config;
@@ -190,7 +190,7 @@ export class LocalEngines implements LocalEngineSource {
     try {
       await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
     } catch (error) {
-      // The reason says what is missing; a network may be back later.
+      // The network may be available later.
       if (this.#abort.signal.aborted) return;
       this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
@@ -211,7 +211,7 @@ export class LocalEngines implements LocalEngineSource {
     try {
       await llama.start();
     } catch (error) {
-      // The engine tries again by itself; the operator hears why it is not there yet.
+      // The engine retries by itself; the operator can read the reason meanwhile.
       this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
     }
@@ -222,7 +222,7 @@ export class LocalEngines implements LocalEngineSource {
     return embedded.sentences && models.every(({ type }) => type !== 'embedding');
   }
 
-  /** Vectors that mean something, where the operator has no model for them. */
+  /** Starts the sentence encoder if the operator has no embedding model. */
   async #startSentences(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
     const { dataFolder } = config;
@@ -233,7 +233,7 @@ export class LocalEngines implements LocalEngineSource {
       this.#sentences = sentenceEngine({ dataFolder, clock, ids, log, onChange });
       await this.#sentences.address();
     } catch (error) {
-      // The reason names the missing package; the demo model goes on answering.
+      // The reason names the missing package; the demo model stays in use.
       this.#problems.set(SENTENCE_ENGINE, reasonOf(error));
       if (!this.#abort.signal.aborted) {
         log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
@@ -246,7 +246,7 @@ export class LocalEngines implements LocalEngineSource {
     if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
   }
 
-  /** Loads what was fetched before, and fetches what is missing and wanted. */
+  /** Loads models fetched earlier, then fetches missing ones. */
   async #fillLibrary(llama: LlamaEngine): Promise<void> {
     const { config, log } = this.#parts;
     const { dataFolder, embedded } = config;
@@ -270,7 +270,7 @@ export class LocalEngines implements LocalEngineSource {
         this.#awaited.delete(model.id);
         this.#parts.onChange();
       } catch (error) {
-        // Without internet the demo model goes on answering; the next start tries again.
+        // Without internet the demo model stays in use; the next start retries.
         if (signal.aborted) return;
         this.#await(model, { reason: `could not be fetched from ${hostOf(model.file.url)}` });
         log.warn({ model: model.id, reason: reasonOf(error) }, 'A model could not be fetched');
@@ -278,7 +278,7 @@ export class LocalEngines implements LocalEngineSource {
     }
   }
 
-  /** Tells how far the fetch of a model is, every few seconds. */
+  /** Reports the progress of a fetch every few seconds. */
   #awaiting(model: LibraryModel): (receivedBytes: number) => void {
     const { clock } = this.#parts;
     const pace = new FetchPace(model.file.sizeBytes, clock);
@@ -301,7 +301,7 @@ export class LocalEngines implements LocalEngineSource {
     this.#parts.onChange();
   }
 
-  /** Whether the operator or an engine of this machine serves this kind of work already. */
+  /** Whether a model of the operator or of this machine already serves this kind of work. */
   #isServed(model: LibraryModel): boolean {
     const type = model.work === 'chat' ? 'text' : 'embedding';
     if (this.#parts.config.models.some((configured) => configured.type === type)) return true;
@@ -320,7 +320,7 @@ function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
   } as const;
   if (model.work === 'embeddings') {
     const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    // Word statistics mean nothing: nobody pays for them, and nobody gets them unasked.
+    // Demo vectors carry no meaning: they are free, and never a default.
     return { ...common, type: 'embedding', embedding, ...(isDemo && { price: FREE }) };
   }
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];

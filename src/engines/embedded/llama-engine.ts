@@ -1,8 +1,8 @@
 /**
- * The embedded llama.cpp engine as farebox sees it: a child process that serves GGUF models in the
- * OpenAI protocol, and the models that it has loaded. A model that is loaded survives restarts.
+ * The embedded llama.cpp engine: a child process that serves GGUF models over the OpenAI protocol,
+ * and the models that it has loaded. Loaded models are loaded again after a restart of the child.
  *
- * It never runs native code in this process and knows nothing of prices or callers.
+ * Native code never runs in this process, and this file does not know prices or callers.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 import { type EngineAddress, EngineProcess, type EngineProcessParts } from './supervisor.ts';
@@ -15,14 +15,15 @@ import type {
 } from './llama-models.ts';
 import { programUrl } from './program.ts';
 
-/** Large files on slow disks take their time; a child that says nothing for so long hangs. */
+/** Large files load slowly from slow disks; a child that reports nothing for this long hangs. */
 const START_LIMIT_MS = 5 * MINUTE_MS;
 const HEAP_MB = 4_096;
 
 /**
- * One worker thread in the child (arithmetic has threads of its own). node-llama-cpp samples the
- * sequences of a batch on several workers, and the first reader of a batch puts its rows in order:
- * two at once read each other's rows, and a caller gets a token of somebody else's answer.
+ * One libuv worker thread in the child (arithmetic has its own threads). node-llama-cpp samples the
+ * sequences of a batch on several workers, and the first reader of a batch sorts its rows. Two
+ * concurrent readers would read each other's rows, so that a caller would receive a token of
+ * another caller's completion.
  */
 const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
 
@@ -58,27 +59,25 @@ export class LlamaEngine {
     });
   }
 
-  /** Where the OpenAI protocol is spoken, without `/v1`; undefined while the child does not run. */
+  /** Base URL of the OpenAI protocol, without `/v1`; `undefined` while the child does not run. */
   get address(): EngineAddress | undefined {
     return this.#child.runningAt;
   }
 
-  /** The process id, for tests. */
   get pid(): number | undefined {
     return this.#child.pid;
   }
 
-  /** The models that can answer now. */
+  /** The models that can serve requests now. */
   models(): LoadedLlamaModel[] {
     return this.address === undefined ? [] : [...this.#loaded.values()];
   }
 
-  /** Starts the child and waits until it serves; rejects when it cannot start at all. */
+  /** Starts the child and resolves when it serves; rejects if it cannot start. */
   async start(): Promise<EngineAddress> {
     return await this.#child.address();
   }
 
-  /** Loads a further model. */
   async load(model: LlamaModelSpec): Promise<LoadedLlamaModel> {
     this.#specs.set(model.id, model);
     const loaded = Promise.withResolvers<LoadedLlamaModel>();
@@ -88,7 +87,7 @@ export class LlamaEngine {
     return await loaded.promise;
   }
 
-  /** Ends the child and stays down. Never throws. */
+  /** Stops the child permanently. Never throws. */
   async stop(): Promise<void> {
     for (const { reject } of this.#loads.values())
       reject(new Error('The llama engine was stopped'));
@@ -102,7 +101,7 @@ export class LlamaEngine {
 
   #childChanged(): void {
     if (this.address === undefined) this.#loaded.clear();
-    // Models that were asked for while the child was starting with an older list.
+    // Models requested while the child was starting with an older list.
     else
       for (const model of this.#specs.values())
         if (this.#loads.has(model.id)) this.#tellToLoad(model);
@@ -119,7 +118,7 @@ export class LlamaEngine {
     } else {
       const { reason } = message;
       log.error({ model: id, reason }, 'llama model cannot be loaded');
-      // It would fail again after each restart.
+      // Loading would fail again after each restart.
       this.#specs.delete(id);
       this.#loads.get(id)?.reject(new Error(`The model ${id} cannot be loaded: ${reason}`));
     }

@@ -1,66 +1,67 @@
 /**
- * The models of the embedded llama.cpp engine: what is said of one, the demo models that are built
- * into the package, and the library of open models that can be fetched. Those are small,
- * permissively licensed and pinned to one revision with size and SHA-256, the published ones of
- * their repositories on Hugging Face.
+ * Models of the embedded llama.cpp engine: their description, the bundled demo models, and the
+ * library of open models that can be fetched. Library models are small, permissively licensed,
+ * published on Hugging Face, and pinned to one revision with size and SHA-256.
  */
 import type { ModelSettings } from '../../config/config.ts';
 import { packagePath } from '../../core/package-root.ts';
 import { type ModelFile, modelPath } from './model-files.ts';
 
-/** Sampling that applies where a request says nothing. */
+/** Sampling settings for requests without their own. */
 export interface SamplingDefaults {
   readonly temperature: number;
   readonly topP: number;
-  /** 0 looks at the whole vocabulary. */
+  /** 0 considers the whole vocabulary. */
   readonly topK: number;
   readonly minP: number;
 }
 
-/** One model to serve: a GGUF file and the work that it does. */
+/** A GGUF file and the work that it serves. */
 export interface LlamaModelSpec {
-  /** The id on the wire. */
+  /** The model id in the API. */
   readonly id: string;
   /** Absolute path of the GGUF file. */
   readonly path: string;
   readonly work: 'chat' | 'embeddings';
-  /** Tokens of one conversation, or of one input; never more than the model was trained on. */
+  /** Tokens of one conversation, or of one input; at most the model's training window. */
   readonly contextTokens: number;
-  /** Conversations that run at the same time; each needs memory for `contextTokens`. */
+  /** Concurrent conversations; each needs memory for `contextTokens`. */
   readonly sequences: number;
-  /** A demo model babbles: what a grammar leaves open is kept short, so that it comes to an end. */
+  /**
+   * A demo model does not end its output by itself: grammars limit the parts that a schema leaves
+   * open.
+   */
   readonly isDemo: boolean;
   readonly sampling?: SamplingDefaults;
 }
 
-/** What a loaded model can do, as its file says. */
+/** Capabilities of a loaded model, from its file. */
 export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'sampling'> {
-  /** The model can think in a `<think>` block. */
+  /** The model can write a `<think>` block. */
   readonly canReason: boolean;
   /** Length of a vector; 0 for chat models. */
   readonly dimensions: number;
 }
 
-/** What the child is sent at its start. */
+/** Sent to the child when it starts. */
 export interface LlamaSettings {
   /**
-   * Threads for arithmetic: cores minus one, at least 1; 1 in tests. More than free cores makes
-   * everything many times slower.
+   * Threads for arithmetic: cores minus one, at least 1; 1 in tests. More threads than free cores
+   * make inference many times slower.
    */
   readonly threads: number;
   readonly models: readonly LlamaModelSpec[];
 }
 
-/** What passes over the process channel after the start; requests travel over HTTP. */
+/** Messages to the child after the start; requests use HTTP. */
 export type LlamaCommand = { readonly type: 'load'; readonly model: LlamaModelSpec };
 export type LlamaReport =
   | { readonly type: 'loaded'; readonly id: string; readonly model: LoadedLlamaModel }
   | { readonly type: 'load-failed'; readonly id: string; readonly reason: string };
 
 /**
- * The demo chat model and its word vectors, both from one file of 4 MB: word statistics of a short
- * text, so that everything can be tried without a download. They are named a demo wherever they
- * appear.
+ * The demo chat model and its word vectors, both from one file of 4 MB with word statistics of a
+ * short text, so that the API can be tried without a download. Their names contain "demo".
  */
 export function demoModels(): LlamaModelSpec[] {
   const path = packagePath('assets/farebox-demo.gguf');
@@ -78,16 +79,16 @@ export function demoModels(): LlamaModelSpec[] {
 }
 
 export interface LibraryModel extends Omit<LlamaModelSpec, 'path'> {
-  /** For people. */
+  /** Display name. */
   readonly title: string;
   readonly file: ModelFile;
 }
 
 const HUB = 'https://huggingface.co';
 
-/** All models that can be fetched, the first chat model being the default. */
+/** All models that can be fetched; the first chat model is the default. */
 export const MODEL_LIBRARY: readonly LibraryModel[] = [
-  // Conversations of 8k tokens cost 0.9 GB each: two, so that a laptop can carry it.
+  // A conversation of 8k tokens needs 0.9 GB: two fit on a laptop.
   {
     id: 'qwen3-0.6b',
     title: 'Qwen3 0.6B',
@@ -104,7 +105,7 @@ export const MODEL_LIBRARY: readonly LibraryModel[] = [
       license: 'Apache-2.0',
     },
   },
-  // Its file is trained for 2,048 tokens; longer inputs are averaged over windows.
+  // The model was trained on 2,048 tokens; longer inputs are averaged over windows.
   {
     id: 'nomic-embed-text-v1.5',
     title: 'Nomic Embed Text 1.5',
@@ -122,17 +123,17 @@ export const MODEL_LIBRARY: readonly LibraryModel[] = [
   },
 ];
 
-/** What the engine is told to load once the file is there. */
+/** The load specification of a fetched library model. */
 export function librarySpec(dataFolder: string, model: LibraryModel): LlamaModelSpec {
   const { title: _title, file, ...spec } = model;
   return { ...spec, path: modelPath(dataFolder, file) };
 }
 
-/** Of an operator's own model where the configuration says nothing, as of the library's chat model. */
+/** Default context of an operator's own model, the same as of the library's chat model. */
 const OWN_CONTEXT_TOKENS = 8_192;
 const OWN_SEQUENCES = 2;
 
-/** The specification of a configured model with a GGUF file; none for other models. */
+/** The load specification of a configured model with a GGUF file; empty for other models. */
 export function ownSpec({ id, type, gguf, context }: ModelSettings): LlamaModelSpec[] {
   if (gguf === undefined) return [];
   const work = type === 'embedding' ? 'embeddings' : 'chat';

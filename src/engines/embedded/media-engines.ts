@@ -1,10 +1,9 @@
 /**
- * The embedded media engines: background removal, transcription and video work in child processes,
- * and the models that they offer. A kind of work that the operator has configured a model for is
- * left to that model.
+ * The embedded media engines: background removal, transcription and video in child processes, and
+ * the models that they offer. If the operator has configured a model for a kind of work, the
+ * embedded engine for it is not started.
  *
- * All of it happens in the background; an engine that cannot start is told in the log and offers
- * nothing.
+ * Everything happens in the background. An engine that cannot start is logged and offers no models.
  */
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -30,14 +29,13 @@ import { Media, videoEngine } from '../media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './speech.ts';
 import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
 
-/** What the engines of this process are made with. */
 export interface LocalEnginesParts extends FetchParts {
   readonly ids: Ids;
-  /** Called when engines or models came or went. */
+  /** Called when engines or models are added or removed. */
   readonly onChange: () => void;
 }
 
-/** An engine and what it offers, once it has been up. */
+/** An engine and the models that it offers once it has started. */
 interface Offer {
   readonly engine: string;
   readonly needs: readonly EngineSet[];
@@ -45,38 +43,38 @@ interface Offer {
   readonly child: EngineProcess;
   readonly limitMs: number;
   readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
-  /** It works with a model that is fetched, and with no other until then. */
+  /** The engine works only with a fetched model. */
   readonly needsFetch?: true;
-  /** While its model is not there. */
+  /** Set while the model is not available. */
   outage?: ModelOutage | undefined;
-  /** Why it did not start the last time. */
+  /** Error of the last start. */
   problem?: string | undefined;
-  /** The last one that it had: a child that is started again is back before most calls. */
+  /** The last known address; a child usually restarts before the next call. */
   address?: EngineAddress;
 }
 
-/** Between two looks at a fetch. */
+/** Interval at which the progress of a fetch is read. */
 const LOOK_MS = 2 * SECOND_MS;
-/** Until packages that could not be fetched are asked for again. */
+/** Delay before packages that could not be fetched are requested again. */
 const RETRY_MS = 10 * MINUTE_MS;
 const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
-/** A piece of ten minutes on a small machine, behind others in the line. */
+/** Enough for a piece of ten minutes on a small machine, behind others in the queue. */
 const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
 
-/** What became of the start of an engine. */
+/** The state of an engine after its start. */
 export interface EngineProbe {
   readonly engine: string;
-  /** The packages that it runs with; none where the programs of the machine do. */
+  /** The packages that it uses; empty if it uses programs of the machine. */
   readonly needs: readonly EngineSet[];
   readonly missing: readonly EngineSet[];
-  /** Why it does not start, with its packages here. */
+  /** Why it does not start although its packages are available. */
   readonly problem: string | undefined;
-  /** It is being started, so that nothing is known yet. */
+  /** The start is in progress. */
   readonly isStarting?: true;
 }
 
-/** How an engine is that has been started. `address`: where it runs. */
+/** The state of an engine that has been started; `address` is where it runs. */
 export function probeOf(
   { engine, needs }: Pick<EngineProbe, 'engine' | 'needs'>,
   now: { dataFolder: string; address: unknown; problem: string | undefined },
@@ -92,7 +90,7 @@ function missingOf(needs: readonly EngineSet[], dataFolder: string): EngineSet[]
   return needs.filter((set) => findPackages(packageSet(set), dataFolder) === undefined);
 }
 
-/** Starts a child; the reason when it does not. */
+/** Starts a child; resolves to the error message if that fails. */
 export async function startProblem(child: {
   address(): Promise<unknown>;
 }): Promise<string | undefined> {
@@ -100,7 +98,7 @@ export async function startProblem(child: {
     await child.address();
     return undefined;
   } catch (error) {
-    // The reason is the finding.
+    // The message is the result.
     return reasonOf(error);
   }
 }
@@ -119,7 +117,10 @@ export class MediaEngines {
     this.#parts = parts;
   }
 
-  /** Starts what is wanted, one after the other; resolves when all of it was tried. Never rejects. */
+  /**
+   * Starts the enabled engines one after the other; resolves when each has started or failed. Never
+   * rejects.
+   */
   start(): Promise<void> {
     const { enabled, media } = this.#parts.config.embedded;
     if (enabled && media) this.#starting = this.#start();
@@ -131,7 +132,7 @@ export class MediaEngines {
     try {
       this.#work = await openWorkFolder(join(config.dataFolder, 'work'), this.#parts);
     } catch (error) {
-      // Without a place to work there are no engines; everything else goes on.
+      // The media engines need a work folder; everything else continues without them.
       log.warn({ reason: reasonOf(error) }, 'The media engines have no folder to work in');
       return;
     }
@@ -141,7 +142,9 @@ export class MediaEngines {
     await this.#startOffers(this.#offers);
   }
 
-  /** Starts engines one after the other; those that cannot be fetched are tried again later. */
+  /**
+   * Starts engines one after the other; engines whose packages cannot be fetched are retried later.
+   */
   async #startOffers(offers: readonly Offer[]): Promise<void> {
     const { config, clock, log } = this.#parts;
     const { signal } = this.#abort;
@@ -170,7 +173,7 @@ export class MediaEngines {
     });
   }
 
-  /** The packages for media work, where the machine has no programs for it. */
+  /** The packages for media work; empty if the machine has the programs. */
   async #mediaNeeds(): Promise<readonly EngineSet[]> {
     const { config, clock, log } = this.#parts;
     const { media, searchPath } = config;
@@ -179,12 +182,15 @@ export class MediaEngines {
       const { tool } = await Media.open({ ffmpeg, ffprobe, searchPath, log, clock });
       return tool === 'ffmpeg' ? [] : ['media'];
     } catch {
-      // A program that is named and not there: its engines say so when they start.
+      // A configured program is missing: its engines report that when they start.
       return [];
     }
   }
 
-  /** Starts each engine whose packages are here, in `work`, and says how it went. Fetches nothing. */
+  /**
+   * Starts each engine whose packages are available, with `work` as its folder, and returns the
+   * states. Fetches nothing.
+   */
   async probe(work: string): Promise<readonly EngineProbe[]> {
     const { dataFolder } = this.#parts.config;
     this.#offers = this.#offersIn(work, await this.#hasSpeech(), await this.#mediaNeeds());
@@ -197,7 +203,7 @@ export class MediaEngines {
     return probes;
   }
 
-  /** What became of the start of each, as it is now. */
+  /** The current state of each engine. */
   probes(): EngineProbe[] {
     const { dataFolder } = this.#parts.config;
     return this.#offers.map((offer) => {
@@ -234,8 +240,8 @@ export class MediaEngines {
   }
 
   /**
-   * An engine that can do nothing without its model: the fetch begins at once, so that nobody's media
-   * is touched before it is known whether the model can be had.
+   * For an engine that needs a fetched model: starts the fetch at once, so that calls fail before
+   * the caller uploads media if the model is unavailable.
    */
   #followFetch(offer: Offer): void {
     if (offer.needsFetch !== true) return;
@@ -262,7 +268,7 @@ export class MediaEngines {
     this.#parts.onChange();
   }
 
-  /** Whether a speech model is there, or may be fetched when it is wanted. */
+  /** Whether a speech model is available or may be fetched. */
   async #hasSpeech(): Promise<boolean> {
     const { embedded, media, dataFolder } = this.#parts.config;
     if (embedded.download || media.speechModel !== undefined) return true;
@@ -270,7 +276,7 @@ export class MediaEngines {
     return (await Promise.all(files)).every(Boolean);
   }
 
-  /** What is offered for work that no configured model does. */
+  /** Offers for kinds of work without a configured model. */
   #offersIn(work: string, hasSpeech: boolean, film: readonly EngineSet[]): Offer[] {
     const { config } = this.#parts;
     const has = (type: ModelType): boolean => config.models.some((model) => model.type === type);
@@ -372,7 +378,7 @@ function titled(kind: string): (file: ModelFile) => string {
   return ({ name }) => `${kind} (${name})`;
 }
 
-/** Of each embedded engine: one core is left to the server. */
+/** Threads of each embedded engine: all cores except one, which is left to the server. */
 export function threadsOf({ embedded }: Config): number {
   return embedded.threads ?? Math.max(1, availableParallelism() - 1);
 }

@@ -1,4 +1,7 @@
-/** A real file server on loopback that can cut, lie, redirect and refuse. */
+/**
+ * Uses a real file server on loopback that can cut connections, send wrong data, redirect and
+ * reject.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -29,7 +32,7 @@ suite('model files', () => {
   let visits: { readonly path: string; readonly range: string | undefined }[];
   let handler: Handler;
 
-  /** Time runs so fast that every chunk is reported; waits pass at once and are noted. */
+  /** Time advances so fast that every chunk is reported; delays end at once and are recorded. */
   function quickClock(waits: number[] = []): Clock {
     return {
       ...systemClock(),

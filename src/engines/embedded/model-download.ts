@@ -1,8 +1,8 @@
 /**
- * Fetches a large file in the background: resumed by HTTP range after a cut or a restart, checked
- * against its checksum, renamed into place only when whole, so that a file under its own name is
- * always good. A `.part` file carries the bytes so far; when they turn out to be of another file,
- * or damaged, the checksum says so and all of it is fetched anew.
+ * Downloads a large file in the background. It resumes by HTTP range after a cut or a restart, and
+ * verifies the checksum before renaming the file into place, so that a file under its final name is
+ * always valid. A `.part` file contains the bytes so far; if its checksum turns out wrong,
+ * everything is downloaded again.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -16,14 +16,14 @@ import { headerText } from '../../net/exchange.ts';
 
 const MAX_REDIRECTS = 5;
 const HEADERS_LIMIT_MS = 30 * SECOND_MS;
-/** A connection that gives nothing for so long is cut and resumed. */
+/** A connection without data for this long is closed, and the download is resumed. */
 const IDLE_LIMIT_MS = MINUTE_MS;
 const FIRST_RETRY_MS = SECOND_MS;
 const SLOWEST_RETRY_MS = MINUTE_MS;
-/** Tries in a row that brought no byte; a try that brought some starts the count again. */
+/** Consecutive attempts without any byte; an attempt with data resets the count. */
 const MAX_FRUITLESS_TRIES = 8;
 const PROGRESS_EVERY_MS = 250;
-/** The rate is averaged over about so long. */
+/** Period over which the rate is averaged. */
 const RATE_WINDOW_MS = 5 * SECOND_MS;
 
 export interface DownloadProgress {
@@ -38,14 +38,14 @@ export interface DownloadProgress {
 export interface DownloadOptions {
   readonly file: {
     readonly url: string;
-    /** More bytes are refused. */
+    /** Larger responses are rejected. */
     readonly sizeBytes: number;
     /** Lowercase hex. */
     readonly sha256: string;
   };
-  /** A proxy, where there is one. */
+  /** Proxy, if any. */
   readonly dispatcher?: Dispatcher | undefined;
-  /** Tries in a row that may bring no byte. Default: eight, about two minutes. */
+  /** Consecutive attempts without data. Default: eight, about two minutes. */
   readonly maxTries?: number;
   /** Absolute path of the finished file. */
   readonly path: string;
@@ -53,18 +53,18 @@ export interface DownloadOptions {
   readonly log: Log;
   readonly signal: AbortSignal;
   readonly onProgress?: (progress: DownloadProgress) => void;
-  /** Hears that it is tried again, and when. */
+  /** Called before each retry with its reason and delay. */
   readonly onRetry?: (reason: string, delayMs: number) => void;
 }
 
-/** Trying again cannot help. */
+/** An error that a retry cannot fix. */
 class FinalError extends Error {
   override readonly name = 'FinalError';
 }
 
 /**
- * Downloads until the file is whole and checked. Rejects with the signal's reason when aborted,
- * and with a Fault when the server refuses, the checksum differs or nothing arrives any more.
+ * Resolves when the file is complete and verified. Rejects with the signal's reason when aborted,
+ * and with a Fault if the server rejects the request, the checksum differs or no data arrives.
  */
 export async function downloadFile(options: DownloadOptions): Promise<void> {
   const { path, clock, log, signal, maxTries = MAX_FRUITLESS_TRIES, onRetry } = options;
@@ -76,7 +76,8 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
       await tryDownload(options, part, before);
       return await rename(part, path);
     } catch (error) {
-      // Cuts, busy servers and name errors pass; what cannot pass is told to the caller.
+      // Cuts, busy servers and name errors are temporary; errors that a retry cannot fix go to the
+      // caller.
       signal.throwIfAborted();
       fruitless = (await sizeOf(part)) > before ? 1 : fruitless + 1;
       if (error instanceof FinalError || fruitless >= maxTries) {
@@ -109,14 +110,14 @@ async function tryDownload(options: DownloadOptions, part: string, have: number)
   }
   const sum = await receive(options, part, response.body, start, total);
   if (sum === file.sha256) return;
-  // The bytes are wrong somewhere: nothing of them can be kept.
+  // The data is wrong at an unknown position: delete all of it.
   await rm(part, { force: true });
   const message = `its SHA-256 is ${sum}, it should be ${file.sha256}`;
-  // A part of an earlier try may have been another's: once anew, then it is the file itself.
+  // The resumed part may be of another file: retry once from the start before rejecting the file.
   throw isResumed ? new Error(message) : new FinalError(message);
 }
 
-/** What a status means that brings no bytes; a part that the server does not go on with is deleted. */
+/** The error for a status without data; deletes a part that the server does not resume. */
 async function refusalOf(status: number, part: string): Promise<Error> {
   if (status === 206 || status === 416) {
     await rm(part, { force: true });
@@ -152,7 +153,7 @@ async function ask(options: DownloadOptions, have: number): Promise<Response> {
   throw new FinalError(`more than ${MAX_REDIRECTS} redirects`);
 }
 
-/** Writes the part to its end; the checksum of all of it. */
+/** Appends the rest to the part; returns the checksum of the whole file. */
 async function receive(
   { file, clock, onProgress }: DownloadOptions,
   part: string,
@@ -184,7 +185,7 @@ async function receive(
   return hash.digest('hex');
 }
 
-/** How fast bytes come in, and what that means for the rest. */
+/** Download rate and remaining time. */
 class Pace {
   readonly #clock: Clock;
   readonly #total: number | undefined;
@@ -199,7 +200,7 @@ class Pace {
     this.#toldBytes = start;
   }
 
-  /** Since it was last told. */
+  /** Milliseconds since the last report. */
   get elapsedMs(): number {
     return this.#clock.monotonicMs() - this.#toldAtMs;
   }
@@ -229,7 +230,7 @@ async function sizeOf(path: string): Promise<number> {
   try {
     return (await stat(path)).size;
   } catch {
-    // Not there yet.
+    // No such file yet.
     return 0;
   }
 }

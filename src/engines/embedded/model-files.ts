@@ -1,7 +1,7 @@
 /**
- * Model files in the data folder: each is pinned by size and checksum, fetched once, and has its
- * name only when it is whole. `ModelFetch` is the fetch of all files of a model: started by its
- * first use, running in the background, visible as a fraction.
+ * Model files in the data folder: each is pinned by size and checksum, fetched once, and gets its
+ * name when it is complete. `ModelFetch` fetches all files of a model in the background, starting
+ * with its first use, and reports its progress as a fraction.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,30 +13,29 @@ import { modelUrl, throughProxy } from './download-routes.ts';
 import { type DownloadProgress, downloadFile } from './model-download.ts';
 
 export interface ModelFile {
-  /** The name in the model folder, unique among all models. */
+  /** File name in the model folder, unique among all models. */
   readonly name: string;
   readonly url: string;
   readonly sizeBytes: number;
   /** Lowercase hex. */
   readonly sha256: string;
-  /** SPDX name, for people. */
+  /** SPDX name, for display. */
   readonly license: string;
 }
 
-/** Resolves to the path of the verified file; `onProgress` gets the bytes that are there so far. */
+/** Resolves to the path of the verified file; `onProgress` receives the bytes fetched so far. */
 export type FetchModel = (
   file: ModelFile,
   onProgress: (receivedBytes: number) => void,
   signal: AbortSignal,
 ) => Promise<string>;
 
-/** Shows a download to whoever sits at the terminal. */
+/** Shows a download on the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
   end(): void;
 }
 
-/** What a fetch needs of whoever composes the engines. */
 export interface FetchParts {
   readonly config: Config;
   readonly viewOf?: ((title: string) => DownloadView) | undefined;
@@ -48,17 +47,16 @@ export function modelPath(dataFolder: string, file: ModelFile): string {
   return join(dataFolder, 'models', file.name);
 }
 
-/** Whether the file is there: it gets its name only after its checksum was right. */
+/** Whether the file is available; it gets its name only after its checksum was verified. */
 export async function hasModel(dataFolder: string, file: ModelFile): Promise<boolean> {
   try {
     return (await stat(modelPath(dataFolder, file))).size === file.sizeBytes;
   } catch {
-    // Not fetched yet.
     return false;
   }
 }
 
-/** Fetches into the data folder, once, with its progress on the terminal and in the log. */
+/** Fetches into the data folder, once, with progress on the terminal and in the log. */
 export function modelFetcher(
   { config, viewOf, clock, log }: FetchParts,
   titleOf: (file: ModelFile) => string,
@@ -92,18 +90,18 @@ export function modelFetcher(
   };
 }
 
-/** The host that a file comes from, for people. */
+/** The host of a file, for display. */
 export function hostOf(url: string): string {
   return URL.parse(url)?.host ?? 'its source';
 }
 
-/** How far a fetch is, and when it will be done by how fast it came so far. */
+/** Progress of a fetch, and its remaining time by the rate so far. */
 export class FetchPace {
   readonly #totalBytes: number;
   readonly #clock: Clock;
   readonly #startedMs: number;
   #bytes = 0;
-  /** What was on disk before says nothing about the speed of the network. */
+  /** Bytes that were already on disk do not count for the network rate. */
   #firstBytes: number | undefined;
 
   constructor(totalBytes: number, clock: Clock) {
@@ -112,7 +110,7 @@ export class FetchPace {
     this.#startedMs = clock.monotonicMs();
   }
 
-  /** So many bytes are there now. */
+  /** Records the number of bytes that are available now. */
   saw(bytes: number): void {
     this.#firstBytes ??= bytes;
     this.#bytes = bytes;
@@ -123,7 +121,7 @@ export class FetchPace {
     return Math.min(this.#bytes / this.#totalBytes, 1);
   }
 
-  /** `undefined` before enough is known. */
+  /** `undefined` while the rate is unknown. */
   get remainingMs(): number | undefined {
     const fresh = this.#bytes - (this.#firstBytes ?? this.#bytes);
     const elapsedMs = this.#clock.monotonicMs() - this.#startedMs;
@@ -132,12 +130,12 @@ export class FetchPace {
   }
 }
 
-/** Before anything is known of the network. */
+/** Estimate while the rate is unknown. */
 const UNKNOWN_MS = MINUTE_MS;
-/** A fetch that crawls is asked for again by then. */
+/** Upper bound of the retry delay that callers receive for a slow fetch. */
 const LONGEST_WAIT_MS = 60 * MINUTE_MS;
 
-/** What callers are told of a model that is on its way. */
+/** The outage of a model that is being fetched. */
 export function fetchingOutage(
   { fraction, remainingMs = UNKNOWN_MS }: Pick<ModelProgress, 'fraction' | 'remainingMs'>,
   nowMs: number,
@@ -150,13 +148,13 @@ export interface ModelProgress {
   readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
   /** From 0 to 1. */
   readonly fraction: number;
-  /** `undefined` before enough is known. */
+  /** `undefined` while the rate is unknown. */
   readonly remainingMs: number | undefined;
-  /** Why the last try failed. */
+  /** Error of the last attempt. */
   readonly error: string | undefined;
 }
 
-/** What callers are told while a model is not there. */
+/** The outage of a model that is not available yet. */
 export function outageOfFetch(
   progress: ModelProgress | undefined,
   nowMs: number,
@@ -174,13 +172,13 @@ export interface FetchedModel {
 }
 
 export interface ModelFetchOptions extends FetchedModel {
-  /** Gets the paths in the order of `files`. */
+  /** Receives the paths in the order of `files`. */
   readonly onReady: (paths: readonly string[]) => void;
   readonly log: Log;
   readonly clock: Clock;
 }
 
-/** A machine without internet tries again this often, at the next use. */
+/** Delay before the next use retries a failed fetch. */
 const RETRY_AFTER_MS = 10 * MINUTE_MS;
 
 export class ModelFetch {
@@ -198,7 +196,7 @@ export class ModelFetch {
     this.#pace = new FetchPace(this.#totalBytes, options.clock);
   }
 
-  /** Starts the fetch unless it runs, is done, or failed a short while ago. */
+  /** Starts the fetch unless it runs, is done, or failed a short time ago. */
   start(): void {
     const nowMs = this.#options.clock.monotonicMs();
     const isDue = this.#state === 'idle' || (this.#state === 'failed' && nowMs >= this.#retryAtMs);

@@ -1,7 +1,7 @@
 /**
- * Fetches the packages of an engine with npm's own fetcher: each tarball from the registry, checked
- * against the lock file, unpacked without the files that no engine uses. No script of a package runs.
- * The folder of a set gets its name when it is complete.
+ * Fetches the packages of an engine with npm's own fetcher: each tarball comes from the registry,
+ * is verified against the lock file, and is unpacked without the files that no engine uses. Package
+ * scripts never run. The folder of a set gets its name when it is complete.
  */
 import { access, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -43,15 +43,15 @@ const UNUSED: Readonly<Record<string, RegExp>> = {
 /** The folder of a set while it is being filled. */
 const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
 
-/** What a server's engines are made with, as far as their packages need it. */
+/** Options for a package that is needed to start an engine. */
 export interface RequireOptions extends FetchParts {
   readonly ids: Ids;
   readonly signal: AbortSignal;
 }
 
 /**
- * Resolves when the packages of an engine are here, after fetching them if the settings allow it.
- * Rejects with what is missing and the command that fetches it.
+ * Resolves when the packages of an engine are available, after fetching them if the settings allow
+ * it. Rejects with the missing packages and the command that fetches them.
  */
 export async function requirePackages(name: EngineSet, options: RequireOptions): Promise<void> {
   const { dataFolder, downloads, embedded } = options.config;
@@ -75,8 +75,8 @@ export interface PackageFetchOptions {
 }
 
 /**
- * Resolves to the folder of the set. Rejects with the signal's reason when aborted, else with a Fault
- * that tells the operator of a closed network what to do.
+ * Resolves to the folder of the set. Rejects with the signal's reason when aborted, else with a
+ * Fault whose message says what to do on a closed network.
  */
 export async function fetchPackages(options: PackageFetchOptions): Promise<string> {
   const { set, into, ids, log, clock, viewOf, downloads } = options;
@@ -100,7 +100,7 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
     };
     await Promise.all(Array.from({ length: MAX_CONCURRENT }, work));
     await rename(draft, target).catch(async (error: unknown) => {
-      // Another process was faster: its folder is the same.
+      // Another process finished first; its folder has the same contents.
       if (!(await exists(target))) throw error;
     });
   } catch (error) {
@@ -119,7 +119,7 @@ interface OneOptions extends PackageFetchOptions {
   readonly progress: SetProgress;
 }
 
-/** Unpacks one package into its folder. A cut connection is tried again from the start. */
+/** Unpacks one package into its folder. Retries a cut connection from the start. */
 async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<void> {
   const { folder, downloads, clock, log, signal, onRetry } = options;
   await mkdir(folder, { recursive: true });
@@ -170,14 +170,14 @@ async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
   progress.done();
 }
 
-/** Another try cannot help: the registry rejects the request, or its file is another one. */
+/** Whether a retry cannot help: the registry rejects the request, or the checksum differs. */
 function isFinal(error: unknown): boolean {
   const { code, statusCode } = error as { code?: unknown; statusCode?: number };
   if (statusCode === undefined) return code === 'EINTEGRITY';
   return statusCode < 500 && statusCode !== 408 && statusCode !== 429;
 }
 
-/** Progress by packages: the sizes of tarballs are known only when they are here. */
+/** Progress by packages, because tarball sizes are unknown before the download. */
 class SetProgress {
   readonly #packages: number;
   readonly #clock: Clock;
@@ -193,7 +193,7 @@ class SetProgress {
     this.#onChange = onChange;
   }
 
-  /** Passes the bytes of a tarball through. */
+  /** Counts the bytes of a tarball while passing them on. */
   async *count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     for await (const chunk of chunks) {
       this.#bytes += chunk.length;

@@ -1,6 +1,6 @@
 /**
- * Tries every embedded engine that the settings want, as a start would, and ends it again: for a
- * check before anybody is offered anything. Fetches nothing, and leaves nothing in the data folder.
+ * Starts every enabled embedded engine, as the server would, and stops it again, to check the setup
+ * before serving callers. Fetches nothing, and leaves nothing in the data folder.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -19,7 +19,7 @@ import { sentenceEngine } from './sentences.ts';
 
 export type { EngineProbe } from './media-engines.ts';
 
-/** In the order in which a server starts them. */
+/** Returns the states in the order in which a server starts the engines. */
 export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly EngineProbe[]> {
   const { config, log, clock, ids } = parts;
   const { embedded, dataFolder } = config;
@@ -42,7 +42,7 @@ export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly 
   return embedded.media ? [...probes, ...(await probeMedia(parts))] : probes;
 }
 
-/** Starts the engine that `open` returns and ends it, if its packages are here. */
+/** Starts and stops the engine that `open` returns if its packages are available. */
 async function probe(
   engine: string,
   set: EngineSet,

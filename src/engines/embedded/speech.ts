@@ -1,7 +1,7 @@
 /**
- * The embedded transcription engine, as the parent sees it: one child process that speaks OpenAI's
- * `/v1/audio/transcriptions`, and the speech model that is fetched when the engine starts. Until it
- * is there, callers get 503 with how far the fetch is.
+ * Starts the embedded transcription engine: a child process that serves `/v1/audio/transcriptions`,
+ * and whose speech model is fetched when the engine starts. Until the model is available, callers
+ * receive 503 with the progress of the fetch.
  */
 import type { Config } from '../../config/config.ts';
 import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
@@ -18,8 +18,8 @@ function whisperFile(name: string, sizeBytes: number, sha256: string): ModelFile
 }
 
 /**
- * Whisper base, 8-bit weights, 99 languages; and the detector of speech. They are fetched when no
- * model of the operator's own is named.
+ * Whisper base (8-bit weights, 99 languages) and the speech detector. They are fetched if the
+ * operator configures no model.
  */
 export const SPEECH_MODEL_FILES: readonly ModelFile[] = [
   whisperFile(
@@ -50,12 +50,12 @@ type MediaSettings = Config['media'];
 
 export interface TranscriptionOptions extends EngineProcessParts {
   /**
-   * With the model files of the operator's own; without them Whisper base is fetched.
-   * Sound longer than `maxTranscriptionSeconds` is cut off; the flow refuses it before.
+   * May name model files of the operator; without them Whisper base is fetched. Sound beyond
+   * `maxTranscriptionSeconds` is cut off; the endpoint rejects longer files before.
    */
   readonly media: Pick<MediaSettings, 'maxTranscriptionSeconds'> & Partial<MediaSettings>;
   readonly threads: number;
-  /** A folder of its own; what is in it is deleted at each start of the child. */
+  /** A folder for this engine only; each start of the child empties it. */
   readonly directory: string;
   /** The `PATH` of the machine. */
   readonly searchPath: string;

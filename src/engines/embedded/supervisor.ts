@@ -20,18 +20,18 @@ import type { Log } from '../../core/log.ts';
 import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files.ts';
 import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
 
-/** Where a running child answers, and the Bearer token that it asks for. */
+/** The address of a running child, and the Bearer token that it requires. */
 export interface EngineAddress {
   /** Without a trailing slash, for example `http://127.0.0.1:40123`. */
   readonly url: string;
   readonly apiKey: string;
 }
 
-/** What every child gets from whoever composes the engines. */
+/** Parts that every embedded engine needs. */
 export interface EngineProcessParts {
-  /** Where fetched packages of engines are, beside those of the program itself. */
+  /** Folder of fetched packages, in addition to the program's own. */
   readonly dataFolder?: string | undefined;
-  /** Called when the child serves and when it has ended. */
+  /** Called when the child starts serving and when it has ended. */
   readonly onChange?: (() => void) | undefined;
   readonly log: Log;
   readonly clock: Clock;
@@ -45,46 +45,50 @@ export interface EngineProcessOptions extends EngineProcessParts {
   readonly entry: URL;
   /** The packages that the program imports. */
   readonly packages?: EngineSet;
-  /** What the child is sent at each start; JSON. */
+  /** Sent to the child at each start; JSON. */
   readonly settings: () => object;
-  /** A model that is fetched when the child first reports that it was used. */
+  /** A model that is fetched after the child first reports its use. */
   readonly model?: FetchedByProcess | undefined;
   /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
-  /** Starts it again even when it says itself why it cannot start. */
+  /** Restart the child even after it reported why it cannot start. */
   readonly retriesStart?: boolean;
-  /** The child's environment, beside where compiled modules are. */
+  /** Environment of the child, in addition to the folder of compiled modules. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** Gets every message of the child that is not part of the start. */
+  /** Receives every message of the child that is not part of the start. */
   readonly onMessage?: (message: unknown) => void;
 }
 
 export interface FetchedByProcess extends FetchedModel {
-  /** Added to the settings, and sent at once, when the files are there; in their order. */
+  /**
+   * Settings for the files, in the order of `files`: sent when they are available, and added to
+   * later starts.
+   */
   readonly settings: (paths: readonly string[]) => object;
 }
 
 const DEFAULT_START_TIMEOUT_MS = 30_000;
 const DEFAULT_HEAP_MB = 512;
-/** A child that lived less than this crashed at once. */
+/** A child that ran for less than this counts as crashed at once. */
 const SHORT_LIFE_MS = 10_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
-/** Between a crash and the start of the next child. */
+/** Delay between a crash and the next start. */
 const RESTART_MS = 100;
 const CLOSE_GRACE_MS = 2_000;
-/** Between two questions whether a child is alive. */
+/** Interval of liveness checks. */
 const ALIVE_CHECK_MS = 15_000;
 /**
- * Questions without an answer after which a child hangs: two minutes. They are counted, and no clock
- * is looked at, so that a pause of this process or of the machine is nothing that a child has to answer for.
+ * Number of unanswered checks after which the child counts as hung: two minutes. Checks are counted
+ * instead of measuring time, so that a suspended parent or machine does not count against the
+ * child.
  */
 const MOST_UNANSWERED = 8;
-/** The last words of a child that ended. */
+/** Characters of output kept for the error message of a child that ended. */
 const KEPT_OUTPUT_CHARACTERS = 2_000;
 
-/** From our own child; `serveEngine` and its services write it. */
+/** Sent by our own child process (`serveEngine` and its services). */
 interface ChildMessage {
   readonly type?: unknown;
   readonly port?: unknown;
@@ -98,7 +102,7 @@ interface Running {
   readonly startedMs: number;
   output: string;
   isReady: boolean;
-  /** Questions whether it is alive since it last said something. */
+  /** Liveness checks sent since the last message of the child. */
   unanswered: number;
 }
 
@@ -139,12 +143,12 @@ export class EngineProcess {
     return this.#running?.child.pid;
   }
 
-  /** Where it answers now; `undefined` while it does not. */
+  /** The current address; `undefined` while the child does not serve. */
   get runningAt(): EngineAddress | undefined {
     return this.#running?.isReady === true ? this.#address : undefined;
   }
 
-  /** Starts the child when it does not run. Faults: SERVICE_UNAVAILABLE when it cannot start. */
+  /** Starts the child if it does not run. Faults: SERVICE_UNAVAILABLE if it cannot start. */
   async address(): Promise<EngineAddress> {
     if (this.#isClosed) throw new Fault('SHUTTING_DOWN');
     if (this.#running === undefined) {
@@ -157,24 +161,24 @@ export class EngineProcess {
     return await this.#running.started.promise;
   }
 
-  /** Begins to fetch its model, unless that runs, is done, or failed a short while ago. */
+  /** Starts to fetch the model, unless that runs, is done, or failed a short time ago. */
   fetchModel(): void {
     this.#fetch?.start();
   }
 
-  /** How far the model is; `undefined` when none is fetched. */
+  /** Progress of the model's fetch; `undefined` if no model is fetched. */
   progress(): ModelProgress | undefined {
     return this.#fetch?.progress();
   }
 
-  /** Sends a message when the child runs; a child that does not run gets none. */
+  /** Sends a message if the child runs; otherwise drops it. */
   send(message: object): void {
     const child = this.#running?.child;
-    // A child that has just died cannot be told anything; its end is handled on its own.
+    // A child that has just died does not receive the message; its exit is handled separately.
     if (child?.connected === true) child.send(message, () => undefined);
   }
 
-  /** Ends the child and resolves when it is gone. */
+  /** Stops the child; resolves when it has exited. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRestart?.();
@@ -182,7 +186,7 @@ export class EngineProcess {
     this.#fetch?.close();
     const running = this.#running;
     if (running === undefined) return;
-    // The child exits by itself when the channel closes; the timer is for one that hangs.
+    // The child exits when the channel closes; the timer kills a hung one.
     if (running.child.connected) running.child.disconnect();
     const cancel = this.#options.clock.after(CLOSE_GRACE_MS, () => running.child.kill('SIGKILL'));
     await running.exited.promise;
@@ -223,7 +227,7 @@ export class EngineProcess {
       fail('it did not start in time');
       child.kill('SIGKILL');
     });
-    // Whoever waits for the address sees the failure; without a waiter it is in the log.
+    // The failure is returned to those who wait for the address; without a waiter it is logged.
     running.started.promise.then(cancel, cancel);
     child.on('message', (message: unknown) => this.#hear(running, message, fail));
     const stopChecks = clock.every(ALIVE_CHECK_MS, () => this.#checkAlive(running));
@@ -235,7 +239,7 @@ export class EngineProcess {
     };
     child.once('exit', (code, signal) => end(signal ?? code, 'it ended while it started'));
     child.on('error', (error) => {
-      // A process that was never made has no exit.
+      // A process that could not be spawned emits no exit event.
       if (child.pid === undefined) end(error.message, error.message);
       else log.debug({ engine: name, reason: error.message }, 'Engine channel failed');
     });
@@ -255,7 +259,7 @@ export class EngineProcess {
     throw this.#unavailable(FIRST_PAUSE_MS, reason);
   }
 
-  /** How long a start may take has a limit of its own. */
+  /** The duration of a start has its own limit. */
   #checkAlive(running: Running): void {
     if (!running.isReady) return;
     if (running.unanswered < MOST_UNANSWERED) {
@@ -319,13 +323,13 @@ export class EngineProcess {
       return;
     }
     this.#cancelRestart = clock.after(pauseMs + RESTART_MS, () => {
-      // A start that fails again plans the next one, or says in the log that it cannot.
+      // A failed start schedules the next one, or logs that it cannot.
       this.address().catch(() => undefined);
     });
     log.warn(fields, 'An engine process ended, it is started again');
   }
 
-  /** The child tells waiting callers how far the fetch is. */
+  /** Sends the progress to the child, which reports it to waiting callers. */
   #tellProgress(): void {
     const progress = this.#fetch?.progress();
     if (progress?.state !== 'fetching') return;

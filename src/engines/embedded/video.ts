@@ -1,12 +1,12 @@
 /**
- * The embedded video engine, as the parent sees it: one child process that speaks OpenAI's
- * `/v1/videos` and works with the media tool of this machine.
+ * Starts the embedded video engine: a child process that serves `/v1/videos` with the media tool of
+ * this machine.
  */
 import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import { programUrl } from './program.ts';
 
 export interface VideoSettings {
-  /** A folder of its own; what is in it is deleted at each start of the child. */
+  /** A folder for this engine only; each start of the child empties it. */
   readonly directory: string;
   readonly ffmpeg?: string | undefined;
   readonly ffprobe?: string | undefined;
@@ -14,7 +14,7 @@ export interface VideoSettings {
   readonly searchPath: string;
 }
 
-/** The engine's base is the address of the child + `/v1`. */
+/** The base URL of the engine is the address of the child plus `/v1`. */
 export function videoEngine(options: VideoSettings & EngineProcessParts): EngineProcess {
   const { log, clock, ids, onChange, dataFolder, ...settings } = options;
   return new EngineProcess({

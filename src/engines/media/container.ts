@@ -1,15 +1,15 @@
 /**
- * Tells a media container by its first bytes. The decoder is then told this one format and may use
- * no other, so that playlists, concat scripts and descriptions, whose lines name other files, are
- * never read as media.
+ * Detects the container format of a media file by its first bytes. The decoder is then restricted
+ * to this one format, so that playlists, concat scripts and similar files, which refer to other
+ * files, are never read as media.
  *
- * Also walks over the boxes of a film: a file that was cut anywhere ends inside one.
+ * Also checks the box structure of a video file, to detect a file that was cut off.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { Fault } from '../../core/faults.ts';
 import { sniffMedia } from '../../core/media-type.ts';
 
-/** Containers by the names that FFmpeg's demuxers have, and their media types. */
+/** Containers by the names of FFmpeg's demuxers, with their media types. */
 export const CONTAINER_TYPES = {
   mov: 'video/mp4',
   matroska: 'video/webm',
@@ -31,7 +31,7 @@ export const CONTAINER_TYPES = {
 } as const;
 type ContainerFormat = keyof typeof CONTAINER_TYPES;
 
-/** A file of foreign media, with the only format that it may be read as. */
+/** An untrusted media file, with the only format that a decoder may use. */
 export interface MediaInput {
   readonly path: string;
   readonly format: ContainerFormat;
@@ -42,7 +42,7 @@ const ISO_BOXES = new Set(['ftyp', 'moov', 'mdat', 'wide', 'free', 'skip']);
 const TS_PACKET_BYTES = 188;
 const TS_SYNC = 0x47;
 
-/** Containers that only decoders know. */
+/** Containers that only decoders handle. */
 const MAGIC: readonly (readonly [string, ContainerFormat])[] = [
   ['\x1a\x45\xdf\xa3', 'matroska'],
   ['FLV\x01', 'flv'],
@@ -50,7 +50,7 @@ const MAGIC: readonly (readonly [string, ContainerFormat])[] = [
   ['#!AMR', 'amr'],
   ['\x30\x26\xb2\x75\x8e\x66\xcf\x11', 'asf'],
 ];
-/** Those that callers are told of, by what they are told; MPEG there is also a bare stream. */
+/** Containers that callers can send, by media type; MPEG there is also a bare stream. */
 const BY_TYPE = new Map(
   (['avi', 'wav', 'ogg', 'flac', 'mp3', 'aiff', 'jpeg_pipe', 'png_pipe', 'webp_pipe'] as const).map(
     (format) => [CONTAINER_TYPES[format] as string, format],
@@ -60,13 +60,13 @@ const BY_TYPE = new Map(
 function audioFrame(head: Buffer): ContainerFormat | undefined {
   const [first = 0, second = 0] = head;
   if (first !== 0xff) return undefined;
-  // Both start with eleven or twelve ones; ADTS has layer 0, which MPEG audio never has.
+  // Both start with eleven or twelve 1 bits; ADTS has layer 0, which MPEG audio never has.
   if ((second & 0xf6) === 0xf0) return 'aac';
   const hasLayer = (second & 0x06) !== 0;
   return (second & 0xe0) === 0xe0 && hasLayer ? 'mp3' : undefined;
 }
 
-/** The container that starts with `head`, or `undefined`. */
+/** The container format of `head`, or `undefined`. */
 function containerOf(head: Buffer): ContainerFormat | undefined {
   if (head.length < 12) return undefined;
   const text = head.toString('latin1', 0, 8);
@@ -91,7 +91,9 @@ async function readHead(path: string): Promise<Buffer> {
   }
 }
 
-/** Looks at a file. Faults: INVALID_VIDEO_FORMAT for what is no media of the wanted kind. */
+/**
+ * Detects the format of a file. Faults: INVALID_VIDEO_FORMAT if it is not media of the wanted kind.
+ */
 export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<MediaInput> {
   const head = await readHead(path);
   const format = containerOf(head);
@@ -104,10 +106,10 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   throw new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
-/** The types in which films are sold. */
+/** The media types of sold videos. */
 export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
 
-/** What kind of film a file is, by its first bytes; `undefined` for everything else. */
+/** The video type of a file by its first bytes; `undefined` for all other files. */
 export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
   const start = await readHead(path);
   const format = containerOf(start);
@@ -115,19 +117,19 @@ export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
     const isMp4 = start.toString('latin1', 4, 8) === 'ftyp' && start[8] !== QUICKTIME_BRAND;
     return isMp4 ? 'video/mp4' : 'video/quicktime';
   }
-  // The document type stands in the first element; Matroska with other codecs has its own.
+  // The first element contains the document type, which differs for Matroska with other codecs.
   return format === 'matroska' && start.subarray(0, EBML_HEAD_BYTES).includes('webm')
     ? 'video/webm'
     : undefined;
 }
 
-/** `q` of `qt  `: no brand of MP4 begins so. */
+/** `q` of `qt  `: no MP4 brand starts with it. */
 const QUICKTIME_BRAND = 0x71;
 const EBML_HEAD_BYTES = 64;
-/** Boxes, or elements down to the frames: five minutes at 60 a second with sound have 35,000. */
+/** Limit of boxes or elements; five minutes at 60 frames per second with sound have 35,000. */
 const MAX_ELEMENTS = 1_000_000;
 
-/** Whether the file is made of known pieces up to its last byte. */
+/** Whether the file consists of known elements up to its last byte. */
 export async function endsWhole(path: string, type: FilmType): Promise<boolean> {
   const file = await open(path, 'r');
   try {
@@ -146,7 +148,7 @@ export async function endsWhole(path: string, type: FilmType): Promise<boolean> 
   }
 }
 
-/** Heads that lie close together are read at once. */
+/** Reads a file in windows, so that adjacent heads need one read. */
 export class FileWindow {
   readonly #file: FileHandle;
   readonly #bytes = Buffer.alloc(WINDOW_BYTES);
@@ -157,7 +159,7 @@ export class FileWindow {
     this.#file = file;
   }
 
-  /** So many bytes at an offset, fewer at the end of the file. */
+  /** `bytes` bytes at an offset; fewer at the end of the file. */
   async at(offset: number, bytes = ELEMENT_HEAD_BYTES): Promise<Buffer> {
     const isThere = offset >= this.#start && offset + bytes <= this.#start + this.#length;
     if (!isThere) {
@@ -176,11 +178,14 @@ const ELEMENT_HEAD_BYTES = 16;
 const BOX_HEAD_BYTES = 8;
 const LARGE_BOX_HEAD_BYTES = 16;
 
-/** Bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` when it is broken. */
+/**
+ * Length in bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` if it is
+ * invalid.
+ */
 function boxLength(head: Buffer, restBytes: number): number | undefined {
   if (head.length < BOX_HEAD_BYTES) return undefined;
   const length = head.readUInt32BE(0);
-  // The last box may say that it goes on to the end.
+  // Only the last box may extend to the end of the file.
   if (length === 0) return head.toString('latin1', 4, 8) === 'mdat' ? restBytes : undefined;
   if (length !== 1) return length >= BOX_HEAD_BYTES ? length : undefined;
   if (head.length < LARGE_BOX_HEAD_BYTES) return undefined;
@@ -188,9 +193,9 @@ function boxLength(head: Buffer, restBytes: number): number | undefined {
   return large >= LARGE_BOX_HEAD_BYTES ? large : undefined;
 }
 
-/** Elements whose content is looked at: the segment and its clusters (RFC 9559 §5.1). */
+/** Elements whose children are read: the segment and its clusters (RFC 9559 §5.1). */
 const ENTERED = new Set([0x18538067, 0x1f43b675]);
-/** What stands beside and in them; a damaged length leads to something else. */
+/** Known elements beside and inside them; a damaged length leads to an unknown one. */
 const SKIPPED = new Set([
   0x1a45dfa3, // EBML
   0x114d9b74, // SeekHead
@@ -211,8 +216,8 @@ const SKIPPED = new Set([
 ]);
 
 /**
- * Bytes to the next element (RFC 8794 §4 to §6), `undefined` when this one is not known. One that
- * is entered, which live writers leave without a length, counts with its head alone.
+ * Bytes to the next element (RFC 8794 §4 to §6); `undefined` if this one is unknown. For an element
+ * that is entered, which live writers leave without a length, only the head counts.
  */
 function ebmlLength(head: Buffer): number | undefined {
   const idBytes = Math.clz32(head[0] ?? 0) - 23;

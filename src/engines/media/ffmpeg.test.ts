@@ -65,7 +65,7 @@ test('every input is bound to the file protocol, one format and a path that is n
     }
   }
   assert.ok(scaleArguments(scale, 'libx264').includes('-max_pixels'));
-  // The program turns frames by itself: a second turn would lay them on their side.
+  // ffmpeg rotates frames by itself; a second rotation would be wrong.
   assert.ok(!scaleArguments(scale, 'libx264').join(' ').includes('transpose'));
 });
 
@@ -105,7 +105,7 @@ test('readProbe() takes the longer of claim and measure, turns sizes, and skips 
     [1080, 1920, 90],
   );
   assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 29.97) < 0.001);
-  // Twice the frames that the header tells of: the rate that is paid is the true one.
+  // The video has twice the frames of its header; the true rate is billed.
   const fast = readProbe(json, { seconds: 10, frames: 600 });
   assert.equal(fast.video?.framesPerSecond, 60);
   assert.equal(facts.hasAudio, true);
@@ -121,7 +121,7 @@ describe('the programs of a machine', () => {
     chmodSync(join(folder, name), 0o755);
   };
   const call = { signal: new AbortController().signal };
-  // Stand-ins that answer like the programs: what is tried here is how they are run.
+  // Fake programs with the output of the real ones: this tests how they are run.
   program(
     'ffmpeg',
     `case "$*" in

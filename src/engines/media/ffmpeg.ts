@@ -1,9 +1,9 @@
 /**
- * Media work by the `ffmpeg` and `ffprobe` programs: their arguments, and the reading of what they
- * print.
+ * Media work by the `ffmpeg` and `ffprobe` programs: builds their arguments and parses their
+ * output.
  *
- * Every input is opened with one format, from the file protocol alone, with a bound on frame size;
- * subtitles, data and attachments are never mapped.
+ * Every input is opened with one format, from the file protocol only, with a limit of the frame
+ * size; subtitles, data and attachments are never mapped.
  */
 import { z } from 'zod';
 import type { MediaInput } from './container.ts';
@@ -26,7 +26,7 @@ import {
   toolFailure,
 } from './media-task.ts';
 
-/** What the video encoder is: H.264 where the build has it. */
+/** H.264 if the build has it. */
 export type VideoEncoder = 'libx264' | 'mpeg4';
 
 const START = words('-hide_banner -nostdin -loglevel error -progress pipe:1 -nostats');
@@ -36,7 +36,7 @@ const ENCODERS: Readonly<Record<VideoEncoder, readonly string[]>> = {
   mpeg4: words('-threads 1 -c:v mpeg4 -q:v 3'),
 };
 const AUDIO_CODEC = words('-c:a aac -b:a 128k -ac 2');
-/** Container formats are read by these demuxers only; FFmpeg lists some under joined names. */
+/** FFmpeg lists some demuxers under joined names. */
 const DEMUXERS: Partial<Record<MediaInput['format'], string>> = {
   mov: 'mov,mp4,m4a,3gp,3g2,mj2',
   matroska: 'matroska,webm',
@@ -51,7 +51,7 @@ function source({ format, path }: MediaInput): string[] {
   return [...words(`${only} -f ${format} -i`), `file:${path}`];
 }
 
-/** The rest of an MP4 that plays while it loads. */
+/** Output arguments of an MP4 that plays while it loads. */
 function mp4(output: string, seconds: number): string[] {
   return [...words(`-t ${seconds} -movflags +faststart -f mp4 -y`), `file:${output}`];
 }
@@ -63,21 +63,21 @@ export function probeArguments(input: MediaInput): string[] {
   return [...words('-hide_banner -loglevel error'), ...source(input), ...show];
 }
 
-/** Walks through all packets without decoding; the last progress line says how long they last. */
+/** Reads all packets without decoding; the last progress line contains their duration. */
 export function measureArguments(input: MediaInput): string[] {
   return [...START, ...source(input), ...words('-map 0:v? -map 0:a? -c copy -f null -')];
 }
 
-/** Decodes one kind of stream to its end and writes nothing; the first error ends it. */
+/** Decodes one kind of stream completely, without output; stops at the first error. */
 export function checkArguments(input: MediaInput, stream: 'video' | 'audio'): string[] {
-  // `V` is the video that is no cover picture.
+  // `V` selects video streams that are not cover images.
   const [kind, map] = stream === 'video' ? ['v', '0:V:0'] : ['a', '0:a:0'];
-  // Only the decoder is strict: containers may be a little careless.
+  // Strict for the decoder only: minor container errors are accepted.
   const strict = words(`-xerror -err_detect:${kind} explode`);
   return [...START, ...strict, ...BOUND, ...source(input), ...words(`-map ${map} -f null -`)];
 }
 
-/** Decodes the first sound to its end, also after errors, and writes nothing. */
+/** Decodes the first audio stream completely, without output, and continues after errors. */
 export function soundArguments(input: MediaInput): string[] {
   return [...START, ...BOUND, ...source(input), ...words('-map 0:a:0 -f null -')];
 }
@@ -92,7 +92,7 @@ export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[]
     ...START,
     ...BOUND,
     ...source(task.input),
-    // The program turns frames upright by itself.
+    // ffmpeg rotates frames upright by itself.
     ...words(`-map 0:v:0 -vf ${scaleFilter(task)}`),
     ...(task.hasAudio ? ['-map', '0:a:0', ...AUDIO_CODEC] : []),
     ...ENCODERS[encoder],
@@ -113,7 +113,7 @@ export function stillArguments(task: StillTask, encoder: VideoEncoder): string[]
   ];
 }
 
-/** Seconds of output so far, of a line that `-progress` prints; `undefined` for the other lines. */
+/** Seconds of output so far from a line of `-progress`; `undefined` for other lines. */
 export function progressSeconds(line: string): number | undefined {
   const match = /^out_time_(?:us|ms)=(\d+)$/.exec(line);
   return match === null ? undefined : Number(match[1]) / 1e6;
@@ -142,7 +142,7 @@ function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): Me
   return shownVideo({ width, height, rate, degrees: -turned }, measured);
 }
 
-/** The facts in ffprobe's JSON; throws when it is something else. */
+/** Parses ffprobe's JSON; throws if it is invalid. */
 export function readProbe(json: string, measured: Measured): MediaFacts {
   const { streams, format } = ProbeResponse.parse(JSON.parse(json));
   const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
@@ -156,10 +156,10 @@ export function readProbe(json: string, measured: Measured): MediaFacts {
   };
 }
 
-/** Of standard output kept for ffprobe's answer. */
+/** Limit of the kept standard output of ffprobe. */
 const MAX_ANSWER_CHARACTERS = 1_000_000;
 
-/** The programs; `paths` are absolute. */
+/** The tool that uses these programs; `paths` are absolute. */
 export function ffmpegTool(
   paths: { readonly ffmpeg: string; readonly ffprobe: string },
   encoder: VideoEncoder,
@@ -211,7 +211,7 @@ function readFacts(answer: string, measured: Measured): MediaFacts {
   }
 }
 
-/** Runs a program to its good end. Throws `ToolFailure` for another one. */
+/** Runs a program; throws `ToolFailure` unless it succeeds. */
 async function program(
   command: string,
   args: readonly string[],

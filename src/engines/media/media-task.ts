@@ -1,23 +1,22 @@
 /**
- * The work that media tools do, as data: what the caller asks for and what comes back, the same for
- * the ffmpeg program and for the library. A process that is started for one task has it: it needs no
- * package.
+ * Media tasks as data: inputs and results, the same for the ffmpeg program and for the library.
+ * This file needs no npm package, so that a process that is started for one task can import it.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import type { RunSandboxed, SandboxLimits, SandboxOutcome } from './sandbox.ts';
 
-/** The rate of extracted audio: what every speech model takes. */
+/** Sample rate of extracted audio in Hz, as speech models expect it. */
 export const SPEECH_RATE = 16_000;
 /** Signed 16-bit samples, one channel. */
 export const SPEECH_BYTES_PER_SECOND = SPEECH_RATE * 2;
-/** A frame larger than this is a bomb: 8K, as for images. */
+/** 8K; larger frames are rejected as decompression bombs. */
 export const MAX_FRAME_PIXELS = 33_177_600;
 
 /**
- * `check` decodes the first video and the first sound to their ends; any error of either ends it.
- * `sound` decodes the first sound and goes on after an error, as players do.
+ * `check` decodes the first video and the first audio stream completely and stops at any error.
+ * `sound` decodes the first audio stream and continues after errors, as players do.
  */
 export interface LookTask {
   readonly kind: 'probe' | 'check' | 'sound';
@@ -40,7 +39,7 @@ export interface ScaleTask {
   /** Even numbers of pixels, after rotation. */
   readonly width: number;
   readonly height: number;
-  /** Clockwise turn that a player would apply. */
+  /** Clockwise rotation that a player would apply. */
   readonly rotation: 0 | 90 | 180 | 270;
   readonly hasAudio: boolean;
   readonly maxSeconds: number;
@@ -57,13 +56,13 @@ export interface StillTask {
   readonly seconds: number;
   readonly framesPerSecond: number;
   readonly move: StillMove;
-  /** What of the picture stays where it does not fit the frame; by default its middle. */
+  /** The part of the image that is kept if it does not fit the frame; default: the centre. */
   readonly keep?: Kept | undefined;
 }
 
 export type MediaTask = LookTask | AudioTask | ScaleTask | StillTask;
 
-/** A place in a picture: shares of its width and height, from the left and from the top. */
+/** A point in an image, as fractions of its width and height from the top left corner. */
 export interface Kept {
   readonly x: number;
   readonly y: number;
@@ -71,24 +70,26 @@ export interface Kept {
 
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
-/** What happens around one task. */
 export interface TaskContext {
   readonly run: RunSandboxed;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** Gets the seconds of media that are done. */
+  /** Receives the seconds of media processed so far. */
   readonly onSeconds: (seconds: number) => void;
 }
 
-/** A way to do the work: the programs, or the library in a process of ours. */
+/** Implementation of the tasks: by programs, or by the library in a process of its own. */
 export interface MediaTool {
   readonly name: 'ffmpeg' | 'node-av';
-  /** The facts of a look, `null` of other tasks. Throws `ToolFailure`, and the reason of an abort. */
+  /**
+   * Resolves to the facts of a look task, `null` for other tasks. Throws `ToolFailure`, and the
+   * reason of an abort.
+   */
   run(task: MediaTask, context: TaskContext): Promise<MediaFacts | null>;
 }
 
-/** `unusable` and `too-much` are the media's fault; `missing` the machine's. */
+/** `unusable` and `too-much` are caused by the media; `missing` by the machine. */
 export class ToolFailure extends Error {
   readonly reason: 'unusable' | 'too-much' | 'missing';
 
@@ -98,28 +99,28 @@ export class ToolFailure extends Error {
   }
 }
 
-/** What a process that did not do its work died of. */
+/** The failure of a process that did not complete its task. */
 export function toolFailure(outcome: SandboxOutcome): ToolFailure {
   if (outcome.ended === 'missing') return new ToolFailure('missing', 'not found');
   if (outcome.ended === 'time' || outcome.ended === 'memory') {
     return new ToolFailure('too-much', `ended by its ${outcome.ended} bound`);
   }
-  // A decoder that crashes on foreign bytes did so because of them.
+  // A crash of a decoder is attributed to the untrusted input.
   return new ToolFailure('unusable', outcome.errorText.trim());
 }
 
-/** What a walk through the packets, or through the frames, of a video found. */
+/** Duration and frame count of all packets, or of all frames, of a video. */
 export interface Measured {
   readonly seconds: number;
   readonly frames: number;
 }
 
-/** A count of frames that is off by this share says that the header does not tell the truth. */
+/** A frame count that exceeds the header's by this factor replaces the header's rate. */
 const RATE_TOLERANCE = 1.1;
 
 /**
- * A stored video as it is shown: turned by `degrees`, clockwise, at the rate of its header unless
- * the frames that are there say that it is higher. `null` for one without pixels.
+ * A video as it is displayed: rotated clockwise by `degrees`, with the frame rate of its header, or
+ * the measured rate if that is higher. `null` for a video without pixels.
  */
 export function shownVideo(
   stored: { width: number; height: number; rate: number; degrees: number },
@@ -138,14 +139,14 @@ export function shownVideo(
   };
 }
 
-/** How far a move zooms in. */
+/** Zoom of a camera move, as a fraction. */
 const ZOOM = 0.25;
-/** The picture is enlarged first: the move is counted in whole pixels and would tremble. */
+/** The image is enlarged first: positions are whole pixels, so the camera would shake. */
 const OVERSAMPLING = 3;
 
 const MIDDLE: Kept = { x: 0.5, y: 0.5 };
 
-/** The filter chain of a still: cover the frame, then travel over it. */
+/** The filter chain of a still: cover the frame, then move over it. */
 export function stillFilter(task: StillTask): string {
   const { width, height, framesPerSecond, move } = task;
   const frames = Math.round(task.seconds * framesPerSecond);
@@ -165,14 +166,13 @@ export function stillFilter(task: StillTask): string {
   const { zoom, x, y } = { ...middle, ...travels[move] };
   return (
     `scale=${large}:force_original_aspect_ratio=increase:flags=bicubic:out_range=tv,` +
-    // A JPEG has the full range of values: players take a film with those for broken colours.
+    // A JPEG has full-range colours, which players display wrongly in videos.
     `format=yuv420p,crop=${large}:(iw-ow)*${keptX}:(ih-oh)*${keptY},` +
     `zoompan=z='${zoom}':x='${x}':y='${y}':d=${frames}:s=${width}x${height}:fps=${framesPerSecond},` +
     'setsar=1,setparams=range=tv,format=yuv420p'
   );
 }
 
-/** The filter chain of an upscale. */
 export function scaleFilter({ width, height }: ScaleTask): string {
   return `scale=${width}:${height}:flags=lanczos:out_range=tv,setsar=1,format=yuv420p`;
 }

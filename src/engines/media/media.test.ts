@@ -37,7 +37,7 @@ async function openMedia(limits: Partial<MediaLimits> = {}, searchPath = ''): Pr
   return await Media.open({ searchPath, limits, log: silentLog, clock: systemClock() });
 }
 
-/** A tone of 440 Hz as a WAV file. */
+/** A 440 Hz tone as a WAV file. */
 function tone(seconds: number): Buffer {
   const samples = Buffer.alloc(seconds * 32_000);
   for (let i = 0; i < samples.length / 2; i += 1) {
@@ -48,7 +48,7 @@ function tone(seconds: number): Buffer {
 
 const media = await openMedia();
 
-/** The kind of pixels of a film, and the two colour values in the middle of its first frame. */
+/** Pixel format of a video, and the two colour values in the centre of its first frame. */
 async function firstFrame(path: string) {
   await using input = await Demuxer.open(path);
   const stream = input.video()!;
@@ -104,7 +104,7 @@ describe('the life of a clip', () => {
       return `<rect y="${at * 200}" width="200" height="200" fill="${fill}"/>`;
     });
     const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="200" height="600">${bands.join('')}</svg>`;
-    // A JPEG has the full range of values, which players do not expect of a film.
+    // A JPEG has full-range colours, which players do not expect in a video.
     writeFileSync(at('tall.jpg'), await sharp(Buffer.from(svg)).jpeg().toBuffer());
     const colours: [Kept | undefined, number, number][] = [
       [{ x: 0.5, y: 0 }, 90, 240], // red
@@ -180,7 +180,7 @@ describe('the life of a clip', () => {
       assert.deepEqual(await idle.extractAudio(wav, pcm, seconds, call), { durationMs });
       assert.ok(readFileSync(pcm).equals(tone(2).subarray(44, 44 + durationMs * 32)));
     }
-    // Another rate, a byte too many, a header that says too little, none behind it.
+    // Another sample rate, an extra byte, a header with a wrong length, an empty file.
     const others = [
       Buffer.concat([telephoneHeader(32_000), Buffer.alloc(32_000)]),
       Buffer.concat([wavHeader(32_001), Buffer.alloc(32_001)]),
@@ -206,7 +206,7 @@ describe('the life of a clip', () => {
     const heard = { ...call, onProgress };
     const { durationMs } = await media.extractAudio(at('telephone.wav'), at('t.pcm'), 600, heard);
     assert.equal(durationMs, seconds * 1_000);
-    // One word each ten seconds, not one for each frame.
+    // One report per ten seconds, not per frame.
     assert.ok(told.length >= 5 && told.length <= 10, `told ${told.length} times`);
   });
 });
@@ -247,7 +247,7 @@ describe('checkFilm()', () => {
   });
 });
 
-/** Foreign files: name, content, and the words that the refusal must have. */
+/** Hostile files: name, content, and the expected error message. */
 const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   [
     'an HLS playlist of a local file',
@@ -299,7 +299,7 @@ const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   ],
 ];
 
-/** Silence of 37 hours, in a file with a hole. */
+/** Silence of 37 hours in a sparse file. */
 function writeLongSound(path: string): void {
   writeFileSync(path, telephoneHeader(0x7fff_0000));
   truncateSync(path, 0x7fff_0000);
@@ -340,7 +340,7 @@ describe('hostile media', () => {
       frame.writeUInt32BE(crc32(body), 4);
       return Buffer.concat([frame.subarray(0, 4), body, frame.subarray(4)]);
     };
-    // 20000 x 20000 pixels of one bit: 50 MB of zeros in 50 KB.
+    // 20,000 x 20,000 pixels of one bit: 50 MB of zeros compressed to 50 KB.
     const header = Buffer.from([0, 0, 0x4e, 0x20, 0, 0, 0x4e, 0x20, 1, 0, 0, 0, 0]);
     const bomb = Buffer.concat([
       Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'),
@@ -361,7 +361,7 @@ describe('hostile media', () => {
   });
 
   test('a task over its time or memory ends in 400 that says so', async () => {
-    // Work of many seconds: memory is looked at now and then.
+    // Runs for many seconds, so that memory is sampled.
     writeLongSound(at('hours.wav'));
     for (const limits of [{ readTimeoutMs: 20 }, { memoryBytes: 20_000_000 }]) {
       const bounded = await openMedia(limits);

@@ -1,7 +1,7 @@
 /**
- * The public file of media work: what is in this file, its sound for a speech model, a larger version, a
- * film of a picture. Foreign media is decoded in a sandboxed process only, and whatever it contains,
- * the call ends in bounded time with an answer or a Fault.
+ * The public file of media work: reads the properties of a file, extracts its sound for a speech
+ * model, enlarges a video, makes a video from an image. Untrusted media is decoded in a sandboxed
+ * process only; every call ends in bounded time with a result or a Fault.
  */
 import { access, constants, mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
@@ -47,46 +47,47 @@ export {
 export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
-  /** Path of the program, or `undefined` to look for `ffmpeg` in `searchPath`. */
+  /** Path of the program; `undefined` searches `ffmpeg` in `searchPath`. */
   readonly ffmpeg?: string | undefined;
-  /** Beside `ffmpeg` when absent. */
+  /** Default: beside `ffmpeg`. */
   readonly ffprobe?: string | undefined;
-  /** The `PATH` of the machine; empty never uses a program. */
+  /** The `PATH` of the machine; empty to use no program. */
   readonly searchPath: string;
-  /** Where the package node-av may be, beside the folder of the program. */
+  /** Where node-av may be installed, in addition to the folder of the program. */
   readonly dataFolder?: string | undefined;
   readonly limits?: Partial<MediaLimits>;
-  /** How programs are run; a large process has them started by a small one. Default: from this process. */
+  /** Runs the programs; a large process delegates this to a small one. Default: in this process. */
   readonly run?: RunSandboxed;
   readonly log: Log;
   readonly clock: Clock;
 }
 
 export interface MediaLimits {
-  /** For looking at a file and for taking its sound. */
+  /** For reading a file and for extracting its sound. */
   readonly readTimeoutMs: number;
-  /** For writing a video. */
   readonly writeTimeoutMs: number;
   readonly memoryBytes: number;
-  /** Of a written file. */
+  /** Maximum size of a written file. */
   readonly fileBytes: number;
 }
 
-/** Of the embedded engine; a server has its own. */
+/** Limits of the embedded engine; the server sets its own. */
 const DEFAULT_LIMITS: MediaLimits = {
   readTimeoutMs: 120_000,
   writeTimeoutMs: 3_600_000,
   memoryBytes: 1_500_000_000,
   fileBytes: 2_000_000_000,
 };
-/** A process that computes on all cores may use this many times the wall time. */
+/** CPU time limit as a multiple of the time limit, since a process may use several cores. */
 const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
-/** Each check keeps some cores busy; more wait than all workers of a process bring. */
+/** A check uses several cores; the queue exceeds the number of workers of a process. */
 const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
-/** What the header of a FLAC may claim beyond its last sample. */
+/** Tolerance for the duration in a FLAC header beyond its last sample. */
 const CLAIM_SLACK_SECONDS = 0.5;
-/** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
+/**
+ * Added to the limit for reading a file: time per second of video to decode 4K on a small machine.
+ */
 const CHECK_MS_PER_SECOND = 6_000;
 
 /** A grey PNG of 16 x 16 pixels. */
@@ -94,12 +95,12 @@ const TRIAL_PICTURE =
   'iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAADUlEQVR4nGNgGAXIAAABEAABoJMRpQAAAABJRU5ErkJggg==';
 const TRIAL = { width: 32, height: 32, seconds: 0.2, framesPerSecond: 10, move: 'in' } as const;
 
-/** Processes, of which each may take `memoryBytes`. */
+/** Limits of concurrent processes, of which each may use `memoryBytes`. */
 const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSeconds: 10 };
 
 export interface MediaCall {
   readonly signal: AbortSignal;
-  /** Whose media it is: the files of one caller hold up nobody else's. */
+  /** The owner of the media: files of one caller do not block those of others. */
   readonly holder?: string;
   /** From 0 to 1. */
   readonly onProgress?: (fraction: number) => void;
@@ -124,21 +125,23 @@ export class Media {
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
   }
 
-  /** Finds the tool. A machine without any still opens: the first task then says what to add. */
+  /**
+   * Finds the tool. Succeeds without one as well; the first task then fails with the program to
+   * install.
+   */
   static async open(options: MediaOptions): Promise<Media> {
     const tool = (await findPrograms(options)) ?? nodeAvTool(process.execPath, options.dataFolder);
     options.log.debug({ tool: tool.name }, 'Media tool chosen');
     return new Media(tool, options);
   }
 
-  /** Which tool does the work. */
   get tool(): 'ffmpeg' | 'node-av' {
     return this.#tool.name;
   }
 
   /**
-   * Makes a film in `directory` and deletes it, so that nothing is offered which this machine cannot
-   * do. Faults: SERVICE_UNAVAILABLE with what is missing.
+   * Makes a video in `directory` and deletes it, to check that this machine can do it. Faults:
+   * SERVICE_UNAVAILABLE with the missing part.
    */
   async tryOut(directory: string): Promise<void> {
     const imagePath = join(directory, 'trial.png');
@@ -152,7 +155,7 @@ export class Media {
         { signal },
       );
     } catch (error) {
-      // The picture is ours, so that whatever is wrong is wrong with the machine.
+      // The image is bundled, so any failure is caused by the machine.
       if (error instanceof Fault && error.code === 'SERVICE_UNAVAILABLE') throw error;
       const cause = error instanceof Fault ? error.options.cause : error;
       const message = `Media work fails with ${this.tool} on this machine: ${reasonOf(cause ?? error)}`;
@@ -162,7 +165,7 @@ export class Media {
     }
   }
 
-  /** Facts of a file. Faults: INVALID_VIDEO_FORMAT, SERVICE_UNAVAILABLE. */
+  /** Properties of a file. Faults: INVALID_VIDEO_FORMAT, SERVICE_UNAVAILABLE. */
   async probe(path: string, call: MediaCall): Promise<MediaFacts> {
     const bytes = await speechWavBytes(path);
     if (bytes !== undefined) {
@@ -175,9 +178,9 @@ export class Media {
   }
 
   /**
-   * Decodes a film to its end: what it claims to last, and what its frames do. `expectedSeconds`
-   * bounds the time that this may take. Faults:
-   * INVALID_VIDEO_FORMAT for what is no whole MP4, MOV or WebM with video; SERVICE_UNAVAILABLE.
+   * Decodes a video completely and returns its declared and its decoded duration. `expectedSeconds`
+   * bounds the time. Faults: INVALID_VIDEO_FORMAT unless it is a complete MP4, MOV or WebM with
+   * video; SERVICE_UNAVAILABLE.
    */
   async checkFilm(path: string, expectedSeconds: number, call: MediaCall) {
     const type = await filmTypeOf(path);
@@ -197,8 +200,8 @@ export class Media {
   }
 
   /**
-   * Decodes a sound file to its end and returns its length in seconds. Damaged places are skipped, as
-   * players do. Faults: INVALID_VIDEO_FORMAT for a file that is no sound or is cut off;
+   * Decodes a sound file completely and returns its duration in seconds. Damaged parts are skipped,
+   * as players do. Faults: INVALID_VIDEO_FORMAT for a file without sound or one that is cut off;
    * SERVICE_UNAVAILABLE.
    */
   async checkSound(path: string, call: MediaCall): Promise<number> {
@@ -206,7 +209,7 @@ export class Media {
     if (await isSoundCut(input)) throw unusable('The sound is cut off');
     const facts = await this.#run({ kind: 'sound', input }, call, 1, 'sound');
     const seconds = facts?.decoded?.seconds ?? 0;
-    // Its frames do not say how long they are: the header says how many samples there are.
+    // FLAC frames have no length; the header contains the number of samples.
     const isShort = (facts?.durationSeconds ?? 0) > seconds + CLAIM_SLACK_SECONDS;
     if (input.format === 'flac' && isShort) throw unusable('The sound is cut off');
     return seconds;
@@ -214,7 +217,8 @@ export class Media {
 
   /**
    * Writes the sound of `path` to `outputPath` as raw signed 16-bit samples, 16 kHz, one channel,
-   * at most `maxSeconds`. Returns its length. Faults: INVALID_VIDEO_FORMAT (also: no sound).
+   * at most `maxSeconds`. Returns its duration. Faults: INVALID_VIDEO_FORMAT (also if there is no
+   * sound).
    */
   async extractAudio(
     path: string,
@@ -228,7 +232,7 @@ export class Media {
       const task = { kind: 'audio', input, output: outputPath, maxSeconds } as const;
       await this.#run(task, call, maxSeconds, 'sound of the file');
     } else {
-      // What a server sends to its own engine is this already.
+      // The server sends this format to its own engine.
       const mostBytes = Math.floor(maxSeconds * SPEECH_RATE) * 2;
       await copySamples(path, outputPath, Math.min(bytes, mostBytes), call.signal);
     }
@@ -238,8 +242,8 @@ export class Media {
   }
 
   /**
-   * Writes a version of `path` that is `factor` times as wide and high as MP4. `facts` are those
-   * of `probe`; what lies behind their duration is cut off.
+   * Writes an MP4 that is `factor` times as wide and high as `path`. `facts` are the result of
+   * `probe`; content beyond their duration is cut off.
    */
   async upscale(
     request: { path: string; outputPath: string; factor: number; facts: MediaFacts },
@@ -261,7 +265,7 @@ export class Media {
     await this.#run(task, call, facts.durationSeconds, 'video');
   }
 
-  /** Writes an MP4 that travels over a picture, with the sound of `audioPath` when there is one. */
+  /** Writes an MP4 that moves over an image, with the sound of `audioPath` if given. */
   async stillToVideo(request: StillRequest, call: MediaCall): Promise<void> {
     const { imagePath, audioPath, outputPath, ...rest } = request;
     const task: MediaTask = {
@@ -302,7 +306,7 @@ export class Media {
   }
 }
 
-/** 400 for the media, 503 for the machine. */
+/** 400 if the media is the cause, 503 if the machine is. */
 export function toolFault(cause: ToolFailure, what: string): Fault {
   const message = {
     unusable: `The ${what} cannot be decoded: it is damaged or of a kind that is not supported`,
@@ -341,7 +345,7 @@ async function findProgram(name: string, searchPath: string): Promise<string | u
   return undefined;
 }
 
-/** Both programs, configured or found. Throws when a configured one is not there. */
+/** Both programs, configured or found. Throws if a configured one does not exist. */
 async function findPrograms(options: MediaOptions): Promise<MediaTool | undefined> {
   const ffmpeg = options.ffmpeg ?? (await findProgram('ffmpeg', options.searchPath));
   if (ffmpeg === undefined) return undefined;

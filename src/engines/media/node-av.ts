@@ -8,10 +8,10 @@ import { programUrl } from '../embedded/program.ts';
 import { MediaFacts } from './media-facts.ts';
 import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
 
-/** The worker's own heap is small; decoders work outside it. */
+/** Heap of the worker itself; decoders allocate outside of it. */
 const HEAP_MB = 256;
 
-/** What the worker prints. */
+/** A line of the worker's output. */
 export type WorkerLine = z.infer<typeof WorkerLine>;
 const WorkerLine = z.discriminatedUnion('type', [
   z.object({ type: z.literal('progress'), seconds: z.number() }),
@@ -35,7 +35,7 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
         env: compileCache(),
         ...context,
         onLine: (text) => {
-          // A native library may print lines of its own.
+          // A native library may print its own lines.
           const line = WorkerLine.safeParse(parsedJson(text)).data;
           if (line?.type === 'progress') context.onSeconds(line.seconds);
           else last = line ?? last;

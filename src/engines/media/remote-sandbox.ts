@@ -1,6 +1,6 @@
 /**
- * Runs sandboxed programs from a process of its own (`sandbox-process.ts`). The same bounds hold, and
- * the same ends.
+ * Runs sandboxed programs from a separate process (`sandbox-process.ts`) with the same limits and
+ * outcomes.
  */
 import { siblingUrl } from '../../core/sibling.ts';
 import { Spawner } from '../../core/spawner.ts';
@@ -36,7 +36,7 @@ export class RemoteSandbox {
   });
   #last = 0;
 
-  /** As `runSandboxed`; rejects as well when the process dies that has started the program. */
+  /** As `runSandboxed`; also rejects if the process that started the program dies. */
   readonly run = async (run: SandboxRun): Promise<SandboxOutcome> => {
     const { command, args, env, limits, signal } = run;
     signal.throwIfAborted();
@@ -58,7 +58,7 @@ export class RemoteSandbox {
     }
   };
 
-  /** Ends the process, and what runs. */
+  /** Stops the process and its running programs. */
   async close(): Promise<void> {
     await this.#spawner.close();
   }

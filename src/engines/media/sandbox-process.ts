@@ -1,8 +1,9 @@
 /**
- * Entry file of the process that starts media programs for a server (`core/spawner.ts` says why), three
- * for each recording. This process is small, and holds nothing.
+ * Entry file of the process that starts media programs for a server, three for each recording;
+ * `core/spawner.ts` contains the reason. This process stays small, so that starting a program is
+ * cheap.
  *
- * It ends with the server; what it has started ends with it.
+ * It ends with the server, and its programs end with it.
  */
 import { systemClock } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
@@ -13,7 +14,7 @@ const clock = systemClock();
 const stops = new Map<number, AbortController>();
 
 process.once('disconnect', () => process.exit(0));
-// A terminal's Ctrl-C reaches the whole group; the server decides when this ends.
+// Ctrl-C in a terminal signals the whole process group; the server stops this process itself.
 process.on('SIGINT', () => undefined);
 process.on('message', (message: unknown) => {
   const order = message as SandboxOrder; // from the server, of the same version
@@ -30,7 +31,7 @@ async function start({ id, ...run }: SandboxOrder & { type: 'start' }): Promise<
     lines = [];
   };
   const onLine = (line: string): void => {
-    // Those that come together go together.
+    // Lines of one turn of the event loop are sent together.
     if (lines.push(line) === 1) setImmediate(tell);
   };
   try {
@@ -38,7 +39,7 @@ async function start({ id, ...run }: SandboxOrder & { type: 'start' }): Promise<
     tell();
     answer({ id, type: 'ended', outcome });
   } catch (error) {
-    // It was stopped, or could not be started: whoever asked hears why it has no outcome.
+    // The program was stopped or could not be started; the requester receives the reason.
     answer({ id, type: 'failed', reason: reasonOf(error) });
   } finally {
     stops.delete(id);

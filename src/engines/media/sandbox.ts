@@ -1,10 +1,10 @@
 /**
- * Runs one program on foreign data, bounded in time, processor time, memory and output, with no
- * environment but what its caller names. It always ends: by itself, by a bound, by the caller's abort,
- * or with this process; and its process group is gone when the promise settles.
+ * Runs one program on untrusted data with limits of time, CPU time, memory and output, and with an
+ * environment that only contains what the caller passes. It ends by itself, by a limit, by the
+ * caller's abort, or with this process; its process group has ended when the promise settles.
  *
- * The bounds of the operating system (`ulimit`) are set where there is a shell; the watch on time
- * and on resident memory works everywhere this file system shows `/proc`, and time everywhere.
+ * The limits of the operating system (`ulimit`) need a shell, and the check of resident memory
+ * needs `/proc`. The time limit works on every system.
  */
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -17,7 +17,7 @@ export interface SandboxLimits {
   readonly cpuSeconds: number;
   /** Resident memory. */
   readonly memoryBytes: number;
-  /** Size of any file that it writes. */
+  /** Maximum size of each written file. */
   readonly fileBytes: number;
 }
 
@@ -29,30 +29,30 @@ export interface SandboxRun {
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** Gets each line of standard output. */
+  /** Receives each line of standard output. */
   readonly onLine?: (line: string) => void;
 }
 
-/** `time` and `memory` are bounds that ended it; a `crash` is a signal of its own. */
+/** `time` and `memory`: a limit ended it; `crash`: it died by a signal of its own. */
 export type SandboxOutcome =
   | { readonly ended: 'exit'; readonly code: number; readonly errorText: string }
   | { readonly ended: 'time' | 'memory' | 'crash'; readonly errorText: string }
   | { readonly ended: 'missing' };
 
 const MEMORY_WATCH_MS = 100;
-/** Of standard error, for the log: the last part counts. */
+/** Characters of standard error kept for the log; the last ones count. */
 const ERROR_CHARACTERS = 4_000;
 const PAGE_BYTES = 4096;
-/** Address space is reserved far beyond what is used; the bound only stops the absurd. */
+/** Programs reserve much more address space than they use; this limit only stops extreme cases. */
 const ADDRESS_SPACE_FACTOR = 8;
 const LEAST_ADDRESS_SPACE = 16_000_000_000;
 /**
- * The program gets no input. A second process waits on the pipe that this process holds: when it
- * closes, because the work is done or because this process was killed, the whole group ends.
+ * The program gets no input. A second process waits on the pipe that this process holds; when the
+ * pipe closes, because the work is done or this process was killed, it kills the whole group.
  */
 const LIFELINE = 'exec 3<&0; ( read _ <&3; kill -9 0 ) >/dev/null 2>&1 & exec "$@" </dev/null 3<&-';
 
-/** `ulimit` knows blocks of 512 bytes for files and kilobytes for memory; a refusal is no matter. */
+/** `ulimit` uses blocks of 512 bytes for files and kilobytes for memory; its errors are ignored. */
 function limited(run: SandboxRun): { command: string; args: string[] } {
   if (process.platform === 'win32') return { command: run.command, args: [...run.args] };
   const { cpuSeconds, fileBytes, memoryBytes } = run.limits;
@@ -69,13 +69,13 @@ function limited(run: SandboxRun): { command: string; args: string[] } {
   };
 }
 
-/** Decoders take what the server leaves of the processor: whoever asks it meanwhile does not wait. */
+/** Lowers the priority of the program, so that the server stays responsive. */
 function yieldToServer(child: ChildProcess): void {
   if (child.pid === undefined) return;
   try {
     setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL);
   } catch {
-    // It has ended, or the system allows no change: it works as it is.
+    // The program has ended, or the system allows no change: it runs with the default priority.
   }
 }
 
@@ -85,25 +85,25 @@ function killGroup(child: ChildProcess): void {
     if (process.platform === 'win32') child.kill('SIGKILL');
     else process.kill(-child.pid, 'SIGKILL');
   } catch {
-    // It ended between the check and the signal.
+    // The program ended between the check and the signal.
   }
 }
 
-/** Resident bytes of a process; `undefined` where the system does not say. */
+/** Resident bytes of a process; `undefined` if the system does not report it. */
 async function residentBytes(pid: number): Promise<number | undefined> {
   try {
     const pages = (await readFile(`/proc/${pid}/statm`, 'utf8')).split(' ')[1];
     return Number(pages) * PAGE_BYTES;
   } catch {
-    // No such file system, or the process is gone.
+    // No such file system, or the process has ended.
     return undefined;
   }
 }
 
-/** Runs it to its end, and rejects with the abort reason of `signal`. */
+/** Runs a program to its end; rejects with the abort reason of `signal`. */
 export type RunSandboxed = (run: SandboxRun) => Promise<SandboxOutcome>;
 
-/** Runs it to its end. Rejects only with the abort reason of `signal`. */
+/** Runs a program to its end. Rejects only with the abort reason of `signal`. */
 export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
   const { limits, signal, clock } = run;
   signal.throwIfAborted();
@@ -111,7 +111,7 @@ export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
   const child = spawn(command, args, {
     env: { ...run.env },
     stdio: ['pipe', 'pipe', 'pipe'],
-    // A group of its own, so that whatever it starts ends with it.
+    // A process group of its own, so that its child processes end with it.
     detached: process.platform !== 'win32',
     windowsHide: true,
   });
@@ -156,7 +156,7 @@ async function ending(
     child.once('error', () => resolve({ ended: 'missing' }));
     child.once('close', (code, signal) => {
       if (code === null) resolve({ ended: signal === 'SIGXCPU' ? 'time' : 'crash', errorText });
-      // 127: the shell found no such program.
+      // 127: the shell did not find the program.
       else resolve(code === 127 ? { ended: 'missing' } : { ended: 'exit', code, errorText });
     });
   });

@@ -1,4 +1,4 @@
-/** Sounds as engines send them, whole and cut, decoded by the media engine. */
+/** Sound files in the formats of engines, complete and cut off, decoded by the media engine. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,14 +20,14 @@ for (const kind of ['mp3', 'opus', 'aac', 'flac', 'wav'] as const) {
       return await media.checkSound(path, call);
     };
     assert.ok(Math.abs((await seconds(whole)) - 5) < 0.2);
-    // FLAC does not say where its frames end: a second is missing at least.
+    // FLAC frames have no length, so at least a second must be missing.
     const shares = kind === 'flac' ? [0.5] : [0.5, 0.9, 1 - 5 / whole.length];
     for (const share of shares) {
       const cut = whole.subarray(0, Math.floor(whole.length * share));
       await assert.rejects(seconds(cut), { code: 'INVALID_VIDEO_FORMAT' }, `${share} of it`);
     }
     await assert.rejects(seconds(whole.subarray(0, 70)), { code: 'INVALID_VIDEO_FORMAT' });
-    // Engines that speak sentence by sentence put such files one behind the other.
+    // Engines that generate speech sentence by sentence concatenate such files.
     if (kind === 'mp3' || kind === 'aac' || kind === 'opus') {
       assert.ok(Math.abs((await seconds(Buffer.concat([whole, whole]))) - 10) < 0.3);
     }

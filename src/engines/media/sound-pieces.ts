@@ -1,15 +1,16 @@
 /**
- * Tells a sound file that was cut off by its pieces: frames of MP3 and AAC, pages of Ogg, chunks of WAV.
- * Each says how long it is, and the last one of a whole file ends where the file does. Decodes nothing.
+ * Detects a sound file that was cut off by its pieces: frames of MP3 and AAC, pages of Ogg, chunks
+ * of WAV. Each contains its length, and the last one of a complete file ends where the file does.
+ * Decodes nothing.
  *
- * What is none of these pieces ends the walk without a finding: writers leave tags and padding behind.
+ * Unknown data ends the check without a finding, because writers append tags and padding.
  */
 import { open } from 'node:fs/promises';
 import { FileWindow, type MediaInput } from './container.ts';
 
-/** Pieces of a few milliseconds, for hours of sound. */
+/** Pieces have a few milliseconds each: enough for hours of sound. */
 const MAX_PIECES = 1_000_000;
-/** An Ogg page has a head of 27 bytes and a table of at most 255. */
+/** An Ogg page has a head of 27 bytes and a table of at most 255 bytes. */
 const OGG_HEAD_BYTES = 27;
 const PIECE_HEAD_BYTES = OGG_HEAD_BYTES + 255;
 const ID3_HEAD_BYTES = 10;
@@ -17,10 +18,12 @@ const ID3_TAIL_BYTES = 128;
 const ADTS_HEAD_BYTES = 7;
 const WAV_HEAD_BYTES = 12;
 const CHUNK_HEAD_BYTES = 8;
-/** Writers that do not know the length yet write 0, or about the largest number of 31 or 32 bits. */
+/**
+ * Writers that do not know the length yet write 0, or about the largest number of 31 or 32 bits.
+ */
 const UNKNOWN_FROM_BYTES = 0x7fff_0000;
 
-/** Bytes of the piece that starts with `head`; `undefined` for what is no such piece. */
+/** Length in bytes of the piece that starts with `head`; `undefined` for other data. */
 type PieceLength = (head: Buffer, at: number) => number | undefined;
 
 const PIECES: Readonly<Partial<Record<MediaInput['format'], PieceLength>>> = {
@@ -30,7 +33,7 @@ const PIECES: Readonly<Partial<Record<MediaInput['format'], PieceLength>>> = {
   wav: wavLength,
 };
 
-/** Whether the file ends inside one of its pieces. `false` for formats whose pieces have no length. */
+/** Whether the file ends inside a piece. `false` for formats whose pieces have no length. */
 export async function isSoundCut({ path, format }: MediaInput): Promise<boolean> {
   const lengthOf = PIECES[format];
   if (lengthOf === undefined) return false;
@@ -50,7 +53,10 @@ export async function isSoundCut({ path, format }: MediaInput): Promise<boolean>
   }
 }
 
-/** kbit/s of layer III, by the index in the head (ISO 11172-3 and 13818-3); 0 where there is none. */
+/**
+ * Bit rates of layer III in kbit/s by the index in the head (ISO 11172-3 and 13818-3); 0 if
+ * undefined.
+ */
 const MPEG1_KBITS = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0];
 const MPEG2_KBITS = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0];
 const MPEG1_RATES = [44_100, 48_000, 32_000, 0];
@@ -62,7 +68,7 @@ function mp3Length(head: Buffer, at: number): number | undefined {
   if (head.length < 4) return undefined;
   const bits = head.readUInt32BE(0);
   const [version, layer] = [(bits >>> 19) & 3, (bits >>> 17) & 3];
-  // Eleven ones; version 1 is reserved, and layer III is written as 1.
+  // Eleven 1 bits; version 1 is reserved, and layer III is encoded as 1.
   if (bits >>> 21 !== 0x7ff || version === 1 || layer !== 1) return undefined;
   const isMpeg1 = version === 3;
   const kbits = (isMpeg1 ? MPEG1_KBITS : MPEG2_KBITS)[(bits >>> 12) & 15] ?? 0;
@@ -71,7 +77,7 @@ function mp3Length(head: Buffer, at: number): number | undefined {
   return Math.floor(((isMpeg1 ? 144 : 72) * kbits * 1_000) / rate) + ((bits >>> 9) & 1);
 }
 
-/** ID3v2 §3.1: four times seven bits of length, and a footer where a flag says so. */
+/** ID3v2 §3.1: four times seven bits of length, and a footer if its flag is set. */
 function id3Length(head: Buffer): number | undefined {
   if (head.length < ID3_HEAD_BYTES) return undefined;
   const hasFooter = ((head[5] ?? 0) & 0x10) !== 0;
@@ -100,6 +106,6 @@ function wavLength(head: Buffer, at: number): number | undefined {
   const length = head.readUInt32LE(4);
   const isData = head.toString('latin1', 0, 4) === 'data';
   if (isData && (length === 0 || length >= UNKNOWN_FROM_BYTES)) return undefined;
-  // Some writers leave the byte out that makes the last chunk even.
+  // Some writers omit the padding byte of an odd last chunk.
   return CHUNK_HEAD_BYTES + length + (isData ? 0 : length % 2);
 }

@@ -1,4 +1,7 @@
-/** Films fetched from a server on loopback: what has no room on the disk is not fetched to its end. */
+/**
+ * Downloads videos from a server on loopback; a video that exceeds the disk space is not downloaded
+ * completely.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -131,7 +134,7 @@ test('an engine that hangs keeps nobody who only asks it for minutes', async (t)
     await until(() => asked > before, 'the question');
     clock.advance(31_000);
     assert.equal((await answer)?.kind, kind);
-    // Its breaker lets the next one through.
+    // After this time the breaker admits the next call.
     clock.advance(60_000);
   }
 });

@@ -1,9 +1,9 @@
 /**
- * Speaks OpenAI's `/v1/videos` to engines: create with multipart, list, poll, fetch, delete. A job
- * stays with the replica that took it.
+ * Client of the OpenAI `/v1/videos` API of engines: create with multipart, list, poll, download,
+ * delete. A job stays with the replica that accepted it.
  *
- * What an engine does wrong is an answer (`away`, `unclear`, `lost`, `refused`), never a throw: the
- * caller is a job that will ask again. The words of an engine are in `detail`, for the log.
+ * Failures of an engine are results (`away`, `unclear`, `lost`, `refused`), never exceptions,
+ * because the calling job will retry. The engine's message is in `detail`, for the log.
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { createWriteStream } from 'node:fs';
@@ -13,7 +13,7 @@ import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
 
-/** Where a job is ordered: an engine, and the name that it gives the model. */
+/** An engine and its name of the model. */
 export interface EnginePlace {
   readonly engine: string;
   readonly engineModel: string;
@@ -24,7 +24,7 @@ export interface EngineRef extends EnginePlace {
   readonly engineJobId: string;
 }
 
-/** A job as the service keeps it. Its `engine` is empty unless an order of it may have arrived. */
+/** A stored job. Its `engine` is empty unless a create request may have reached an engine. */
 export interface OrderedJob extends EnginePlace {
   /** A UUID. */
   readonly id: string;
@@ -35,7 +35,7 @@ export interface OrderedJob extends EnginePlace {
 
 /** A file of media. */
 export interface EngineInput {
-  /** The field that it came in. */
+  /** The request field of the file. */
   readonly role: string;
   readonly path: string;
   readonly mimeType: string;
@@ -45,39 +45,39 @@ export interface EngineOrder {
   readonly job: OrderedJob;
   readonly inputs: readonly EngineInput[];
   /**
-   * Called before anything goes to an engine, with the place it will go to. `false`: the job is
-   * somebody else's by now, and nothing may be sent.
+   * Called before a request is sent to an engine. If it resolves to `false`, another worker owns
+   * the job and no request may be sent.
    */
   readonly beforeOrder: (place: EnginePlace) => Promise<boolean>;
 }
 
 /**
- * - `policy`: it calls the content unfit
- * - `request`: it does not take the prompt or the options
- * - `media`: it cannot read what was given
- * - `engine`: it cannot make videos, whatever is asked of it
+ * - `policy`: the engine rejects the content
+ * - `request`: it rejects the prompt or the options
+ * - `media`: it cannot read the input files
+ * - `engine`: it cannot generate videos at all
  */
 type Objection = 'policy' | 'request' | 'media' | 'engine';
 
-/** An answer of which `detail` is for the log only: it holds the words of an engine. */
+/** A result whose `detail` contains the engine's message, only for the log. */
 type Told<Kind extends string, More = object> = {
   readonly kind: Kind;
   readonly detail: string;
 } & Readonly<More>;
 
-/** It answers that it has no time now. */
+/** The engine has no capacity now. */
 type Busy = Told<'busy', { retryAfterMs: number | undefined }>;
-/** It does not answer, or not in its protocol. */
+/** The engine does not respond, or not in its protocol. */
 type Away = Told<'away'>;
 export type EngineDelay = Busy | Away;
 
 type Created = { readonly kind: 'created' } & EngineRef;
-/** Nothing is being made, and asking again does not help. */
+/** No video is being generated, and a retry does not help. */
 type Refused = Told<'refused', { objection: Objection }>;
 
 /**
- * - `unclear`: it may be making the video, and the answer is lost
- * - `not-ours`: `beforeOrder` said no
+ * - `unclear`: the engine may be generating the video, but the response was lost
+ * - `not-ours`: `beforeOrder` returned `false`
  */
 export type CreateResult =
   | Created
@@ -86,7 +86,7 @@ export type CreateResult =
   | { readonly kind: 'not-ours' }
   | EngineDelay;
 
-/** `unknown`: no engine shows it; those that keep no list say so too. */
+/** `unknown`: no engine lists the job; engines without a list also return this. */
 export type FindResult = Created | { readonly kind: 'unknown' } | Away;
 
 /** `lost`: the engine does not know the job (any more). */
@@ -102,12 +102,15 @@ export type DownloadResult =
   | EngineDelay;
 
 export interface DownloadOptions {
-  /** Whether a film of this size may be kept; asked with each piece of it. */
+  /** Whether a video of this size may be stored; called with each received piece. */
   readonly hasRoom: (sizeBytes: number) => boolean;
   readonly signal: AbortSignal;
 }
 
-/** What makes videos. None of these throws for what an engine does; a throw is a bug or an abort. */
+/**
+ * Engines that generate videos. The methods never throw for a failure of an engine; they throw for
+ * a bug or an abort.
+ */
 export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
 
 const CreatedBody = z.object({ id: z.string().min(1).max(500) });
@@ -126,12 +129,12 @@ const Polled = z.object({
     .nullish()
     .catch(null),
 });
-/** Both shapes of error bodies: `{error: {message}}` and `{error, code}`. */
+/** Both formats of error bodies: `{error: {message}}` and `{error, code}`. */
 const ErrorBody = z.object({
   error: z.union([z.string(), ErrorWords]),
   code: z.string().nullish(),
 });
-/** Engines that show the key of an order do it in its metadata, or beside its id. */
+/** Engines return the idempotency key of a job in its metadata or beside its id. */
 const Listed = z.object({
   data: z.array(
     z.looseObject({
@@ -144,19 +147,19 @@ const Listed = z.object({
 
 const MAX_ANSWER_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
-/** No film is larger, whatever room there is. */
+/** Upper bound of a video, whatever the free disk space is. */
 const MAX_VIDEO_BYTES = 2_000_000_000;
 /**
- * Of a question that costs an engine nothing: one that hangs must not keep the worker, which has a few
- * steps at once for the jobs of all engines, nor a caller who cancels.
+ * Limits of a short request: a hanging engine must not block the worker, which has few concurrent
+ * steps for the jobs of all engines, or a caller who cancels.
  */
 const QUESTION_LIMITS = { firstByteMs: 30_000, idleMs: 30_000, totalMs: 60_000 };
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
-/** Codes of our own engine and of others. */
+/** Codes of the embedded engine and of others. */
 const MEDIA = /^(?:(?:INVALID|UNSUPPORTED)_(?:VIDEO|AUDIO|IMAGE|MEDIA)|CORRUPTED_|IMAGE_TOO_)/i;
 const REQUEST = /invalid|bad_request|unsupported|unprocessable/i;
-/** The protocol's own names for the media that it knows. */
+/** The protocol's field names for input files. */
 const FILE_FIELDS: Readonly<Record<string, string>> = {
   image_url: 'input_reference',
   video_url: 'input_video',
@@ -176,7 +179,7 @@ const RUNNING = new Set(
     'started preparing in_progress running processing generating rendering encoding uploading'
   ).split(' '),
 );
-/** The newest orders of an engine, when one of them is looked for. */
+/** Number of recent jobs to list when searching for one. */
 const LISTED = 100;
 
 function away(detail: string): Away {
@@ -188,7 +191,10 @@ function detailOf(failure: EngineFailure): string {
   return `${failure.reason}: ${failure.message}${words}`.slice(0, MAX_DETAIL_CHARACTERS);
 }
 
-/** Busy is a full queue, or who says when to come back. A 503 without that is a dead one's too. */
+/**
+ * `busy` for a full queue or a response with `Retry-After`; a 503 without it may come from a dead
+ * engine.
+ */
 function notNow(failure: EngineFailure): EngineDelay {
   const { reason, status, retryAfterSeconds: seconds } = failure;
   const isBusy = reason === 'overloaded' && (status !== 503 || seconds !== null);
@@ -201,21 +207,21 @@ function isLost(failure: EngineFailure): boolean {
   return failure.status === 404 || failure.status === 410;
 }
 
-/** What became of an order that has no good answer. */
+/** The result of a create request without a usable response. */
 function failedOrder(failure: EngineFailure): CreateResult {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
   // The engine did not wait for the whole request.
   if (failure.status === 408) return away(detail);
   if (failure.reason === 'misconfigured') return { kind: 'refused', objection: 'engine', detail };
-  // 409: it is at work on an order with this key.
+  // 409: the engine is processing a request with this key.
   if (failure.reason === 'refused' && failure.status !== 409) {
     return { kind: 'refused', objection: objectionOf(codesOf(failure.body), 'request'), detail };
   }
   return { kind: 'unclear', detail };
 }
 
-/** Empty for a body that is no error that we know: the status says enough. */
+/** Error codes in the body; empty if its format is unknown, because the status suffices. */
 function codesOf(body: Buffer | null): string {
   const { error, code } = ErrorBody.safeParse(parsedJson(String(body))).data ?? {};
   if (error === undefined || typeof error === 'string') return code ?? '';
@@ -228,7 +234,7 @@ function objectionOf(codes: string, otherwise: Objection): Objection {
   return REQUEST.test(codes) ? 'request' : otherwise;
 }
 
-/** Engines that know the header take a repeated order as the first one. */
+/** Idempotency key: engines that support it return the first job for a repeated request. */
 function keyOf(job: OrderedJob): string {
   return `${job.id}-${job.attempts}`;
 }
@@ -260,8 +266,8 @@ export class VideosClient {
   }
 
   /**
-   * Orders a video at one of the model's replicas. Another one is asked only when it is certain
-   * that the one before it has ordered nothing.
+   * Creates a video at one of the model's replicas. The next replica is used only if the previous
+   * one has certainly not created a job.
    */
   async create(order: EngineOrder, signal: AbortSignal): Promise<CreateResult> {
     let best: CreateResult | undefined;
@@ -278,7 +284,7 @@ export class VideosClient {
   }
 
   async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateResult> {
-    // Nobody who wrote a part knew the id of the job.
+    // Multipart content cannot contain the boundary, because its authors did not know the job id.
     const boundary = `farebox-${order.job.id}`;
     const body = multipartBody(boundary, await formParts(replica.model, order));
     const answer = await this.#engines.collect({
@@ -286,7 +292,7 @@ export class VideosClient {
       contentType: `multipart/form-data; boundary=${boundary}`,
       buildBody: () => body,
       headers: ['idempotency-key', keyOf(order.job)],
-      // A second try could make a second video; the job itself asks again.
+      // A retry could create a second video; the job retries by itself.
       maxAttempts: 1,
     });
     if (!answer.ok) return failedOrder(answer);
@@ -299,13 +305,13 @@ export class VideosClient {
     return { kind: 'refused', objection: 'engine', detail: 'the answer is not of the protocol' };
   }
 
-  /** Looks for an order whose answer was lost, where it went or at every replica. */
+  /** Searches for a job whose create response was lost, at its engine or at every replica. */
   async find(job: OrderedJob, signal: AbortSignal): Promise<FindResult> {
     let silent: Away | undefined;
     for (const replica of this.#placesOf(job)) {
       const call = questionOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
       const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
-      // Any answer but a list: it keeps none, or does not show it.
+      // Any response except a list: the engine keeps none, or does not expose it.
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
       if (!answer.ok) continue;
       const key = keyOf(job);
@@ -318,7 +324,7 @@ export class VideosClient {
     return silent ?? { kind: 'unknown' };
   }
 
-  /** The place of an order that may have arrived, else the replicas in the order to ask them. */
+  /** The engine that a create request may have reached, else all replicas in order of load. */
   #placesOf({ modelId, engine, engineModel }: OrderedJob): readonly Replica[] {
     if (engine !== '') return [{ engine, model: engineModel }];
     const replicas = this.#replicasOf(modelId);
@@ -336,7 +342,6 @@ export class VideosClient {
       .map(({ replica }) => replica);
   }
 
-  /** How far a job is. */
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollResult> {
     const answer = await this.#engines.collect(questionOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
@@ -344,7 +349,7 @@ export class VideosClient {
     if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
-    // A status that nobody knows counts as no answer, unless the engine names an error beside it.
+    // An unknown status counts as no response, unless the engine reports an error beside it.
     const isUnknown = !RUNNING.has(status) && !ENDED.has(status);
     const hasError = Boolean(error?.message ?? error?.code);
     if (isUnknown && !hasError) return away(`the status "${status}" is not known`);
@@ -356,7 +361,7 @@ export class VideosClient {
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
 
-  /** Writes the video to `path`, while `hasRoom` says so of its size. */
+  /** Writes the video to `path`, as long as `hasRoom` accepts its size. */
   async download(ref: EngineRef, path: string, options: DownloadOptions): Promise<DownloadResult> {
     const { hasRoom, signal } = options;
     let sizeBytes = 0;
@@ -372,7 +377,7 @@ export class VideosClient {
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
-        // What the file is, its bytes say.
+        // The type of the file is detected from its content.
         onHead: () => undefined,
         onChunk: (chunk) => {
           sizeBytes += chunk.length;
@@ -382,7 +387,7 @@ export class VideosClient {
         },
       },
     );
-    // A full disk ends the call; the error itself comes from `finished`.
+    // A full disk ends the call; `finished` reports the error.
     file.on('error', () => run?.abort());
     const outcome = await run.outcome;
     file.end();
@@ -394,7 +399,7 @@ export class VideosClient {
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 
-  /** Lets the engine forget a job; that it does not answer is no matter. */
+  /** Deletes a job of an engine; failures are ignored. */
   async remove(ref: EngineRef): Promise<void> {
     await this.#engines.collect(questionOf('DELETE', ...placeOf(ref), undefined));
   }
@@ -414,7 +419,7 @@ function questionOf(...call: Parameters<typeof callOf>) {
   return { ...callOf(...call), timeLimits: QUESTION_LIMITS };
 }
 
-/** Where a job is asked for. */
+/** The replica and path of a job. */
 function placeOf(
   { engine, engineModel: model, engineJobId }: EngineRef,
   suffix = '',
@@ -426,14 +431,14 @@ function createdAt({ engine, model }: Replica, engineJobId: string): CreateResul
   return { kind: 'created', engine, engineModel: model, engineJobId };
 }
 
-/** One that may take it later says more than one that never will. */
+/** A replica that may accept the job later is a better result than one that never will. */
 const WORTH: Readonly<Record<string, number>> = { refused: 0, away: 1, busy: 2 };
 
 function worthOf(answer: CreateResult): number {
   return WORTH[answer.kind] ?? 0;
 }
 
-/** `Infinity - Infinity` is no order. */
+/** `Infinity - Infinity` is NaN. */
 function byLoad(a: number, b: number): number {
   return a === b ? 0 : a - b;
 }

@@ -1,6 +1,6 @@
 /**
- * WAV files of speech audio (signed 16-bit, 16 kHz, one channel), and the cutting of long audio
- * into pieces at its quietest places, so that no word is cut in two.
+ * WAV files of speech audio (signed 16-bit, 16 kHz, one channel). Cuts long audio into pieces at
+ * its quietest positions, so that no word is split.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { SPEECH_BYTES_PER_SECOND, SPEECH_RATE } from './media-task.ts';
 
 const HEADER_BYTES = 44;
 const SAMPLE_BYTES = 2;
-/** The header counts in 32 bits. */
+/** The header has 32-bit lengths. */
 const MAX_DATA_BYTES = 2 ** 32 - HEADER_BYTES;
 
 /** The header of a WAV file with `dataBytes` of samples. */
@@ -31,8 +31,8 @@ export function wavHeader(dataBytes: number): Buffer {
 }
 
 /**
- * How many bytes of samples are in a WAV file of speech audio, as `wavHeader` begins it; `undefined`
- * for every other file. One that is known by its whole header needs no decoder.
+ * Bytes of samples in a WAV file of speech audio with the header of `wavHeader`; `undefined` for
+ * every other file. Such a file needs no decoder.
  */
 export async function speechWavBytes(path: string): Promise<number | undefined> {
   const file = await open(path, 'r');
@@ -61,9 +61,9 @@ export async function copySamples(
 export interface AudioPiece {
   readonly startMs: number;
   readonly endMs: number;
-  /** Stands before the samples and makes them a WAV file. */
+  /** WAV header to put before the samples. */
   readonly head: Buffer;
-  /** Where the samples lie in the file of all. */
+  /** Offset of the samples in the whole file. */
   readonly startByte: number;
   readonly sizeBytes: number;
 }
@@ -71,7 +71,7 @@ export interface AudioPiece {
 /** The window over which loudness is compared. */
 const WINDOW_SAMPLES = SPEECH_RATE / 50;
 
-/** The index of the sample, within the last `tail` of `pcm`, around which it is quietest. */
+/** The index of the quietest sample within the last `tail` of `pcm`. */
 export function quietestCut(pcm: Buffer, tailSamples: number): number {
   const samples = Math.floor(pcm.length / 2);
   const from = Math.max(0, samples - tailSamples);
@@ -80,7 +80,7 @@ export function quietestCut(pcm: Buffer, tailSamples: number): number {
   for (let at = from; at + WINDOW_SAMPLES <= samples; at += WINDOW_SAMPLES) {
     let energy = 0;
     for (let i = at; i < at + WINDOW_SAMPLES; i += 1) energy += pcm.readInt16LE(i * 2) ** 2;
-    // The later of two equal places: pieces stay long.
+    // The later of two equal positions, so that pieces stay long.
     if (energy <= least) {
       least = energy;
       best = at + WINDOW_SAMPLES / 2;
@@ -90,8 +90,8 @@ export function quietestCut(pcm: Buffer, tailSamples: number): number {
 }
 
 /**
- * The pieces of a file of raw samples, each of at most `pieceSeconds` and cut at its quietest place
- * within the last `tailSeconds`. Only such a tail is in memory.
+ * The pieces of a file of raw samples: each has at most `pieceSeconds` and is cut at its quietest
+ * position within the last `tailSeconds`. Only such a tail is in memory.
  */
 export async function* audioPieces(
   path: string,
@@ -101,7 +101,7 @@ export async function* audioPieces(
   const file = await open(path, 'r');
   try {
     const { size } = await file.stat();
-    // Not by bits: those are 32, and eighteen hours are more bytes.
+    // No bitwise operators: they use 32 bits, and eighteen hours exceed them.
     const samplesBytes = size - (size % 2);
     let position = 0;
     while (position < samplesBytes) {
