@@ -211,10 +211,11 @@ export class SharedResponses {
   refer(status: number, response: OperationResponse): Reference {
     const key = `${status} ${JSON.stringify(response)}`;
     const words = RESPONSE_NAMES[status] ?? STATUS_CODES[status] ?? String(status);
-    let name = this.#names.get(key) ?? words.replaceAll(/[^A-Za-z]/g, '');
+    const plain = words.replaceAll(/[^A-Za-z]/g, '');
+    let name = this.#names.get(key) ?? plain;
     for (let number = 2; !this.#names.has(key); number += 1) {
       if (this.all[name] === undefined) this.#names.set(key, name);
-      else name = `${name.replace(/\d+$/, '')}${number}`;
+      else name = `${plain}${number}`;
     }
     this.all[name] = response;
     return { $ref: `#/components/responses/${name}` };
