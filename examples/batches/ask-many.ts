@@ -1,10 +1,10 @@
 /**
- * Asks a model many questions at the price of batches, and prints the answers as they come.
+ * Sends many questions to a model as one batch, at the batch price, and prints the completions.
  *
  *   BASE_URL=https://api.example.com/api/v1 FAREBOX_KEY=SVC_INFERENCE_KEY_… \
  *     npx node examples/batches/ask-many.ts "Why is the sky blue?" "Who wrote Faust?"
  *
- * It can be stopped at any time: the batch goes on, and `BATCH=<id>` reads its result later.
+ * The batch continues if you stop the program: run it with `BATCH=<id>` to read the result later.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI, { toFile } from 'openai';
@@ -16,7 +16,7 @@ const client = new OpenAI({
   apiKey: process.env['FAREBOX_KEY'],
 });
 
-// 1. One request a line, each with a name of its own.
+// 1. Build a JSONL file: one request per line, each with its own `custom_id`.
 const questions = process.argv.slice(2);
 const lines = questions.map((content, at) =>
   JSON.stringify({
@@ -41,7 +41,7 @@ async function start(): Promise<string> {
   return id;
 }
 
-// 2. Wait for its end.
+// 2. Wait until the batch has ended.
 const id = process.env['BATCH'] ?? (await start());
 let batch = await client.batches.retrieve(id);
 while (['validating', 'in_progress', 'finalizing', 'cancelling'].includes(batch.status)) {
@@ -52,7 +52,7 @@ const { completed = 0, failed = 0 } = batch.request_counts ?? {};
 console.log(`${batch.status}: ${completed} answered, ${failed} not`);
 for (const { line, message } of batch.errors?.data ?? []) console.log(`line ${line}: ${message}`);
 
-// 3. Read what it gave.
+// 3. Read the results and the errors.
 for (const fileId of [batch.output_file_id, batch.error_file_id]) {
   if (!fileId) continue;
   const text = await (await client.files.content(fileId)).text();

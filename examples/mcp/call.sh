@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lists the tools of a server and asks one, with an API key and nothing but curl:
+# Lists the tools of an MCP server and calls one, with an API key and curl:
 #   FAREBOX_ORIGIN=http://127.0.0.1:8402 FAREBOX_KEY=... sh call.sh "Name a colour"
 set -eu
 ask() {

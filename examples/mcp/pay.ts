@@ -1,6 +1,6 @@
 /**
- * Pays for one tool of an MCP server on Base with the official x402 client: no account, no key. What
- * is left of the payment is the wallet's credit.
+ * Calls an MCP tool and pays for it on Base with the official x402 client, without an account or API
+ * key. The unused part of the payment becomes credit of the wallet.
  *
  *   ORIGIN=https://api.example.com PRIVATE_KEY=0x… npx node examples/mcp/pay.ts
  */
@@ -12,7 +12,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 const origin = process.env['ORIGIN'] ?? 'http://127.0.0.1:8402';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
-// The first offer is what a top-up suggests: allow that much and no more.
+// The first offer is the suggested top-up amount; the client must allow payments of that size.
 client.setSpendControls({ maxAmountPerPayment: '$10' });
 
 interface ToolResult {
@@ -37,7 +37,7 @@ async function callTool(meta: object): Promise<ToolResult> {
     }),
   });
   const text = await answer.text();
-  // A call that takes long comes as events, and its answer as the last of them.
+  // A long call returns server-sent events; the last event is the response.
   const isStream = answer.headers.get('content-type')?.startsWith('text/event-stream') === true;
   const { result, error } = JSON.parse(isStream ? (text.split('data: ').at(-1) ?? '') : text);
   if (error !== undefined) throw new Error(error.message);

@@ -1,5 +1,5 @@
 /**
- * Cuts a photograph out of its background:
+ * Removes the background of a photograph:
  *
  *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/media/cutout.ts me.jpg me.png
  */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes down what is said in a video at a public address:
+# Prints a transcript of a video at a public URL:
 #   FAREBOX_KEY=… sh examples/media/transcribe.sh https://example.com/talk.mp4
 set -eu
 curl --fail-with-body --silent --show-error \

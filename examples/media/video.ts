@@ -1,5 +1,5 @@
 /**
- * Makes a film of a picture: quote, queue, wait, save, complete.
+ * Generates a video from an image: quote, queue, poll, save, complete.
  *
  *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/media/video.ts me.jpg me.mp4
  */
@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const url = env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const key = env['FAREBOX_KEY'] ?? '';
-/** Once a second for the small engine of the box; 5 to 10 seconds for a real one. */
+/** The default suits the embedded engine; use 5 to 10 seconds for a larger one. */
 const pollMs = Number(env['POLL_MS'] ?? '1000');
 const [, , photo = 'photo.jpg', film = 'film.mp4'] = argv;
 

@@ -1,14 +1,14 @@
 /**
- * Prepaid credit by card: a webhook of Stripe that credits an account when a checkout is paid.
+ * A Stripe webhook that adds prepaid credit to an account when a card checkout is paid.
  *
- *   export STRIPE_WEBHOOK_SECRET=whsec_…     # of the webhook, in Stripe's dashboard
+ *   export STRIPE_WEBHOOK_SECRET=whsec_…     # from the webhook in Stripe's dashboard
  *   export FAREBOX_ADMIN_KEY=SVC_ADMIN_KEY_… # an ADMIN key of the operator's account
  *   export FAREBOX_URL=http://127.0.0.1:8402/api/v1
  *   PORT=4242 npx node examples/operator/stripe-webhook.ts
  *
- * Make the checkout session with `client_reference_id` set to the id of the account (`acct_…`) and in
- * USD. Stripe sends an event until it is answered with 200, and sometimes twice: the id of the event
- * is the reference of the credit, so that it is credited once.
+ * Create the checkout session in USD, with the account id (`acct_…`) as `client_reference_id`. Stripe
+ * repeats an event until it receives 200, and sometimes sends it twice. The event id is the reference
+ * of the credit, so an event is credited once.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -20,11 +20,11 @@ if (!STRIPE_WEBHOOK_SECRET || !FAREBOX_ADMIN_KEY || !FAREBOX_URL) {
 }
 const secret = STRIPE_WEBHOOK_SECRET;
 
-/** Older events are replays. */
+/** Older events are rejected as replays. */
 const TOLERANCE_SECONDS = 300;
 const PAID_EVENTS = new Set([
   'checkout.session.completed',
-  // Of payments that take days, such as bank debits.
+  // Sent for payments that take days, such as bank debits.
   'checkout.session.async_payment_succeeded',
 ]);
 
@@ -42,7 +42,7 @@ interface CheckoutEvent {
   };
 }
 
-/** `t=…,v1=…`: the second is the HMAC-SHA-256 of the time, a dot and the body as it came. */
+/** Verifies a header `t=…,v1=…`; `v1` is the HMAC-SHA-256 of the time, a dot and the raw body. */
 function isSigned(body: string, header: string): boolean {
   const parts = header.split(',').map((part) => part.split('=', 2));
   const time = parts.find(([name]) => name === 't')?.[1] ?? '';
@@ -54,7 +54,7 @@ function isSigned(body: string, header: string): boolean {
   });
 }
 
-/** Credits once, however often it is asked to. */
+/** Adds the credit; repeated calls with the same event have no further effect. */
 async function credit(event: CheckoutEvent): Promise<void> {
   const { client_reference_id: account, currency, amount_total: cents } = event.data.object;
   if (account === null) throw new Error(`${event.id} names no account`);
@@ -81,14 +81,14 @@ const server = createServer((request, response) => {
   const answer = async (): Promise<number> => {
     const body = await text(request);
     if (!isSigned(body, String(request.headers['stripe-signature'] ?? ''))) return 400;
-    const event = JSON.parse(body) as CheckoutEvent; // signed by Stripe
+    const event = JSON.parse(body) as CheckoutEvent; // verified above
     const isPaid = PAID_EVENTS.has(event.type) && event.data.object.payment_status === 'paid';
     if (isPaid) await credit(event);
     return 200;
   };
   void answer()
     .catch((error: unknown) => {
-      // Stripe sends it again; what was credited meanwhile is not credited twice.
+      // Stripe repeats the event after an error; the reference prevents a second credit.
       console.error(error);
       return 500;
     })

@@ -1,4 +1,4 @@
-/** ethers through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/ethers.ts` */
+/** Uses ethers with Farebox as the RPC node: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/ethers.ts` */
 import { FetchRequest, JsonRpcProvider, Network } from 'ethers';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
@@ -9,7 +9,7 @@ request.setHeader('authorization', `Bearer ${key}`);
 
 const provider = new JsonRpcProvider(request, 1, {
   staticNetwork: Network.from(1),
-  // Events by eth_getLogs: filters need a node that remembers you, and are refused.
+  // Polls eth_getLogs for events; Farebox rejects filters, because they need state on one node.
   polling: true,
   batchMaxCount: 100,
 });

@@ -1,4 +1,4 @@
-/** starknet.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/starknet.ts` */
+/** Uses starknet.js with Farebox as the RPC node: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/starknet.ts` */
 import { RpcProvider } from 'starknet';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
@@ -7,7 +7,7 @@ const key = process.env['FAREBOX_KEY'] ?? '';
 const provider = new RpcProvider({
   nodeUrl: `${url}/crypto/rpc/starknet-mainnet`,
   headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
-  // Calls of one turn travel as one batch.
+  // Sends the calls of one event loop turn as one batch.
   batch: 0,
 });
 

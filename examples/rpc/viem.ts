@@ -1,4 +1,4 @@
-/** viem through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/viem.ts` */
+/** Uses viem with Farebox as the RPC node: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/viem.ts` */
 import { createPublicClient, http } from 'viem';
 import { mainnet } from 'viem/chains';
 
@@ -8,7 +8,7 @@ const key = process.env['FAREBOX_KEY'] ?? '';
 const client = createPublicClient({
   chain: mainnet,
   transport: http(`${url}/crypto/rpc/ethereum-mainnet`, {
-    // Farebox takes batches of up to 100 calls; viem would send up to 1,000.
+    // Farebox accepts at most 100 calls per batch; the default of viem is 1,000.
     batch: { batchSize: 100 },
     fetchOptions: { headers: { authorization: `Bearer ${key}` } },
   }),

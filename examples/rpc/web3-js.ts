@@ -1,4 +1,4 @@
-/** @solana/web3.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/web3-js.ts` */
+/** Uses @solana/web3.js with Farebox as the RPC node: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/web3-js.ts` */
 import { Connection, PublicKey } from '@solana/web3.js';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
@@ -7,7 +7,7 @@ const key = process.env['FAREBOX_KEY'] ?? '';
 const connection = new Connection(`${url}/crypto/rpc/solana-mainnet`, {
   commitment: 'confirmed',
   httpHeaders: { authorization: `Bearer ${key}` },
-  // A 429 says when to come back in X-RateLimit-Reset; do not repeat it at once.
+  // Do not retry a 429 at once: X-RateLimit-Reset contains the time of the next attempt.
   disableRetryOnRateLimit: true,
 });
 

@@ -1,7 +1,7 @@
 /**
- * Pays for one chat on Base with a nonce that binds the signature to the server that is called: the hash of
- * its origin, of the resource and of a salt, which is sent with the payment (extension `bound-nonce`).
- * Keep the salt: with it you can prove what the payment was for.
+ * Pays for one chat on Base with a nonce that binds the signature to this server (extension `bound-nonce`).
+ * The nonce is a hash of the origin, the resource and a salt, which is sent with the payment. Keep the
+ * salt to prove later what the payment was for.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/bound-nonce.ts
  */
@@ -24,10 +24,10 @@ const TYPES = {
 const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as Hex);
-// From the address that is called, not from what the 402 says: another shop could repeat this server's.
+// Taken from the URL that is called, because the 402 of another server could contain this server's URL.
 const resource = new URL(`${baseUrl}/chat/completions`);
 
-/** The official scheme, with a nonce of our own where the server offers to check it. */
+/** The official scheme, with a bound nonce if the server offers the extension. */
 class BoundScheme extends ExactEvmScheme {
   override async createPaymentPayload(
     ...[version, option, context]: Parameters<ExactEvmScheme['createPaymentPayload']>

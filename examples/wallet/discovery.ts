@@ -1,5 +1,5 @@
 /**
- * Lists what can be paid for on a server, with the official client, and prints a request for each.
+ * Lists the priced endpoints of a server with the official client, and prints a request for each.
  *
  *   BASE_URL=https://api.example.com/api/v1 npx node examples/wallet/discovery.ts
  */

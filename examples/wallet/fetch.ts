@@ -15,7 +15,7 @@ const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 
-// 1. Top up. The client refuses payments above 1 USD until it is told otherwise.
+// 1. Top up. The client rejects payments above 1 USD unless you raise its limit.
 const payer = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
 payer.setSpendControls({ maxAmountPerPayment: '$25' });
 const toppedUp = await wrapFetchWithPayment(fetch, payer)(`${baseUrl}/x402/top-up`, {
@@ -23,7 +23,7 @@ const toppedUp = await wrapFetchWithPayment(fetch, payer)(`${baseUrl}/x402/top-u
 });
 console.log('top-up', toppedUp.status, await toppedUp.text());
 
-// 2. Chat. The sign-in extension answers the server's challenge with a signature, not with money.
+// 2. Chat. The sign-in extension responds to the 402 with a signature instead of a payment.
 const signer = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
 signer.registerExtension(createSIWxClientExtension({ signers: [account] }));
 const chat = await wrapFetchWithPayment(fetch, signer)(`${baseUrl}/chat/completions`, {

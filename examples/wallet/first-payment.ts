@@ -1,6 +1,6 @@
 /**
- * Pays for one chat on Base with the official client as it comes: no account, no sign-in, no limit
- * raised. What is left of the payment is the wallet's credit.
+ * Pays for one chat on Base with the default settings of the official client, without an account or a
+ * sign-in. The unused part of the payment becomes credit of the wallet.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/first-payment.ts
  */

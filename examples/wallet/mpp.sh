@@ -1,6 +1,6 @@
 #!/bin/sh
-# Pays for one chat on Base by the Machine Payments Protocol, with its own command line: no account, no
-# key. What is left of the payment is the wallet's credit.
+# Pays for one chat on Base with the command line of the Machine Payments Protocol, without an account or
+# API key. The unused part of the payment becomes credit of the wallet.
 #   BASE_URL=https://api.example.com/api/v1 MPPX_PRIVATE_KEY=0x... sh examples/wallet/mpp.sh
 set -eu
 exec ${MPPX:-npx --yes mppx@0.11.0} --protocol mpp --include \

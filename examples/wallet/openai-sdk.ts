@@ -1,9 +1,9 @@
 /**
- * Uses an OpenAI SDK with the credit of a wallet: one signature for a token that lasts an hour.
+ * Uses an OpenAI SDK with the credit of a wallet: one signature returns a token that is valid for an hour.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/openai-sdk.ts
  *
- * The wallet has credit already: see fetch.ts or viem.ts.
+ * The wallet needs credit; fetch.ts and viem.ts show a top-up.
  */
 import OpenAI from 'openai';
 import { privateKeyToAccount } from 'viem/accounts';
@@ -13,7 +13,7 @@ const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 
-// 1. Sign in once.
+// 1. Sign in and get a token.
 const url = `${baseUrl}/x402/token`;
 const message = createSiweMessage({
   address: account.address,
@@ -36,7 +36,7 @@ if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
 const { data } = (await answer.json()) as { data: { token: string; expiresAt: string } };
 console.log('token until', data.expiresAt);
 
-// 2. The token is the API key.
+// 2. Use the token as the API key.
 const openai = new OpenAI({ baseURL: baseUrl, apiKey: data.token });
 const stream = await openai.chat.completions.create({
   model,

@@ -1,6 +1,6 @@
 /**
- * Chats with an API key, fetches the signed receipt, and verifies both of its signatures with the
- * official functions of x402, by keys that the server publishes.
+ * Chats with an API key, fetches the signed receipt, and verifies both signatures with the official
+ * functions of x402 and the keys that the server publishes.
  *
  *   BASE_URL=https://api.example.com/api/v1 API_KEY=… npx node examples/wallet/receipt.ts
  */
@@ -36,7 +36,7 @@ const claims = await verifyReceiptSignatureJWS(jws);
 const { signer, payload } = await verifyReceiptSignatureEIP712(eip712);
 console.log('cost', signed.usage.cost.usd, 'USD, paid by', claims.payer);
 
-// Anybody can sign a receipt: the key has to be one that the server publishes.
+// A valid signature alone proves nothing about the signer, so compare its key with the published keys.
 const keys = await (await fetch(new URL('/.well-known/did.json', baseUrl))).text();
 const [header = ''] = jws.signature.split('.');
 const { kid } = JSON.parse(Buffer.from(header, 'base64url').toString());

@@ -20,7 +20,7 @@ const rpcUrl = process.env['SOLANA_RPC_URL'] ?? 'https://api.mainnet-beta.solana
 const keypair = JSON.parse(readFileSync(process.env['KEYPAIR'] ?? '', 'utf8')) as number[];
 const signer = await createKeyPairSignerFromBytes(Uint8Array.from(keypair));
 
-// 1. Top up. The client refuses payments above 1 USD until it is told otherwise.
+// 1. Top up. The client rejects payments above 1 USD unless you raise its limit.
 const payer = new x402Client().register(NETWORK, new ExactSvmScheme(signer, { rpcUrl }));
 payer.setSpendControls({ maxAmountPerPayment: '$25' });
 const toppedUp = await wrapFetchWithPayment(fetch, payer)(`${baseUrl}/x402/top-up`, {
@@ -28,9 +28,9 @@ const toppedUp = await wrapFetchWithPayment(fetch, payer)(`${baseUrl}/x402/top-u
 });
 console.log('top-up', toppedUp.status, await toppedUp.text());
 
-// 2. Chat. The sign-in extension answers the server's challenge with a signature, not with money.
+// 2. Chat. The sign-in extension responds to the 402 with a signature instead of a payment.
 const signIn = new x402Client().register(NETWORK, new ExactSvmScheme(signer, { rpcUrl }));
-// The extension takes any signer with `signMessages`; its types name only one of them.
+// The extension accepts any signer with `signMessages`; its types allow only one kind.
 signIn.registerExtension(createSIWxClientExtension({ signers: [signer as never] }));
 const chat = await wrapFetchWithPayment(fetch, signIn)(`${baseUrl}/chat/completions`, {
   method: 'POST',

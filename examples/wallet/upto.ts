@@ -1,7 +1,8 @@
 /**
- * Pays for one chat on Base by a signed ceiling (the x402 scheme `upto`), with the official client as it
- * comes: the server moves what the request can cost, and no more. The wallet needs USDC and no ETH: with
- * a node the client sees whether Permit2 may move so much, and signs that too where it may not.
+ * Pays for one chat on Base with a signed ceiling (the x402 scheme `upto`) and the official client. The
+ * server moves the part of the maximum cost that the wallet's credit does not cover, or its minimum
+ * payment if that is more. The wallet needs USDC and no ETH: the client reads the Permit2 allowance from
+ * an RPC node and signs an approval if the allowance is too low.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/upto.ts
  */

@@ -1,5 +1,5 @@
 /**
- * Tops up with USDC on Base and chats, with viem and no x402 library: what goes over the wire.
+ * Tops up with USDC on Base and chats, with viem and without an x402 library, to show the protocol.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/viem.ts
  */
@@ -22,13 +22,13 @@ interface Requirement {
   extra: { name: string; version: string };
 }
 
-// 1. Ask what a top-up costs, and where it goes.
+// 1. Read the payment requirements of a top-up.
 const required = await fetch(`${baseUrl}/x402/top-up`, { method: 'POST' });
 const { accepts } = (await required.json()) as { accepts: Requirement[] };
 const accepted = accepts.find(({ network }) => network === 'eip155:8453');
 if (accepted === undefined) throw new Error('This server takes no payments on Base');
 
-// 2. Sign an ERC-3009 authorization: who, to whom, how much, until when, and a nonce used once.
+// 2. Sign an ERC-3009 authorization: sender, receiver, amount, expiry, and a nonce that is used once.
 const authorization = {
   from: account.address,
   to: accepted.payTo,
@@ -66,7 +66,7 @@ const payment = encode({
   },
 });
 
-// 3. Send it, and send the same header again while the answer is 202 or 503: never sign a new one.
+// 3. Send it. Repeat the same header while the response is 202 or 503: a new signature would pay twice.
 for (;;) {
   const answer = await fetch(`${baseUrl}/x402/top-up`, {
     method: 'POST',
@@ -80,7 +80,7 @@ for (;;) {
   });
 }
 
-// 4. Chat. Each request carries a fresh sign-in; the nonce works once.
+// 4. Chat. Sign each request with a new nonce.
 const url = `${baseUrl}/chat/completions`;
 const message = createSiweMessage({
   address: account.address,

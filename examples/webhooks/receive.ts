@@ -1,5 +1,5 @@
 /**
- * Takes webhooks, and believes only what is signed: Standard Webhooks without a package.
+ * Receives webhooks and verifies their signatures as defined by Standard Webhooks, without a package.
  *
  *   WEBHOOK_SECRET=whsec_… PORT=8500 npx node examples/webhooks/receive.ts
  */
@@ -9,7 +9,7 @@ import { type IncomingHttpHeaders, createServer } from 'node:http';
 const TOLERANCE_SECONDS = 300;
 const MAX_BODY_CHARS = 100_000;
 const key = Buffer.from((process.env['WEBHOOK_SECRET'] ?? '').replace(/^whsec_/, ''), 'base64');
-/** A message that comes again, after a crash on the way, has the same id. */
+/** Ids of received messages; a repeated delivery has the same id. */
 const seen = new Set<string>();
 
 function isSigned(headers: IncomingHttpHeaders, body: string): boolean {
@@ -17,7 +17,7 @@ function isSigned(headers: IncomingHttpHeaders, body: string): boolean {
   const seconds = Number(headers['webhook-timestamp']);
   if (!(Math.abs(Date.now() / 1000 - seconds) <= TOLERANCE_SECONDS)) return false;
   const wanted = createHmac('sha256', key).update(`${id}.${seconds}.${body}`).digest();
-  // Several signatures stand side by side: `v1,<base64> v1,<base64>`.
+  // The header can contain several signatures: `v1,<base64> v1,<base64>`.
   return String(headers['webhook-signature'])
     .split(' ')
     .filter((one) => one.startsWith('v1,'))
