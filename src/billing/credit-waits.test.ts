@@ -1,4 +1,4 @@
-/** Who waits for credit that others hold hears of every hold that ends. */
+/** Requests that wait for credit are woken by every hold that ends. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
@@ -10,7 +10,10 @@ import { until } from '../../test/support/until.ts';
 const HELD = { ok: false, reason: 'held', availableNano: nano(0n) } as const;
 const PLACED = { ok: true } as const;
 
-/** One account whose credit others hold until `end` is called; `look` answers after a turn. */
+/**
+ * An account whose credit is held by other requests until `end` is called; `look` returns the
+ * results after one turn.
+ */
 function heldCredit() {
   const waits = new CreditWaits(new TestClock());
   let isHeld = true;

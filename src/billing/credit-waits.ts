@@ -1,44 +1,52 @@
 /**
- * Requests whose credit is posted but held by others that run: they wait a moment, first come first
- * served, for a hold of their account to end. Only a refused request comes here; it decides
- * nothing about money, each try is a hold like any other.
+ * Queues requests whose credit is posted but held by other running requests. They wait briefly, in
+ * order of arrival, for a hold of their account to end. Only requests whose hold was rejected come
+ * here. Each retry is an ordinary hold, so this file makes no decision about money.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { HoldRefusal } from './ledger/ledger.ts';
 
-/** Longest wait; after it the answer is a 429, and the caller's own retry waits again. */
+/** Longest wait. After it the request gets a 429, and the client's retry waits again. */
 const MAX_WAIT_MS = 3 * SECOND_MS;
-/** How often a hold is tried unasked: other processes and durable holds end without a word. */
+/**
+ * Interval of retries without a wake-up: holds of other processes and durable holds end without a
+ * notification.
+ */
 const POLL_MS = 250;
-/** Requests that wait, of one account and of all; those above are refused at once. */
+/**
+ * Maximum number of waiting requests per account and in total; further ones are rejected at once.
+ */
 const MAX_WAITING_OF_ACCOUNT = 32;
 const MAX_WAITING = 1_024;
 
 interface Waiting {
-  /** Whether it has something to try: what ends while it tries tells it so as well. */
+  /** Whether a retry is due; also set by a hold that ends during a retry. */
   isWoken: boolean;
   resume: () => void;
 }
 
-/** Of a hold, or of a look ahead at one. */
+/** The result of a hold, or of a check before one. */
 type Answer = { readonly ok: true } | HoldRefusal;
 
 export class CreditWaits {
   readonly #clock: Clock;
   readonly #lines = new Map<string, Waiting[]>();
-  /** Requests that wait. */
+  /** Number of waiting requests. */
   count = 0;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** A hold of the account has ended: its first request that waits tries again. */
+  /** Wakes the first waiting request of an account after one of its holds has ended. */
   ended(accountId: string): void {
     wakeFirst(this.#lines.get(accountId));
   }
 
-  /** Tries until the answer is more than held credit, the wait is over, or the caller left. */
+  /**
+   * Retries until the result is something other than `held`, the wait is over, or the caller has
+   * left.
+   */
   async retry<T extends Answer>(
     accountId: string,
     refused: T,
@@ -48,7 +56,7 @@ export class CreditWaits {
     if (!isHeld(refused)) return refused;
     const line = this.#lines.get(accountId) ?? [];
     if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
-    // What ended between the refusal and now has told nobody.
+    // Start woken: a hold may have ended between the rejection and this call.
     const waiting: Waiting = { isWoken: true, resume: () => undefined };
     this.#lines.set(accountId, line);
     line.push(waiting);
@@ -68,7 +76,7 @@ export class CreditWaits {
       line.splice(line.indexOf(waiting), 1);
       this.count -= 1;
       if (line.length === 0) this.#lines.delete(accountId);
-      // What this one left may do for the next.
+      // This request has finished; the credit it did not use may be enough for the next one.
       else wakeFirst(line);
     }
   }
@@ -89,7 +97,7 @@ function wakeFirst(line: readonly Waiting[] | undefined): void {
   first.resume();
 }
 
-/** Whether nothing but open holds stands in the way. */
+/** Whether open holds are the only reason for the rejection. */
 function isHeld(answer: Answer): boolean {
   return !answer.ok && answer.reason === 'held';
 }

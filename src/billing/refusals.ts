@@ -1,4 +1,4 @@
-/** How a request that may not run is refused: 429 for its limits, 402 for its money and its caps. */
+/** Rejections of requests that may not run: 429 for limits, 402 for money and caps. */
 import { isoTimeOrNull } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
@@ -7,7 +7,7 @@ import type { CapRefusal, HoldRefusal } from './ledger/ledger.ts';
 import type { PaymentTooSmall } from './take-payment.ts';
 import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
 
-/** The wait for credit is over: the caller's own retry comes soon, and waits again. */
+/** Short, because the server's own wait is over and the client's retry waits again. */
 const HELD_RETRY_SECONDS = 1;
 
 export type WalletRefusal = (
@@ -15,7 +15,7 @@ export type WalletRefusal = (
   credit: {
     readonly balance: Nano;
     readonly needed: Nano;
-    /** The most that the payment of the request may spend; missing where the account pays. */
+    /** The most that the payment of the request may spend; `undefined` if the account pays. */
     readonly signed?: Nano | undefined;
   },
 ) => Promise<Fault>;
@@ -23,7 +23,7 @@ export type WalletRefusal = (
 export interface MoneyRefusals {
   /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
-  /** The 402 of a wallet, with its instructions to top up. */
+  /** Creates the 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: WalletRefusal;
 }
 
@@ -43,7 +43,7 @@ export function limitRefusal(
   });
 }
 
-/** Why no money could be set aside for a request that costs `minNano` at least. */
+/** Returns the error for a request that costs at least `minNano` and could not be held. */
 export async function moneyRefusal(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
@@ -67,7 +67,7 @@ export async function moneyRefusal(
   });
 }
 
-/** As the refusal of a wallet has them. */
+/** The amounts as fields of a wallet's 402. */
 function creditFields(balanceNano: Nano, neededNano: Nano): Readonly<Record<string, number>> {
   return {
     currentBalanceUsd: toUsdNumber(balanceNano),
@@ -77,13 +77,13 @@ function creditFields(balanceNano: Nano, neededNano: Nano): Readonly<Record<stri
 
 const NANO_PER_MICRO = 1_000n;
 
-/** Rounded up: who has as much as it says can run the request. */
+/** Rounded up, so that a balance of the printed amount is enough for the request. */
 function formatNeeded(neededNano: Nano): string {
   const micro = (neededNano + NANO_PER_MICRO - 1n) / NANO_PER_MICRO;
   return formatUsd(nano(micro * NANO_PER_MICRO), 6);
 }
 
-/** Why the files, pages and search results of a request cannot be paid for. */
+/** Returns the error for a request whose files, pages and search results exceed the credit. */
 export async function tooDear(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
@@ -107,7 +107,7 @@ export function withHeaders(fault: Fault, headers: Readonly<Record<string, strin
   return new Fault(code, { ...options, message, headers: { ...options.headers, ...headers } });
 }
 
-/** Credit is there and held by requests that run: the same request can succeed in a moment. */
+/** Running requests hold the credit: the same request can succeed shortly. */
 function creditHeld(): Fault {
   return new Fault('CREDIT_HELD', { retryAfterSeconds: HELD_RETRY_SECONDS });
 }

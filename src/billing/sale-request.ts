@@ -1,4 +1,4 @@
-/** What is sold: the request, its price, its answer, and what it used in the end. */
+/** The data of a sale: the request, its price, its response, and its final usage. */
 import type { Caller } from '../identity/identity.ts';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
@@ -25,68 +25,68 @@ import {
 /** A limit of a caller. */
 export interface LimitOf {
   readonly caller: Caller;
-  /** The rate-limit bucket: a model, or the name of an endpoint that has limits of its own. */
+  /** The rate-limit bucket: a model, or the name of an endpoint with limits of its own. */
   readonly modelId: string;
   readonly rate: RateRule;
-  /** Of a route that counts all it does in one bucket and has words of its own for a refusal. */
+  /** Set for a route that counts all its requests in one bucket and has its own error text. */
   readonly ownLimit?: {
     readonly bucket: string;
-    /** What the log of refusals names: `endpoint:<path>`. */
+    /** The name in the log of rejections: `endpoint:<path>`. */
     readonly loggedAs: string;
     readonly refusal: (state: WindowState) => Fault;
   };
 }
 
-/** What counts against the rate limits of a caller. */
+/** A request that counts against the rate limits of a caller. */
 export interface CountRequest extends LimitOf {
-  /** About how many tokens it will use, prompt and completion; the settle corrects it. */
+  /** Estimated tokens of prompt and completion; the settle corrects it. */
   readonly tokensEstimate: number;
 }
 
-/** A request that was counted, and the room that it took. */
+/** A counted request, and the capacity that it took. */
 export interface Counted {
-  /** By the estimate until the settle, by the true use after it. */
+  /** Based on the estimate until the settle, and on the actual usage after it. */
   window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
 }
 
-/** The least that lets a request run, and the most that it can cost. */
+/** The least that a request needs to run, and the most that it can cost. */
 export interface PriceBounds {
   readonly minNano: Nano;
   readonly maxNano: Nano;
-  /** What a useful answer costs, and whether the caller named the size: `HoldRequest` of the ledger. */
+  /** Cost of a useful completion, and whether the caller set the size; see `WantedHold`. */
   readonly usefulNano?: Nano;
   readonly maxIsNamed?: boolean;
 }
 
 /**
- * The answer of a sale: missing bytes are too many to be kept for retries, and a text has a character
- * for each of them (latin1).
+ * The response of a sale. `undefined` bytes are too many to store for retries; a string has one
+ * latin1 character per byte.
  */
 export interface SoldResponse {
   readonly type: string;
   readonly body: Buffer | string | undefined;
 }
 
-/** What an answer was sold for; an answer that is kept may be none that was sold. */
+/** The charge for a response; a stored response may have none. */
 export interface SoldFor {
   readonly settled: Settlement;
   readonly outcome: Outcome;
 }
 
-/** Keeps the response of a request, in the transaction that settles it. */
+/** Stores the response of a request, in the transaction that settles it. */
 export interface ResponseKeeper {
   /**
-   * Writes the response, with what is known of its headers. Throws 409 if another request has its key;
-   * what it throws undoes the settle.
+   * Writes the response with its headers. Throws 409 if another request has its key; any error
+   * rolls back the settle.
    */
   keep(tx: Queryable, answer: SoldResponse, sold?: SoldFor): Promise<void>;
-  /** Called when the transaction has been committed. */
+  /** Called after the transaction has been committed. */
   kept(): void;
   /**
-   * The key that a charge without a complete response spends. Missing if the kept response is all that
-   * the caller gets (a line of a batch): then nothing is charged without it.
+   * The key that a charge without a complete response spends. `undefined` if the caller only ever
+   * gets the stored response (a line of a batch): then nothing is charged without it.
    */
   readonly charged?: ChargedKey;
 }
@@ -95,29 +95,29 @@ export interface ResponseKeeper {
 export interface ChargedKey {
   /** For the settle journal. */
   readonly fence: KeyFence;
-  /** Marks the key as spent. Throws 409 if another request has it, which undoes the charge. */
+  /** Marks the key as spent. Throws 409 if another request has it, which rolls back the charge. */
   spend(tx: Queryable, paidNano: Nano): Promise<void>;
 }
 
 export interface SaleRequest extends CountRequest {
   readonly requestId: string;
-  /** What is sold: names the usage record. */
+  /** The product name in the usage record. */
   readonly kind: string;
-  /** Missing while the price is not known: the work then calls `Sale.reserve`. */
+  /** `undefined` while the price is unknown; the work then calls `Sale.reserve`. */
   readonly price?: PriceBounds | undefined;
   readonly priceVersion: string;
-  /** What the caller tagged the request with, for its receipt and the sums by tag; never empty. */
+  /** Tags of the caller, for the receipt and the sums by tag; never empty. */
   readonly metadata?: RequestMetadata | undefined;
-  /** Ends the wait for credit that others hold; the caller has left. */
+  /** Aborted when the caller has left; ends the wait for held credit. */
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
   /**
-   * Throws when nothing could do the work now: asked before a payment for it is taken. Missing for work
-   * of the model `modelId`, which `SalesParts` asks about.
+   * Throws if no engine can do the work now; called before a payment is taken. Not needed for work
+   * of the model `modelId`, which `SalesParts` checks.
    */
   readonly requireReady?: (() => Promise<void>) | undefined;
-  /** Told when the request is charged something. */
+  /** Called when the request is charged more than 0. */
   readonly paid?: (() => void) | undefined;
-  /** Set when the answer is kept for retries. */
+  /** Set if the response is stored for retries. */
   readonly keeper?: ResponseKeeper | undefined;
 }
 
@@ -142,12 +142,12 @@ export interface Outcome {
   readonly extras?: Readonly<Record<string, unknown>>;
 }
 
-/** The outcome of a request whose result nobody receives: it is released in place of a charge. */
+/** Returns the outcome of a request whose result reaches no caller: released instead of charged. */
 export function undelivered(outcome: Outcome): Outcome {
   return { ...outcome, costNano: ZERO, status: 'failed' };
 }
 
-/** What a request takes from the window of its rate limit. */
+/** Returns what a request takes from its rate-limit window. */
 export function takeOf({
   caller,
   modelId,
@@ -163,14 +163,14 @@ export function takeOf({
   };
 }
 
-/** Work of a batch runs when there is capacity to spare: the limits of a minute do not count it. */
+/** Batch work runs on spare capacity, so per-minute limits do not count it. */
 export const UNCOUNTED: WindowResult & { readonly ok: true } = {
   ok: true,
   state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
   reserved: { bucket: '', minute: 0, tokens: 0 },
 };
 
-/** Work of the transaction that settles a sale. */
+/** Work in the transaction that settles a sale. */
 export type Together = (tx: Queryable, settlement: Settlement) => Promise<void>;
 
 interface KeptSettle {
@@ -180,9 +180,9 @@ interface KeptSettle {
 }
 
 /**
- * How a sale settles whose response is kept: it is charged in the transaction that keeps its response,
- * or spends its idempotency key, and in no other one. Without `together` there is no complete
- * response to keep.
+ * Returns how a sale with a stored response settles: it is charged only in the transaction that
+ * stores its response, or that spends its idempotency key. Without `together` there is no complete
+ * response to store.
  */
 export function keptSettle(
   { charged: key }: ResponseKeeper,
@@ -193,11 +193,11 @@ export function keptSettle(
     return { outcome, together, whileAway: key === undefined ? 'fail' : 'wait' };
   }
   if (key === undefined) {
-    // Nobody gets what was produced until then.
+    // The produced part reaches no caller.
     return { outcome: undelivered(outcome), together, whileAway: 'fail' };
   }
   if (outcome.costNano === ZERO) return { outcome, together, whileAway: 'fail' };
-  // The response broke off after text that is paid for: a retry is not charged again.
+  // The response broke off after paid text: a retry is not charged again.
   const spend: Together = (tx, settled) => key.spend(tx, chargedBy(settled));
   return { outcome, together: spend, whileAway: key.fence };
 }

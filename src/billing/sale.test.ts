@@ -1,4 +1,4 @@
-/** The order of a sale, limits before money, and the room in a window that it takes and gives back. */
+/** A sale checks limits before money, and reserves and releases capacity of a window. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,7 +22,7 @@ import { BudgetCaps } from './budgets/budgets.ts';
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
 const CENT = usdToNano('0.01');
-/** Its caller does not wait for credit. */
+/** This caller does not wait for credit. */
 const LEFT = { aborted: true };
 const DAY_BUDGET = {
   id: 'budget',
@@ -222,7 +222,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         sell({ requireReady }),
         (error) => error instanceof Fault && error.code === 'RPC_NETWORK_UNAVAILABLE',
       );
-      // Who pays from credit hears it from the engine.
+      // A caller that pays from credit gets the error of the engine.
       await sell({ caller: WALLET, modelId: 'offline' }).catch((error: unknown) => {
         assert.ok(error instanceof Fault && error.code === 'PAYMENT_REQUIRED');
       });
@@ -402,13 +402,13 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           tries.lost -= 1;
           throw new StoreUnavailable('The reply was lost');
         });
-        /** Time passes until the sale has ended. */
+        /** Advances time until the sale has ended. */
         const ended = async (selling: Promise<unknown>) => {
           let isOver = false;
           const over = (): void => void (isOver = true);
           selling.then(over, over);
           while (!isOver) {
-            // The work of the database needs real time.
+            // Database work needs real time.
             await setTimeout(1);
             clock.advance(50);
           }

@@ -1,10 +1,10 @@
 /**
- * The one path of a caller's money: limits → hold → run → settle or release. Every request that
- * is sold goes through `Sales.sell`; a job that outlives its request (video) holds and settles by
- * `holdForJob` and `settleJob`. What operators, top-ups and reversals move is the ledger's own.
+ * The single path of a caller's money: limits → hold → run → settle or release. Every sold request
+ * goes through `Sales.sell`. A job that outlives its request (video) uses `holdForJob` and
+ * `settleJob`. Movements by operators, top-ups and reversals belong to the ledger.
  *
- * A hold is a true upper bound of the cost, so a settle never exceeds it. Whatever happens to the
- * work, its hold has ended when `sell` returns: settled by the work, or else released as failed.
+ * A hold is an upper bound of the cost, so a settle never exceeds it. When `sell` returns, the hold
+ * has ended: the work has settled it, or it was released as failed.
  */
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
@@ -89,16 +89,15 @@ export interface SalesParts extends MoneyRefusals {
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
-  /** Throws when no engine would take a request for the model: asked before a payment is taken. */
+  /** Throws if no engine would accept a request for the model; called before a payment is taken. */
   readonly requireModel: (modelId: string) => Promise<void>;
-  /** What requests count against beside the caps of their keys. */
+  /** The caps that requests count against in addition to the caps of their keys. */
   readonly budgets: BudgetCaps;
-  /** Metrics and traces. */
   readonly observers: readonly SaleObserver[];
 }
 
 export interface SaleObserver {
-  /** Told of every request that is settled, for the first time. */
+  /** Called once for every settled request. */
   settled(sale: Sale, outcome: Outcome, settlement: Settlement): void;
 }
 
@@ -107,7 +106,6 @@ interface SaleContext extends SalesParts {
   readonly tagBounds: TagBounds;
 }
 
-/** Sells the work of one server. */
 export class Sales {
   readonly #context: SaleContext;
 
@@ -118,18 +116,18 @@ export class Sales {
 
   /**
    * Counts the request against its limits, sets its money aside and runs the work. Throws 429 or
-   * 402, and what the work throws; a caller who has left hears nothing of that: `undefined`.
+   * 402, and the errors of the work; returns `undefined` instead if the caller has left.
    */
   async sell<T>(request: SaleRequest, work: (sale: Sale) => Promise<T>): Promise<T | undefined> {
     const { windows, clock } = this.#context;
     const nowMs = clock.nowMs();
     const isCounted = request.caller.isBatch !== true;
     const taking = isCounted ? windows.take(takeOf(request), nowMs) : UNCOUNTED;
-    // Nothing is waited for where limits and holds are in memory.
+    // Avoids an `await` if limits and holds are in memory.
     const taken = taking instanceof Promise ? await taking : taking;
     if (!taken.ok) throw this.#limited(request, taken, nowMs);
     const sale = new Sale(this.#context, request, taken, nowMs);
-    // A payment is taken between the two: a caller above its limits does not pay.
+    // A payment is taken after the limits: a caller above its limits does not pay.
     const reserving = request.price === undefined ? undefined : sale.reserve(request.price);
     if (reserving !== undefined) await reserving;
     let failure: unknown;
@@ -148,7 +146,7 @@ export class Sales {
     try {
       await sale.release({ status: 'failed' });
     } catch (error) {
-      // The first error is the caller's.
+      // The caller gets the first error.
       this.#context.ledger.holds.release(sale.hold);
       const { requestId } = sale.request;
       const fields = { requestId, reason: reasonOf(error), after: reasonOf(failure) };
@@ -164,7 +162,7 @@ export class Sales {
     return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
   }
 
-  /** Rate-limit headers of what is left now, for an answer that counted nothing. */
+  /** Returns rate-limit headers for a response that counted nothing. */
   async limitHeaders(limit: LimitOf): Promise<Record<string, string>> {
     const { windows, clock } = this.#context;
     const { caller, modelId, rate, ownLimit } = limit;
@@ -192,11 +190,11 @@ export class Sales {
   }
 
   /**
-   * Throws 402 for a caller without the least credit: asked before work whose price is known only
-   * after something was fetched. Sets nothing aside.
+   * Throws 402 for a caller without the minimum credit. Use it before work whose price is known
+   * only after a fetch. Sets nothing aside.
    */
   async requireCredit(caller: Caller): Promise<void> {
-    // Its payment is good for the least top-up, and is taken when the price is known.
+    // Its payment covers at least the minimum top-up, and is taken once the price is known.
     const { payment } = caller;
     if (payment?.quote !== undefined) throw await payment.quote(this.#context.minimumCreditNano());
     if (payment !== undefined) return;
@@ -226,46 +224,53 @@ export class Sales {
     throw await moneyRefusal(this.#context, caller, priceNano, answer);
   }
 
-  /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
+  /**
+   * Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases
+   * it.
+   */
   settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
-    // Whoever waits for its credit looks again by the clock: this transaction is still open.
+    // Waiting requests are not woken, because this transaction is still open; they poll.
     const { ledger, tagBounds, clock } = this.#context;
     return ledger.settleIn(tx, tagBounds.recorded(request, clock.nowMs()));
   }
 
   /**
-   * Ends the receipt of a job that `settleJob` charged while it ran; false when it was not charged yet.
+   * Closes the receipt of a job that `settleJob` charged while it ran; returns `false` if it was
+   * not charged.
    */
   closeJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return this.#context.ledger.closeIn(tx, usage);
   }
 
-  /** Gives such a charge back by a posting of its own, once; false when there is none. */
+  /** Refunds such a charge by a posting of its own, once; returns `false` if there is none. */
   refundJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return this.#context.ledger.refundIn(tx, usage);
   }
 
-  /** What an account can spend, for the balance header of answers that charge nothing. */
+  /** Returns what an account can spend, for the balance header of responses that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
     const { usdNano, heldUsdNano } = await this.#context.ledger.funds(caller.accountId);
     return nano(usdNano - heldUsdNano);
   }
 }
 
-/** A request that may run: its tokens have room and, once its price is known, its money is set aside. */
+/**
+ * An admitted request: its tokens are reserved and, once its price is known, its money is set
+ * aside.
+ */
 export class Sale implements Counted {
   readonly request: SaleRequest;
   window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
   readonly #startedMonotonicMs: number;
-  /** The money that is set aside: nothing before its price is known. */
+  /** The money set aside; empty until the price is known. */
   hold: Hold;
   state: 'counted' | 'held' | 'settled';
-  /** Set when the answer is kept for retries: in the transaction that settles the sale. */
+  /** Set if the response is stored for retries, in the transaction that settles the sale. */
   keeper: ResponseKeeper | undefined;
   #isRoomCorrected = false;
-  /** Caps that a settle without its hold counts in. */
+  /** Caps in which a settle without its hold counts. */
   #capIds: readonly string[] | undefined;
   readonly #context: SaleContext;
 
@@ -287,9 +292,8 @@ export class Sale implements Counted {
   }
 
   /**
-   * Sets the money of a counted request aside, now that its price is known, after its payment was
-   * taken. Nothing is waited for where it is there, without a payment. Throws 402, 429, and what
-   * becomes of a payment.
+   * Sets the money of a counted request aside once its price is known, after taking its payment.
+   * Synchronous without a payment if holds are in memory. Throws 402, 429, and payment errors.
    */
   reserve(price: PriceBounds): void | Promise<void> {
     const { requestId, caller } = this.request;
@@ -303,7 +307,7 @@ export class Sale implements Counted {
     try {
       placed = this.#context.ledger.holds.place(wanted);
     } catch (error) {
-      placed = Promise.reject(error); // the database is away
+      placed = Promise.reject(error); // the database is unreachable
     }
     if (placed instanceof Promise || !placed.ok) return this.#reserveLater(price, wanted, placed);
     this.hold = placed.hold;
@@ -318,7 +322,7 @@ export class Sale implements Counted {
     const { caller, rate, ownLimit, cancellation } = this.request;
     let answer: HoldResult | PaymentTooSmall;
     try {
-      // What is free counts against none, and makes no row for the values of its tags.
+      // Free requests count against no cap, and create no rows for tag values.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
         const { metadata } = this.request;
         wanted = await withBudgets(this.#context, wanted, caller, metadata);
@@ -328,7 +332,7 @@ export class Sale implements Counted {
       const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
       answer = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
     } catch (error) {
-      // The payment is refused or the database away: the tokens were not used.
+      // The payment was rejected or the database is unreachable: no tokens were used.
       await this.#correctRoom(0);
       throw error;
     }
@@ -344,8 +348,8 @@ export class Sale implements Counted {
   }
 
   /**
-   * Refuses work whose price became known after its hold and is above it: 402, or 429 when
-   * `neededNano` would be covered without the holds of others. Releases nothing.
+   * Rejects work whose price became known after its hold and exceeds it: 402, or 429 if
+   * `neededNano` would be covered without other holds. Releases nothing.
    */
   async refuseTooDear(neededNano: Nano): Promise<never> {
     const { caller } = this.request;
@@ -354,9 +358,10 @@ export class Sale implements Counted {
   }
 
   /**
-   * Takes the cost, writes the receipt, gives unused room back. Durable when it resolves. What is
-   * done `together` exists exactly when the charge does, and is done maybe twice. A request with an
-   * idempotency key is charged in the transaction that spends its key.
+   * Takes the cost, writes the receipt and releases unused capacity. Durable when it resolves.
+   * `together` runs in the same transaction as the charge; it may run again after a retry, so it
+   * must be idempotent. A request with an idempotency key is charged in the transaction that spends
+   * its key.
    */
   async settle(outcome: Outcome, together?: Together): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
@@ -391,7 +396,7 @@ export class Sale implements Counted {
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);
     else {
-      // What is kept shows the room that is left.
+      // The stored response shows the remaining capacity.
       await room;
       settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);
       keeper?.kept();
@@ -406,10 +411,10 @@ export class Sale implements Counted {
   }
 
   /**
-   * Settles and makes the response out of what was charged. A response that is kept for retries is
-   * written in the transaction of the settle, and so made in it: while the database is unreachable the
-   * settle waits for it, and then fails without a charge. Throws 409 if another request has its key.
-   * What is done `together` follows the making in that transaction, as in `settle`.
+   * Settles and creates the response from what was charged. A response that is stored for retries
+   * is created and written in the transaction of the settle: while the database is unreachable the
+   * settle waits, and then fails without a charge. Throws 409 if another request has its key.
+   * `together` runs after that in the same transaction, as in `settle`.
    */
   answer<A extends SoldResponse>(
     outcome: Outcome,
@@ -428,7 +433,7 @@ export class Sale implements Counted {
     const { keeper } = this;
     let made: A | undefined;
     const settlement = await this.settle(outcome, async (tx, settled) => {
-      // A repeated settle has charged before: what was made of it then is kept.
+      // A repeated settle was charged before: keep the response that was created then.
       if (made === undefined || settled.fresh) made = make(settled);
       await together?.(tx, settled);
       await keeper?.keep(tx, made, { settled, outcome });
@@ -442,9 +447,8 @@ export class Sale implements Counted {
   }
 
   /**
-   * From here on the headers of the answer say what is left after it. Once: a settle that fails is
-   * followed by a release. Does not fail: room that is not given back comes back with the next
-   * minute.
+   * Makes the headers show the capacity left after the response. Runs once: a failed settle is
+   * followed by a release. Does not fail, since unreleased capacity returns with the next minute.
    */
   #correctRoom(usedTokens: number): undefined | Promise<void> {
     if (this.window.tokenLimit === 0 || this.#isRoomCorrected) return undefined;
@@ -473,7 +477,7 @@ const NO_HOLD: Hold = {
   before: { usdNano: ZERO, diemNano: ZERO },
 };
 
-/** The hold counts against the budgets of its caller as well. */
+/** Adds the budgets of its caller to the hold. */
 async function withBudgets(
   { budgets }: SaleContext,
   wanted: HoldRequest,
@@ -491,7 +495,7 @@ async function placeHold(
   cancellation?: SaleRequest['cancellation'],
 ): Promise<HoldResult> {
   const answer = await (placed ?? ledger.holds.place(wanted));
-  // Where only open holds stand in the way, one of them may end in a moment.
+  // Wait if only open holds are in the way, since one of them may end shortly.
   const again = () => ledger.holds.place(wanted);
   return answer.ok ? answer : waits.retry(wanted.accountId, answer, again, cancellation);
 }

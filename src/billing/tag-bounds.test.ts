@@ -67,7 +67,7 @@ test('what an account has for its money is less than 1 GB for a dollar', () => {
   }
   const spentNano = Number(costNano) * requests;
   const free = 2 * MAX_ROWS * ROW_BYTES;
-  // Names of a value that is not told apart are no longer than their names here.
+  // Names of merged values are no longer than their names here.
   const names = requests * 16 * (OTHER_VALUES.length + 5);
   assert.ok(rows * ROW_BYTES < spentNano + free, `${rows} rows for ${spentNano} nano-USD`);
   assert.ok(receiptBytes < spentNano + free + names, `${receiptBytes} bytes on receipts`);

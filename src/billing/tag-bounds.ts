@@ -1,35 +1,35 @@
 /**
- * What the tags of requests may take of the disk. Each value of a tag makes a row of the sums of its
- * day, by key and model, and all tags of a request stand on its receipt. An account may add some rows a
- * day for nothing, and more in proportion to what it is charged; tags that are larger than a receipt
- * count as rows there. What comes above that counts as one value, in the sums and on the receipt, and no
- * sum changes by it.
+ * Limits the disk space of request tags. Each value of a tag makes a row in the sums of its day, by
+ * key and model, and all tags of a request are stored on its receipt. An account may add some rows
+ * per day for free, and more in proportion to its charges; tags larger than a receipt count as
+ * rows. Values above the limit are merged into one, in the sums and on the receipt; no total
+ * changes.
  *
- * A process counts by itself and from its start: several have the bounds each.
+ * Counts are per process and start with it, so several processes have these limits each.
  */
 import { dayOf } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { RequestMetadata, SettleRequest, UsageRecord } from './ledger/ledger.ts';
 import { DailyRows } from './limits/limits.ts';
 
-/** The value of a tag that is not told from others; also the name, where that is one too many. */
+/** The value that replaces merged ones; also replaces the tag name if there are too many names. */
 export const OTHER_VALUES = '(other)';
-/** Rows of an account and day that cost nothing: values of a tag, by key and model. */
+/** Free rows per account and day: values of a tag, by key and model. */
 export const MAX_ROWS = 1_000;
-/** The same of an account when half of those of all accounts are taken. */
+/** The same once half of the free rows of all accounts are used. */
 export const FEW_ROWS = 16;
-/** Rows of all accounts on a day that cost nothing. */
+/** Free rows of all accounts per day. */
 export const MAX_ALL_ROWS = 100_000;
-/** What each further row costs, in nano-USD: 0.73 GB for a dollar. */
+/** Price of each further row in nano-USD: 0.73 GB per USD. */
 export const ROW_NANO = 3_000;
-/** What the largest row takes on PostgreSQL with its index, in bytes: 2,130 were measured. */
+/** Bytes of the largest row on PostgreSQL with its index (2,130 measured). */
 export const ROW_BYTES = 2_200;
-/** Tags on a receipt that count for nothing, in bytes: the receipt and its posting are larger. */
+/** Tags on a receipt up to this many bytes are free: the receipt and its posting are larger. */
 const SMALL_TAGS_BYTES = 256;
-/** Rows of an account and day, and of all, for values that are not told apart: by name, key and model. */
+/** Rows of merged values per account and day, and of all accounts, by name, key and model. */
 export const MAX_OTHER_ROWS = 200;
 const MAX_ALL_OTHER_ROWS = 20_000;
-/** Rows and accounts that are remembered; a row that is not counts again when it comes again. */
+/** Maximum number of rows and accounts remembered; a dropped row counts again when it returns. */
 const MAX_REMEMBERED = 200_000;
 const MAX_ACCOUNTS = 50_000;
 const ID_HEX = 16;
@@ -41,7 +41,7 @@ interface Seen {
   readonly accountId: string;
   /** Digests of key, model, name and value. */
   readonly rows: Set<string>;
-  /** Charges that no row has used yet, in nano-USD. */
+  /** Charges in nano-USD that no row has used yet. */
   chargedNano: number;
 }
 
@@ -56,7 +56,7 @@ export class TagBounds {
     ofAll: MAX_ALL_OTHER_ROWS,
   });
 
-  /** A settle as it is recorded. */
+  /** Returns a settle with its tags bounded. */
   recorded(request: SettleRequest, nowMs: number): SettleRequest {
     const { costNano, usage } = request;
     if (usage.metadata === undefined) return request;
@@ -64,7 +64,7 @@ export class TagBounds {
     return { ...request, usage: { ...usage, metadata } };
   }
 
-  /** The tags that a request of that cost is recorded with. */
+  /** Returns the tags with which a request of that cost is recorded. */
   bounded(
     { accountId, keyId, modelId }: Pick<UsageRecord, 'accountId' | 'keyId' | 'modelId'>,
     tags: RequestMetadata,
@@ -111,7 +111,7 @@ export class TagBounds {
   }
 
   #seen(accountId: string, day: number): Seen {
-    // A day that was counted does not begin again when the clock is set back.
+    // The count of a day does not restart if the clock is set back.
     if (day > this.#day) {
       this.#day = day;
       this.#remembered = 0;

@@ -1,9 +1,10 @@
 /**
- * The payment that came with a request: taken once the request is good, its price is known and its work
- * can begin, and what a caller has without it.
+ * Takes the payment that came with a request, once the request is valid, its price is known and its
+ * work can start. Also determines what a caller can spend without it.
  *
- * Another shop can obtain a signed payment that goes to this receiver and send it here. A request that
- * shows nothing but a payment therefore spends at most the signed amount, whatever credit the wallet has.
+ * A malicious shop can obtain a signed payment to this receiver and replay it here. So a request
+ * that is authenticated only by a payment spends at most the signed amount, whatever credit the
+ * wallet has.
  */
 import { type Nano, ZERO, addNano, larger, nano, smaller } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -18,7 +19,10 @@ interface PaymentContext {
   readonly requireModel: (modelId: string) => Promise<void>;
 }
 
-/** The payment signs less than the request needs, and nothing in the request opens other credit. */
+/**
+ * The signed amount is below what the request needs, and the request gives access to no other
+ * credit.
+ */
 export interface PaymentTooSmall {
   readonly ok: false;
   readonly reason: 'payment';
@@ -29,9 +33,10 @@ type PaidRequest = Pick<SaleRequest, 'caller' | 'modelId' | 'requireReady' | 'ca
 type Payment = NonNullable<Caller['payment']>;
 
 /**
- * Takes the payment, unless the request would not be covered by it or is above a budget: then no
- * money moves, and the answer is why. Nor does any move where nothing could do the work, which is
- * asked last, since it may take a moment: throws that Fault. The hold that follows decides again.
+ * Takes the payment, unless the request would still not be covered or exceeds a budget; then no
+ * money moves and the reason is returned. Throws a Fault, also without moving money, if no engine
+ * can do the work; that check is last because it may take a moment. The hold that follows checks
+ * again.
  */
 export async function takePayment(
   context: PaymentContext,
@@ -56,12 +61,18 @@ export async function takePayment(
   return undefined;
 }
 
-/** What buys a request: all that it can cost where the caller named its size, else a useful answer. */
+/**
+ * The price to pay: the maximum cost if the caller set the size, else the cost of a useful
+ * completion.
+ */
 function priceOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldRequest): Nano {
   return maxIsNamed === true ? maxNano : smaller(larger(minNano, usefulNano), maxNano);
 }
 
-/** How much of the payment is wanted, or why the request would be refused with all of it. */
+/**
+ * Returns how much of the payment is needed, or why the request would be rejected even with all of
+ * it.
+ */
 async function lookAhead(
   { ledger, minimumCreditNano }: PaymentContext,
   payment: Payment,
@@ -70,7 +81,7 @@ async function lookAhead(
   const { accountId, minNano, maxNano: most, usefulNano = minNano } = wanted;
   const least = larger(minNano, minimumCreditNano());
   const funds = await ledger.funds(accountId);
-  // A debt is paid first, and an account that owes anything spends nothing.
+  // A debt is paid first; an account with a debt spends nothing.
   const { usdNano, diemNano, debtNano, heldUsdNano, heldDiemNano } = funds;
   const postedNano = nano(usdNano + diemNano - debtNano);
   const paidNano = postedNano + payment.amountNano;
@@ -79,18 +90,19 @@ async function lookAhead(
   const refusal = await ledger.refusalByCap(wanted, payment.amountNano);
   if (refusal !== undefined) return refusal;
   if (most === 0n) return { ok: true, wantedNano: ZERO };
-  // As the hold will have it, which is refused while others hold too much.
+  // Applies the rule of the hold, which is rejected while other holds use too much.
   const freeNano = nano(paidNano - heldUsdNano - heldDiemNano);
   const useful = usefulNano < most ? usefulNano : most;
   if (freeNano <= 0n || freeNano < (paidNano < useful ? minNano : useful)) {
     return { ok: false, reason: 'held', availableNano: larger(freeNano, ZERO) };
   }
-  // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
+  // The amount of the hold that free credit does not cover; a payment of a fixed amount is taken
+  // whole.
   const lackedNano = nano(larger(least, most) - postedNano + heldUsdNano + heldDiemNano);
   return { ok: true, wantedNano: larger(lackedNano, debtNano) };
 }
 
-/** The hold of a request: what its price needs, at most what a payment alone may spend. */
+/** Returns the hold request: what its price needs, at most what a payment alone may spend. */
 export function holdOf(
   { minimumCreditNano }: Pick<PaymentContext, 'minimumCreditNano'>,
   requestId: string,
@@ -110,7 +122,7 @@ export function holdOf(
   };
 }
 
-/** An amount of a caller, at most what its payment lets it spend. */
+/** Returns an amount, limited to what the caller's payment lets it spend. */
 export function withinPayment({ payment }: Caller, amount: Nano): Nano {
   const limitNano = payment?.limitNano;
   return limitNano === undefined ? amount : nano(smaller(amount, limitNano));

@@ -1,8 +1,8 @@
 /**
- * Wallet addresses: what is a valid one, and the one spelling under which Farebox keeps it.
+ * Wallet addresses: validation, and the canonical spelling.
  *
- * Invariant: an EVM wallet is known by its lower-case address, a Solana wallet by its base58 text
- * as it is (base58 is case-sensitive: lower-casing would merge different keys).
+ * Invariant: an EVM wallet is stored by its lower-case address, a Solana wallet by its unchanged
+ * base58 text (base58 is case-sensitive: lower-casing would merge different keys).
  */
 import { base58Decode } from './base58.ts';
 import { isOnCurve, isSmallOrder } from './ed25519.ts';
@@ -14,14 +14,14 @@ const EVM_ADDRESS = /^0x[0-9a-fA-F]{40}$/;
 const SOLANA_ADDRESS = /^[1-9A-HJ-NP-Za-km-z]{32,44}$/;
 const SOLANA_KEY_BYTES = 32;
 
-/** Which kind of address the text is, or `undefined` when it is none; a wrong EIP-55 checksum is none. */
+/** Returns the kind of an address; `undefined` if it is invalid or its EIP-55 checksum is wrong. */
 export function walletKind(text: string): WalletKind | undefined {
   if (EVM_ADDRESS.test(text)) return hasValidChecksum(text) ? 'evm' : undefined;
   if (!SOLANA_ADDRESS.test(text)) return undefined;
   return base58Decode(text, SOLANA_KEY_BYTES)?.length === SOLANA_KEY_BYTES ? 'solana' : undefined;
 }
 
-/** The spelling under which a valid address is an account. */
+/** Returns the canonical spelling of a valid address. */
 export function walletIdentity(address: string): string {
   return address.startsWith('0x') ? address.toLowerCase() : address;
 }
@@ -39,8 +39,8 @@ export function checksumAddress(address: string): string {
 }
 
 /**
- * What is wrong with an EVM address that an operator wrote, or `undefined`. The right spelling is
- * not offered: of a mistyped address it would be a stranger's.
+ * Returns what is wrong with a configured EVM address, or `undefined`. Does not suggest the right
+ * checksum: for a mistyped address it would confirm someone else's.
  */
 export function evmAddressProblem(text: string): string | undefined {
   if (!EVM_ADDRESS.test(text)) return 'An EVM address is 0x and 40 hex digits';
@@ -50,18 +50,22 @@ export function evmAddressProblem(text: string): string | undefined {
   return /^0x0{40}$/.test(text) ? 'Nobody holds a key of the zero address' : undefined;
 }
 
-/** Whether an EVM address has letters of one case only, so that a typing error cannot be seen. */
+/**
+ * Whether an EVM address has letters of one case only, and so no checksum to detect typing errors.
+ */
 export function isWithoutChecksum(address: string): boolean {
   return checksumAddress(address) !== address;
 }
 
-/** What is wrong with a Solana address that an operator wrote, or `undefined`. */
+/** Returns what is wrong with a configured Solana address, or `undefined`. */
 export function solanaAddressProblem(text: string): string | undefined {
   if (!SOLANA_ADDRESS.test(text)) return 'A Solana address is 32 to 44 base58 characters';
   return walletKind(text) === undefined ? 'A Solana address is base58 of 32 bytes' : undefined;
 }
 
-/** As `solanaAddressProblem`, for an address that must be a wallet: it owns token accounts. */
+/**
+ * Like `solanaAddressProblem`, for an address that must be a wallet, since it owns token accounts.
+ */
 export function solanaOwnerProblem(text: string): string | undefined {
   const problem = solanaAddressProblem(text);
   const bytes = base58Decode(text, SOLANA_KEY_BYTES);
@@ -71,7 +75,7 @@ export function solanaOwnerProblem(text: string): string | undefined {
   return 'Must be the address of a wallet: this one is not on the Ed25519 curve, so it is a token account or belongs to a program';
 }
 
-/** Addresses of one case carry no checksum and pass; mixed case must be the EIP-55 spelling. */
+/** Single-case addresses have no checksum and pass; mixed case must match EIP-55. */
 function hasValidChecksum(address: string): boolean {
   const digits = address.slice(2);
   if (digits === digits.toLowerCase() || digits === digits.toUpperCase()) return true;

@@ -1,6 +1,6 @@
 /**
- * Assertions for programmer errors. A failed assertion ends the request with 500 and a request
- * id, releases its hold, and leaves the process alive; it is never used for bad input.
+ * Assertions for programmer errors, never for bad input. A failed assertion ends the request with a
+ * 500 and releases its hold; the process continues.
  */
 
 /** Thrown for a broken invariant: always a bug in Farebox. */

@@ -1,10 +1,7 @@
-/**
- * Base58 (the Bitcoin alphabet) for keys and signatures of at most 64 bytes. Decoding garbage
- * gives `undefined`, never an exception, and its work is bounded by `maxBytes`.
- */
+/** Base58 (Bitcoin alphabet) for keys and signatures of at most 64 bytes. */
 const ALPHABET = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz';
 
-/** The bytes of a base58 text, or `undefined` when it is not base58 or longer than `maxBytes`. */
+/** Returns the decoded bytes; `undefined` if the text is not base58 or longer than `maxBytes`. */
 export function base58Decode(text: string, maxBytes: number): Buffer | undefined {
   // One byte takes at least 1.36 characters, so a longer text cannot fit.
   if (text.length > Math.ceil(maxBytes * 1.37) + 1) return undefined;

@@ -1,4 +1,4 @@
-/** A cancellation tells everybody once, and as a signal too. */
+/** A cancellation notifies each listener once, and aborts its signal. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Cancellation, NEVER_CANCELLED } from './cancellation.ts';

@@ -1,10 +1,9 @@
 /**
- * Whether anybody still asks for what a request does. An `AbortController` with its signal costs as
- * much as a tenth of a chat, so that one is made only for those who take nothing else (`fetch`, a
- * timer); engines, sales and streams listen here.
+ * Tells whether a request's result is still wanted. An `AbortController` with its signal costs a
+ * tenth of a chat request, so one is created only for APIs that require a signal (`fetch`, timers).
  */
 
-/** What can be listened to: a `Cancellation`, or a signal. */
+/** A source of an abort event: a `Cancellation`, or a signal. */
 export interface Cancelling {
   readonly aborted: boolean;
   addEventListener(type: 'abort', listener: () => void): void;
@@ -13,12 +12,12 @@ export interface Cancelling {
 
 export class Cancellation implements Cancelling {
   aborted = false;
-  /** Most have one listener, so it needs no list. */
+  /** Most cancellations have one listener, which needs no array. */
   #listener: (() => void) | undefined;
   #further: (() => void)[] | undefined;
   #controller: AbortController | undefined;
 
-  /** The same as a signal. */
+  /** Created on first use. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -37,7 +36,7 @@ export class Cancellation implements Cancelling {
     else this.#further = this.#further?.filter((one) => one !== listener);
   }
 
-  /** Tells everybody, once. */
+  /** Notifies every listener, once. */
   abort(): void {
     if (this.aborted) return;
     this.aborted = true;
@@ -52,11 +51,11 @@ export class Cancellation implements Cancelling {
 }
 
 class NeverCancelled extends Cancellation {
-  // It would keep whoever listens to it.
+  // Ignored: a signal that never aborts would keep its listeners alive.
   override addEventListener(): void {}
   override removeEventListener(): void {}
   override abort(): void {}
 }
 
-/** Of work that goes on whoever leaves. */
+/** For work that continues even if the client disconnects. */
 export const NEVER_CANCELLED: Cancellation = new NeverCancelled();

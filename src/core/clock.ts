@@ -1,6 +1,6 @@
 /**
- * Time and timers, handed to every part that needs them, so that tests own them.
- * Days and months are UTC: the daily credit resets at 00:00 UTC.
+ * Time and timers, passed to every part that needs them, so that tests control them. Days and
+ * months are UTC: the daily credit resets at 00:00 UTC.
  */
 import { setTimeout as sleepFor } from 'node:timers/promises';
 
@@ -11,7 +11,9 @@ export interface Clock {
   monotonicMs(): number;
   /** Resolves after `ms`; rejects with an AbortError when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Runs `work` every `ms` until the returned function is called; never keeps a process alive. */
+  /**
+   * Runs `work` every `ms` until the returned function is called. Does not keep the process alive.
+   */
   every(ms: number, work: () => void): () => void;
   /** Runs `work` once after `ms` unless the returned function is called first. */
   after(ms: number, work: () => void): () => void;
@@ -65,7 +67,6 @@ export function isoTime(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-/** The same of a time that may not be there. */
 export function isoTimeOrNull(ms: number | undefined): string | null {
   return ms === undefined ? null : isoTime(ms);
 }

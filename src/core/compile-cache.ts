@@ -1,13 +1,13 @@
 /**
- * Where Node keeps what it has compiled: a process that is started without an environment gets this
- * much, and starts in two thirds of the time.
+ * Passes Node's compile cache to child processes that start without an environment. With it they
+ * start in two thirds of the time.
  */
 import { getCompileCacheDir } from 'node:module';
 import { dirname } from 'node:path';
 
-/** For the environment of a child process; empty where this process keeps nothing. */
+/** Returns the environment of a child process; empty if this process has no compile cache. */
 export function compileCache(): Readonly<Record<string, string>> {
-  // The folder of this version of Node, inside the one that was named.
+  // Node reports the subfolder of its own version.
   const folder = getCompileCacheDir();
   return folder === undefined ? {} : { NODE_COMPILE_CACHE: dirname(folder) };
 }

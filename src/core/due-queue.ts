@@ -1,32 +1,32 @@
 /**
- * What is due to be asked of a database: all that falls due in one turn of the event loop goes
- * together, some groups at a time. A group that is being asked for is busy, and what falls due of it
- * meanwhile waits for the end of that.
+ * Batches database calls: all items that become due in one turn of the event loop go together, with
+ * a limit of groups per batch. While a call for a group runs, the group is busy, and its new items
+ * wait.
  */
 
-/** What can be due, in one queue. */
+/** An item of one queue. */
 export interface Due {
-  /** The queue's own. */
+  /** Written by the queue only. */
   isDue: boolean;
 }
 
-/** What is asked for as one: nothing else of it is, until that has ended. */
+/** Items that share a group are never in two running batches. */
 export interface DueGroup {
-  /** The queue's own. */
+  /** Written by the queue only. */
   isBusy: boolean;
 }
 
 export interface DueQueueOptions<T extends Due, G extends DueGroup> {
-  /** Batches on their way at once, and the groups of one of them. */
+  /** Maximum number of concurrent batches, and of groups per batch. */
   readonly maxInFlight: number;
   readonly maxGroups: number;
   readonly groupOf: (one: T) => G;
   /**
-   * Asks, and resolves to what tells the answers, called when its groups are not busy any more: who
-   * hears one finds them free. Does not reject. What it makes due again goes with a later batch.
+   * Runs a batch; must not reject. Resolves to a function that delivers the results, called once
+   * its groups are no longer busy. Items that become due meanwhile go with a later batch.
    */
   readonly run: (batch: readonly T[]) => Promise<() => void>;
-  /** Called for each group of a batch after the answers. */
+  /** Called for each group of a batch after its results are delivered. */
   readonly ended?: (group: G) => void;
 }
 

@@ -1,4 +1,4 @@
-/** The curve check agrees with the one of the official Solana client. */
+/** The curve check agrees with the official Solana client. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';

@@ -1,13 +1,13 @@
 /**
- * What `node:crypto` does not say of an Ed25519 public key: whether it is a point of the curve at
- * all, and whether it is one of the few under which anybody can sign. Pure arithmetic; not constant
- * in time, because public keys are no secrets.
+ * Ed25519 public-key checks that `node:crypto` lacks: whether a key is a point of the curve, and
+ * whether it is a small-order point, for which anyone can forge signatures. Not constant in time,
+ * since public keys are not secret.
  */
 const P = 2n ** 255n - 19n;
 /** -121665/121666 of the curve -x² + y² = 1 + d·x²·y². */
 const D = 37095705934669439343138083508754565189542113879843219016388785533085940283555n;
 
-/** Whether 32 bytes are the encoding of a point (RFC 8032 §5.1.3): addresses that programs derive are not. */
+/** Whether 32 bytes encode a point (RFC 8032 §5.1.3); program-derived addresses do not. */
 export function isOnCurve(publicKey: Uint8Array): boolean {
   const y = BigInt(`0x${Buffer.from(withoutSign(publicKey).toReversed()).toString('hex')}`);
   if (y >= P) return false;
@@ -37,12 +37,12 @@ const SMALL_ORDER = new Set([
   'eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
 ]);
 
-/** Whether anybody could sign in this key's name. */
+/** Whether anyone can forge signatures for this key. */
 export function isSmallOrder(publicKey: Uint8Array): boolean {
   return SMALL_ORDER.has(withoutSign(publicKey).toString('hex'));
 }
 
-/** The encoding of y alone: the highest bit is the sign of x. */
+/** Returns the encoding of y alone: the highest bit is the sign of x. */
 function withoutSign(publicKey: Uint8Array): Buffer {
   const masked = Buffer.from(publicKey);
   masked[31] = (masked[31] ?? 0) & 0x7f;

@@ -1,16 +1,19 @@
-/** Long work in pieces, such as hashing and base64: between two of them the event loop serves others. */
+/**
+ * Splits long work, such as hashing and base64, so that the event loop can serve other requests in
+ * between.
+ */
 import type { Hash } from 'node:crypto';
 
 const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
 
-/** Resolves in a later turn of the event loop, after what waits there now. */
+/** Resolves in a later turn of the event loop, after everything that is queued now. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
   });
 }
 
-/** The result of work that pauses wherever it yields. */
+/** Runs a generator to its end, with a turn of the event loop at each `yield`. */
 export async function inTurns<T>(work: Generator<undefined, T>): Promise<T> {
   for (;;) {
     const { done, value } = work.next();
@@ -26,7 +29,7 @@ export function atOnce<T>(work: Generator<undefined, T>): T {
   }
 }
 
-/** `hash.update(bytes)`, in several turns when there are many. */
+/** `hash.update(bytes)`, in several turns if there are many bytes. */
 export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
   for (let at = 0; at < bytes.length; at += HASHED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();
@@ -38,7 +41,7 @@ export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
 const DECODED_AT_ONCE_CHARACTERS = 2 * 1024 * 1024;
 const CHARACTERS_PER_GROUP = 4;
 
-/** The bytes of `text` from `start` on; line breaks are passed over. */
+/** Decodes `text` from `start` on in pieces; line breaks are skipped. */
 export async function* base64Pieces(text: string, start = 0): AsyncGenerator<Buffer> {
   let left = '';
   for (let at = start; at < text.length; at += DECODED_AT_ONCE_CHARACTERS) {
@@ -52,7 +55,7 @@ export async function* base64Pieces(text: string, start = 0): AsyncGenerator<Buf
   if (left !== '') yield Buffer.from(left, 'base64');
 }
 
-/** All of them, for what is needed in memory. */
+/** Decodes everything into one buffer. */
 export async function decodeBase64(text: string, start = 0): Promise<Buffer> {
   if (text.length - start <= DECODED_AT_ONCE_CHARACTERS) {
     return Buffer.from(text.slice(start), 'base64');

@@ -1,7 +1,7 @@
 /**
- * A queue in which callers take turns: first come, first served within one caller, and one item of
- * each caller before the second of any. However much one caller puts in, another waits for at most
- * one item of each of those before it. Only what has to wait enters it.
+ * A round-robin queue: first in, first out within one caller, and one item of each caller before
+ * the second of any. However much one caller adds, another waits for at most one item of each
+ * caller ahead of it.
  */
 interface Line<T> {
   readonly caller: string;
@@ -9,12 +9,11 @@ interface Line<T> {
 }
 
 export class FairQueue<T> {
-  /** Those who wait, the next one first. */
+  /** Callers with waiting items, the next one first. */
   readonly #lines: Line<T>[] = [];
-  /** Items that wait; the queue's own to change. */
+  /** Number of waiting items; written by the queue only. */
   size = 0;
 
-  /** Items of one caller. */
   sizeOf(caller: string): number {
     return this.#line(caller)?.items.length ?? 0;
   }
@@ -26,7 +25,7 @@ export class FairQueue<T> {
     this.size += 1;
   }
 
-  /** Takes an item out that waits no longer; harmless when it is not there. */
+  /** Removes an item; does nothing if it is not in the queue. */
   remove(caller: string, item: T): void {
     const line = this.#line(caller);
     const at = line?.items.indexOf(item) ?? -1;
@@ -36,7 +35,9 @@ export class FairQueue<T> {
     if (line.items.length === 0) this.#lines.splice(this.#lines.indexOf(line), 1);
   }
 
-  /** Takes the next item of a caller that may go; its caller is last from then on. */
+  /**
+   * Removes and returns the next item of a caller that may go, and moves that caller to the end.
+   */
   next(mayGo?: (caller: string) => boolean): T | undefined {
     const at = mayGo === undefined ? 0 : this.#lines.findIndex(({ caller }) => mayGo(caller));
     const line = this.#lines[at];
@@ -48,13 +49,16 @@ export class FairQueue<T> {
     return item;
   }
 
-  /** Takes the newest item of the longest line out, if that is longer than the caller's would be. */
+  /**
+   * Removes and returns the newest item of the longest line, if it would be longer than the
+   * caller's.
+   */
   takeLastOfLongest(caller: string): T | undefined {
     let longest: Line<T> | undefined;
     for (const line of this.#lines)
       if (longest === undefined || line.items.length > longest.items.length) longest = line;
     if (longest === undefined || longest.items.length <= this.sizeOf(caller) + 1) return undefined;
-    // A line that long keeps items of its own.
+    // The longest line still has items, so it stays.
     this.size -= 1;
     return longest.items.pop();
   }

@@ -1,6 +1,6 @@
 /**
- * What may be had so many times at once, shared out by who asks: while most of it is taken, the rest is
- * for those who have less than that much.
+ * Shares a fixed number of slots between users: once `SHARE_FOR_ALL` of them are taken, the rest is
+ * only for users that have taken less than the remaining share.
  */
 const SHARE_FOR_ALL = 3 / 4;
 
@@ -13,12 +13,12 @@ export class FairShare {
     this.#most = most;
   }
 
-  /** How often it is taken. */
+  /** Number of taken slots. */
   get all(): number {
     return this.#all;
   }
 
-  /** Takes one, which is to be given back; `false` when there is none for this one. */
+  /** Takes a slot, which must be released; returns `false` if there is none for this user. */
   take(who: string): boolean {
     const own = this.#taken.get(who) ?? 0;
     const isGreedy = own >= this.#most * (1 - SHARE_FOR_ALL);

@@ -1,19 +1,19 @@
 /**
- * The catalogue of expected refusals: code -> HTTP status, public sentence, and whether the same
- * request can succeed later. `docs/reference/errors.md` is checked against this table.
+ * The catalogue of expected errors: code, HTTP status, public message, and whether the same request
+ * can succeed later. `docs/reference/errors.md` is checked against this table.
  */
 
 interface FaultKind {
   readonly status: number;
-  /** The default public sentence; a fault can say it more precisely. */
+  /** The default public message; a fault can replace it with a more precise one. */
   readonly message: string;
-  /** What the caller does next, for the reference page. */
+  /** What the client should do next, for the reference page. */
   readonly remedy: string;
-  /** Whether the same request can succeed later; where it cannot, `x-should-retry` says so. */
+  /** Whether the same request can succeed later; sent as `x-should-retry` if not. */
   readonly canRetry: boolean;
 }
 
-/** The refusals of one status: what is wrong, and what the caller does next. */
+/** Builds the errors of one status from message and remedy. */
 function refusals<Code extends string>(
   status: number,
   sentences: Readonly<Record<Code, readonly [message: string, remedy: string]>>,
@@ -25,12 +25,12 @@ function refusals<Code extends string>(
   return Object.fromEntries(kinds) as Record<Code, FaultKind>; // one for each of `sentences`
 }
 
-/** A refusal of the request stays one; time, conflicts, limits and our own failures pass. */
+/** Whether an error of this status can pass: timeouts, conflicts, limits and server errors can. */
 function isPassing(status: number): boolean {
   return status < 400 || status === 408 || status === 409 || status === 429 || status >= 500;
 }
 
-/** Every code that a body can carry, in order of status. */
+/** Every error code of a response body, ordered by status. */
 export const FAULTS = {
   ...refusals(202, {
     SETTLEMENT_PENDING: [

@@ -1,6 +1,6 @@
 /**
- * An expected refusal, thrown. It carries a public part (message, fields, headers) and an internal
- * `cause`; only the public part reaches a body, and only through `http/error-response.ts`.
+ * An expected error, thrown. Its message, fields and headers are public and reach a response only
+ * through `http/error-response.ts`; its `cause` is internal.
  */
 import { FAULTS } from './fault-table.ts';
 
@@ -9,26 +9,26 @@ export { FAULTS } from './fault-table.ts';
 export type FaultCode = keyof typeof FAULTS;
 
 export interface FaultOptions {
-  /** The public sentence: what was wrong and what would be right. Capital letter, no full stop. */
+  /** The public message: what was wrong and what would be right. Capital letter, no full stop. */
   readonly message?: string;
   /** zod's formatted tree: `_errors` plus one key per invalid field. */
   readonly details?: unknown;
   /** Further public fields of the body. */
   readonly fields?: Readonly<Record<string, unknown>>;
-  /** Replaces the whole body, for the shapes that the specification fixes (402 bodies). */
+  /** Replaces the whole body, for shapes that a specification fixes (402 bodies). */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The model that could not be had, for the headers of an answer that knows no more of it. */
+  /** The unavailable model, for the response headers. */
   readonly modelId?: string;
   /** Sets `Retry-After`. */
   readonly retryAfterSeconds?: number;
-  /** Where this one differs from its kind. */
+  /** Overrides the default of its code. */
   readonly canRetry?: boolean;
   /** For the log only. */
   readonly cause?: unknown;
 }
 
-/** An expected refusal. Throw it; `http/error-response.ts` makes it an answer. */
+/** An expected error; `http/error-response.ts` turns it into a response. */
 export class Fault extends Error {
   override readonly name = 'Fault';
   readonly code: FaultCode;
@@ -43,7 +43,7 @@ export class Fault extends Error {
   }
 }
 
-/** A validation fault for one field, in the shape that zod gives for many. */
+/** Returns a validation fault for one field, in the shape that zod returns for many. */
 export function invalidField(path: readonly string[], message: string): Fault {
   let details: Record<string, unknown> = { _errors: [message] };
   for (const key of path.toReversed()) details = { _errors: [], [key]: details };

@@ -1,19 +1,18 @@
 /**
- * Identifiers and secrets. `Ids` is handed to every part that mints one, so that tests can seed
- * it; `systemIds` draws from the operating system's generator.
+ * Identifiers and secrets. Parts receive `Ids` instead of calling the generator, so that tests can
+ * seed it.
  */
 import { hash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
 
 export interface Ids {
-  /** `size` random bytes. */
   bytes(size: number): Buffer;
   /** Lowercase hex of `size` random bytes. */
   hex(size: number): string;
   /** A random UUID (version 4). */
   uuid(): string;
   /**
-   * A 32-digit id that sorts by time: rows that are written together lie together on disk, so that
-   * an insert costs the same with ten million rows as with none.
+   * A 32-digit id that sorts by time, so that new rows are adjacent on disk and the cost of an
+   * insert does not grow with the table.
    */
   ordered(nowMs: number): string;
   /** A uniform number in [0, 1), for jitter and sampling, never for secrets. */
@@ -47,9 +46,9 @@ export function systemIds(): Ids {
 /** Hex digits of an ordered id: 12 of the time, 20 random. */
 const ORDERED_RANDOM_BYTES = 10;
 
-/** Ids that sort by time, with random digits of `hex`. */
+/** Returns a generator of ids that sort by time, with random digits from `hex`. */
 export function orderedBy(hex: (size: number) => string): (nowMs: number) => string {
-  // The text of the millisecond that was asked for last: many requests come in one.
+  // Cached text of the last millisecond, since many requests share one.
   let lastMs = -1;
   let lastTime = '';
   return (nowMs) => {
@@ -61,7 +60,7 @@ export function orderedBy(hex: (size: number) => string): (nowMs: number) => str
   };
 }
 
-/** Lowercase hex SHA-256 of a text or of bytes. */
+/** Lowercase hex SHA-256. */
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex');
 }

@@ -1,4 +1,4 @@
-/** The first yes is the answer; a no is one when all have said it. */
+/** Resolves to `true` with the first `true`, and to `false` once all are `false`. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isAny } from './is-any.ts';

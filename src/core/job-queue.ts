@@ -1,8 +1,7 @@
 /**
- * At most `running` jobs at once and at most `waiting` in line. A job that finds the line full is
- * refused at once, so that a queue is bounded in length and in memory. The next to run is a job of
- * the caller with the fewest running, and among those of each in turn: nobody waits for the long line
- * of another.
+ * Runs at most `running` jobs at once, with at most `waiting` in the queue; further jobs are
+ * rejected at once, which bounds memory. The next job is one of the caller with the fewest running
+ * jobs, in turn among equals, so that no caller waits for another's long queue.
  */
 import { FairQueue } from './fair-queue.ts';
 import { Fault } from './faults.ts';
@@ -10,14 +9,14 @@ import { Fault } from './faults.ts';
 export interface JobQueueLimits {
   readonly running: number;
   readonly waiting: number;
-  /** Of one caller; `waiting` when absent. */
+  /** Maximum per caller; default: `waiting`. */
   readonly waitingOfCaller?: number;
-  /** `Retry-After` of the fault MODEL_AT_CAPACITY, or another error, if the line is full. */
+  /** `Retry-After` of the fault MODEL_AT_CAPACITY, or another error, if the queue is full. */
   readonly retryAfterSeconds?: number;
   readonly full?: () => Error;
 }
 
-/** Runs one piece of the work of a request, when it is the turn of its caller. */
+/** Runs one piece of a request's work when it is its caller's turn. */
 export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
 
 interface Waiter {
@@ -28,7 +27,7 @@ interface Waiter {
 export class JobQueue {
   readonly #limits: JobQueueLimits;
   readonly #waiters = new FairQueue<Waiter>();
-  /** The line of each job that runs. */
+  /** The caller of each running job. */
   readonly #running: string[] = [];
   #nobodys = 0;
 
@@ -36,7 +35,9 @@ export class JobQueue {
     this.#limits = limits;
   }
 
-  /** Whether so many further jobs would be taken now. Jobs without a caller have a line each. */
+  /**
+   * Whether this many further jobs would be accepted. Each job without a caller counts separately.
+   */
   hasRoom(caller = '', jobs = 1): boolean {
     const { running, waiting, waitingOfCaller = waiting } = this.#limits;
     const mustWait = this.#running.length + jobs - running;
@@ -46,8 +47,8 @@ export class JobQueue {
   }
 
   /**
-   * Runs `work` when it may. Faults: MODEL_AT_CAPACITY, unless it goes on with what was let in
-   * before; an abort leaves the line at once.
+   * Runs `work` when a slot is free. Throws MODEL_AT_CAPACITY, unless it continues accepted work;
+   * an abort removes it from the queue at once.
    */
   async run<T>(
     work: () => Promise<T>,
@@ -57,7 +58,7 @@ export class JobQueue {
   ): Promise<T> {
     signal?.throwIfAborted();
     const line = caller === '' ? this.#lineOfNobody() : caller;
-    // Whoever ends a job counts the one that it starts.
+    // A job started by the end of another one is already counted there.
     if (this.#running.length < this.#limits.running) this.#running.push(line);
     else if (isLetIn || this.hasRoom(caller)) await this.#wait(signal, line);
     else {
@@ -73,8 +74,8 @@ export class JobQueue {
   }
 
   /**
-   * Splits the work of one request into turns, so that others run between two pieces of a long one.
-   * Only the first piece can be rejected because the line is full.
+   * Splits the work of one request into pieces, so that other requests run in between. Only the
+   * first piece can be rejected because the queue is full.
    */
   turnsOf(caller: string, signal: AbortSignal): Turn {
     let isLetIn = false;
@@ -109,7 +110,7 @@ export class JobQueue {
       const waiter: Waiter = { line, start };
       const leave = (): void => {
         this.#waiters.remove(line, waiter);
-        // The reason of whoever aborted, which need not be an error.
+        // The abort reason, which need not be an error.
         reject(signal?.reason as Error);
       };
       signal?.addEventListener('abort', leave, { once: true });

@@ -1,6 +1,6 @@
 /**
- * Keccak-256 (the hash of Ethereum, not SHA3-256) from OpenSSL: 2 µs for 400 bytes, where
- * JavaScript needs 27. It is in OpenSSL since 3.2, which every Node from 24 brings.
+ * Keccak-256 (Ethereum's hash, not SHA3-256) from OpenSSL 3.2, which Node 24 and later include: 2
+ * µs for 400 bytes, compared with 27 µs in JavaScript.
  */
 import { hash } from 'node:crypto';
 

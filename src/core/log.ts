@@ -1,6 +1,6 @@
 /**
- * The log as the rest of the code sees it: structured and leveled. Secrets, prompts and payment
- * payloads are never passed to it.
+ * The log interface: structured and leveled. Secrets, prompts and payment payloads are never passed
+ * to it.
  */
 
 export type LogFields = Readonly<Record<string, unknown>>;

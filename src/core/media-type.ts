@@ -1,12 +1,12 @@
 /**
- * What a file is by its first bytes, and the size of a picture by its header: nothing is decoded.
- * What the sender or a file name claims plays no part here.
+ * Detects the type of a file by its first bytes, and the size of an image by its header. Decodes
+ * nothing and ignores declared types and file names.
  */
 
-/** How much of a file `sniffMedia` wants to see. */
+/** Number of bytes that `sniffMedia` needs. */
 export const SNIFF_BYTES = 4_096;
 
-/** The media type, or `undefined` for text and everything unknown. */
+/** Returns the media type, or `undefined` for text and unknown formats. */
 export function sniffMedia(bytes: Buffer): string | undefined {
   const [head, form] = [bytes.toString('latin1', 0, 8), bytes.toString('latin1', 8, 12)];
   const known = SIGNATURES.find(([start, , inside = form]) => {
@@ -19,19 +19,19 @@ export function sniffMedia(bytes: Buffer): string | undefined {
   return head.slice(4) === 'ftyp' ? sniffBrand(bytes) : sniffMpeg(bytes);
 }
 
-/** No image is shorter, whatever it begins with. */
+/** No valid image is shorter. */
 const MIN_IMAGE_BYTES = 16;
 
 /**
- * The type of an image of a format that decoders are given. Text formats, which can name other
- * files (SVG, PDF), are none of them.
+ * Returns the type of an image that decoders accept. Excludes text formats, which can reference
+ * other files (SVG, PDF).
  */
 export function imageType(bytes: Buffer): string | undefined {
   const type = bytes.length < MIN_IMAGE_BYTES ? undefined : sniffMedia(bytes);
   return type?.startsWith('image/') === true && type !== 'image/jxl' ? type : undefined;
 }
 
-/** What a file begins with, what that makes it, and what stands at its ninth byte. */
+/** First bytes, media type, and the text at the ninth byte. */
 const SIGNATURES: readonly (readonly [string, string, string?])[] = [
   ['\x89PNG\r\n\x1a\n', 'image/png'],
   ['\xff\xd8\xff', 'image/jpeg'],
@@ -54,13 +54,13 @@ const SIGNATURES: readonly (readonly [string, string, string?])[] = [
   ['FORM', 'audio/aiff', 'AIFC'],
 ];
 
-/** The brands of an ISO base media file say whether it is a picture, a song or a film. */
+/** The brands of an ISO base media file tell images, audio and video apart. */
 function sniffBrand(bytes: Buffer): string {
   const end = Math.min(bytes.length, Math.max(16, bytes.readUInt32BE(0)), 256);
   const brands = [bytes.toString('latin1', 8, 12)];
   for (let at = 16; at + 4 <= end; at += 4) brands.push(bytes.toString('latin1', at, at + 4));
   const has = (pattern: RegExp): boolean => brands.some((brand) => pattern.test(brand));
-  // AVIF files list `mif1` too, so that the sharper brand decides.
+  // AVIF files also list `mif1`, so check the more specific brand first.
   if (has(/^avi[fs]$/)) return 'image/avif';
   if (has(/^(?:hei[cxms]|hev[cxms])$/)) return 'image/heic';
   if (has(/^(?:mif1|msf1)$/)) return 'image/heif';
@@ -69,34 +69,34 @@ function sniffBrand(bytes: Buffer): string {
   return 'video/mp4';
 }
 
-/** Raw MPEG audio has no magic, only a sync word and fields that must make sense. */
+/** Raw MPEG audio has no magic number, only a sync word and fields with valid values. */
 function sniffMpeg(bytes: Buffer): string | undefined {
   const [first = 0, second = 0, third = 0] = bytes;
   if (first !== 0xff || (second & 0xe0) !== 0xe0) return undefined;
   if ((second & 0xf6) === 0xf0) return 'audio/aac';
-  // Layer I is left out: nobody has such files, and UTF-16 text begins like one.
+  // Layer I is excluded: it is unused, and UTF-16 text begins like it.
   const layer = second & 0x06;
   const isLayer = (layer === 0x02 || layer === 0x04) && (second & 0x18) !== 0x08;
   const isRate = (third & 0xf0) !== 0xf0 && (third & 0x0c) !== 0x0c;
   return isLayer && isRate ? 'audio/mpeg' : undefined;
 }
 
-/** In pixels as stored; an orientation tag may turn it. */
+/** In pixels as stored; an orientation tag may rotate it. */
 export interface ImageSize {
   readonly width: number;
   readonly height: number;
 }
 
-/** Segments, boxes and entries looked at before giving up on a header. */
+/** Maximum number of segments, boxes and entries read per header. */
 const MAX_STEPS = 65_536;
 
-/** The size that an image header states; `undefined` when `bytes` end before it or it is broken. */
+/** Returns the size in an image header; `undefined` if it is incomplete or invalid. */
 export function imageSize(bytes: Buffer): ImageSize | undefined {
   try {
     const size = sizeFor(bytes);
     return size !== undefined && size.width > 0 && size.height > 0 ? size : undefined;
   } catch {
-    return undefined; // a read past the end: the header is cut or lies about its lengths
+    return undefined; // a read past the end: the header is truncated or has wrong lengths
   }
 }
 
@@ -156,7 +156,7 @@ function webpSize(bytes: Buffer): ImageSize | undefined {
   }
 }
 
-/** The largest `ispe` property: tiles and thumbnails have smaller ones beside the picture's own. */
+/** Uses the largest `ispe` property: tiles and thumbnails have smaller ones. */
 function heifSize(bytes: Buffer): ImageSize | undefined {
   let best: ImageSize | undefined;
   let at = bytes.indexOf('ispe');

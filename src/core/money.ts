@@ -1,9 +1,9 @@
 /**
  * Money as integers of nano-USD (1e-9 USD), the only unit inside Farebox.
  *
- * Invariant: no float ever takes part in a sum. Prices arrive as decimal strings or numbers from
- * the configuration and are turned into exact rationals once (`usdToNano`, `perMillion`); the one
- * rounding function, half up, is `divideHalfUp`, and it is applied once per charge, at settle.
+ * Invariant: no float takes part in a sum. Prices are decimal strings or numbers in the
+ * configuration and are converted once to exact integers (`usdToNano`, `perMillionToFemto`).
+ * `divideHalfUp` is the only rounding function and is applied once per charge, at settle.
  */
 import { assert } from './assert.ts';
 
@@ -16,7 +16,7 @@ export function nano(value: bigint | number): Nano {
   return BigInt(value) as Nano; // the one place where a number becomes money
 }
 
-/** Half-up division of non-negative integers: the only rounding of money. */
+/** Divides non-negative integers, rounding half up: the only rounding of money. */
 export function divideHalfUp(numerator: bigint, denominator: bigint): bigint {
   assert(
     numerator >= 0n && denominator > 0n,
@@ -26,14 +26,16 @@ export function divideHalfUp(numerator: bigint, denominator: bigint): bigint {
 }
 
 /**
- * Exact nano-USD of a decimal amount of USD, for example `0.03` or `"6.25e-7"`.
- * Throws a RangeError when the amount is negative, not finite or finer than `scale` allows.
+ * Returns the exact nano-USD of a decimal amount of USD, such as `0.03` or `"6.25e-7"`. Throws a
+ * RangeError if it is negative, not finite or has more than nine decimals.
  */
 export function usdToNano(usd: number | string): Nano {
   return nano(scaledDecimal(usd, 9));
 }
 
-/** Whether an amount is no finer than a nano-USD; below zero, other rules have their say. */
+/**
+ * Whether an amount has at most nine decimals; `true` for negative ones, which other rules reject.
+ */
 export function isExactUsd(usd: number): boolean {
   try {
     usdToNano(Math.abs(usd));
@@ -47,8 +49,8 @@ export function isExactUsd(usd: number): boolean {
 export const TOO_FINE = 'Must have at most 9 decimals';
 
 /**
- * Exact price of one token in femto-USD (1e-15 USD) from a price in USD per 1,000,000 tokens.
- * Femto keeps prices such as 0.0125 USD per million exact: 1.25e-8 USD = 12,500,000 femto.
+ * Returns the exact price of one token in femto-USD (1e-15 USD) from USD per 1,000,000 tokens. For
+ * example, 0.0125 USD per million is 12,500,000 femto-USD.
  */
 export function perMillionToFemto(usdPerMillion: number | string): bigint {
   return scaledDecimal(usdPerMillion, 9);
@@ -61,7 +63,7 @@ export function femtoToNano(femto: bigint): Nano {
   return nano(divideHalfUp(femto, FEMTO_PER_NANO));
 }
 
-/** Rounds a bound in femto-USD to nano-USD, up. Used for holds, never for settles. */
+/** Rounds a bound in femto-USD up to nano-USD. Used for holds, never for settles. */
 export function femtoToNanoBound(femto: bigint): Nano {
   assert(femto >= 0n, 'a bound is not negative');
   return nano((femto + FEMTO_PER_NANO - 1n) / FEMTO_PER_NANO);
@@ -69,7 +71,7 @@ export function femtoToNanoBound(femto: bigint): Nano {
 
 const UNITS = Array.from({ length: 10 }, (_, decimals) => 10n ** BigInt(9 - decimals));
 
-/** Decimal text of an amount with exactly `decimals` digits (0 to 9), rounded half up. */
+/** Returns decimal text with exactly `decimals` digits (0 to 9), rounded half up. */
 export function formatUsd(amount: bigint, decimals = 9): string {
   assert(decimals >= 0 && decimals <= 9, 'decimals of USD run from 0 to 9');
   const negative = amount < 0n;
@@ -82,14 +84,14 @@ export function formatUsd(amount: bigint, decimals = 9): string {
   return negative && rounded > 0n ? `-${text}` : text;
 }
 
-/** Decimal text of an amount, exact: at least 4 decimals, at most 9, such as `1.2300`. */
+/** Returns exact decimal text with 4 to 9 decimals, such as `1.2300`. */
 export function decimalUsd(amount: bigint): string {
   return formatUsd(amount).replace(/0{1,5}$/, '');
 }
 
 /**
- * The amount as a JSON number of USD. Exact to the nano up to 9,007,199 USD (2^53 nano), which
- * covers every amount that a body carries; larger sums use `formatUsd`.
+ * Returns the amount as a JSON number of USD, exact to the nano up to 9,007,199 USD (2^53 nano).
+ * Use `formatUsd` for larger sums.
  */
 export function toUsdNumber(amount: bigint): number {
   return Number(amount) / 1e9;
@@ -109,7 +111,7 @@ export function addNano(a: Nano, b: Nano): Nano {
 
 const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/;
 
-/** A non-negative decimal as `digits` × 10^`power`; `undefined` for any other text. */
+/** Parses a non-negative decimal as `digits` × 10^`power`; `undefined` for other text. */
 export function parseDecimal(
   text: string,
 ): { readonly digits: bigint; readonly power: number } | undefined {

@@ -1,9 +1,9 @@
 /**
- * The nearest of a few known words to a misspelt one, for messages that say "did you mean".
- * Made for short lists (settings, enum values); it compares with every candidate.
+ * Suggests the known word nearest to a misspelt one. For short lists, since it compares every
+ * candidate.
  */
 
-/** Longest text that is compared; a longer one is no typing mistake. */
+/** Longer text is not compared, since it is no typing mistake. */
 const COMPARED_CHARACTERS = 120;
 
 /** Edit distance (insert, delete, replace, swap of neighbours) between two short texts. */
@@ -25,7 +25,7 @@ export function editDistance(a: string, b: string): number {
   return last[b.length] ?? 0;
 }
 
-/** The candidate that `word` was probably meant to be, or `undefined` when none is close. */
+/** Returns the candidate that `word` probably meant, or `undefined` if none is close. */
 export function nearestOf(word: string, candidates: Iterable<string>): string | undefined {
   if (word.length > COMPARED_CHARACTERS) return undefined;
   const wanted = word.toLowerCase();
@@ -40,7 +40,7 @@ export function nearestOf(word: string, candidates: Iterable<string>): string | 
   return best;
 }
 
-/** `; did you mean "…"?`, or nothing when no candidate is close. */
+/** Returns `; did you mean "…"?`, or an empty string if no candidate is close. */
 export function didYouMean(word: string, candidates: Iterable<string>): string {
   const nearest = nearestOf(word, candidates);
   return nearest === undefined ? '' : `; did you mean "${nearest}"?`;

@@ -1,4 +1,4 @@
-/** Values that are made once, on first use. */
+/** Values that are created once, on first use. */
 
 /** Calls `make` once and shares its result; after a failure the next call tries again. */
 export function onDemand<T>(make: () => Promise<T>): () => Promise<T> {

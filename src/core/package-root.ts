@@ -1,10 +1,10 @@
 /**
- * Finds what lies beside the code in the package: assets and the lock of the engines. A checkout and
- * a build have them at the same places.
+ * Locates files of the package outside the code: assets and the engine lock file. Their paths are
+ * the same in a checkout and in a build.
  */
 import { fileURLToPath } from 'node:url';
 
-/** The absolute path of a file or folder of the package, such as `assets/farebox-demo.gguf`. */
+/** Returns the absolute path of a file or folder, such as `assets/farebox-demo.gguf`. */
 export function packagePath(name: string): string {
   return fileURLToPath(new URL(`../../${name}`, import.meta.url));
 }

@@ -1,4 +1,6 @@
-/** Text with its percent-encoding undone (RFC 3986 §2.1); with a stray percent sign it is meant as it stands. */
+/**
+ * Decodes percent-encoding (RFC 3986 §2.1); text with an invalid sequence is returned unchanged.
+ */
 export function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -1,4 +1,4 @@
-/** How hard a model may think: the words of a request and of a model's settings. */
+/** Reasoning efforts of requests and model settings. */
 export const REASONING_EFFORTS = [
   'none',
   'minimal',

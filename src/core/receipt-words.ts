@@ -1,6 +1,6 @@
-/** What a receipt can be for and how its request can end, in the words of the API. Pure, for browsers too. */
+/** Product names and final statuses of receipts, as in the API. Pure, for browsers too. */
 
-/** What is sold; `cutout` is a removed background. */
+/** Products; `cutout` is background removal. */
 export const RECEIPT_KINDS = [
   'chat',
   'completions',

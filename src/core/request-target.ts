@@ -1,15 +1,15 @@
-/** The target of an HTTP request in its parts. */
+/** Splits the target of an HTTP request. */
 
 /**
- * The path of an HTTP request's target as the router reads it: without query and fragment, and of a
- * whole address (RFC 9112 §3.2.2) what follows its host.
+ * Returns the path that the router matches: without query and fragment, and without the origin of
+ * an absolute target (RFC 9112 §3.2.2).
  */
 export function targetPath(target: string | undefined): string {
   const [path = ''] = (target ?? '').split(/[?#]/, 1);
   return path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/]*/i, '');
 }
 
-/** What stands behind the question mark; empty when there is none. */
+/** Returns the text after the question mark; empty if there is none. */
 export function targetQuery(target: string | undefined): string {
   const at = target?.indexOf('?') ?? -1;
   return at < 0 ? '' : (target ?? '').slice(at + 1);

@@ -1,9 +1,9 @@
 /**
- * Finds the entry file of a worker or child process beside the module that starts it, whether
- * the tree runs as TypeScript (checkout) or as JavaScript (package).
+ * Locates the entry file of a worker or child process next to the module that starts it, in
+ * TypeScript (checkout) or JavaScript (package).
  */
 
-/** URL of `<name>.ts` or `<name>.js`, resolved against `moduleUrl` and with its extension. */
+/** Returns the URL of `<name>` with the extension of `moduleUrl`, next to it. */
 export function siblingUrl(moduleUrl: string, name: string): URL {
   const extension = moduleUrl.endsWith('.ts') ? '.ts' : '.js';
   return new URL(`${name}${extension}`, moduleUrl);

@@ -1,7 +1,7 @@
 /**
- * A small process that starts programs for the server. To start a program is to copy the page tables of
- * whoever starts it: a server of two gigabytes stands still for a fifth of a second. The spawner is
- * forked by its first order, and again by the first one after its end; it ends with the server.
+ * A small child process that starts programs for the server. Starting a program copies the page
+ * tables of its parent, which blocks a server of two gigabytes for 0.2 s. The spawner is forked by
+ * the first order, again after it has died, and ends with the server.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,9 +12,9 @@ const HEAP_MB = 256;
 
 export interface SpawnerOptions<Answer> {
   readonly entry: URL;
-  /** What it says, with the pipe that it hands over. */
+  /** Receives a message, and the pipe that was sent with it. */
   readonly hear: (answer: Answer, pipe: Socket | undefined) => void;
-  /** The process has ended, and with it what it has started. */
+  /** Called when the process and everything it started have ended. */
   readonly ended: () => void;
 }
 
@@ -26,13 +26,13 @@ export class Spawner<Order extends object, Answer> {
     this.#options = options;
   }
 
-  /** Tells the process, and starts it first where there is none. */
+  /** Sends an order; starts the process if it is not running. */
   order(order: Order): void {
     this.#child ??= this.#fork();
     this.tell(order);
   }
 
-  /** Tells the process, where there is one. That it cannot be told is seen at its end. */
+  /** Sends an order if the process is running. A failed send is followed by its end event. */
   tell(order: Order): void {
     this.#child?.send(order, () => undefined);
   }
@@ -54,9 +54,9 @@ export class Spawner<Order extends object, Answer> {
     });
     child.on('message', (message, handle) => {
       const pipe = handle as Socket | undefined; // no other handle is sent
-      // One that has ended may be heard late, of what another is asked by now.
+      // A late message of an ended process, while a newer one is in use.
       if (this.#child !== child) return void pipe?.destroy();
-      hear(message as Answer, pipe); // it says nothing else
+      hear(message as Answer, pipe); // it sends no other message
     });
     const end = (): void => {
       if (this.#child !== child) return;

@@ -1,6 +1,6 @@
 /**
- * Addresses of upstreams: `http(s)://host[:port][/base]`, and `unix:/path/to.sock[:/base]` for a
- * server on a local socket (on Windows the path is a named pipe).
+ * Upstream URLs: `http(s)://host[:port][/base]`, and `unix:/path/to.sock[:/base]` for a local
+ * socket (on Windows the path is a named pipe).
  */
 
 export interface UpstreamTarget {
@@ -13,8 +13,8 @@ export interface UpstreamTarget {
 const UNIX = 'unix:';
 
 /**
- * Takes an upstream address apart. Throws a RangeError that says what is allowed, and repeats nothing
- * of the address: a key may be in it.
+ * Parses an upstream URL. Throws a RangeError with the allowed forms; it never contains the URL,
+ * which may include a key.
  */
 export function parseUpstreamUrl(url: string): UpstreamTarget {
   if (url.startsWith(UNIX)) return parseUnix(url.slice(UNIX.length));
@@ -34,7 +34,7 @@ export function parseUpstreamUrl(url: string): UpstreamTarget {
 }
 
 function parseUnix(rest: string): UpstreamTarget {
-  // The last ":/" parts socket and base, so that a drive letter in front does no harm.
+  // The last ":/" separates socket and base, so that a drive letter is not mistaken for it.
   const cut = rest.lastIndexOf(':/');
   const socketPath = cut > 0 ? rest.slice(0, cut) : rest;
   if (socketPath === '')

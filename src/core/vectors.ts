@@ -1,6 +1,6 @@
-/** Vectors of float32, as embedding models make them. */
+/** Float32 vectors of embedding models. */
 
-/** The vector at length 1; one of zeros as it is. */
+/** Scales the vector to length 1; a zero vector stays unchanged. */
 export function unitVector(values: Float32Array): Float32Array {
   let sum = 0;
   for (const value of values) sum += value * value;
@@ -8,7 +8,7 @@ export function unitVector(values: Float32Array): Float32Array {
   return length === 0 ? values : values.map((value) => value / length);
 }
 
-/** base64 of the float32 of the values, little-endian as every machine is that this runs on. */
+/** base64 of the float32 values; little-endian, like every supported platform. */
 export function floatsToBase64({ buffer, byteOffset, byteLength }: Float32Array): string {
   return Buffer.from(buffer, byteOffset, byteLength).toString('base64');
 }

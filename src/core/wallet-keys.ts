@@ -1,11 +1,8 @@
-/**
- * Private keys of wallets as operators write them: what is one, checked before anything is opened
- * with it. A key never appears in an error.
- */
+/** Validates wallet private keys from the configuration. A key never appears in an error. */
 import { type KeyObject, createPrivateKey, createPublicKey } from 'node:crypto';
 import { base58Decode } from './base58.ts';
 
-/** The order of the group of secp256k1: a key is from 1 to this less 1. */
+/** The group order of secp256k1: a private key is from 1 to this minus 1. */
 const SECP256K1_ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 
 export function isEvmKey(text: string): boolean {
@@ -16,13 +13,13 @@ export function isEvmKey(text: string): boolean {
 
 export const SEED_BYTES = 32;
 const PAIR_BYTES = 64;
-/** PKCS #8 of an Ed25519 seed (RFC 8410): the seed follows. */
+/** PKCS #8 header of an Ed25519 seed (RFC 8410); the seed follows. */
 const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
 
 /**
- * The 32 bytes of a seed or the 64 of a seed with its public key, from a keypair file (JSON array),
- * base58 of a wallet export, or hex of the seed; `undefined` for anything else, a public key that
- * belongs to another seed included.
+ * Parses a seed (32 bytes) or a seed with its public key (64 bytes) from a keypair file (JSON
+ * array), base58 of a wallet export, or hex of the seed. `undefined` for anything else, including a
+ * public key that does not match the seed.
  */
 export function solanaKeyBytes(text: string): Uint8Array | undefined {
   const bytes = decode(text.trim());

@@ -1,9 +1,9 @@
-/** Why the user of this process may not use a file, in words: mostly it belongs to another user. */
+/** Explains why the process may not access a file: mostly it belongs to another user. */
 import { accessSync, constants, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { codeOf } from './failures.ts';
 
-/** `undefined` where the file, or the folder that it would be made in, can be read and written. */
+/** Returns `undefined` if the file, or the folder in which it would be created, is accessible. */
 export function accessProblem(path: string): string | undefined {
   for (const place of [path, dirname(path)]) {
     try {
@@ -11,7 +11,7 @@ export function accessProblem(path: string): string | undefined {
     } catch (error) {
       const code = codeOf(error);
       if (code === 'EROFS') return `${place} is on a file system that is read-only`;
-      // What is not there is made in its folder.
+      // A missing file is created in its folder.
       if (code === 'EACCES' || code === 'EPERM') return foreign(place);
     }
   }
@@ -25,7 +25,7 @@ function foreign(place: string): string {
   return `${place} belongs to the user ${owner}, and this is the user ${own}: run the command as that user, or make this one the owner`;
 }
 
-/** Its number; of the folder around it where that is closed. */
+/** Returns the user id of the owner, or that of the nearest accessible parent folder. */
 function ownerOf(place: string): number | undefined {
   try {
     return statSync(place, { throwIfNoEntry: false })?.uid;

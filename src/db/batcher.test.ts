@@ -1,10 +1,10 @@
-/** When batches begin: at once for who comes alone, after a pause where many wait. */
+/** Batches start at once for a single caller, and after a pause if many wait. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Batcher } from './db.ts';
 
-/** Batches whose ends the test decides. */
+/** Batches that end when the test decides. */
 function open(clock: TestClock) {
   const sizes: number[] = [];
   const ends: (() => void)[] = [];

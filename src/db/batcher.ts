@@ -1,10 +1,9 @@
 /**
- * Micro-batching: what is asked in one turn of the event loop travels to the database together.
+ * Micro-batching: calls of one turn of the event loop go to the database together.
  *
- * `run` gets the items of a turn and answers each in order, or throws for all; an answer that takes
- * longer than the others can be a promise. While `maxInFlight`
- * batches are on their way, further items wait and form the next batch, so batches grow with the
- * load. Who comes alone never waits for a timer.
+ * `run` receives the items of a turn and returns a result for each in order, or throws for all; a
+ * late result can be a promise. While `maxInFlight` batches run, further items form the next batch,
+ * so batches grow with the load. A single call never waits for a timer.
  */
 import type { Clock } from '../core/clock.ts';
 
@@ -15,26 +14,28 @@ interface Waiting<Item, Answer> {
 }
 
 export interface BatcherOptions<Item> {
-  /** Batches on their way at once. */
+  /** Maximum number of concurrent batches. */
   readonly maxInFlight: number;
-  /** Items in a batch, at most. */
+  /** Maximum number of items in a batch. */
   readonly maxItems: number;
   /**
-   * What an item works on: one whose key is in a batch on its way waits for the end of that, as the
-   * database would make it do, and goes with what has come by then. Default: none waits.
+   * The resource that an item locks. An item whose key is in a running batch waits for that batch
+   * to end, as it would in the database. Default: no item waits.
    */
   readonly keyOf?: (item: Item) => string;
-  /** Few large batches cost less than many small ones. Default: each begins at once. */
+  /** Prefers few large batches, which cost less. Default: each batch starts at once. */
   readonly gather?: Gather;
 }
 
 export interface Gather {
   readonly clock: Clock;
-  /** A batch beside one on its way has at least so many items, or the other takes `PATIENCE_MS`. */
+  /**
+   * Minimum size of a second concurrent batch, unless the first takes longer than `PATIENCE_MS`.
+   */
   readonly leastBeside: number;
   /**
-   * Where so many wait when a batch comes back, the next one begins as long after it as it took, so
-   * that those whom it answered can be in it again; `MOST_PAUSE_MS` after it, at most.
+   * If this many items wait when a batch ends, the next one is delayed by the duration of the last,
+   * at most `MOST_PAUSE_MS`, so that the clients just answered can join it.
    */
   readonly pauseFrom: number;
 }
@@ -42,7 +43,7 @@ export interface Gather {
 const PATIENCE_MS = 10;
 const MOST_PAUSE_MS = 5;
 
-/** Answers each item, in order; an `Error` in place of an answer rejects that item alone. */
+/** Returns a result for each item, in order; an `Error` rejects that item alone. */
 type RunBatch<Item, Answer> = (
   items: readonly Item[],
 ) => Promise<readonly (Answer | Promise<Answer> | Error)[]>;
@@ -51,7 +52,7 @@ export class Batcher<Item, Answer> {
   readonly #run: RunBatch<Item, Answer>;
   readonly #options: BatcherOptions<Item>;
   #waiting: Waiting<Item, Answer>[] = [];
-  /** The keys of each batch on its way. */
+  /** The keys of each running batch. */
   readonly #keys: Set<string>[] = [];
   #scheduled = false;
   #stopWaiting: (() => void) | undefined;
@@ -98,7 +99,7 @@ export class Batcher<Item, Answer> {
     }
   }
 
-  /** Until then a batch begins only when it is a large one. */
+  /** Until `ms` have passed, only a large batch starts. */
   #wait({ clock }: Gather, ms: number): void {
     this.#stopWaiting ??= clock.after(ms, () => {
       this.#stopWaiting = undefined;
@@ -129,10 +130,10 @@ export class Batcher<Item, Answer> {
       for (const [index, waiting] of batch.entries()) {
         const answer = answers[index];
         if (answer instanceof Error) waiting.reject(answer);
-        else waiting.resolve(answer as Answer | Promise<Answer>); // `run` answers every item
+        else waiting.resolve(answer as Answer | Promise<Answer>); // `run` returns a result for every item
       }
     } catch (error) {
-      // The batch failed as one: everybody in it hears why.
+      // The whole batch failed: reject each item.
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;

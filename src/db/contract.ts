@@ -1,19 +1,19 @@
 /**
- * The database seam: one SQL text for SQLite and PostgreSQL, asynchronous and set-based.
+ * The database interface: one SQL text for SQLite and PostgreSQL, asynchronous and set-based.
  *
- * - Placeholders are `$1`, `$2`, … on both. Integers come back as `bigint`, text as `string`, bytes
- *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
- * - `FOR UPDATE` locks rows in a shared database and is left out for a file. A list of texts is the
+ * - Placeholders are `$1`, `$2`, … on both. Integers are `bigint`, text is `string`, bytes are
+ *   `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
+ * - `FOR UPDATE` locks rows on PostgreSQL and is removed on SQLite. A list of texts is the
  *   parameter `$n` of `SELECT json_array_elements_text($n::json)`, as JSON.
- * - `now_ms($n)` is the time in milliseconds since 1970: of a shared database by its own clock, the one
- *   that all processes share, and of a file the parameter. It is the same for all rows of a statement.
- * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
- *   durable on disk, unless the call says `{ durable: false }`.
- * - A transaction body awaits nothing but its own `tx`: on SQLite no other one writes meanwhile.
- *   It may be run again after a serialization failure, so it has no effect outside the database.
+ * - `now_ms($n)` is the Unix time in milliseconds: the database clock on PostgreSQL, which all
+ *   processes share, and the parameter on SQLite. It is the same for all rows of a statement.
+ * - `query` (for a writing statement) and `transaction` resolve when the change is durable on disk,
+ *   unless called with `{ durable: false }`.
+ * - A transaction body awaits nothing but its own `tx`, because on SQLite it blocks all other
+ *   writers. It may run again after a serialization failure, so it has no effect outside the
+ *   database.
  *
- * The store does not know what a table means; a folder's tables carry the folder's prefix and are
- * named in its folder only.
+ * Tables carry the prefix of their folder and are used in that folder only.
  */
 
 export type Dialect = 'sqlite' | 'postgres';
@@ -30,68 +30,68 @@ export interface Statement {
 }
 
 export interface Queryable {
-  /** Runs one statement; rows of a SELECT or a RETURNING clause. */
+  /** Runs one statement; returns the rows of a SELECT or a RETURNING clause. */
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
   /**
-   * Runs statements one after the other, for what they change. Those of equal text that follow each
-   * other may run as one, so that each changes another row. Within a transaction, one that fails may
+   * Runs statements in order, without returning rows. Consecutive statements with equal text may
+   * run as one, so each must change another row. Within a transaction, a failing statement may
    * reject only the transaction.
    */
   run(statements: readonly Statement[]): Promise<void>;
 }
 
 export interface WriteOptions {
-  /** `false` lets the promise resolve before the change is on disk: for what a crash may undo. */
+  /** `false` resolves before the change is on disk, for changes that a crash may undo. */
   readonly durable?: boolean;
-  /** Each statement sees the rows as they were when the first one began. */
+  /** All statements see the rows as of the first one. */
   readonly isSnapshot?: boolean;
-  /** How long each statement may take, in milliseconds, when that is more than a request may wait. */
+  /** Time limit per statement in milliseconds, if longer than that of a request. */
   readonly timeoutMs?: number;
 }
 
 export interface Store extends Queryable {
   readonly dialect: Dialect;
-  /** Runs `body` in one transaction: all of it or nothing; retried on serialization failures. */
+  /** Runs `body` in one atomic transaction; retried on serialization failures. */
   transaction<T>(body: (tx: Queryable) => Promise<T>, options?: WriteOptions): Promise<T>;
   /** Applies the migrations that this database does not have yet, in the given order. */
   migrate(migrations: readonly Migration[]): Promise<void>;
   /**
-   * For reads of many rows that may be a moment old: replicas, where there are any. Callers take turns,
-   * where one read has to wait for another; the name is that of an account, empty for an operator's.
+   * Returns a reader for large reads that may be slightly stale; uses replicas if there are any.
+   * Reads take turns by caller: an account, or an empty name for the operator.
    */
   readerFor(caller: string): Queryable;
-  /** Whether the database answers: `undefined`, or the reason why not. */
+  /** Returns why the database is unreachable, or `undefined`. */
   unavailable(): string | undefined;
   close(): Promise<void>;
 }
 
-/** Words between the processes of one database; for what makes things quick, never for what is true. */
+/**
+ * Notifications between the processes of one database. They can be lost, so use them for latency,
+ * never for correctness.
+ */
 export interface Notices {
-  /** Whether a word to ourselves came back a moment ago; without that nobody should rely on them. */
+  /** Whether notifications are currently delivered, checked by a notification to this process. */
   readonly arrive: boolean;
-  /** To every process that listens, this one too. Below 8,000 bytes. */
+  /** Notifies every listening process, this one included. Must be below 8,000 bytes. */
   say(word: string): Promise<void>;
-  /** Hears nothing more. */
+  /** Stops listening. */
   close(): void;
 }
 
 /** The store of a database that processes share. */
 export interface SharedStore extends Store {
   readonly dialect: 'postgres';
-  /** How often it was lost since it was opened. */
+  /** Number of times the connection was lost since it was opened. */
   readonly losses: number;
-  /**
-   * Listens until either is closed, on one connection for all of this store; resolves when it was
-   * tried whether words arrive.
-   */
+  /** Listens until closed, on one connection per store; resolves after the first delivery check. */
   listen(heard: (word: string) => void): Promise<Notices>;
-  /** A statement that says a word when its transaction commits. */
+  /** Returns a statement that sends a notification when its transaction commits. */
   saying(word: string): Statement;
 }
 
 /**
- * For a statement of PostgreSQL that is its own transaction, as a column of what it selects: its
- * commit waits for the disk only under a condition, as a transaction that is not `durable` does not.
+ * Returns a column for a single-statement PostgreSQL transaction, whose commit then waits for the
+ * disk only if the condition holds.
  */
 export function flushedIf(condition: string): string {
   return `set_config('synchronous_commit',
@@ -102,45 +102,45 @@ export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';
 }
 
-/** The store of one file, which one process writes. */
+/** The store of one SQLite file, written by one process. */
 export interface FileStore extends Store {
   readonly dialect: 'sqlite';
-  /** The rows of a SELECT as they were last committed, at once. */
+  /** Returns the rows of a SELECT synchronously, as last committed. */
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[];
   /**
-   * Counts all that may have changed a row since it was read: each work as it begins to run, all that is
-   * undone, and commits of other processes, which are noticed when a transaction begins.
+   * Counts events that may have changed rows: each work when it starts, each rollback, and commits
+   * of other processes, which are detected when a transaction begins.
    */
   readonly changes: number;
   /**
-   * Notices them between transactions, once in a turn of the event loop: 8 µs, most of it for locks.
-   * False while a transaction is open, whose writes are not committed.
+   * Detects commits of other processes between transactions, once per turn of the event loop; costs
+   * 8 µs, mostly for locks. Returns `false` while a transaction is open.
    */
   noticeOthers(): boolean;
-  /** Runs the work in the next transaction; it hears by `done` that it is on disk. */
+  /** Runs the work in the next transaction, and calls its `done` when it is on disk. */
   write(work: FileWork): void;
 }
 
-/** A transaction on a file while it is open: all is done at once. */
+/** An open transaction on a file; all calls are synchronous. */
 export interface FileTransaction {
-  /** The rows of a SELECT, with what the transaction has written. */
+  /** Returns the rows of a SELECT, including the transaction's own writes. */
   rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
   execute(sql: string, parameters: readonly Parameter[]): void;
 }
 
-/** The work of one transaction that needs no promise: one of `done` and `failed` is called, once. */
+/** Work of one transaction without a promise: either `done` or `failed` is called, once. */
 export interface FileWork {
-  /** Waits for nothing but the transaction. What it throws undoes it, and nothing beside it. */
+  /** Awaits only the transaction. An error rolls back this work alone. */
   run(tx: FileTransaction): void | Promise<void>;
-  /** It is on disk. */
+  /** Called when the changes are on disk. */
   done(): void;
-  /** Nothing of it stands; or it was lost on its way to the disk. */
+  /** Called when the changes were rolled back, or lost before they were on disk. */
   failed(error: unknown): void;
-  /** `false` hears `done` at the commit, before the disk has it. */
+  /** `false` calls `done` at the commit, before it is on disk. */
   readonly durable: boolean;
 }
 
-/** Places of an `IN (…)` for so many values, of which the first is `$first`. */
+/** Returns the placeholders of an `IN (…)` list that starts with `$first`. */
 export function placesFrom(first: number, values: readonly unknown[]): string {
   return values.map((_value, at) => `$${first + at}`).join(', ');
 }

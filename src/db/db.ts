@@ -1,6 +1,6 @@
 /**
- * The public file of the store: opens the database that a URL names. `sqlite:<path>` is one file beside
- * one server; `postgres://…` is shared by any number of processes and machines.
+ * The public file of the store: opens the database that a URL names. `sqlite:<path>` is a file for
+ * one server; `postgres://…` can be shared by many processes and machines.
  */
 import { resolve } from 'node:path';
 import type { Clock } from '../core/clock.ts';
@@ -51,13 +51,13 @@ export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
   readonly url: string;
-  /** The same PostgreSQL past a pooler, for notifications; default: `url`. */
+  /** URL of the same PostgreSQL without a pooler, for notifications; default: `url`. */
   readonly directUrl?: string;
-  /** Servers that follow the PostgreSQL, for reads that may be a moment old. */
+  /** Replicas of the PostgreSQL, for reads that may be slightly stale. */
   readonly replicaUrls?: readonly string[];
-  /** Connections of one process to PostgreSQL. */
+  /** Maximum number of PostgreSQL connections of this process. */
   readonly maxConnections?: number;
-  /** How long a reply of PostgreSQL may take before it counts as lost. */
+  /** How long a reply of PostgreSQL may take before the connection counts as lost. */
   readonly replyTimeoutMs?: number;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -66,7 +66,7 @@ export interface OpenStoreOptions {
 
 const DEFAULT_CONNECTIONS = 8;
 
-/** Opens the database; throws when the URL names no known kind or the file cannot be opened. */
+/** Opens the database; throws if the URL is invalid or the file cannot be opened. */
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { url } = options;
   if (url.startsWith('sqlite:')) {
@@ -74,7 +74,7 @@ export async function openStore(options: OpenStoreOptions): Promise<Store> {
     return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)), clock, log });
   }
   if (/^postgres(?:ql)?:\/\//.test(url)) {
-    // Its client costs time at the start and memory that a server on SQLite can do without.
+    // Loaded on demand: its client costs start-up time and memory that SQLite servers do not need.
     const { PostgresStore } = await import('./postgres/postgres-store.ts');
     return new PostgresStore({
       ...options,

@@ -1,14 +1,14 @@
 /**
- * What kind of failure a database error is: the connection (the statement may or may not have
- * run), a conflict that a retry solves, or a refusal of the statement itself.
+ * Classifies database errors: a connection failure (the statement may have run), a conflict that a
+ * retry solves, or an error of the statement itself.
  */
 
-/** The database cannot be reached. New work is refused with 503 until it is back. */
+/** The database is unreachable. New work is rejected with 503. */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
-/** A read of very many rows that was given up, so that others have their turn: asked for again it is too long again. */
+/** A large read exceeded its time limit; repeating it would exceed the limit again. */
 export class ReadTooLong extends Error {
   override readonly name = 'ReadTooLong';
   readonly limitMs: number;
@@ -42,7 +42,7 @@ const LOST_CODES = new Set([
 ]);
 const LOST_TEXT =
   /Connection terminated|Query read timeout|Client has encountered a connection error/;
-/** Of `pg-pool`, for who waited in its queue; a connection that cannot be made says something else. */
+/** The `pg-pool` error for a timeout in its queue, as opposed to a failed connection. */
 const WAITED_TEXT = 'timeout exceeded when trying to connect';
 
 export function isConnectionFailure(error: unknown): boolean {
@@ -51,34 +51,33 @@ export function isConnectionFailure(error: unknown): boolean {
   return error instanceof Error && LOST_TEXT.test(error.message);
 }
 
-/** Of Node, of PostgreSQL (five characters); empty without one. */
+/** Returns the error code of Node or of PostgreSQL (five characters); empty if there is none. */
 export function codeOf(error: unknown): string {
-  // Node and pg both set `code`.
   if (!(error instanceof Error) || !('code' in error)) return '';
   return typeof error.code === 'string' ? error.code : '';
 }
 
-/** Others had every connection for as long as this call may wait: nothing was sent. */
+/** All connections were in use for the whole time limit of the call: nothing was sent. */
 export function isPoolWait(error: unknown): boolean {
   return error instanceof Error && error.message === WAITED_TEXT;
 }
 
-/** The server answers, but not in time or not for one more: this call fails, the next may not. */
+/** The server is overloaded: this call fails, the next one may succeed. */
 export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
-/** The server has broken a statement off that took longer than it may. */
+/** The server cancelled a statement that exceeded its time limit. */
 export function isStatementTimeout(error: unknown): boolean {
   return codeOf(error) === STATEMENT_TIMEOUT;
 }
 
-/** PostgreSQL stores no NUL in a text; whatever has one came from outside. */
+/** PostgreSQL text cannot contain NUL; a text with one came from a client. */
 export function isUnstorableText(error: unknown): boolean {
   return codeOf(error) === '22021';
 }
 
-/** A statement that was prepared is not there, or is there before: a pooler has changed the server. */
+/** A prepared statement is missing, or already exists: a pooler has switched the connection. */
 export function isLostStatement(error: unknown): boolean {
   return LOST_STATEMENTS.has(codeOf(error));
 }
@@ -86,28 +85,28 @@ export function isLostStatement(error: unknown): boolean {
 const LOST_STATEMENTS = new Set(['26000', '42P05']);
 
 const STATEMENT_TIMEOUT = '57014';
-/** A statement that took too long, and a server whose connections are all taken. */
+/** A statement that took too long, and a server without free connections. */
 const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 
 export interface DiskFailure {
   readonly told: string;
-  /** What whoever runs the server can do. */
+  /** What the operator can do. */
   readonly advice: string;
-  /** The file itself is wrong: no later write makes it right. */
+  /** The file itself is damaged: later writes do not fix it. */
   readonly isDamage?: true;
 }
 
-/** Why a SQLite file or the disk below it cannot be used; `undefined` for any other error. */
+/** Returns why a SQLite file or its disk cannot be used; `undefined` for other errors. */
 export function diskFailure(error: unknown): DiskFailure | undefined {
   return DISK_FAILURES.get(resultCode(error));
 }
 
-/** Whether another process has the lock of a SQLite file. */
+/** Whether another process has locked a SQLite file. */
 export function isLocked(error: unknown): boolean {
   return resultCode(error) === LOCKED;
 }
 
-/** SQLite's result code; the low byte names the kind (https://sqlite.org/rescode.html). */
+/** SQLite's result code; the low byte is the category (https://sqlite.org/rescode.html). */
 function resultCode(error: unknown): number {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0;
 }
@@ -156,12 +155,12 @@ const DISK_FAILURES: ReadonlyMap<number, DiskFailure> = new Map([
   ],
 ]);
 
-/** Whether the database or the way to it failed, and not our own code. */
+/** Whether an error comes from the database or its connection, and not from our own code. */
 export function isDatabaseError(error: unknown): boolean {
   return error instanceof StoreUnavailable || codeOf(error) !== '';
 }
 
-/** Whether a unique constraint refused the row, on both databases. */
+/** Whether a unique constraint rejected the row, on both databases. */
 export function isUniqueViolation(error: unknown): boolean {
   if (codeOf(error) === '23505') return true;
   return error instanceof Error && error.message.includes('UNIQUE constraint failed');

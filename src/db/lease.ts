@@ -1,15 +1,15 @@
 /**
- * Leases: work that one of all processes does at a time. A holder keeps its lease by taking it
- * again; one that died loses it when it expires, and anybody takes over.
+ * Leases for work that one process does at a time. A holder renews its lease by taking it again;
+ * after the holder has died, the lease expires and any process takes it.
  *
- * Expiry is judged by the clocks of the processes, so the work must tolerate two holders for as
- * long as clocks differ: a lease saves work, it does not guard money. A lease that ends long after one
- * taken now would end was taken before the clock was set back, and anybody takes it over.
+ * Expiry uses the clocks of the processes, so the work must tolerate two holders for as long as
+ * clocks differ: a lease saves work, it does not protect money. A lease that expires later than a
+ * new one would was taken before the clock was set back, and can be taken over.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Queryable, Store } from './contract.ts';
 
-/** How far the clocks of processes may differ before a lease counts as taken by a wrong one. */
+/** Tolerated clock difference before a lease counts as taken with a wrong clock. */
 const CLOCKS_DIFFER_MS = MINUTE_MS;
 
 const TAKE = `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, $2, $3)
@@ -30,7 +30,7 @@ export class Leases {
     this.#holder = parts.holder;
   }
 
-  /** Takes or keeps the lease for `durationMs`; `false` when another process holds it. */
+  /** Takes or renews the lease for `durationMs`; returns `false` if another process holds it. */
   async take(name: string, durationMs: number): Promise<boolean> {
     const nowMs = this.#clock.nowMs();
     const parameters = [name, this.#holder, nowMs + durationMs, nowMs, CLOCKS_DIFFER_MS];
@@ -40,7 +40,7 @@ export class Leases {
     return rows.length > 0;
   }
 
-  /** Gives the lease back before it expires; nothing happens when another process holds it. */
+  /** Releases the lease; does nothing if another process holds it. */
   async release(name: string): Promise<void> {
     await this.#store.query('DELETE FROM store_lease WHERE name = $1 AND holder = $2', [
       name,
@@ -50,8 +50,8 @@ export class Leases {
 }
 
 /**
- * `true` for one caller ever, whatever the number of processes: the others wait for the end of its
- * transaction, and when that fails another one gets it.
+ * Returns `true` for one caller ever, across processes. Others wait for the end of its transaction;
+ * if it fails, another caller gets `true`.
  */
 export async function claimOnce(tx: Queryable, name: string, nowMs: number): Promise<boolean> {
   const rows = await tx.query(

@@ -1,13 +1,13 @@
 /**
- * Background jobs that are rows of a table, for any number of processes. A process takes a job with
- * a lease, runs it, and gives it back or ends it. A lease that is not renewed ends, and another
- * process takes the job.
+ * Background jobs that are rows of a table, for any number of processes. A process leases a job,
+ * runs it, and releases or ends it. If the lease is not renewed, it expires and another process
+ * takes the job.
  */
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Parameter, Queryable, Row, Store } from './contract.ts';
 
-/** The columns of a job that no process has. */
+/** The columns of a job without a lease. */
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
 export interface LeasedTableParts<Job> {
@@ -16,13 +16,13 @@ export interface LeasedTableParts<Job> {
   readonly table: string;
   readonly columns: string;
   readonly jobOf: (row: Row) => Job;
-  /** The condition of a row that has work left. */
+  /** SQL condition for rows with work left. */
   readonly open: string;
   /** Identifies this process; unique among all processes. */
   readonly owner: string;
 }
 
-/** The part of a table that is the same for all leased jobs. */
+/** The common part of all tables of leased jobs. */
 export class LeasedTable<Job> {
   readonly #parts: LeasedTableParts<Job>;
   readonly owner: string;
@@ -34,7 +34,7 @@ export class LeasedTable<Job> {
     this.store = parts.store;
   }
 
-  /** Takes up to `limit` jobs that are due and that no process has. */
+  /** Leases up to `limit` due jobs that have no lease. */
   async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
     const { table, open } = this.#parts;
     return await this.jobs(
@@ -53,7 +53,7 @@ export class LeasedTable<Job> {
     await this.store.query(sql, [this.owner]);
   }
 
-  /** Gives a job back until `dueMs`. */
+  /** Releases a job until `dueMs`. */
   async rest(id: string, dueMs: number): Promise<void> {
     await this.step(id, `due_ms = $3, ${NO_LEASE}`, '', [dueMs]);
   }
@@ -63,8 +63,8 @@ export class LeasedTable<Job> {
   }
 
   /**
-   * Changes a job whose lease this process has, if the condition `from` holds (empty for any state).
-   * The values are `$3` and the following. Returns `false` if nothing was changed.
+   * Changes a job whose lease this process has, if the condition `from` holds (empty for any
+   * state). The values are `$3` and the following. Returns `false` if nothing was changed.
    */
   protected async step(
     id: string,
@@ -85,20 +85,20 @@ export class LeasedTable<Job> {
 export interface JobWorkerParts<Job> {
   /** For the log. */
   readonly name: string;
-  /** How often it looks for jobs. Default: only at `nudge()` and after a job has ended. */
+  /** How often it checks for jobs. Default: only at `nudge()` and after a job has ended. */
   readonly tickMs?: number;
   readonly claim: (running: readonly Job[]) => Promise<readonly Job[]>;
-  /** Runs a job until it is given back or has ended; the signal aborts when the worker stops. */
+  /** Runs a job until it is released or has ended; the signal aborts when the worker stops. */
   readonly run: (job: Job, signal: AbortSignal) => Promise<void>;
   /** Called after `run` has failed. */
   readonly failed?: (job: Job) => Promise<void>;
-  /** Keeps the lease of a job that runs. */
+  /** Renews the lease of a running job. */
   readonly renew?: { readonly everyMs: number; readonly lease: (job: Job) => Promise<unknown> };
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Claims jobs and runs them, each once at a time in this process. */
+/** Claims jobs and runs them, each at most once at a time in this process. */
 export class JobWorker<Job extends { readonly id: string }> {
   readonly #parts: JobWorkerParts<Job>;
   readonly #aborter = new AbortController();
@@ -166,7 +166,7 @@ export class JobWorker<Job extends { readonly id: string }> {
     const { run, renew, failed, clock, log, name } = this.#parts;
     const renewLease = (): void => {
       renew?.lease(job).catch((error: unknown) => {
-        // The lease ends, and another worker continues.
+        // The lease expires, and another worker continues.
         log.debug({ worker: name, job: job.id, reason: reasonOf(error) }, 'No lease was renewed');
       });
     };
@@ -175,7 +175,7 @@ export class JobWorker<Job extends { readonly id: string }> {
       .catch(async (error: unknown) => {
         // An abort, a full disk, an unreachable database: the job is taken again later.
         if (!this.signal.aborted) this.#warn(error, 'A job failed', job.id);
-        await failed?.(job).catch(() => undefined); // its lease ends by itself
+        await failed?.(job).catch(() => undefined); // its lease expires
       })
       .finally(() => {
         stopRenewing?.();

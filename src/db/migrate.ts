@@ -1,14 +1,14 @@
 /**
- * Applies numbered migrations once, each in its own transaction together with the row that
- * records it, so that two processes that start at once end with one schema.
+ * Applies numbered migrations once, each in a transaction with the row that records it, so that
+ * processes starting at the same time produce one schema.
  */
 import type { Migration, Queryable, Store } from './contract.ts';
 import { isUniqueViolation } from './failures.ts';
 
 /**
- * `timeoutMs` bounds each statement: an index on a large table takes its time. Throws when the
- * database has steps that are not among these: a newer version made it, and what this one would
- * write into tables that it does not know could not be undone.
+ * `timeoutMs` bounds each statement, since indexing a large table takes long. Throws if the
+ * database has unknown steps: a newer version created it, and writes by this version could damage
+ * it.
  */
 export async function migrateWith(
   store: Store,
@@ -31,7 +31,7 @@ function newerThanThis(unknown: readonly string[]): string {
   return `The database was made by a newer version of Farebox: this one does not know its ${which}. Run that version or a newer one, or restore a backup from before the upgrade`;
 }
 
-/** More of them would not say more. */
+/** Maximum number of steps listed in an error. */
 const SHOWN_STEPS = 3;
 
 async function applyOnce(store: Store, migration: Migration, timeoutMs: number): Promise<void> {
@@ -44,7 +44,7 @@ async function applyOnce(store: Store, migration: Migration, timeoutMs: number):
       { timeoutMs },
     );
   } catch (error) {
-    // Another process was first; its transaction has made the same tables.
+    // Another process was first and has created the same tables.
     if (!isUniqueViolation(error)) throw error;
   }
 }

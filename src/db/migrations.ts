@@ -1,4 +1,4 @@
-/** The table of the store itself: who does work that is done once for all processes. */
+/** The tables of the store itself: leases of work that one process does for all. */
 import type { Migration } from './contract.ts';
 
 export const STORE_MIGRATIONS: readonly Migration[] = [

@@ -12,7 +12,7 @@ const OTHER_USER = 65_534;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-open-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What is said of an address that cannot be opened. */
+/** Returns the error message for a URL that cannot be opened. */
 async function told(url: string): Promise<string> {
   try {
     const store = await openTestStore(url);
@@ -43,7 +43,7 @@ test('a SQLite file that cannot be opened is named, with what to do', async () =
 });
 
 test('a SQLite file of another user is told as such, with its owner', (t) => {
-  // Root may write every file: what it sees of one that it gave away is what its new owner's friends see.
+  // Root can write every file, so it tests with a file that it has given to another user.
   const isRoot = process.getuid?.() === 0;
   const path = isRoot ? join(folder, 'theirs.db') : '/etc/passwd';
   if (isRoot) {
@@ -71,7 +71,7 @@ test('a PostgreSQL that lets nobody in is told by what is wrong, without its pas
   const url = await emptyPostgresDatabase();
   const cases: [string, RegExp][] = [
     ['postgres://u:hunter2@127.0.0.1:1/x', /^No PostgreSQL at 127\.0\.0\.1:1 takes connections: /],
-    // Two addresses, and an error of several.
+    // Two addresses, and an error for several.
     [
       'postgres://u:hunter2@localhost:1/x',
       /^No PostgreSQL at localhost:1 takes connections: start/,

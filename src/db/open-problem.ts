@@ -1,12 +1,12 @@
 /**
- * Why a database cannot be opened, in words for whoever starts the program: what is wrong, and what to
- * do. No password is repeated.
+ * Explains to the operator why a database cannot be opened, and what to do. Never contains a
+ * password.
  */
 import { resolve } from 'node:path';
 import { accessProblem } from './access-problem.ts';
 import { codeOf, diskFailure } from './failures.ts';
 
-/** `undefined` for an error that says nothing of the database. */
+/** Returns `undefined` for an error unrelated to the database. */
 export function openProblem(error: unknown, databaseUrl: string): string | undefined {
   const errors = causesOf(error);
   if (databaseUrl.startsWith('sqlite:')) {
@@ -30,7 +30,7 @@ export function openProblem(error: unknown, databaseUrl: string): string | undef
   return undefined;
 }
 
-/** The error and what caused it, several of them where a name has several addresses. */
+/** Returns the error and its causes; there are several if a host name has several addresses. */
 function causesOf(error: unknown): Error[] {
   if (!(error instanceof Error)) return [];
   const inner = error instanceof AggregateError ? error.errors.flatMap(causesOf) : [];
@@ -45,7 +45,7 @@ interface Place {
 
 const ADDRESS = /^postgres(?:ql)?:\/\/(?:(?<who>[^/?]*)@)?(?<servers>[^/?]*)(?:\/(?<name>[^?]*))?/;
 
-/** `undefined` when it cannot be told apart, as with a slash in the password. */
+/** Returns `undefined` if the URL cannot be parsed, for example with a slash in the password. */
 function placeOf(databaseUrl: string): Place | undefined {
   const { who = '', servers, name = '' } = ADDRESS.exec(databaseUrl)?.groups ?? {};
   if (servers === undefined) return undefined;

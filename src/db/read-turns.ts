@@ -1,11 +1,11 @@
-/** Turns of long reads: a few run at once, and a caller with many of them does not delay the others. */
+/** Queues long reads: a few run at once, and a caller with many does not delay the others. */
 import { SECOND_MS } from '../core/clock.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { StoreUnavailable } from './failures.ts';
 
 /** The time limit of one read, after which it fails with `ReadTooLong`. */
 export const MAX_READ_MS = 10 * SECOND_MS;
-/** Reads that wait for their turn, in all and of one caller. */
+/** Maximum number of waiting reads, in total and per caller. */
 const MAX_WAITING = 256;
 const MAX_WAITING_OF_CALLER = 16;
 
@@ -19,7 +19,7 @@ export function readTurns(atOnce: number): JobQueue {
   });
 }
 
-/** The line of a caller; the operator, whose name is empty, has one line. */
+/** Returns the queue of a caller; the operator has an empty name. */
 export function lineOf(caller: string): string {
   return caller === '' ? 'operator' : caller;
 }

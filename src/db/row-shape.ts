@@ -1,8 +1,8 @@
-/** Rows of a table as values: column names are `snake_case` in SQL and `camelCase` in code. */
+/** Converts table rows to values: columns are `snake_case` in SQL and `camelCase` in code. */
 import { z } from 'zod';
 import type { Row } from './contract.ts';
 
-/** A count, a size or a time: a whole number that a JavaScript number holds. */
+/** A count, size or time: an integer within the range of a JavaScript number. */
 export const Whole = z.bigint().transform(Number);
 /** A boolean, stored as 0 or 1. */
 export const Flag = z.bigint().transform((value) => value !== 0n);
@@ -20,7 +20,7 @@ export function snakeCase(name: string): string {
   return name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-/** What a SELECT or RETURNING names for a shape, and the function that makes a value of a row. */
+/** Returns the column list of a SELECT or RETURNING, and the function that parses a row. */
 export function rowShape<S extends z.ZodRawShape>(shape: S) {
   const schema = z.object(shape);
   const columns = Object.keys(shape).map((name) => `${snakeCase(name)} AS "${name}"`);

@@ -1,4 +1,4 @@
-/** An account as its row has it. */
+/** Accounts as their rows contain them. */
 import type { Row } from '../db/db.ts';
 import type { LimitOverrides, Plan } from './caller.ts';
 
@@ -9,13 +9,13 @@ export interface Account {
   readonly name: string;
   readonly plan: Plan;
   readonly disabled: boolean;
-  /** The operator's own: ADMIN keys of it run the service. */
+  /** Whether it belongs to the operator: its ADMIN keys manage the service. */
   readonly isOperator: boolean;
   readonly limits: LimitOverrides;
   readonly createdMs: number;
 }
 
-/** What the requests of an account are bound by. */
+/** Returns the plan and limits that apply to the requests of an account. */
 export function rulesOf(row: Row): Pick<Account, 'plan' | 'limits'> {
   return {
     plan: String(row['plan']) as Plan, // written by this folder only

@@ -1,7 +1,7 @@
 /**
- * Budgets of an account: how much may be spent in a day, week or month, altogether, by what is tagged
- * alike, or by each value of a tag for itself, such as each end user. And which of them, and of the
- * caps of the keys above its key, a request counts against. They bind its keys and its wallet.
+ * Budgets of an account: how much may be spent per day, week or month in total, for one tag value,
+ * or for each value of a tag (such as each end user). Budgets apply to the keys and the wallet of
+ * the account. Also finds which budgets, and which caps of parent keys, a request counts against.
  */
 import { sha256Hex } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
@@ -14,23 +14,23 @@ export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
 export interface Budget {
   readonly id: string;
   readonly accountId: string;
-  /** Without one it counts every charge of the account. */
+  /** Without a tag it counts every charge of the account. */
   readonly tag: string | undefined;
-  /** Without one each value of the tag has the budget for itself. */
+  /** Without a value each value of the tag has the whole amount. */
   readonly value: string | undefined;
   readonly period: LimitPeriod;
   readonly usdLimitNano: Nano;
   readonly createdMs: number;
 }
 
-/** What the requests of a key or wallet count against beside its own cap. */
+/** What requests of a key or wallet count against in addition to the key's own cap. */
 export interface CallerBudgets {
-  /** Keys above it that have caps. */
+  /** Parent keys that have caps. */
   readonly parentIds: readonly string[];
   readonly budgets: readonly Budget[];
 }
 
-/** A budget as the ledger counts it: for one value of its tag. */
+/** A budget, for one value of its tag. */
 export interface BudgetOf {
   readonly budget: Budget;
   readonly value: string | undefined;
@@ -53,12 +53,12 @@ export function budgetOf(row: Row): Budget {
   };
 }
 
-/** Whether each value of a tag has the budget for itself. */
+/** Whether the budget applies to each value of its tag separately. */
 export function isEachValue({ tag, value }: Pick<Budget, 'tag' | 'value'>): boolean {
   return tag !== undefined && value === undefined;
 }
 
-/** The cap of a budget, of one value where each has its own. */
+/** Returns the cap of a budget, or of one value of its tag. */
 export function budgetCap(budget: Budget, value: string | undefined = budget.value): BudgetOf {
   const capId = isEachValue(budget)
     ? `${budget.id}:${sha256Hex(value ?? '').slice(0, VALUE_HEX)}`

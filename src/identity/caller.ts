@@ -1,6 +1,6 @@
 /**
- * Who calls: an account by one of its API keys, or a wallet by its signature. What the stages after
- * identification need to know of it, and nothing secret.
+ * The authenticated caller: an account by one of its API keys, or a wallet by its signature.
+ * Contains what later stages need, and no secrets.
  */
 
 import { walletKind } from '../core/addresses.ts';
@@ -12,11 +12,11 @@ export type Plan = (typeof PLANS)[number];
 
 export type KeyKind = 'INFERENCE' | 'ADMIN';
 
-/** The later, the stricter. */
+/** Ordered from least to most strict. */
 export const MODEL_PRIVACY = ['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY'] as const;
 export type ModelPrivacy = (typeof MODEL_PRIVACY)[number];
 
-/** Limits of an account or a key that differ from those of its plan; missing means the plan's. */
+/** Limits of an account or a key that differ from its plan; missing ones are the plan's. */
 export interface LimitOverrides {
   readonly requestsPerMinute?: number;
   readonly tokensPerMinute?: number;
@@ -24,27 +24,28 @@ export interface LimitOverrides {
   readonly rpcCreditsPerDay?: number;
 }
 
-/** A payment that came with a request: checked, and taken when the request is admitted. */
+/** A validated payment that came with a request; taken when the request is admitted. */
 export interface CallerPayment {
   readonly amountNano: bigint;
   /**
-   * The most that its request may spend: what the payer signed. `undefined` if the request also carries a
-   * sign-in, a wallet token or an API key of the payer, which spends the credit of the account.
+   * The most that its request may spend: the signed amount. `undefined` if the request also carries
+   * a sign-in, a wallet token or an API key of the payer, which gives access to the account's
+   * credit.
    */
   readonly limitNano: Nano | undefined;
   /**
-   * Moves the money and credits it: all of it, or as much as is wanted where the payer signed a ceiling.
-   * Throws a Fault; a second call gives the answer of the first.
+   * Transfers and credits the money: all of it, or `wanted` if the payer signed a maximum. Throws a
+   * Fault; a second call returns the result of the first.
    */
   take(wanted: Nano): Promise<void>;
   /**
-   * Set for an anonymous request that wants to know its price: the error that names the price, thrown in
-   * place of taking a payment.
+   * For an anonymous request without payment: returns the error with the price, which is thrown
+   * instead of taking a payment.
    */
   readonly quote?: (price: Nano) => Promise<Error>;
 }
 
-/** A session of the console: who signed in, when, and from where. */
+/** A session of the console: its user, start time and origin. */
 export interface ConsoleSession {
   readonly id: string;
   readonly accountId: string;
@@ -56,7 +57,7 @@ export interface ConsoleSession {
   readonly lastUsedMs: number;
   readonly userAgent: string;
   readonly address: string;
-  /** What a write of it must show; empty in lists. */
+  /** Required for writes in the session; empty in lists. */
   readonly csrfToken: string;
 }
 
@@ -66,37 +67,37 @@ export interface Caller {
   readonly keyId: string;
   readonly keyKind: KeyKind;
   readonly plan: Plan;
-  /** Set when the key has a consumption limit: the ledger's cap that its requests count against. */
+  /** The cap that its requests count against; set if the key has a consumption limit. */
   readonly capId: string | undefined;
   readonly modelPrivacy: ModelPrivacy;
-  /** Ids of the models that the key may use; `undefined` is all. */
+  /** Ids of the models that the key may use; `undefined` allows all. */
   readonly models: ReadonlySet<string> | undefined;
   readonly accountLimits: LimitOverrides;
   readonly keyLimits: LimitOverrides;
-  /** The key above it whose limits these are: it counts in the windows of that key. */
+  /** The parent key whose limits apply: the caller counts in the windows of that key. */
   readonly limitKeyId?: string;
   /** The address of a wallet caller, in its display form. */
   readonly wallet?: string;
-  /** Its wallet signed this very request: no token stands for it. */
+  /** Its wallet signed this request itself, instead of sending a token. */
   readonly isSigned?: true;
   readonly payment?: CallerPayment;
-  /** Set where its requests count against more than the cap of its key. */
+  /** Set if its requests count against more than the cap of its key. */
   readonly budgets?: CallerBudgets;
-  /** The account is the operator's own: its ADMIN keys run the service. */
+  /** The account is the operator's own: its ADMIN keys manage the service. */
   readonly isOperator?: boolean;
-  /** The work is of a batch: at its price, outside the limits of a minute, on engines with room. */
+  /** Batch work: at the batch price, without per-minute limits, on spare engine capacity. */
   readonly isBatch?: true;
   readonly session?: ConsoleSession;
 }
 
-/** The account id of a wallet: EVM addresses in lower case, base58 as it is. */
+/** Returns the account id of a wallet: EVM addresses in lower case, base58 unchanged. */
 export function walletAccountId(address: string): string {
   return `wallet:${address.startsWith('0x') ? address.toLowerCase() : address}`;
 }
 
 /**
- * The id of an account as operators write it: a wallet also by its address alone, in any spelling. Other
- * text is returned unchanged.
+ * Returns the account id for operator input: an id, or the address of a wallet in any spelling.
+ * Other text is returned unchanged.
  */
 export function accountIdOf(text: string): string {
   const address = walletOfAccount(text) ?? text;
@@ -107,7 +108,7 @@ export function walletOfAccount(accountId: string): string | undefined {
   return accountId.startsWith('wallet:') ? accountId.slice('wallet:'.length) : undefined;
 }
 
-/** The caller that a verified wallet signature, or a token with a cap, stands for. */
+/** Returns the caller for a verified wallet signature, or for a wallet token with a cap. */
 export function walletCaller(address: string, capId?: string): Caller {
   return {
     kind: 'wallet',

@@ -1,4 +1,4 @@
-/** How often keys in use are read from the database, and how soon a change of one is seen. */
+/** How often keys in use are read from the database, and how soon a change takes effect. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
@@ -69,7 +69,7 @@ onEachStore('keys in use', (fixture) => {
       callers.map(({ keyId }) => keyId),
       keys.map(({ key }) => key.id),
     );
-    // Those that nobody has used since are left out.
+    // Keys that were not used since are left out.
     clock.advance(3_001);
     await identity.keys.callerOf(keys[0]?.secret ?? '');
     assert.equal(queries.mock.callCount(), expected + 1);
@@ -112,11 +112,11 @@ onEachStore('keys in use', (fixture) => {
       clock.advance(3_001);
     }
     const alone = await identity.createKey({ ...parent, accountId: otherId, parentId: parent.id });
-    // A key of another account is none above it.
+    // A key of another account does not count as a parent.
     await assert.rejects(async () => identity.keys.callerOf(alone.secret), INACTIVE);
     await useAll();
     clock.advance(54_000);
-    // The child has expired, and with it what it has made; its parent goes on.
+    // The child has expired, and its own children with it; its parent stays valid.
     await assert.rejects(async () => identity.keys.callerOf(grandchild.secret), INACTIVE);
     assert.ok(await identity.keys.callerOf(keys[0]?.secret ?? ''));
   });
@@ -159,7 +159,7 @@ onEachStore('keys in use', (fixture) => {
     assert.equal(await identity.revokeKey('another', parent.id), false);
     assert.ok(await identity.revokeKey(accountId, parent.id));
     assert.equal(await identity.revokeKey(accountId, parent.id), false);
-    // What has expired takes no place, and keeps its history.
+    // An expired key frees its slot, and keeps its history.
     assert.deepEqual(await idsOf(), [expired.key.id]);
     assert.deepEqual(await idsOf(undefined, { revoked: true }), [expired.key.id, child.key.id]);
     assert.equal(await identity.findKey(accountId, grandchild.key.id), undefined);

@@ -1,6 +1,6 @@
 /**
- * Accounts, API keys, and who a presented secret stands for. Every statement on keys names the
- * account, so that no owner reaches another's.
+ * Accounts, API keys, and the lookup of presented secrets. Every statement on keys contains the
+ * account id, so that an owner cannot access keys of others.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -165,7 +165,7 @@ export class Identity {
     return await this.#accounts(`${beyond} ORDER BY created_ms, id LIMIT $1`, [limit, ...place]);
   }
 
-  /** The owner's: the first account that is of no wallet. */
+  /** The operator's account: the oldest one that is not a wallet. */
   async oldestAccount(): Promise<Account | undefined> {
     const where = `WHERE id NOT LIKE 'wallet:%' ORDER BY created_ms, id LIMIT 1`;
     return (await this.#accounts(where))[0];
@@ -177,7 +177,7 @@ export class Identity {
     return await this.#accounts(where, [name, limit]);
   }
 
-  /** Newest first; a search, or a plan, reads every account. */
+  /** Newest first; a search or a plan filter reads every account. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
     { limit, after }: AccountPage,
@@ -226,7 +226,7 @@ export class Identity {
     return (await from.query(sql, parameters)).map(accountOf);
   }
 
-  /** Makes an account the operator's own, inside the transaction of the first start. */
+  /** Marks an account as the operator's, inside the transaction of the first start. */
   async makeOperator(id: string, tx: Queryable): Promise<void> {
     await tx.query('UPDATE identity_account SET is_operator = 1 WHERE id = $1', [id]);
   }
@@ -286,7 +286,6 @@ export class Identity {
     return { key, secret };
   }
 
-  /** Newest first, a page of them. */
   async listKeys(
     accountId: string,
     wanted: KeyFilter,
@@ -308,7 +307,6 @@ export class Identity {
     return Number(row?.total ?? 0n);
   }
 
-  /** An active key of the account. */
   async findKey(
     accountId: string,
     id: string,
@@ -322,7 +320,9 @@ export class Identity {
     return rows.map((row) => this.#keyOf(row))[0];
   }
 
-  /** Ids of a key and of all below it, revoked ones as well: what they have spent counts. */
+  /**
+   * Ids of a key and of all its descendants, including revoked ones, since their spending counts.
+   */
   async idsFrom(accountId: string, id: string, tx: Queryable): Promise<string[]> {
     const rows = await tx.query<{ id: string }>(`${FROM_KEY} SELECT id FROM below`, [
       accountId,
@@ -380,14 +380,16 @@ export class Identity {
     await tx.query(sql, [accountId, id]);
   }
 
-  /** With the last use that this process knows of. */
+  /** Adds the last use that is not written yet. */
   #keyOf(row: Row): ApiKey {
     const key = keyOf(row);
     const usedMs = this.keys.lastUsedMs(key.id);
     return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
   }
 
-  /** Writes what an owner can change. In a transaction, call `forget` when it has committed. */
+  /**
+   * Writes the members that an owner can change. In a transaction, call `forget` after the commit.
+   */
   async updateKey(key: ApiKey, tx: Queryable = this.#parts.store): Promise<void> {
     await tx.query(
       `UPDATE identity_key SET ${OWNER_COLUMNS.map((name, at) => `${name} = $${at + 3}`).join(', ')}
@@ -402,7 +404,7 @@ export class Identity {
     this.keys.forget();
   }
 
-  /** Revokes a key and those below it; returns `false` if there is no such active key. */
+  /** Revokes a key and its descendants; returns `false` if there is no such active key. */
   async revokeKey(accountId: string, id: string): Promise<boolean> {
     const rows = await this.#parts.store.query<{ id: string }>(
       `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND revoked_ms IS NULL
@@ -422,7 +424,9 @@ export class Identity {
   }
 }
 
-/** The key `$2` of the account `$1` with all below it; SQLite keeps the order of a CROSS JOIN. */
+/**
+ * The key `$2` of the account `$1` with its descendants; SQLite keeps the order of a CROSS JOIN.
+ */
 const FROM_KEY = `WITH RECURSIVE below AS (
   SELECT id FROM identity_key WHERE account_id = $1 AND id = $2
   UNION ALL SELECT k.id FROM below b

@@ -1,4 +1,4 @@
-/** API keys as their owner sees them, the rows that they are kept in, and their secrets. */
+/** API keys as their owner sees them, their database rows, and their secrets. */
 import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
@@ -9,7 +9,7 @@ export interface ApiKey {
   readonly id: string;
   readonly accountId: string;
   readonly kind: KeyKind;
-  /** The key that made it: it ends with that one and counts in its cap. */
+  /** The key that created it: this key expires with its parent and counts in its cap. */
   readonly parentId?: string | undefined;
   readonly last6: string;
   readonly description: string;
@@ -70,7 +70,9 @@ export function keyOf(row: Row): ApiKey {
   };
 }
 
-/** The caller of a key; `row` has `plan`, `account_limits` and `is_operator` of its account. */
+/**
+ * Returns the caller of a key; `row` has `plan`, `account_limits` and `is_operator` of its account.
+ */
 export function callerOfKey(key: ApiKey, row: Row): Caller {
   const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
   return {
@@ -96,7 +98,7 @@ function optionalNano(value: Row[string] | undefined): Nano | undefined {
   return typeof value === 'bigint' ? nano(value) : undefined;
 }
 
-/** What an owner can change of a key, in the order of `OWNER_COLUMNS`. */
+/** Returns what an owner can change of a key, in the order of `OWNER_COLUMNS`. */
 export function ownerValues(key: ApiKey): (string | number | bigint | null)[] {
   return [
     key.description,
@@ -113,9 +115,9 @@ export function ownerValues(key: ApiKey): (string | number | bigint | null)[] {
 const SECRET_BYTES = 32;
 
 /**
- * A secret is `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_`, then 256 random bits; `name` is the
- * service name in upper case. It is shown once; the database keeps its SHA-256, which needs no salt
- * at that entropy.
+ * Returns `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_` followed by 256 random bits; `name` is the
+ * service name in upper case. It is shown once; the database stores its SHA-256, which needs no
+ * salt at that entropy.
  */
 export function newSecret(ids: Ids, name: string, kind: KeyKind): string {
   return `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;

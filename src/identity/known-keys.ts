@@ -1,7 +1,7 @@
 /**
- * The callers of API keys. Keys are cached for `REMEMBER_MS`, so a revocation by another process takes
- * effect within that time, and one by this process at once. One statement reads a key with the keys above
- * it and the budgets of its account; with a shared database it reads all keys in use.
+ * The callers of API keys. Keys are cached for `REMEMBER_MS`, so a revocation by another process
+ * takes effect within that time, and one by this process at once. One statement reads a key with
+ * its parent keys and the budgets of its account; with a shared database it reads all keys in use.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -17,21 +17,21 @@ const MAX_REMEMBERED = 50_000;
 /** With a shared database a key in use is refreshed together with others, up to this long before it expires. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
-/** Longer than any secret: a caller cannot make the server hash megabytes. */
+/** Longer than any secret: bounds the input of the hash. */
 const MAX_SECRET_LENGTH = 200;
 
 interface Remembered {
   readonly caller: Caller;
-  /** Unix time: what the owner of the key has set. */
+  /** Unix time, set by the owner of the key. */
   readonly expiresMs: number | undefined;
-  /** Of the monotonic clock: how long it is trusted does not depend on the system clock. */
+  /** Monotonic time, so that caching does not depend on the system clock. */
   readonly untilMs: number;
   wasUsed: boolean;
 }
 
 export class KnownKeys {
   readonly #parts: { readonly store: Store; readonly clock: Clock };
-  /** By digest, in the order in which they were read. */
+  /** By digest, oldest read first. */
   readonly #remembered = new Map<string, Remembered>();
   /** Keys that are being refreshed. */
   readonly #renewals = new Map<string, Promise<ReadKeys>>();
@@ -122,8 +122,8 @@ export class KnownKeys {
   }
 
   /**
-   * The caller of the key of that id, and when the key or the first of the keys above it expires. Throws
-   * for a key that may not be used.
+   * Returns the caller of a key id, and when the key or one of its parents first expires. Throws if
+   * the key may not be used.
    */
   bounded(
     keyId: string,
@@ -131,7 +131,7 @@ export class KnownKeys {
     return this.#lookUp('id', keyId);
   }
 
-  /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
+  /** Returns the parent keys, nearest first. Throws if one of them is revoked or missing. */
   async above(key: ApiKey): Promise<ApiKey[]> {
     const above = (await this.#read('k.id = $1', key.id)).above(key);
     if (above === undefined) throw inactiveKey();
@@ -191,7 +191,7 @@ export class KnownKeys {
 /** Why a key may not be used. */
 type Refusal = 'unknown' | 'disabled' | 'inactive';
 
-/** Keys as they were read, with the keys above them and the budgets of their accounts. */
+/** Key rows, with their parent keys and the budgets of their accounts. */
 class ReadKeys {
   readonly #rows = new Map<string, Row>();
   readonly #budgets = new Map<string, Budget[]>();
@@ -209,7 +209,10 @@ class ReadKeys {
     }
   }
 
-  /** The key of an id or a digest with all that bounds it, read at that time of the monotonic clock. */
+  /**
+   * Returns a key by id or digest with all its restrictions; `atMs` is the monotonic time of the
+   * read.
+   */
   find(name: string, atMs: number): Remembered | Refusal {
     const row = this.#rows.get(name);
     if (row === undefined) return 'unknown';
@@ -231,7 +234,7 @@ class ReadKeys {
     return { ...remembered, caller: bounded, expiresMs };
   }
 
-  /** The keys above a key, nearest first; `undefined` when one of them is revoked or gone. */
+  /** Returns the parent keys, nearest first; `undefined` if one is revoked or missing. */
   above({ parentId }: ApiKey): ApiKey[] | undefined {
     const above: ApiKey[] = [];
     for (let id = parentId; id !== undefined;) {
@@ -246,8 +249,8 @@ class ReadKeys {
 }
 
 /**
- * The models and limits that a key and all keys above it allow, because a key above may have been
- * restricted later. Limits of a key above alone are shared with it.
+ * Returns the models and limits that a key and all its parents allow, because a parent may have
+ * been restricted later. A limit set only on a parent is shared with it.
  */
 function narrowed(
   { models, modelPrivacy, keyLimits }: Caller,
@@ -271,7 +274,7 @@ function narrowed(
   return limitKeyId === undefined ? bounded : { ...bounded, limitKeyId };
 }
 
-/** Of each limit that one of them has, the lower one. */
+/** Returns the lower value of each limit. */
 function lowerOf(a: LimitOverrides, b: LimitOverrides): LimitOverrides {
   const names = Object.keys({ ...a, ...b }) as (keyof LimitOverrides)[]; // its own names
   const lower = (name: keyof LimitOverrides) => Math.min(a[name] ?? Infinity, b[name] ?? Infinity);
@@ -279,8 +282,8 @@ function lowerOf(a: LimitOverrides, b: LimitOverrides): LimitOverrides {
 }
 
 /**
- * Keys and, as rows of their own, the keys above them. The budgets of an account stand beside one of its
- * keys, so that there are no more rows than keys and budgets.
+ * Selects keys and, as further rows, their parents. The budgets of an account are joined to only
+ * one of its keys, so that the number of rows stays linear.
  */
 const selectKeys = (which: string): string => `WITH RECURSIVE found AS (
   SELECT k.* FROM identity_key k WHERE ${which}
@@ -297,7 +300,7 @@ FROM numbered k JOIN identity_account a ON a.id = k.account_id
   LEFT JOIN identity_budget b ON b.account_id = k.account_id AND k.nth = 1
 ORDER BY b.created_ms, b.id`;
 
-/** Locked in the order of their ids, whoever else notes some of them. */
+/** Locks rows in the order of their ids, to avoid deadlocks between processes. */
 const NOTE_USES = `WITH t AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS t(id text, used_ms bigint)
 ), locked AS MATERIALIZED (

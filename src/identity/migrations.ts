@@ -1,6 +1,6 @@
 /**
- * The tables of accounts, API keys, console sessions and sign-in links. Of a secret only the SHA-256
- * is stored.
+ * The tables of accounts, API keys, console sessions and sign-in links. Secrets are stored as
+ * SHA-256 only.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -38,7 +38,8 @@ CREATE INDEX identity_key_account ON identity_key (account_id, created_ms);
 `,
   },
   {
-    // Whose ADMIN keys run the service; until now the first account of the first start.
+    // Marks the account whose ADMIN keys manage the service; before, the first account of the first
+    // start.
     id: 'identity-0002',
     up: `
 ALTER TABLE identity_account ADD COLUMN is_operator BIGINT NOT NULL DEFAULT 0;
@@ -68,7 +69,7 @@ CREATE TABLE identity_sign_in_link (
 `,
   },
   {
-    // For lists of any number of accounts, and for one by its name.
+    // For lists of many accounts, and for lookup by name.
     id: 'identity-0003',
     up: `
 CREATE INDEX identity_account_created ON identity_account (created_ms, id);
@@ -76,7 +77,7 @@ CREATE INDEX identity_account_name ON identity_account (name);
 `,
   },
   {
-    // Keys that keys have made, and what an account may spend in a period.
+    // Child keys, and budgets.
     id: 'identity-0004',
     up: `
 ALTER TABLE identity_key ADD COLUMN parent_id TEXT;
@@ -93,7 +94,7 @@ CREATE INDEX identity_budget_account ON identity_budget (account_id, created_ms)
 `,
   },
   {
-    // An account has any number of keys that are revoked or expired; those that count are few.
+    // An account can have many revoked or expired keys; active ones are few.
     id: 'identity-0005',
     up: `
 CREATE INDEX identity_key_listed ON identity_key (account_id, revoked_ms, created_ms, id, expires_ms);

@@ -1,8 +1,7 @@
 /**
- * Sessions of the console and the links that begin one. A session stands for the key or the wallet
- * that signed in: it can do what that can do, ends with it, and is a row of which only the SHA-256
- * of the secret is stored. Nothing of it is remembered in a process, so an ended session is over at
- * once wherever it is shown.
+ * Console sessions and the links that start them. A session acts as the key or wallet that signed
+ * in, with the same rights, and ends with it. Its row stores only the SHA-256 of the secret.
+ * Sessions are not cached in processes, so an ended session is invalid at once everywhere.
  */
 import { type Clock, DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -11,14 +10,13 @@ import type { Row, Store } from '../db/db.ts';
 import type { Caller, ConsoleSession } from './caller.ts';
 import type { KnownKeys } from './known-keys.ts';
 
-/** Nobody signs in for longer than a week. */
 export const SESSION_LIFE_MS = 7 * DAY_MS;
-/** Of one key or wallet; a further one ends the oldest. */
+/** Per key or wallet; a further session ends the oldest. */
 const MAX_SESSIONS = 50;
 const LINK_LIFE_MS = 15 * MINUTE_MS;
 const NOTE_USE_EVERY_MS = MINUTE_MS;
 const SECRET_BYTES = 32;
-/** Longer than any secret: a caller cannot make the server hash megabytes. */
+/** Longer than any secret: bounds the input of the hash. */
 const MAX_SECRET_CHARS = 100;
 const MAX_AGENT_CHARS = 200;
 const PRUNED_AT_ONCE = 1_000;
@@ -29,13 +27,13 @@ const SESSION_COLUMNS = `id, account_id, key_id, wallet, created_ms, expires_ms,
 
 export type SessionOwner = Pick<Caller, 'accountId' | 'keyId' | 'wallet'>;
 
-/** Where a sign-in comes from, shown in the list of sessions. */
+/** The origin of a sign-in, shown in the list of sessions. */
 export interface SignInPlace {
   readonly userAgent: string;
   readonly address: string;
 }
 
-/** A session that stands, with the caller of its key; a wallet's caller is made by who knows wallets. */
+/** A valid session, with the caller of its key; the caller of a wallet is created elsewhere. */
 export interface OpenSession {
   readonly session: ConsoleSession;
   readonly caller: Caller | undefined;
@@ -55,7 +53,7 @@ export class Sessions {
     this.#parts = parts;
   }
 
-  /** Begins a session; the secret is for the cookie and nowhere else. */
+  /** Starts a session; returns its secret, which is for the cookie only. */
   async begin(
     { accountId, keyId, wallet = '' }: SessionOwner,
     { userAgent, address }: SignInPlace,
@@ -91,8 +89,8 @@ export class Sessions {
   }
 
   /**
-   * The session behind a cookie. Throws `AUTHENTICATION_FAILED` when it is unknown, over, or its key
-   * is revoked or expired, `API_ACCESS_DISABLED`.
+   * Returns the session of a cookie. Throws `AUTHENTICATION_FAILED` if it is unknown or expired, or
+   * its key is; `API_ACCESS_DISABLED` if the account is disabled.
    */
   async open(secret: string): Promise<OpenSession> {
     const { store, clock } = this.#parts;
@@ -128,7 +126,10 @@ export class Sessions {
     await this.#parts.store.transaction((tx) => tx.query(sql, [id, nowMs]), NOT_DURABLE);
   }
 
-  /** The sessions of an account that stand, newest first; with `keyId` those of one key, or of the wallet. */
+  /**
+   * Returns the valid sessions of an account, newest first; with `keyId` those of one key, or of
+   * the wallet.
+   */
   async list(accountId: string, keyId: string | undefined): Promise<readonly ConsoleSession[]> {
     const { store, clock } = this.#parts;
     const rows = await store.query(
@@ -142,7 +143,7 @@ export class Sessions {
     return rows.map((row) => sessionOf(row, ''));
   }
 
-  /** Ends a session of an account, or of one of its keys; `false` when there is none. */
+  /** Ends a session of an account, or of one of its keys; returns `false` if there is none. */
   async end(accountId: string, keyId: string | undefined, id: string): Promise<boolean> {
     const rows = await this.#parts.store.query(
       `DELETE FROM identity_session WHERE id = $1 AND account_id = $2
@@ -152,7 +153,7 @@ export class Sessions {
     return rows.length > 0;
   }
 
-  /** Ends the session of a cookie; nothing when there is none. */
+  /** Ends the session of a cookie; does nothing if there is none. */
   async endBySecret(secret: string): Promise<void> {
     if (secret.length > MAX_SECRET_CHARS) return;
     await this.#parts.store.query('DELETE FROM identity_session WHERE secret_sha256 = $1', [
@@ -160,7 +161,7 @@ export class Sessions {
     ]);
   }
 
-  /** A secret of 15 minutes that begins one session of a key. */
+  /** Returns a secret that starts one session of a key, valid for 15 minutes. */
   async issueLink(accountId: string, keyId: string): Promise<string> {
     const { store, clock, ids } = this.#parts;
     const secret = ids.bytes(SECRET_BYTES).toString('base64url');
@@ -172,7 +173,7 @@ export class Sessions {
     return secret;
   }
 
-  /** Uses a link up. Throws `AUTHENTICATION_FAILED` for an unknown, a used and an old one. */
+  /** Consumes a link. Throws `AUTHENTICATION_FAILED` if it is unknown, used or expired. */
   async takeLink(secret: string): Promise<SessionOwner> {
     const { store, clock } = this.#parts;
     const isShaped = secret.length <= MAX_SECRET_CHARS;
@@ -210,7 +211,7 @@ function sessionEnded(): Fault {
   });
 }
 
-/** What a page shows to prove that it reads answers of this origin: worked out of the secret. */
+/** Derives the CSRF token from the secret: only a page of the same origin can read it. */
 function csrfTokenOf(secret: string): string {
   return sha256Hex(`csrf ${secret}`);
 }

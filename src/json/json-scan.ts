@@ -1,9 +1,9 @@
 /**
- * Turns bytes into a JSON value, finds the spans of members and elements in them, and refuses a
- * document of too many pieces before it is parsed.
+ * Parses JSON bytes, finds the byte spans of members and elements, and rejects documents with too
+ * many parts before they are parsed.
  *
- * What is found is true of valid JSON only: parse too, or check what was found. Any bytes will do,
- * and nothing past their end is read.
+ * Spans are correct for valid JSON only, so parse the document too, or validate the spans. Any
+ * input is safe: the scanner stays within the bytes.
  */
 import { isUtf8 } from 'node:buffer';
 import { Fault } from '../core/faults.ts';
@@ -26,8 +26,8 @@ export interface Span {
 }
 
 /**
- * One member of an object, or one element of an array: `key` decoded and empty for an element,
- * offsets in bytes; `start` is the key's quote, or the element's first byte.
+ * A member of an object or an element of an array. `key` is decoded, and empty for an element.
+ * Offsets are in bytes; `start` is the key's quote, or the element's first byte.
  */
 export interface ChildSpan extends Span {
   readonly key: string;
@@ -36,21 +36,21 @@ export interface ChildSpan extends Span {
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Deeper documents are refused: engines and `JSON.stringify` recurse. */
+/** Deeper documents are rejected, because engines and `JSON.stringify` recurse. */
 export const MAX_JSON_DEPTH = 256;
 
 /**
- * What is parsed costs the event loop by its pieces, not by its bytes: 30 MB of one string take
- * 10 ms, 30 MB of empty objects 3 s. The most messages with a part each stay below the first bound,
- * the longest lists of token ids below the second.
+ * Limits on parsed documents: parse time depends on the number of parts, not bytes. 30 MB of one
+ * string take 10 ms, 30 MB of empty objects 3 s. The first limit allows the maximum number of
+ * messages with a part each, the second the longest lists of token ids.
  */
 export const MAX_JSON_NODES = 150_000;
 export const MAX_JSON_ELEMENTS = 2_000_000;
 
-/** Known bodies have some fifty members; each unknown one is looked at by itself. */
+/** Known bodies have some fifty members; each unknown one costs time. */
 const MAX_TOP_MEMBERS = 1_000;
 
-/** Longer strings are left to the native search for their quote. */
+/** Longer strings use the native search for their closing quote. */
 const SHORT_STRING_BYTES = 32;
 
 export function isJsonObject(value: unknown): value is JsonObject {
@@ -63,22 +63,27 @@ export interface Children {
 }
 
 export interface ChildOptions {
-  /** The document is not parsed yet: it is read to its end, and refused when it is too much (400). */
+  /**
+   * The document is not parsed yet: scan it to its end and reject it (400) if it exceeds the
+   * limits.
+   */
   readonly isUnchecked?: boolean;
-  /** Reads the value at `at` and gives the offset after it; `undefined` leaves it to the scanner. */
+  /**
+   * Reads the value at `at` and returns the offset after it; `undefined` leaves it to the scanner.
+   */
   readonly read?: (key: string, at: number) => number | undefined;
 }
 
 const UNCHECKED = { isUnchecked: true };
 
-/** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
+/** A parsed document: `body` is `JSON.parse(bytes)`, `members` its spans. */
 export interface ParsedObject {
   readonly bytes: Buffer;
   readonly body: JsonObject;
   readonly members: readonly ChildSpan[];
 }
 
-/** Parses a body that must be one JSON object in UTF-8. Throws the 400 for anything else. */
+/** Parses a body that must be one JSON object in UTF-8. Throws a 400 otherwise. */
 export function parseJsonObject(bytes: Buffer): ParsedObject {
   if (!isUtf8(bytes)) throw new Fault('INVALID_JSON', { message: 'The body is not valid UTF-8' });
   const members = childrenOf(bytes, 0, UNCHECKED).spans;
@@ -86,7 +91,7 @@ export function parseJsonObject(bytes: Buffer): ParsedObject {
   try {
     body = JSON.parse(bytes.toString());
   } catch (cause) {
-    // The parser's sentence quotes the body, so only ours goes out.
+    // The parser's message quotes the body, so use our own.
     const message = bytes.length === 0 ? 'The body is empty; send a JSON object' : undefined;
     throw new Fault('INVALID_JSON', message === undefined ? { cause } : { message, cause });
   }
@@ -104,19 +109,21 @@ export function parseJsonObject(bytes: Buffer): ParsedObject {
   return { bytes, body, members };
 }
 
-/** The JSON value of a body, of whatever kind it is; 400 with a sentence when it is not JSON. */
+/** Parses a body with any JSON value. Throws a 400 if it is not JSON. */
 export function parseJsonBody(bytes: Buffer): unknown {
   childrenOf(bytes, 0, UNCHECKED);
   try {
     return JSON.parse(bytes.toString());
   } catch (error) {
-    // The parser's sentence names the position and holds a snippet of the caller's own body.
+    // The parser's message contains the position and a snippet of the caller's own body.
     const reason = error instanceof Error ? error.message : 'unknown';
     throw new Fault('INVALID_JSON', { message: `The body is not valid JSON: ${reason}` });
   }
 }
 
-/** The members or elements of the container whose bracket is at or after `from`, in order. */
+/**
+ * Returns the members or elements of the container whose bracket is at or after `from`, in order.
+ */
 export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}): Children {
   const { isUnchecked = false, read } = options;
   const spans: ChildSpan[] = [];
@@ -124,7 +131,7 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
   let elements = 0;
   let depth = 0;
   let isObject = false;
-  // Of the child that has begun; `end` is where its last token ended.
+  // The current child; `end` is the end of its last token.
   let key = '';
   let start = -1;
   let valueStart = -1;
@@ -144,7 +151,7 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
         valueStart = index;
         const valueEnd = read?.(key, index);
         if (valueEnd !== undefined) {
-          // A reader that does not move on would never end.
+          // Always advance, even if `read` does not, to avoid an endless loop.
           index = end = Math.max(valueEnd, index + 1);
           continue;
         }
@@ -152,7 +159,7 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
     }
     if (byte === QUOTE) {
       const from = index;
-      // Keys and other short texts without an escape end here already.
+      // Keys and other short texts without an escape usually end here.
       const nearEnd = Math.min(bytes.length, from + SHORT_STRING_BYTES);
       do index += 1;
       while (index < nearEnd && bytes[index] !== QUOTE && bytes[index] !== BACKSLASH);
@@ -179,7 +186,7 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
         if (/[\\\x7f-\xff]/.test(key)) key = decodedKey(bytes, start, end);
       }
     } else if (byte === COMMA || isClosing) {
-      // Elements of a list that nobody has looked at can be millions.
+      // An unchecked list can have millions of elements.
       if (depth === 1 && valueStart !== -1 && (isObject || !isUnchecked)) {
         spans.push({ key, start, valueStart, end });
       }
@@ -203,7 +210,7 @@ function decodedKey(bytes: Buffer, start: number, end: number): string {
   try {
     return String(JSON.parse(raw));
   } catch {
-    // Only where the document is no JSON after all: then no key of ours is meant.
+    // Only for invalid JSON, in which no key matters.
     return raw;
   }
 }

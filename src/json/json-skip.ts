@@ -1,16 +1,16 @@
 /**
- * Where a JSON value ends, over bytes, without reading what it says.
+ * Finds the end of a JSON value in bytes, without decoding it.
  *
- * The strict functions refuse what `JSON.parse` refuses. The loose ones look at structure alone:
- * brackets that pair up, strings that are closed. All of them return the index after the value, or
- * `~position` of the byte that is wrong: a negative number, so that the hot loops allocate nothing.
+ * The strict functions reject what `JSON.parse` rejects. The loose ones check structure only:
+ * matching brackets and closed strings. All return the index after the value, or `~position` of the
+ * invalid byte: a negative number, so that hot loops allocate nothing.
  */
 
-/** Deepest nesting of a request; Node's own JSON.parse and every client stay far below. */
+/** Deepest nesting of a request; the limits of Node's JSON.parse and of clients are higher. */
 const REQUEST_MAX_DEPTH = 256;
 /** Deepest nesting of a reply: call traces nest two levels for each of 1,024 EVM frames. */
 const REPLY_MAX_DEPTH = 8192;
-/** Strings up to a 32-byte word in hex are read byte by byte: cheaper than a call of `indexOf`. */
+/** Strings up to a 32-byte word in hex are read byte by byte, which is faster than `indexOf`. */
 const SHORT_STRING_BYTES = 80;
 
 export const QUOTE = 0x22;
@@ -22,7 +22,7 @@ export const CLOSE_OBJECT = 0x7d;
 export const OPEN_ARRAY = 0x5b;
 export const CLOSE_ARRAY = 0x5d;
 
-/** In place of a position: a request is nested too deeply. */
+/** Returned instead of a position if a request is nested too deeply. */
 export const DEPTH_EXCEEDED = -0x7fffffff;
 
 export function skipSpace(bytes: Buffer, from: number): number {
@@ -86,7 +86,7 @@ export function skipStrictString(bytes: Buffer, from: number): number {
   }
 }
 
-/** The bytes that may follow a backslash, `u` aside, and `\u`. */
+/** The bytes that may follow a backslash, except `u`; and the digits of `\u`. */
 const SIMPLE_ESCAPES = Buffer.from('"\\/bfnrt');
 const HEX_DIGITS = Buffer.from('0123456789abcdefABCDEF');
 
@@ -131,7 +131,10 @@ export function skipLoose(bytes: Buffer, at: number): number {
   return skipScalar(bytes, at);
 }
 
-/** The end of a string: a quote after an even run of backslashes; its inside is not checked. */
+/**
+ * Returns the end of a string: a quote after an even number of backslashes; its content is not
+ * checked.
+ */
 export function skipLooseString(bytes: Buffer, from: number): number {
   let at = from + 1;
   for (;;) {
@@ -143,16 +146,16 @@ export function skipLooseString(bytes: Buffer, from: number): number {
     }
     const quote = bytes.indexOf(QUOTE, at);
     if (quote < 0) return ~bytes.length;
-    // `at` is no escaped byte, so a run of backslashes before the quote begins at or after it.
+    // The byte at `at` is not escaped, so the backslashes before the quote start at or after it.
     let run = quote;
     while (run > at && bytes[run - 1] === BACKSLASH) run -= 1;
     if ((quote - run) % 2 === 0) return quote + 1;
-    // Where one quote is escaped, the next is rarely far.
+    // After one escaped quote, the next is usually near.
     at = quote + 1;
   }
 }
 
-/** The end of an object or array whose brackets pair up; what stands between is not checked. */
+/** Returns the end of a container with matching brackets; its content is not checked. */
 function skipBalanced(bytes: Buffer, from: number): number {
   const open: number[] = [];
   for (let at = from; at < bytes.length; at += 1) {
@@ -163,7 +166,7 @@ function skipBalanced(bytes: Buffer, from: number): number {
       at = end - 1;
     } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
       if (open.length === REPLY_MAX_DEPTH) return ~at;
-      open.push(byte + 2); // the closing bracket of both kinds is two code points further
+      open.push(byte + 2); // each closing bracket is two code points after its opening one
     } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
       if (open.pop() !== byte) return ~at;
       if (open.length === 0) return at + 1;

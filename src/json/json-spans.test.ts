@@ -1,4 +1,4 @@
-/** The span scanner against `JSON.parse`, on valid, broken and hostile documents. */
+/** The span scanner compared with `JSON.parse`, on valid, broken and hostile documents. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -11,7 +11,7 @@ function parses(text: string): boolean {
     JSON.parse(text);
     return true;
   } catch {
-    return false; // the question asked
+    return false; // whether it parses
   }
 }
 
@@ -194,7 +194,7 @@ test('the first bytes of a long reply tell result from error', () => {
   assert.equal(bytes.toString('utf8', peek.idStart, peek.idEnd), '"x"');
 });
 
-/** Longer than what the expression of plain members is asked for. */
+/** Longer than the limit for the expression of plain members. */
 const LONG = `{"method":"${'a'.repeat(140_000)}"}`;
 const mutation = fc.record({
   at: fc.nat(),

@@ -1,11 +1,11 @@
 /**
- * A forward scanner that finds the members of JSON-RPC requests and replies as byte spans.
+ * A forward scanner that finds the members of JSON-RPC requests and replies as byte spans. It is
+ * independent of methods and networks.
  *
- * Params, results and ids are never parsed, so no number or string can be damaged on its way.
- * Requests are read strictly: what `JSON.parse` refuses is refused, and so is every spelling that
- * two parsers could read differently (duplicate members, members that differ only in case).
- * Replies are read for structure: balanced, complete, with their strings closed; the inside of a
- * result is the node's affair. It knows nothing of methods or networks.
+ * Params, results and ids are never parsed, so numbers and strings are forwarded unchanged.
+ * Requests are read strictly: everything that `JSON.parse` rejects is rejected, and so is
+ * everything that two parsers could read differently (duplicate members, members that differ only
+ * in case). Replies are checked for structure only: balanced, complete, strings closed.
  */
 import { isUtf8 } from 'node:buffer';
 import {
@@ -25,7 +25,7 @@ import {
   skipStrictString,
 } from './json-skip.ts';
 
-/** Half-open byte ranges; a start of -1 says that the member is absent. */
+/** Half-open byte ranges; a start of -1 means that the member is absent. */
 export interface RequestSpan {
   readonly start: number;
   readonly end: number;
@@ -37,7 +37,7 @@ export interface RequestSpan {
   readonly paramsEnd: number;
   readonly idStart: number;
   readonly idEnd: number;
-  /** Whether it has members that JSON-RPC does not know. */
+  /** Whether it has members that JSON-RPC does not define. */
   readonly hasMore: boolean;
 }
 
@@ -54,10 +54,10 @@ export interface ReplySpan {
 
 export interface ScanFailure {
   readonly ok: false;
-  /** Byte offset of the first byte that does not fit. */
+  /** Byte offset of the first invalid byte. */
   readonly position: number;
   readonly reason: 'syntax' | 'depth' | 'encoding' | 'member' | 'item' | 'count';
-  /** The member that appears twice or in another case, for `member`. */
+  /** The duplicate member, or the one in another case; for the reason `member`. */
   readonly member?: string;
 }
 
@@ -73,9 +73,9 @@ interface Scan<Item> {
 }
 export type RequestScan = Scan<RequestSpan>;
 
-/** What the first bytes of a long reply tell. */
+/** What the first bytes of a long reply contain. */
 export interface ReplyPeek {
-  /** Which member came first; `none` when neither began within the bytes given. */
+  /** The member that came first; `none` if neither begins within the given bytes. */
   readonly first: 'result' | 'error' | 'none';
   readonly idStart: number;
   readonly idEnd: number;
@@ -84,12 +84,12 @@ export interface ReplyPeek {
 const STRING = String.raw`"[^"\\\x00-\x1f]*"`;
 const NUMBER = String.raw`-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?`;
 const WORD = 'true|false|null';
-/** A number that goes on is the scanner's to judge. */
+/** A number must be complete; otherwise the scanner decides. */
 const ENDS = '(?=[,}])';
-/** Params of calls, logs and proofs; each level more doubles the expression. */
+/** Params of calls, logs and proofs; each further level doubles the expression. */
 const PARAMS_DEPTH = 3;
 
-/** A value of at most `depth` containers; every byte has one meaning, so nothing is tried twice. */
+/** Matches a value of at most `depth` nested containers, without backtracking. */
 function valueSource(depth: number): string {
   const scalar = `${STRING}|${NUMBER}|${WORD}`;
   if (depth === 0) return `(?:${scalar})`;
@@ -103,8 +103,8 @@ interface ItemKind {
   readonly members: readonly string[];
   readonly initials: string;
   /**
-   * A member as common clients and nodes write it, asked at `lastIndex`: no space, no escape. It
-   * finds the end of such a member several times as fast as the scanner, which reads all others.
+   * Matches a member as common clients and nodes write it, at `lastIndex`, without spaces or
+   * escapes. It is several times as fast as the scanner, which handles all other members.
    */
   readonly plain: RegExp;
   readonly skipKey: (bytes: Buffer, at: number) => number;
@@ -121,7 +121,7 @@ const REQUEST: ItemKind = {
 const REPLY: ItemKind = {
   members: ['id', 'result', 'error'],
   initials: 'ire',
-  // A node's strings are not checked inside.
+  // Strings of a node's reply are not validated.
   plain: new RegExp(
     String.raw`"(?:jsonrpc|id|result)":(?:"[^"\\]*"|${NUMBER}|${WORD})${ENDS}`,
     'y',
@@ -131,8 +131,8 @@ const REPLY: ItemKind = {
 };
 
 /**
- * Up to these sizes the expressions are asked: what they have to give up at its last byte takes
- * them several times as long as the scanner, and long strings too.
+ * Size limits for the expressions: on long strings, and on input that fails only at its last byte,
+ * they take several times as long as the scanner.
  */
 const PLAIN_BATCH_BYTES = 131_072;
 const PLAIN_ITEM_BYTES = 4_096;
@@ -142,7 +142,9 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
   return isUtf8(bytes) ? scanItems(bytes, maxItems, requestItem) : failure(0, 'encoding');
 }
 
-/** Ten times what is ever asked at once: each item takes some fifty times the bytes of an empty one. */
+/**
+ * Ten times the largest batch in use; each item takes about fifty times the bytes of an empty one.
+ */
 const MAX_REPLY_ITEMS = 1_000;
 
 export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {
@@ -155,11 +157,11 @@ function scanItems<Item extends { readonly end: number }>(
   scanItem: (bytes: Buffer, text: string, from: number, found: number[]) => Item | ScanFailure,
 ): Scan<Item> | ScanFailure {
   const items: Item[] = [];
-  // Of one item after the other.
+  // Reused for each item.
   const found: number[] = [];
   let at = skipSpace(bytes, 0);
   const isBatch = bytes[at] === OPEN_ARRAY;
-  // One character for each byte, so that positions in it are those of the bytes.
+  // One latin1 character per byte, so that string positions equal byte positions.
   const isPlain = bytes.length <= (isBatch ? PLAIN_BATCH_BYTES : PLAIN_ITEM_BYTES);
   const text = isPlain ? bytes.toString('latin1') : '';
   if (isBatch) at = skipSpace(bytes, at + 1);
@@ -178,7 +180,7 @@ function scanItems<Item extends { readonly end: number }>(
   return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
 }
 
-/** Reads the envelope of a reply whose end is not there yet; never throws. */
+/** Reads the envelope of an incomplete reply; never throws. */
 export function peekReply(bytes: Buffer): ReplyPeek {
   let at = skipSpace(bytes, 0);
   let idStart = -1;
@@ -207,7 +209,7 @@ export function peekReply(bytes: Buffer): ReplyPeek {
   return { first: 'none', idStart, idEnd };
 }
 
-/** The text of a span that holds a JSON string, unescaped; `undefined` for any other value. */
+/** Returns the unescaped text of a span that holds a JSON string; `undefined` for other values. */
 export function spanString(bytes: Buffer, start: number, end: number): string | undefined {
   if (start < 0 || bytes[start] !== QUOTE) return undefined;
   const text = bytes.toString('utf8', start + 1, end - 1);
@@ -265,8 +267,8 @@ function replyItem(
 }
 
 /**
- * Puts start and end of each known member at twice its place, -1 for those that are not there, and
- * behind them 1 when there are others; gives the offset after the object.
+ * Writes start and end of each known member to twice its index, -1 if absent, followed by 1 if
+ * there are unknown members; returns the offset after the object.
  */
 function scanMembers(
   bytes: Buffer,
@@ -299,7 +301,7 @@ function scanMembers(
       if (end < 0) return broken(end);
       member = memberAt(bytes, at, keyEnd, members);
       if (member < 0 && kind === REQUEST) {
-        // Some nodes match member names without regard to case and let the last one win.
+        // Some nodes ignore the case of member names and use the last one.
         const folded = looseText(bytes, at, keyEnd).toUpperCase().toLowerCase();
         if (members.includes(folded)) return failure(at, 'member', folded);
       }
@@ -327,7 +329,7 @@ function broken(code: number): ScanFailure {
   return code === DEPTH_EXCEEDED ? failure(0, 'depth') : failure(~code, 'syntax');
 }
 
-/** The place of the member that a key names, escapes included; -1 for any other key. */
+/** Returns the index of the member that a key names, escapes included; -1 for other keys. */
 function memberAt(bytes: Buffer, start: number, end: number, members: readonly string[]): number {
   const first = bytes[start + 1];
   for (let member = 0; member < members.length; member += 1) {
@@ -347,7 +349,7 @@ function looseText(bytes: Buffer, start: number, end: number): string {
   try {
     return JSON.parse(bytes.toString('utf8', start, end)) as string; // the span is in quotes
   } catch {
-    // A reply's key with a bad escape names no member; requests never get here with one.
+    // A reply's key with an invalid escape matches no member; requests were checked before.
     return '';
   }
 }

@@ -1,4 +1,4 @@
-/** The splice against parse, modify, stringify. */
+/** The splice compared with parse, modify, stringify. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -74,7 +74,7 @@ test('a document as a text gets the same members as one in bytes', () => {
   }
 });
 
-/** Stands in a document as itself, and in its turn among the keys of what was parsed. */
+/** A key without escapes, which is not an array index and so keeps its order in a parsed object. */
 const PLAIN_KEY = /^(?!\d+$)[ !#-[\]-~]*$/;
 
 test('members with other texts parse to them, and all others stay', () => {
@@ -91,14 +91,14 @@ test('members with other texts parse to them, and all others stay', () => {
       );
       const result = JSON.parse(withMembers(doc, texts).toString()) as object;
       assert.deepEqual(result, JSON.parse(JSON.stringify({ ...doc.body, ...changed })));
-      // In their places, new ones after them in the order in which they were given.
+      // Existing members stay in place; new ones follow in the given order.
       const stay = Object.keys(doc.body).filter(
         (key) => !(key in texts) || texts[key] !== undefined,
       );
       const added = Object.keys(texts).filter(
         (key) => texts[key] !== undefined && !(key in doc.body),
       );
-      const isIndex = (key: string): boolean => /^\d+$/.test(key); // objects put these first
+      const isIndex = (key: string): boolean => /^\d+$/.test(key); // objects list these first
       assert.deepEqual(
         Object.keys(result).filter((key) => !isIndex(key)),
         [...stay, ...added].filter((key) => !isIndex(key)),

@@ -1,9 +1,8 @@
 /**
- * Changes a JSON document without writing it again: copies the bytes of everything that did not
- * change.
+ * Changes a JSON document by copying the bytes of everything that did not change.
  *
- * Invariant: the result parses to exactly `target`. What changed is told by identity: a value of
- * `target` that is the very value of the parsed document keeps its bytes.
+ * Invariant: the result parses to exactly `target`. Changes are detected by identity: a value of
+ * `target` that is the same object as in the parsed document keeps its bytes.
  */
 import { childrenOf, type JsonObject, type ParsedObject, type Span } from './json-scan.ts';
 import {
@@ -17,21 +16,21 @@ import {
 } from './json-skip.ts';
 
 /**
- * The bytes of `target`, taking from `source` the bytes of every top-level value, and of every
- * element of a top-level array, that `target` shares with `source.body` by identity. A member
- * whose value is `undefined` is left out. Gives back the source's own bytes when nothing changed.
+ * Returns the bytes of `target`. Copies from `source` every top-level value, and every element of a
+ * top-level array, that `target` shares with `source.body` by identity. Leaves out members that are
+ * `undefined`. Returns the source's own bytes if nothing changed.
  */
 export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
   const { bytes, body, members } = source;
   if (members.length !== Object.keys(body).length) {
-    // A key is there twice: whoever reads it next may take the other one. Write it once.
+    // Parsers disagree on duplicate keys, so write each key once.
     return Buffer.from(JSON.stringify(target));
   }
   const pieces: (string | Span)[] = [];
   let text = '{';
   let separator = '';
   let isSame = true;
-  // Between two neighbours that stay are a comma and white space: copied along.
+  // Copies runs of unchanged neighbours with the comma and white space between them.
   let keptStart = -1;
   let keptEnd = -1;
   for (const { key, start, valueStart, end } of members) {
@@ -78,10 +77,9 @@ export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
 }
 
 /**
- * The bytes of the document with these members, each whole as it stands in JSON (`"name":value`), by
- * their names: `undefined` leaves one out, those that the document lacks follow in the order of
- * `texts`, and all others keep their bytes. For changes that are known beforehand: nothing is
- * compared.
+ * Returns the document with these members replaced, each given as complete JSON (`"name":value`) by
+ * name. `undefined` removes a member, new ones follow in the order of `texts`, and all others keep
+ * their bytes. For known changes: nothing is compared.
  */
 export function withMembers(
   { bytes, body, members }: ParsedObject,
@@ -89,14 +87,14 @@ export function withMembers(
 ): Buffer {
   let names = 0;
   for (const _name in body) names += 1;
-  // A key that is there twice would have to be found in both places.
+  // A duplicate key would have to be found in both places.
   if (names !== members.length) return writtenWith(body, texts);
   let mostBytes = bytes.length + 2;
   for (const key in texts) mostBytes += 1 + MOST_UTF8_BYTES * (texts[key]?.length ?? 0);
   const out = Buffer.allocUnsafe(mostBytes);
   out[0] = OPEN_OBJECT;
   let size = 1;
-  // Between two neighbours that stay are a comma and white space: copied along.
+  // Copies runs of unchanged neighbours with the comma and white space between them.
   let keptStart = -1;
   let keptEnd = -1;
   for (const { key, start, end } of members) {
@@ -126,13 +124,13 @@ export function withMembers(
   return out.subarray(0, size);
 }
 
-/** Of one unit of a text. */
+/** UTF-8 bytes of one UTF-16 unit. */
 const MOST_UTF8_BYTES = 3;
 
 /**
- * The same for a document that is short enough to be one text, in one pass and without a copy: `text`
- * has a character for each byte (latin1), and so has the result. The texts are ASCII. `undefined` when
- * the keys do not stand in it one by one as in `body`: one is there twice, or spelled in another way.
+ * Like `withMembers`, for a short document as a string, in one pass without a copy. `text` and the
+ * result have one latin1 character per byte; `texts` are ASCII. Returns `undefined` if the keys of
+ * `text` are not exactly those of `body` in order: one is a duplicate or escaped.
  */
 export function textWithMembers(
   text: string,
@@ -154,7 +152,7 @@ export function textWithMembers(
     for (at += 1; at < text.length; at += 1) {
       const code = text.charCodeAt(at);
       if (code === QUOTE) {
-        // The native search costs less than a look at each character, and few strings have escapes.
+        // The native search is faster than a loop, and few strings have escapes.
         const quote = text.indexOf('"', at + 1);
         at = text.charCodeAt(quote - 1) === BACKSLASH ? closingQuote(text, at) : quote;
       } else if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth += 1;
@@ -191,7 +189,7 @@ export function textWithMembers(
 
 const SPACE = 0x20;
 
-/** Of the string that begins at `from`: a quote after an even run of backslashes. */
+/** Returns the index of the string's closing quote: one after an even number of backslashes. */
 function closingQuote(text: string, from: number): number {
   for (let quote = text.indexOf('"', from + 1); ; quote = text.indexOf('"', quote + 1)) {
     let run = quote;
@@ -213,7 +211,7 @@ function writtenWith(
   return Buffer.from(JSON.stringify(target));
 }
 
-/** Adds the pieces of a list whose elements partly stay; gives the text that is still open. */
+/** Adds the pieces of a list whose elements partly stay; returns the pending text. */
 function pushList(
   pieces: (string | Span)[],
   opening: string,

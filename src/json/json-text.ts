@@ -1,26 +1,27 @@
 /**
- * JSON that somebody else wrote and that need not be any: what an engine said, what a model wrote, what
- * a header holds; and bodies for engines. A body of a caller is read by `json-scan.ts`, which refuses it in words.
+ * Parses JSON of untrusted origin that may be invalid: engine responses, model output, headers.
+ * Also writes bodies for engines. Request bodies are parsed by `json-scan.ts`, which rejects them
+ * with an error message.
  */
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 
-/** The value of a JSON text; `undefined` for what is no JSON. */
+/** Returns the value of a JSON text; `undefined` if it is invalid. */
 export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // The parser's words quote the text; what it means that there is none is for who asked.
+    // The parser's message quotes the text; the caller decides what a missing value means.
     return undefined;
   }
 }
 
-/** The object of a JSON text; `undefined` for any other value, and for what is no JSON. */
+/** Returns the object of a JSON text; `undefined` if it is invalid or another kind of value. */
 export function parsedJsonObject(text: string): JsonObject | undefined {
   const value = parsedJson(text);
   return isJsonObject(value) ? value : undefined;
 }
 
-/** An object as JSON without the members that are null, which not every engine takes for absent. */
+/** Serializes an object without its null members, which some engines reject. */
 export function jsonWithoutNulls(fields: JsonObject): Buffer {
   const known = Object.entries(fields).filter(([, value]) => value !== null);
   return Buffer.from(JSON.stringify(Object.fromEntries(known)));

@@ -1,12 +1,11 @@
 /**
- * Turns zod's findings into the 400 body: `details` in zod's
- * formatted tree, `issues` flat. Never repeats a value of the request, and never reports more
- * than a bounded number of findings, however bad the body is.
+ * Converts zod issues into the 400 body: `details` in zod's formatted tree, `issues` flat. Contains
+ * no values of the request and at most `MAX_REPORTED_ISSUES` issues.
  */
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
 
-/** More findings than this help nobody, and a hostile body could ask for millions. */
+/** Bounds the response: a hostile body can have millions of issues. */
 export const MAX_REPORTED_ISSUES = 50;
 
 export interface FlatIssue {
@@ -21,7 +20,7 @@ export function invalidRequest(error: z.ZodError): Fault {
   return refuseIssues(flat);
 }
 
-/** The 400 for findings made by hand; at least one. */
+/** Returns the 400 for hand-made issues; at least one. */
 export function refuseIssues(issues: readonly FlatIssue[]): Fault {
   const reported = issues.slice(0, MAX_REPORTED_ISSUES);
   const first = reported[0];
@@ -62,7 +61,10 @@ function pathStep(step: PropertyKey): string | number {
   return typeof step === 'number' ? step : String(step);
 }
 
-/** Of a union's branches the one that got furthest into the value: what the caller meant. */
+/**
+ * Returns the issues of the union branch that matched most of the value, which the caller probably
+ * meant.
+ */
 function closestBranch(
   branches: readonly (readonly z.core.$ZodIssue[])[],
 ): readonly z.core.$ZodIssue[] | undefined {

@@ -1,7 +1,8 @@
 /**
- * A circuit breaker: closed (all pass), open (none pass), half-open (exactly one passes and its
- * fate decides). It opens when the failures in a sliding window are both many enough and a large
- * enough share; each opening without a success in between lasts twice as long, up to a cap.
+ * A circuit breaker: closed (all calls pass), open (all are rejected), half-open (one call passes
+ * and its result decides). It opens when the failures in a sliding window exceed both a minimum
+ * number and a minimum share. Each opening without a success in between lasts twice as long, up to
+ * a limit.
  *
  * Invariant: a result counts only in the state in which its call was admitted. The ticket is the
  * number of that state, so a slow call from before an opening can neither close nor reopen it.
@@ -13,7 +14,7 @@ export interface BreakerSettings {
   readonly openMs: number;
   /** Longest open period. */
   readonly maxOpenMs: number;
-  /** Without one it opens only when it is told to. */
+  /** Without a window it opens only by a call of `open`. */
   readonly window?: {
     /** Length of the sliding window. */
     readonly sizeMs: number;
@@ -26,7 +27,7 @@ export interface BreakerSettings {
 
 export type BreakerState = 'closed' | 'open' | 'half-open';
 
-/** Admission into one state; `REFUSED` is none. */
+/** Number of the state that admitted a call; `REFUSED` if the call was rejected. */
 export type Ticket = number;
 export const REFUSED: Ticket = 0;
 
@@ -37,7 +38,7 @@ export class CircuitBreaker {
   readonly #settings: BreakerSettings;
   readonly #successes = new Uint32Array(BUCKETS);
   readonly #failures = new Uint32Array(BUCKETS);
-  /** Number of the bucket, counted from the clock's start, that was written last. */
+  /** Number of the last written bucket, counted from the clock's start. */
   #bucket = 0;
   #state: BreakerState = 'closed';
   #ticket: Ticket = 1;
@@ -50,7 +51,7 @@ export class CircuitBreaker {
     this.#settings = settings;
   }
 
-  /** The state now; an open breaker whose period is over is half-open. */
+  /** The current state; an open breaker whose period is over is half-open. */
   get state(): BreakerState {
     if (this.#state === 'open' && this.#clock.monotonicMs() >= this.#reopensAtMs) {
       this.#enter('half-open');
@@ -69,7 +70,7 @@ export class CircuitBreaker {
     return this.state === 'open' ? this.#reopensAtMs - this.#clock.monotonicMs() : 0;
   }
 
-  /** Lets a call through, or refuses. Every ticket must come back by `settle`, once. */
+  /** Admits a call, or returns `REFUSED`. Pass every ticket to `settle`, once. */
   admit(): Ticket {
     if (this.#state === 'closed') return this.#ticket;
     if (!this.canAdmit) return REFUSED;
@@ -77,7 +78,7 @@ export class CircuitBreaker {
     return this.#ticket;
   }
 
-  /** Reports how an admitted call went; `unknown` (the caller left) counts neither way. */
+  /** Reports the result of an admitted call; `unknown` (the client disconnected) is not counted. */
   settle(ticket: Ticket, result: 'success' | 'failure' | 'unknown'): void {
     if (ticket !== this.#ticket || ticket === REFUSED) return;
     if (this.#state === 'half-open') {
@@ -89,7 +90,7 @@ export class CircuitBreaker {
     const { window } = this.#settings;
     if (this.#state !== 'closed' || result === 'unknown' || window === undefined) return;
     const now = Math.floor(this.#clock.monotonicMs() / (window.sizeMs / BUCKETS));
-    // The buckets that the clock has passed are those of the window before.
+    // Clear the buckets that have passed, which belong to the previous window.
     const passed = Math.min(now - this.#bucket, BUCKETS);
     for (let back = 0; back < passed; back += 1) {
       this.#successes[(now - back) % BUCKETS] = 0;
@@ -104,7 +105,7 @@ export class CircuitBreaker {
     if (failures >= window.minFailures && failures >= window.failureShare * calls) this.open();
   }
 
-  /** Opens it for the next period, whatever was counted. */
+  /** Opens the breaker for the next period, regardless of its counts. */
   open(): void {
     const { openMs, maxOpenMs } = this.#settings;
     const periodMs = Math.min(maxOpenMs, openMs * 2 ** Math.min(this.#openings, 30));
@@ -113,7 +114,7 @@ export class CircuitBreaker {
     this.#enter('open');
   }
 
-  /** Closes it and forgets what was counted. */
+  /** Closes the breaker and resets its counts. */
   close(): void {
     this.#openings = 0;
     this.#successes.fill(0);

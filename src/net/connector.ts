@@ -56,12 +56,12 @@ function tunnel(
     const name = hostname.includes(':') ? `[${hostname}]` : hostname;
     const host = `${name}:${port || (protocol === 'https:' ? 443 : 80)}`;
     proxy.connect({ path: host, headers: { host, ...authorization } }, (error, response) => {
-      // An error of our own: undici would connect again after its socket errors.
+      // Wrapped in another error: undici would reconnect after its own socket errors.
       if (error !== null) return callback(new Error(`No tunnel: ${error.message}`), null);
       // undici gives the socket under the type of its base class.
       const httpSocket = response.socket as Socket;
       if (response.statusCode !== 200) {
-        httpSocket.on('error', () => undefined).destroy(); // nobody reads it any more
+        httpSocket.on('error', () => undefined).destroy(); // its error is no longer relevant
         const message = `The proxy answered CONNECT with status ${response.statusCode}`;
         callback(new Error(message), null);
       } else if (protocol === 'https:') secure({ ...options, httpSocket }, callback);

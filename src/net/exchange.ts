@@ -12,22 +12,24 @@ import type { InFlight, Placed } from '../core/in-flight.ts';
 /** How often a pool checks the limits: a limit may be overrun by this much. */
 export const SWEEP_MS = 50;
 /**
- * A server that has closed an idle connection says so within one round trip, a second at most. A
- * connection that dies later died on the request, which is then not repeated as if it were unread.
- * Sweeps are counted, so that a pause of this process makes no connection late.
+ * A server that has closed an idle connection reports it within one round trip, one second at most.
+ * A connection that closes later failed on the request, which is then not repeated as unread.
+ * Counted in sweeps, so that a pause of this process does not age a connection.
  */
 const STALE_SWEEPS = 1_000 / SWEEP_MS;
-/** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
+/**
+ * Idle connections that close together (a restart, a lost NAT entry) are no failures of the server.
+ */
 export const MAX_STALE_RETRIES = 3;
-/** Requests from this size on are written in pieces of it. */
+/** Larger request bodies are written in pieces of this size. */
 const LARGE_REQUEST_BYTES = 262_144;
-/** What a reader may pause in total: the server keeps work in memory for it. */
+/** Maximum total pause of a reader, because the server keeps the work in memory meanwhile. */
 const MAX_PAUSED_MS = 1_800_000;
-/** A chunk smaller than this part of the read that contains it is copied, to free the rest. */
+/** A chunk below this share of its read buffer is copied, so that the buffer can be freed. */
 const SPARSE_PART = 16;
 const DOUBTFUL = 'The response may belong to an earlier request of the connection';
 
-/** Headers of a response, names in lower case: one that came more than once is a list. */
+/** Response headers, names in lower case; a repeated header is a list. */
 export type ReceivedHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** Limits in milliseconds, each counted from the event that its name implies. */
@@ -36,19 +38,19 @@ export interface TimeLimits {
   readonly connectMs: number;
   /** From there until the first byte of the response body. */
   readonly firstByteMs: number;
-  /** Between two pieces of the body; time in which the reader paused does not count. */
+  /** Between two pieces of the body, excluding pauses of the reader. */
   readonly idleMs: number;
   /**
-   * From the call until the last byte. Time in which the reader paused does not count; it has a
-   * limit of its own.
+   * From the call until the last byte, excluding pauses of the reader, which have a limit of their
+   * own.
    */
   readonly totalMs: number;
 }
 
-/** A body that is read while it is written, so that its size costs no memory. */
+/** A body that is streamed from its source, so that it is never in memory as a whole. */
 export interface StreamedBody {
   readonly sizeBytes: number;
-  /** Called once for each try. */
+  /** Called once for each attempt. */
   open(): AsyncIterable<Buffer>;
 }
 
@@ -67,9 +69,9 @@ export interface UpstreamRequest {
 export type UpstreamFailureKind =
   | 'connect' // no connection: refused, unknown host, TLS, proxy, time limit
   | 'stale' // the server closed an idle connection as we reused it; it never saw the request
-  | 'reset' // the connection died before the first body byte
-  | 'unread' // the same, before a large request was written: the server may not want all of it
-  | 'cut' // the connection died inside the body
+  | 'reset' // the connection closed before the first body byte
+  | 'unread' // the same, before a large request was written: the server may have rejected it early
+  | 'cut' // the connection closed inside the body
   | 'garbage' // the response is not HTTP/1.1
   | 'doubtful' // the response may belong to an earlier request of the connection
   | 'first-byte-timeout' // a time limit, as the next two
@@ -77,7 +79,7 @@ export type UpstreamFailureKind =
   | 'total-timeout'
   | 'paused-timeout' // the reader paused for too long
   | 'too-large' // more bytes than allowed
-  | 'aborted' // the caller left
+  | 'aborted' // the client disconnected
   | 'closed'; // the pool is closed
 
 /** The pool that an exchange belongs to. */
@@ -85,21 +87,21 @@ interface ExchangePool {
   readonly clock: Clock;
   /** Exchanges that have not ended. */
   readonly running: InFlight<Exchange>;
-  /** The server sent bytes that belong to no request. */
+  /** Called when the server sent bytes that belong to no request. */
   strayed(): void;
 }
 
 /** The connection that sends an exchange. */
 interface ExchangeConnection {
   readonly socket: Socket | null;
-  /** Responses that came on the open socket. */
+  /** Number of responses on the open socket. */
   served: number;
   isIdle: boolean;
 }
 
 /**
- * One request and its response on a pooled connection. A caller extends it by what it does with the
- * response. `onEnd` and `onFailure` exclude each other, and each comes at most once.
+ * One request and its response on a pooled connection. Subclasses process the response. Either
+ * `onEnd` or `onFailure` is called, once.
  */
 export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   place = -1;
@@ -110,27 +112,30 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   connection: ExchangeConnection | null = null;
   /** May be replaced while it runs. */
   limits: TimeLimits;
-  /** Set once all of it was given to the socket: no server can have acted on less. */
+  /**
+   * Set once the whole request was given to the socket; before that, no server can have acted on
+   * it.
+   */
   isWritten = false;
   isPaused = false;
   readonly #pool: ExchangePool;
   readonly #startedMs: number;
   #controller: Dispatcher.DispatchController | null = null;
   #phase: 'waiting' | 'sent' | 'body' | 'ended' = 'waiting';
-  /** When the phase began; in the body, when the sweep last saw it move. */
+  /** Start of the phase; in the body, the time of the last sweep that saw progress. */
   #markMs: number;
   #hasMoved = false;
-  /** Since it was sent. */
+  /** Number of sweeps since it was sent. */
   #sweeps = 0;
-  /** Since when the reader pauses, and how long it has before. */
+  /** Start of the current pause of the reader, and the total of the earlier ones. */
   #pausedAtMs: number | null = null;
   #pausedMs = 0;
-  /** Whether any byte of a response came, be it half a head. */
+  /** Whether any byte of a response has arrived. */
   #hasByte = false;
   #bytes = 0;
-  /** As the head declares it. */
+  /** Declared by the response head. */
   #bodyBytes = Infinity;
-  /** How a response ended while the reader paused. */
+  /** Set if the response ended while the reader paused. */
   #endWaits: { readonly isDoubtful: boolean } | null = null;
 
   constructor(pool: ExchangePool, request: UpstreamRequest) {
@@ -155,17 +160,17 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     return this.#phase === 'ended';
   }
 
-  /** Whether any of the request may have been read. */
+  /** Whether the server may have read part of the request. */
   protected get isSent(): boolean {
     return this.#controller !== null;
   }
 
-  /** Since the call. */
+  /** Milliseconds since the call. */
   protected get tookMs(): number {
     return this.#pool.clock.monotonicMs() - this.#startedMs;
   }
 
-  /** The body in pieces; tells in `isWritten` when the last one was read. */
+  /** Yields the body in pieces; sets `isWritten` after the last one. */
   async *bodyPieces(): AsyncGenerator<Buffer> {
     const { body } = this.request;
     if (body === null) return;
@@ -233,7 +238,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     }
   }
 
-  /** Ends it from our side, unless it has ended. */
+  /** Fails the exchange from our side, unless it has ended. */
   fail(kind: UpstreamFailureKind, message: string): void {
     if (this.#phase === 'ended') return;
     this.#end();
@@ -241,7 +246,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#controller?.abort(new Error(message));
   }
 
-  /** Fails an exchange that waits for its first byte on a connection that was used before. */
+  /** Fails an exchange that waits for its first byte on a reused connection. */
   doubt(): void {
     if (this.#isReused && this.#phase === 'sent' && !this.#hasByte) this.fail('doubtful', DOUBTFUL);
   }
@@ -249,7 +254,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   // Called by undici from here on.
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    // Thrown, not aborted: an abort would also close the new connection.
+    // Throws instead of aborting, since an abort would also close the new connection.
     if (this.#phase === 'ended') throw new Error('The exchange ended before it was written');
     this.#controller = controller;
     this.#phase = 'sent';
@@ -268,7 +273,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     headers: ReceivedHeaders,
   ): void {
     if (this.#phase === 'ended' || status < 200) return;
-    // No server can have handled a request that it has not received.
+    // A server cannot have handled a request that it has not received.
     if (this.#isReused && !this.isWritten && status < 300) {
       this.#pool.strayed();
       return this.fail('doubtful', DOUBTFUL);
@@ -284,11 +289,12 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#bytes += chunk.length;
     if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
     this.#phase = 'body';
-    // The sweep notes when.
+    // The next sweep records the time.
     this.#hasMoved = true;
     const isSparse = chunk.length * SPARSE_PART < chunk.buffer.byteLength;
     this.onChunk(isSparse ? Buffer.from(chunk) : chunk);
-    // Behind the last byte the end waits here: undici takes a close meanwhile for a response cut short.
+    // After the last byte the end is delayed here, because undici treats a close during a pause as
+    // a truncated response.
     if (this.#bytes === this.#bodyBytes) controller.resume();
   }
 
@@ -299,7 +305,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
       connection.isIdle = true;
       connection.served += 1;
     }
-    // Whether further bytes came with the response is known when undici has parsed all of the read.
+    // Whether more bytes came with the response is known once undici has parsed the whole read.
     if (isReused) process.nextTick(endReused, this);
     else this.complete();
   }
@@ -312,7 +318,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.onFailure(kind, messageOf(error));
   }
 
-  /** The response is complete; `isDoubtful`: and followed by bytes that belong to no request. */
+  /** The response is complete. `isDoubtful`: bytes that belong to no request follow it. */
   complete(isDoubtful = false): void {
     if (this.#phase === 'ended') return;
     if (this.isPaused) {
@@ -335,16 +341,16 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'closed';
     if (this.#phase === 'waiting') return 'connect';
     if (this.#phase === 'body') return 'cut';
-    // Of a head that it cannot parse, undici names a length in it before all else.
+    // For a head that it cannot parse, undici may report a length error first.
     const isBadHead =
       code === 'UND_ERR_HEADERS_OVERFLOW' ||
       (code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH' && this.#bodyBytes === Infinity);
     if (isUnexpectedResponse(error) || isBadHead) {
-      // In place of a head, these may be further bytes of the response before.
+      // Instead of a head, these may be further bytes of the previous response.
       return this.#isReused && error.name === 'HTTPParserError' ? 'doubtful' : 'garbage';
     }
     if (this.#hasByte) return 'reset';
-    // An idle connection may close on a large request as on any other.
+    // An idle connection may close on a large request like on any other.
     if (this.#isReused && this.#sweeps < STALE_SWEEPS) return 'stale';
     return this.isWritten ? 'reset' : 'unread';
   }
@@ -371,7 +377,7 @@ function endReused(exchange: Exchange): void {
 
 /** Whether undici closed the connection because of what the server sent. */
 export function isUnexpectedResponse({ name, message }: Error): boolean {
-  // An assertion fails in undici on an upgrade that nobody requested.
+  // undici fails an assertion on an upgrade that was not requested.
   return name === 'HTTPParserError' || name === 'AssertionError' || message === 'bad response';
 }
 
@@ -381,7 +387,10 @@ function* piecesOf(body: Buffer): Generator<Buffer> {
   }
 }
 
-/** With the code in it, once: undici's own messages lack it, those of the system begin with it. */
+/**
+ * Returns the message with the error code once: undici's own messages lack it, system errors begin
+ * with it.
+ */
 function messageOf(error: Error): string {
   const code = codeOf(error);
   return error.message.includes(code) ? error.message : `${code} ${error.message}`;
@@ -391,7 +400,7 @@ function codeOf(error: Error): string {
   return 'code' in error && typeof error.code === 'string' ? error.code : '';
 }
 
-/** The value of a header; those of one that came more than once as one list (RFC 9110 §5.3). */
+/** Returns the value of a header; a repeated header as one list (RFC 9110 §5.3). */
 export function headerText(headers: ReceivedHeaders, name: string): string | undefined {
   const value = headers[name];
   return Array.isArray(value) ? value.join(', ') : value;

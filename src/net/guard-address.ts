@@ -1,7 +1,7 @@
 /**
- * Which addresses count as public. The rule is an allowlist: global unicast and nothing else, so
- * that a range nobody thought of is refused. Forms that carry an IPv4 address inside IPv6 are
- * refused as such, whatever they carry. Operators can open networks of their own by CIDR.
+ * Decides which addresses count as public, by an allowlist: global unicast only, so that unlisted
+ * ranges are rejected. IPv6 forms with an embedded IPv4 address are always rejected. Operators can
+ * allow further networks by CIDR.
  */
 import { networkInterfaces } from 'node:os';
 import ipaddr from 'ipaddr.js';
@@ -9,7 +9,7 @@ import ipaddr from 'ipaddr.js';
 type Address = ReturnType<typeof ipaddr.parse>;
 type Network = [Address, number];
 
-/** Addresses that are global unicast on paper, and yet lead inside. */
+/** Global unicast addresses that lead to internal services. */
 const INSIDE = [
   '168.63.129.16/32', // the virtual host of Azure: metadata and health
   '192.88.99.0/24', // 6to4 relay anycast, RFC 7526
@@ -21,13 +21,16 @@ const INSIDE = [
   '2620:4f:8000::/48', // AS112
 ].map((cidr) => ipaddr.parseCIDR(cidr));
 
-/** IPv6 hands out global unicast addresses from this block only, RFC 4291 and IANA's registry. */
+/** IANA assigns IPv6 global unicast from this block only (RFC 4291). */
 const GLOBAL_UNICAST_V6: Network = ipaddr.parseCIDR('2000::/3');
 
-/** Says whether an address may be connected to. */
+/** Returns whether an address may be connected to. */
 export type AddressRule = (address: string) => 'public' | 'allowed' | 'refused';
 
-/** The rule of one guard; `allow` lists CIDRs that the operator opens beyond public addresses. */
+/**
+ * Returns the rule of one guard; `allow` lists CIDRs that are allowed in addition to public
+ * addresses.
+ */
 export function addressRule(allow: readonly string[]): AddressRule {
   const allowed = allow.map((cidr) => ipaddr.parseCIDR(cidr));
   return (text) => {
@@ -51,7 +54,9 @@ function isWithin(address: Address, networks: readonly Network[]): boolean {
   );
 }
 
-/** A public address of this very machine leads to what listens here, firewalls aside. */
+/**
+ * Whether it is an address of this machine, which could reach local services behind the firewall.
+ */
 function isOwn(address: string): boolean {
   return Object.values(networkInterfaces()).some((list) =>
     list?.some((own) => own.address === address),

@@ -1,6 +1,6 @@
 /**
- * The body of a guarded fetch: undone compression, and a cap that holds before and after it, so
- * that neither an endless stream nor a small bomb costs more than `maxBytes`.
+ * Decompresses the body of a guarded fetch, and limits it before and after decompression, so that
+ * neither an endless stream nor a decompression bomb exceeds `maxBytes`.
  */
 import type { Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -12,7 +12,7 @@ import {
 } from 'node:zlib';
 import { Fault } from '../core/faults.ts';
 
-/** Output comes in pieces of this size, so a cap is overshot by one piece at most. */
+/** Output comes in pieces of this size, so the limit is exceeded by one piece at most. */
 const CHUNK_BYTES = 64 * 1024;
 
 export type Sink = (chunk: Buffer) => void | Promise<void>;
@@ -22,7 +22,7 @@ export interface BodyOptions {
   readonly signal: AbortSignal;
 }
 
-/** Feeds the decoded body to `sink` and returns its size; throws `PAYLOAD_TOO_LARGE`. */
+/** Writes the decoded body to `sink` and returns its size; throws `PAYLOAD_TOO_LARGE`. */
 export async function drainBody(
   body: Readable,
   encoding: string | undefined,
@@ -51,7 +51,7 @@ export async function drainBody(
   return sizeBytes;
 }
 
-/** What the guard offers to undo, for `Accept-Encoding`. */
+/** Supported encodings, for `Accept-Encoding`. */
 export const ACCEPTED_ENCODINGS = 'gzip, deflate, br, zstd';
 
 function decoderFor(encoding: string | undefined): Transform | undefined {
@@ -70,7 +70,7 @@ function decoderFor(encoding: string | undefined): Transform | undefined {
     case 'zstd':
       return createZstdDecompress(options);
     default:
-      // Stacked or unknown codings: nobody needs them, and each layer multiplies a bomb.
+      // Rejects stacked and unknown codings: they are rare, and each layer multiplies a bomb.
       throw new Fault('FETCH_FAILED', { message: 'The URL answered in an unknown compression' });
   }
 }

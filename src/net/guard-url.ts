@@ -1,15 +1,15 @@
 /**
- * The text of a caller-supplied URL, before anything is looked up: http or https, no credentials,
- * an honest host. A numeric host must be written as a plain dotted quad: `2130706433`, `0x7f.1`
- * and full-width digits are refused even where they would mean a public address.
+ * Validates the text of a caller-supplied URL before any lookup: http or https, no credentials, a
+ * plain host. A numeric host must be a dotted quad: `2130706433`, `0x7f.1` and full-width digits
+ * are rejected even if they mean a public address.
  */
 import { isIP } from 'node:net';
 import { Fault } from '../core/faults.ts';
 
-/** Long enough for signed storage URLs; own bound. */
+/** Long enough for signed storage URLs. */
 export const MAX_URL_CHARS = 8_192;
 
-/** Names that only ever mean something inside a network: never looked up. */
+/** Names that are valid only inside a network: never looked up. */
 const INSIDE_SUFFIXES = ['.local', '.internal', '.intranet', '.lan', '.home.arpa', '.onion'];
 
 export interface GuardedUrl {
@@ -24,7 +24,7 @@ export function unsafe(message: string): Fault {
   return new Fault('UNSAFE_URL', { message });
 }
 
-/** Reads a URL, or throws `UNSAFE_URL` saying what was wrong. */
+/** Parses a URL; throws `UNSAFE_URL` with the reason. */
 export function parseGuardedUrl(text: string): GuardedUrl {
   if (text.length > MAX_URL_CHARS) {
     throw unsafe(`The URL is longer than ${MAX_URL_CHARS} characters`);
@@ -54,7 +54,7 @@ function readHost(url: URL, text: string): Pick<GuardedUrl, 'hostname' | 'isLite
 }
 
 function isPublicName(name: string): boolean {
-  if (name === 'localhost' || name.endsWith('.localhost')) return true; // resolved as loopback, then judged
+  if (name === 'localhost' || name.endsWith('.localhost')) return true; // resolved as loopback, then checked by the address rule
   if (name.length > 253 || !name.includes('.')) return false;
   return !INSIDE_SUFFIXES.some((suffix) => name.endsWith(suffix));
 }

@@ -1,6 +1,6 @@
 /**
- * The guard against a real server on loopback that counts connections: what is refused must not
- * even be connected to.
+ * The guard against a local server that counts connections: a rejected URL must not be connected
+ * to.
  */
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http';
@@ -67,7 +67,7 @@ async function assertRefused(
   assert.equal(fault.code, code, `${url}: ${fault.code} ${fault.message}`);
 }
 
-/** Answers for any name: the address that the first label spells, as `10-0-0-1.test.example`. */
+/** Resolves any name to the address in its first label, as `10-0-0-1.test.example`. */
 const namesSpellAddresses: GuardOptions = {
   resolve: async (name) => [(name.split('.')[0] ?? '').replaceAll('-', '.').replaceAll('_', ':')],
 };
@@ -371,25 +371,25 @@ describe('with loopback opened by the explicit setting', () => {
         () => 'fetched',
         (error: unknown) => (error instanceof Fault ? error.code : String(error)),
       );
-    // More than three quarters of what may be open are of one caller.
+    // One caller has three quarters of the allowed open fetches.
     const greedy = Array.from({ length: 96 }, () => fetch('greedy'));
     await until(() => held.length === 96);
     assert.equal(await fetch('greedy'), 'RATE_LIMIT_EXCEEDED');
     const others = [fetch('other'), guard.fetch(url, PATIENT)];
     await until(() => held.length === 98);
-    // What has begun goes on, however many others have come meanwhile.
+    // Running fetches continue, however many others have started.
     for (const response of held) response.end('x');
     assert.deepEqual([...new Set(await Promise.all([...greedy, others[0]]))], ['fetched']);
     await others[1];
     assert.equal(await fetch('greedy', (await listen((_, to) => void to.end('x'))).url), 'fetched');
-    // The same of what is held in memory.
+    // The same for bytes held in memory.
     const sized = await listen((request, response) => {
       response.writeHead(200).write('x'.repeat(Number(request.url?.slice(1))));
       if (request.url === '/85000') held.push(response);
       else response.end();
     });
     const first = fetch('greedy', `${sized.url}/85000`);
-    // Until the whole of it has arrived there is room for more of the same caller.
+    // Until its whole body has arrived, the same caller has capacity for more.
     await until(async () => (await fetch('greedy', `${sized.url}/10000`)) !== 'fetched');
     assert.equal(await fetch('greedy', `${sized.url}/10000`), 'RATE_LIMIT_EXCEEDED');
     assert.equal(await fetch('other', `${sized.url}/10000`), 'fetched');

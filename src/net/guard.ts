@@ -1,11 +1,12 @@
 /**
- * The only way to fetch a URL that a caller supplied. Each hop is parsed, its name resolved once,
- * every address judged, and the connection made to exactly those addresses: a second answer of the
- * name server is never asked for. Redirects are judged the same way. Bytes, time, redirects, open
- * fetches and buffered memory are bounded, and what one caller may have of them.
+ * The only way to fetch a URL that a caller supplied. For each hop the URL is parsed, its name
+ * resolved once, and every address checked. The connection is made to exactly those addresses, so
+ * DNS rebinding has no effect. Redirects are checked the same way. Bytes, time, redirects, open
+ * fetches and buffered memory are bounded, in total and per caller.
  *
  * Faults: `UNSAFE_URL`, `FETCH_FAILED`, `PAYLOAD_TOO_LARGE`, `RATE_LIMIT_EXCEEDED`,
- * `SERVICE_UNAVAILABLE`; an abort of the caller rejects with the reason of its signal. None says what a name resolved to.
+ * `SERVICE_UNAVAILABLE`; an abort by the caller rejects with the reason of its signal. Errors never
+ * contain resolved addresses.
  */
 import { Resolver } from 'node:dns/promises';
 import type { LookupFunction } from 'node:net';
@@ -16,37 +17,39 @@ import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body
 import { headerText } from './exchange.ts';
 import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';
 
-/** Every address of a name, as text; rejects or gives none when the name does not exist. */
+/** Resolves a name to all its addresses; rejects or returns an empty list if it does not exist. */
 export type Resolve = (hostname: string) => Promise<readonly string[]>;
 
 export interface GuardOptions {
-  /** CIDRs beyond public addresses, on any port; tests open `127.0.0.0/8` here. */
+  /**
+   * CIDRs that are allowed on any port in addition to public addresses; tests allow `127.0.0.0/8`.
+   */
   readonly allow?: readonly string[];
   readonly ports?: readonly number[];
   readonly userAgent?: string;
   readonly maxBufferedBytes?: number;
-  /** For tests; the system's name servers otherwise. */
+  /** For tests; default: the system's name servers. */
   readonly resolve?: Resolve;
 }
 
 export interface FetchOptions {
-  /** Bound of the body, before and after decompression. */
+  /** Limit of the body, before and after decompression. */
   readonly maxBytes: number;
-  /** Bound of the whole fetch: lookup, redirects and body. */
+  /** Limit of the whole fetch: lookup, redirects and body. */
   readonly timeoutMs: number;
-  /** 0 refuses every redirect. */
+  /** 0 rejects every redirect. */
   readonly maxRedirects: number;
-  /** Media types that are welcome: `image/png`, `image/*`; anything when absent. */
+  /** Accepted media types, such as `image/png` or `image/*`; default: any. */
   readonly accept?: readonly string[];
   readonly signal?: AbortSignal;
-  /** The account or address that asks: what it has open does not shut out others. */
+  /** The account or address of the caller, for its share of open fetches. */
   readonly caller?: string;
 }
 
 export interface FetchedHead {
-  /** The URL that answered, after redirects. */
+  /** The final URL, after redirects. */
   readonly url: string;
-  /** Lowercase, without parameters; empty when the server named none. */
+  /** Lowercase, without parameters; empty if the server sent none. */
   readonly mediaType: string;
   readonly charset: string | undefined;
 }
@@ -62,23 +65,23 @@ export interface StreamedHead extends FetchedHead {
 export interface PostedMessage {
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** Bound of the whole call. */
+  /** Limit of the whole call. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
 }
 
-/** The web's ports and their usual alternatives; anything else is more often a probe than a page. */
+/** The web's ports and their usual alternatives; other ports suggest a port scan. */
 export const WEB_PORTS = [80, 443, 8080, 8443] as const;
 
-/** Own bounds: open fetches, bytes held by all of them, name lookup, connect, silence of a body. */
+/** Limits: open fetches, bytes held by all of them, name lookup, connect, idle time of a body. */
 const MAX_OPEN_FETCHES = 128;
 const MAX_BUFFERED_BYTES = 512_000_000;
 /**
- * A fetch can be slow for as long as its time limit: what is left when so much is taken is for
- * callers that have less than the rest of it.
+ * Once this share is taken, the rest is only for callers that have less than the remaining share,
+ * because slow fetches can keep their slots for their whole time limit.
  */
 const SHARE_FOR_ALL = 3 / 4;
-/** Messages of our own, which no fetch shuts out. */
+/** Outgoing messages of this server; separate, so that fetches cannot block them. */
 const MAX_OPEN_POSTS = 128;
 const LOOKUP_TIMEOUT_MS = 3_000;
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -105,13 +108,13 @@ interface Landed extends Hop {
 
 type Bounds = Pick<FetchOptions, 'signal' | 'timeoutMs'>;
 
-/** What is open and held, of a caller or of all. */
+/** Open fetches and held bytes, of a caller or of all. */
 interface Load {
   fetches: number;
   bytes: number;
 }
 
-/** One for a process; it keeps no connection and needs no closing. */
+/** One per process; it keeps no connections and needs no closing. */
 export class Guard {
   readonly #rule: AddressRule;
   readonly #ports: ReadonlySet<number>;
@@ -130,12 +133,11 @@ export class Guard {
     this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
   }
 
-  /** Throws `UNSAFE_URL` unless every address of the URL is public; connects to nothing. */
+  /** Throws `UNSAFE_URL` unless every address of the URL is public; makes no connection. */
   async check(url: string): Promise<void> {
     await this.#judge(url);
   }
 
-  /** Fetches the body into memory. */
   async fetch(url: string, wanted: FetchOptions): Promise<Fetched> {
     const chunks: Buffer[] = [];
     let heldBytes = 0;
@@ -152,7 +154,7 @@ export class Guard {
     }
   }
 
-  /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
+  /** Writes the body to `sink` piece by piece, waiting for each; resolves when all is written. */
   async stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
     try {
       this.#take(wanted.caller, 'fetches', 1);
@@ -180,7 +182,7 @@ export class Guard {
     });
   }
 
-  /** Posts a small body and gives the status; follows no redirect and reads no answer. */
+  /** Posts a small body and returns the status; follows no redirect and reads no response. */
   async post(url: string, message: PostedMessage): Promise<number> {
     if (this.#openPosts >= MAX_OPEN_POSTS) throw busy();
     this.#openPosts += 1;
@@ -198,8 +200,9 @@ export class Guard {
   }
 
   /**
-   * Counts for all and for the caller; what is refused is counted too, until it is given back.
-   * Bytes are measured by bytes alone: a fetch that has begun does not end because others begin.
+   * Counts for all and for the caller, and throws if a limit is exceeded; the rejected amount stays
+   * counted until it is released. Bytes are limited by bytes alone, so that a running fetch does
+   * not fail because others start.
    */
   #take(caller: string | undefined, kind: keyof Load, amount: number): void {
     const most = kind === 'fetches' ? MAX_OPEN_FETCHES : this.#maxBufferedBytes;
@@ -211,7 +214,7 @@ export class Guard {
     }
   }
 
-  /** What the caller has then; less than nothing is taken to give back. */
+  /** Returns the new count of the caller; a negative `amount` releases. */
   #count(caller: string | undefined, kind: keyof Load, amount: number): number | undefined {
     this.#all[kind] += amount;
     if (caller === undefined) return undefined;
@@ -244,7 +247,7 @@ export class Guard {
     }
   }
 
-  /** Refuses unless every address is public on a web port, or opened by the operator. */
+  /** Throws unless every address is public on a web port, or allowed by the operator. */
   async #judge(text: string): Promise<Checked> {
     const target = parseGuardedUrl(text);
     const addresses = target.isLiteral
@@ -259,7 +262,7 @@ export class Guard {
   }
 }
 
-/** Runs a call within its time; what fails inside becomes one of the public faults. */
+/** Runs a call within its time limit; converts internal errors into public faults. */
 async function bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const timeout = AbortSignal.timeout(wanted.timeoutMs);
   const signal = wanted.signal === undefined ? timeout : AbortSignal.any([timeout, wanted.signal]);
@@ -281,14 +284,14 @@ async function lookUp(resolve: Resolve, hostname: string): Promise<readonly stri
   try {
     return (await resolve(hostname)).slice(0, MAX_ADDRESSES);
   } catch {
-    // A name that does not exist and a name of the inside get the same answer: no oracle.
+    // A missing name and an internal name get the same response, so that names cannot be probed.
     return [];
   }
 }
 
 /**
- * Asks the name servers over sockets of its own. `dns.lookup` would take a thread of the pool that
- * also flushes the ledger, and a slow name server could hold all of them.
+ * Queries the name servers on sockets of its own. `dns.lookup` would use the thread pool that also
+ * flushes the ledger, and a slow name server could block all of its threads.
  */
 function systemResolve(): Resolve {
   const resolver = new Resolver({ timeout: LOOKUP_TIMEOUT_MS, tries: 2 });
@@ -323,12 +326,12 @@ async function request(
     const response = await client.request({ ...sent, path, headers, signal });
     return { client, response };
   } catch (error) {
-    await client.destroy(); // nobody else knows of this connection
+    await client.destroy(); // this connection is used here only
     throw error;
   }
 }
 
-/** Connects to the checked addresses and nowhere else, and looks again at what it got. */
+/** Connects to the checked addresses only, and checks the connected address again. */
 function pinnedConnector(addresses: readonly string[]): buildConnector.connector {
   const records = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
   const lookup: LookupFunction = (_hostname, options, done) => {
@@ -377,7 +380,7 @@ function readHead(response: Dispatcher.ResponseData, url: URL, wanted: FetchOpti
   return { url: url.href, mediaType, charset };
 }
 
-/** Storage services often name no type at all; the bytes are sniffed by whoever asked. */
+/** Storage services often send no type; the caller detects it from the bytes. */
 function isWelcome(mediaType: string, accept: readonly string[]): boolean {
   if (mediaType === '' || mediaType === 'application/octet-stream') return true;
   if (mediaType === 'binary/octet-stream') return true;
@@ -387,7 +390,7 @@ function isWelcome(mediaType: string, accept: readonly string[]): boolean {
 }
 
 function absolute(location: string, base: URL): string {
-  // An absolute target keeps its spelling, so that a numeric host is judged as it was written.
+  // An absolute target keeps its spelling, so that a numeric host is validated as written.
   if (/^[a-z][a-z\d+.-]*:/i.test(location)) return location;
   if (!URL.canParse(location, base)) throw unsafe('The URL redirects to something that is no URL');
   if (location.startsWith('//')) return `${base.protocol}${location}`;

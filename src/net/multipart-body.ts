@@ -1,6 +1,6 @@
 /**
- * A `multipart/form-data` body that is read while it is sent: what lies in files is never in memory
- * as a whole, and its length is known before the first byte leaves.
+ * A `multipart/form-data` body that is streamed: files are never in memory as a whole, and the
+ * length is known before the first byte is sent.
  */
 import { createReadStream } from 'node:fs';
 import type { StreamedBody } from './exchange.ts';
@@ -14,16 +14,16 @@ export interface FormPart {
 
 export interface FileSlice {
   readonly path: string;
-  /** From the beginning when absent. */
+  /** Default: the beginning of the file. */
   readonly startByte?: number;
   readonly sizeBytes: number;
-  /** Stands before it. */
+  /** Sent before the file's bytes. */
   readonly head?: Buffer;
 }
 
 const READ_BYTES = 256 * 1024;
 
-/** The body of `parts`; `boundary` must be nothing that a part can hold. */
+/** Returns the body of `parts`; no part may contain `boundary`. */
 export function multipartBody(boundary: string, parts: readonly FormPart[]): StreamedBody {
   const pieces: (Buffer | FileSlice)[] = [];
   for (const { data, ...part } of parts) {

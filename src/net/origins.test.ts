@@ -10,7 +10,7 @@ import { Origins } from './origins.ts';
 
 const LIMITS = { connectMs: 5_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 20_000 };
 
-/** The pools of one origin, and how often it was reported to have lost keep-alive. */
+/** The pools of one origin, and its reported losses of keep-alive. */
 function poolsFor(t: TestContext, url: string) {
   const lost: string[] = [];
   const origins = new Origins(({ name }) => lost.push(name));
@@ -51,7 +51,7 @@ function responseWith(body: string): string {
 interface Asked {
   readonly body: string;
   readonly head: string;
-  /** Requests of this connection before. */
+  /** Number of earlier requests on this connection. */
   readonly before: number;
   readonly socket: Socket;
 }
@@ -133,7 +133,7 @@ test('bytes on an idle connection, behind the end of a response and in front of 
     const pool = open();
     assert.equal(textOf(await ask(pool, 'first')), 'first', `case ${at}`);
     if (at === 3) {
-      // The next request finds it.
+      // The next request detects it.
       await new Promise((resolve) => setImmediate(resolve));
       assert.equal(textOf(await ask(pool, 'second')), 'doubtful');
     }
@@ -186,7 +186,7 @@ test('what waits on a reused connection when the loss is found is broken, what w
   await until(() => waiting.length === 2, 'the requests on reused connections');
   const fresh = [ask(pool, 'wait'), ask(other, 'wait')];
   await until(() => waiting.length === 4, 'the requests on new connections');
-  // A response with a byte too many.
+  // A response with an extra byte.
   waiting[2]?.socket.write(`${responseWith('kept')}x`);
   assert.deepEqual((await Promise.all(reused)).map(textOf), ['doubtful', 'doubtful']);
   waiting[3]?.socket.write(responseWith('kept'));

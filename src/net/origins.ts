@@ -1,11 +1,11 @@
 /**
- * Which origins have lost keep-alive. An origin that once sends bytes that belong to no request (on
- * an idle connection, behind the declared end of a response, a second response) may send them again
- * while the next request waits on the same connection, and HTTP/1.1 cannot tell such bytes from the
- * response to that request. From then on each request to the origin gets a connection of its own, for
- * as long as the process runs.
+ * Tracks which origins have lost keep-alive. An origin that sends bytes that belong to no request
+ * (on an idle connection, after the declared end of a response, a second response) may send them
+ * again while the next request waits on the same connection, and HTTP/1.1 cannot distinguish them
+ * from the response to that request. From then on each request to the origin gets a connection of
+ * its own, as long as the process runs.
  *
- * Kept apart from connections and pools: a pool is replaced when settings change, and two pools can
+ * Separate from connections and pools: a pool is replaced when settings change, and two pools can
  * have one origin.
  */
 import type { UpstreamTarget } from '../core/upstream-url.ts';
@@ -44,7 +44,7 @@ export class Origin {
   }
 }
 
-/** The origins of one part of the server. One entry per configured address. */
+/** The origins of one part of the server, with one entry per configured URL. */
 export class Origins {
   readonly #onLoss: (origin: Origin) => void;
   readonly #byName = new Map<string, Origin>();

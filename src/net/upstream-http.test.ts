@@ -20,11 +20,11 @@ interface Heard {
   readonly status: number;
   readonly headers: ReceivedHeaders;
   readonly body: string;
-  /** The end, or how it broke. */
+  /** How the response ended or failed. */
   readonly end: 'end' | UpstreamFailureKind;
 }
 
-/** Keeps what comes. */
+/** Records the response. */
 class Listener extends Exchange {
   readonly heard = Promise.withResolvers<Heard>();
   status = 0;
@@ -79,7 +79,7 @@ function ask(pool: UpstreamPool, request: Partial<UpstreamRequest> = {}): Promis
   return begin(pool, request).heard.promise;
 }
 
-/** A server that answers each connection with the next of these texts, and closes. */
+/** A server that sends one of these texts per connection, in order, and closes it. */
 function answersOf(t: TestContext, texts: readonly string[]): Promise<string> {
   let next = 0;
   return rawServer(t, (socket) => {
@@ -91,7 +91,7 @@ function answersOf(t: TestContext, texts: readonly string[]): Promise<string> {
 const OK = 'HTTP/1.1 200 OK\r\n';
 const CHUNKED = `${OK}transfer-encoding: chunked\r\n\r\n`;
 
-/** Raw answers, and what is heard of them: status, body, end. */
+/** Raw responses, and the expected status, body and end. */
 const ANSWERS: readonly (readonly [string, number, string, Heard['end']])[] = [
   [`${OK}content-length: 2\r\n\r\nok`, 200, 'ok', 'end'],
   [`${OK}Content-Length:\t2\r\n\r\nok`, 200, 'ok', 'end'],
@@ -108,14 +108,14 @@ const ANSWERS: readonly (readonly [string, number, string, Heard['end']])[] = [
     'end',
   ],
   [`${CHUNKED}0\r\n\r\n`, 200, '', 'end'],
-  // What is short.
+  // Truncated responses.
   ['', 0, '', 'reset'],
   ['HTTP/1.1 200', 0, '', 'reset'],
   [`${OK}content-length: 3\r\n\r\nok`, 200, 'ok', 'cut'],
   [`${CHUNKED}2\r\nok\r\n`, 200, 'ok', 'cut'],
   [`${CHUNKED}2\r\nok\r\n0\r\n`, 200, 'ok', 'cut'],
   [`${CHUNKED}2`, 200, '', 'reset'],
-  // What is no HTTP/1.1, or can be read in two ways.
+  // Responses that are not HTTP/1.1, or ambiguous.
   ['HTTP/2 200 OK\r\n\r\n', 0, '', 'garbage'],
   ['HTTP/1.1 101 Switch\r\nupgrade: x\r\n\r\n', 0, '', 'garbage'],
   ['HTTP/1.1 200 OK\nContent-Length: 2\n\nok\r\n\r\n', 0, '', 'garbage'],
@@ -163,11 +163,11 @@ test('a head of one name a thousand times over costs no more than another', asyn
   const before = process.cpuUsage();
   const { headers } = await ask(pool);
   assert.equal(headers['a']?.length, 16_000);
-  // It took two seconds.
+  // Guards against a former cost of two seconds.
   assert.ok(process.cpuUsage(before).user < 500_000);
 });
 
-/** A server that keeps what it reads, and answers each request (of a short body) with OK. */
+/** A server that records what it reads, and responds to each short request with OK. */
 async function keepingServer(t: TestContext, answer = `${OK}content-length: 2\r\n\r\nok`) {
   const seen = { text: '', connections: 0, ended: 0 };
   const url = await rawServer(t, (socket) => {
@@ -325,7 +325,7 @@ test('idle connections are closed in time', async (t) => {
 });
 
 test('a handshake has its time', async (t) => {
-  // The server accepts the connection and sends nothing of TLS.
+  // The server accepts the connection and never starts TLS.
   const url = await rawServer(t, (socket) => void socket.resume());
   const pool = poolFor(t, url.replace('http:', 'https:'), { connectMs: 50 });
   const limits = { ...LIMITS, connectMs: 1_000_000, totalMs: 1_000_000 };
@@ -352,7 +352,7 @@ test('more than fit wait for a connection, also for one that is opened after one
   assert.ok(pool.connected <= 8);
 });
 
-/** Pauses at each piece, and goes on in the next turn. */
+/** Pauses at each piece, and continues in the next turn. */
 class SlowListener extends Listener {
   paused = 0;
 

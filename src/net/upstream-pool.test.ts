@@ -24,7 +24,7 @@ function poolFor(t: TestContext, url: string, connectMs = 1_000): UpstreamPool {
   return pool;
 }
 
-/** An exchange that keeps what it hears. */
+/** Records its callbacks. */
 class Recorder extends Exchange {
   readonly calls: string[] = [];
   readonly failures: UpstreamFailureKind[] = [];
@@ -70,7 +70,7 @@ function get(pool: UpstreamPool, limits: Partial<TimeLimits> = {}): Recorder {
 
 async function kindOf(recorder: Recorder): Promise<string> {
   const kind = await recorder.ending.promise;
-  // A connection takes its next request one turn after its last answer.
+  // A connection takes its next request one turn after its last response.
   await new Promise((resolve) => setImmediate(resolve));
   return kind;
 }
@@ -177,7 +177,7 @@ test('an answer that is not HTTP is garbage', async (t) => {
 
 test('a reused connection that begins an answer and dies is no stale one', async (t) => {
   for (const [part, kind] of [
-    // What is no head may be the rest of the response before.
+    // An invalid head may be the rest of the previous response.
     [GARBAGE, 'doubtful'],
     ['HTTP/1.1 200 OK\r\nx', 'reset'],
   ] as const) {
@@ -306,7 +306,7 @@ test('an early answer is heard when a short last piece meets the reset', async (
     sizeBytes: 50_010,
     async *open() {
       yield Buffer.alloc(50_000);
-      // The next piece is written in this very turn: before the answer can be read.
+      // Writes the next piece in this turn, before the response can be read.
       await reset.promise;
       yield Buffer.alloc(10);
     },
@@ -318,7 +318,7 @@ test('an early answer is heard when a short last piece meets the reset', async (
 
 const HALF_AN_HOUR_MS = 1_800_000;
 
-/** An exchange in its body, and what its sweep says of it at a time of the test. */
+/** An exchange in its body, and the result of its sweep at a given time. */
 function streaming() {
   const clock = new TestClock(0);
   const url = 'http://127.0.0.1:9';
@@ -355,7 +355,7 @@ test('what an engine sent while this process stood still is read before it is ju
   const still = stillClock();
   let sweep = (): void => undefined;
   const every: Clock['every'] = (ms, work) => {
-    // The other looks for idle connections.
+    // The other timer checks idle connections.
     if (ms < 1_000) sweep = work;
     return () => undefined;
   };
@@ -365,7 +365,7 @@ test('what an engine sent while this process stood still is read before it is ju
   const answered = get(pool);
   await asked.promise;
   send();
-  // The process was stopped for a minute; of its timers each fires once, before any socket is read.
+  // The process was paused for a minute: each timer fires once, before any socket is read.
   still.pass(60_000);
   sweep();
   assert.equal(await kindOf(answered), 'end');
@@ -384,7 +384,7 @@ test('the total time does not run while the reader pauses', () => {
   exchange.pause();
   at(60_000);
   exchange.resume();
-  // 900 ms have run; 9,100 are left.
+  // 900 ms have passed; 9,100 are left.
   for (let ms = 60_900; ms <= 69_000; ms += 900) {
     data();
     at(ms);

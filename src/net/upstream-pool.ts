@@ -1,13 +1,13 @@
 /**
- * Outgoing HTTP to one origin over the keep-alive connections of an `undici.Pool`.
+ * Outgoing HTTP to one origin over the keep-alive connections of an `undici.Pool`. It does not
+ * retry; failures are classified for the caller. Callers limit the number of concurrent exchanges.
  *
- * Invariants: every exchange ends exactly once, by `onEnd` or by one `onFailure`; every bound
- * (connect, first byte, idle, total, bytes) is explicit at the call; an abort closes the
- * connection at once. Time limits are checked by one sweep of all running exchanges, so that a
- * chunk costs one field write and no timer.
+ * Invariants: every exchange ends exactly once, by `onEnd` or by one `onFailure`; every limit
+ * (connect, first byte, idle, total, bytes) is explicit at the call; an abort closes the connection
+ * at once. One periodic sweep checks the time limits of all exchanges, so that a chunk costs one
+ * field write and no timer.
  *
- * An origin that sends bytes that belong to no request loses keep-alive (`origins.ts`). It does not
- * retry: it names the way an exchange failed. Callers bound how many run at once.
+ * An origin that sends bytes that belong to no request loses keep-alive (`origins.ts`).
  */
 import { Socket } from 'node:net';
 import { Client, type Dispatcher, Pool } from 'undici';
@@ -24,13 +24,13 @@ import {
 } from './exchange.ts';
 import { type Origin, Origins } from './origins.ts';
 
-/** A sweep that comes later than this finds a process that was stopped, and fails no exchange. */
+/** A sweep later than this means that the process was paused; it fails no exchange. */
 const LATE_SWEEP_MS = 2 * SWEEP_MS;
-/** uvicorn and node:http drop idle connections after 5 s and often do not say so. */
+/** uvicorn and node:http close idle connections after 5 s, often without announcing it. */
 const KEEP_ALIVE_HTTP_MS = 4_000;
 /** A TLS handshake is expensive, and public servers keep idle connections for a minute or more. */
 const KEEP_ALIVE_TLS_MS = 30_000;
-/** Upper bound of a keep-alive time that the server itself names. */
+/** Upper bound of a keep-alive time sent by the server. */
 const KEEP_ALIVE_MAX_MS = 600_000;
 const MAX_HEADER_BYTES = 64 * 1024;
 
@@ -38,15 +38,15 @@ export interface UpstreamPoolOptions extends Route {
   /** `http(s)://host[:port][/base]` or `unix:/path/to.sock[:/base]`. */
   readonly url: string;
   readonly maxConnections: number;
-  /** Bound of one TCP and TLS handshake. A call can ask for less, never for more. */
+  /** Limit of one TCP and TLS handshake. A call can set a lower one. */
   readonly connectMs: number;
   readonly keepAliveMs?: number;
   readonly clock: Clock;
-  /** Which origins have lost keep-alive; by default those of this pool alone. */
+  /** Tracks which origins have lost keep-alive; default: for this pool only. */
   readonly origins?: Origins;
 }
 
-/** The connections to one origin. Close it, or its sockets live until they are idle. */
+/** The connections to one origin. Close it, or its sockets stay open until their idle timeout. */
 export class UpstreamPool {
   readonly clock: Clock;
   /** Exchanges that have not ended. */
@@ -56,7 +56,7 @@ export class UpstreamPool {
   readonly #basePath: string;
   readonly #open: () => Pool;
   #pool: Pool;
-  /** Of connections that were open when keep-alive was lost: resolves when they have closed. */
+  /** Resolves when the connections from before the loss of keep-alive have closed. */
   #oldClosed: Promise<void> | undefined;
   #stopSweep: (() => void) | undefined;
   #sweptMs = 0;
@@ -96,12 +96,12 @@ export class UpstreamPool {
     return this.#pool.stats.connected;
   }
 
-  /** Whether connections serve more than one request; `false` for good after bytes of no request. */
+  /** Whether connections serve more than one request; `false` for good after stray bytes. */
   get keepsAlive(): boolean {
     return this.#origin.keepsAlive;
   }
 
-  /** Starts an exchange. What cannot be sent, and any exchange of a closed pool, fails at once. */
+  /** Starts an exchange. Fails it at once if it cannot be sent or the pool is closed. */
   dispatch(exchange: Exchange): void {
     const { body, headers, method, path } = exchange.request;
     const { piecesBytes } = exchange;
@@ -123,19 +123,19 @@ export class UpstreamPool {
     this.#pool.dispatch(options as Dispatcher.DispatchOptions, exchange);
   }
 
-  /** The server sent bytes that belong to no request. */
+  /** Called when the server sent bytes that belong to no request. */
   strayed(): void {
     this.#origin.loseKeepAlive();
   }
 
-  /** Ends without cutting: running exchanges finish, idle sockets close. New ones fail. */
+  /** Closes gracefully: running exchanges finish, idle sockets close, new exchanges fail. */
   async close(): Promise<void> {
     if (!this.#pool.closed && !this.#pool.destroyed) await this.#pool.close();
     await this.#oldClosed;
     this.#stop();
   }
 
-  /** Ends at once: running exchanges fail as `closed`. */
+  /** Closes immediately: running exchanges fail as `closed`. */
   async destroy(): Promise<void> {
     for (const exchange of this.running.all()) exchange.fail('closed', 'The pool was closed');
     await this.#pool.destroy();
@@ -144,8 +144,8 @@ export class UpstreamPool {
   }
 
   /**
-   * Closes idle connections, and fails what waits for its first byte on a connection that was used
-   * before. A response whose first byte has arrived stays: it cannot be taken back.
+   * Closes idle connections, and fails exchanges that wait for their first byte on a reused
+   * connection. A response that has started continues, since part of it was delivered.
    */
   #dropReused(): void {
     for (const exchange of this.running.all()) exchange.doubt();
@@ -162,7 +162,7 @@ export class UpstreamPool {
   #sweep(): void {
     if (this.running.size === 0) return this.#stopSweeping();
     const nowMs = this.clock.monotonicMs();
-    // What has arrived meanwhile is read before the next sweep, which checks however late it is.
+    // Data that arrived during the pause is read before the next sweep, which always checks.
     this.#wasLate = !this.#wasLate && nowMs - this.#sweptMs > LATE_SWEEP_MS;
     this.#sweptMs = nowMs;
     if (this.#wasLate) return;
@@ -185,20 +185,20 @@ interface ExchangeOptions extends Omit<Dispatcher.DispatchOptions, 'body'> {
   readonly exchange: Exchange;
 }
 
-/** A client of undici (one connection at a time) that knows what its connection has done. */
+/** An undici client (one connection at a time) that tracks the use of its connection. */
 class Connection extends Client {
   /** The open socket. */
   socket: Socket | null = null;
-  /** Responses that came on it. */
+  /** Number of responses on it. */
   served = 0;
   isIdle = true;
 
   override dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler) {
     // The pool passes on the options that it was called with.
     const { exchange } = options as ExchangeOptions;
-    if (exchange.hasEnded) return true; // while it waited for a connection
+    if (exchange.hasEnded) return true; // it ended while waiting for a connection
     exchange.connection = this;
-    // The pool waits for a client that took no request, unless this says that it takes another.
+    // Otherwise the pool waits for a client that took no request.
     return super.dispatch(options, handler) || exchange.hasEnded;
   }
 }
@@ -223,18 +223,18 @@ function connectionTo(origin: URL, options: object): Connection {
 
 type Connect = ReturnType<typeof connectorOf>;
 
-/** A whole response, or why there is none. */
+/** A complete response, or why it failed. */
 export type Fetched =
   | { readonly ok: true; readonly status: number; readonly body: Buffer }
   | {
       readonly ok: false;
       readonly kind: UpstreamFailureKind;
-      /** 0 when not even a head came. */
+      /** 0 if no response head arrived. */
       readonly status: number;
       readonly message: string;
     };
 
-/** Reads a whole response of any status. Never rejects. */
+/** Reads a complete response of any status. Never rejects. */
 export function fetchWhole(pool: UpstreamPool, request: UpstreamRequest): Promise<Fetched> {
   return new Promise((resolve) => pool.dispatch(new WholeExchange(pool, request, resolve)));
 }

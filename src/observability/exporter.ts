@@ -1,8 +1,8 @@
 /**
- * Sends finished spans to a collector in batches, in the background.
+ * Exports finished spans to a collector in batches, in the background.
  *
- * Invariants: the queue is bounded and what does not fit is dropped and counted; one batch is on
- * its way at a time; nothing here ever waits for, slows or fails a request.
+ * Invariants: the queue is bounded, and spans that do not fit are dropped and counted; one batch is
+ * sent at a time; requests are never delayed or failed.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -18,18 +18,18 @@ const SEND_LIMITS = {
   idleMs: SEND_LIMIT_MS,
   totalMs: SEND_LIMIT_MS,
 };
-/** How long a closing server tries to get rid of its last spans. */
+/** How long a closing server tries to send its last spans. */
 const CLOSE_LIMIT_MS = 2 * SECOND_MS;
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** A batch that a collector cannot take now is tried so often. */
+/** Maximum number of attempts per batch. */
 const MAX_TRIES = 4;
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 const TRACES_PATH = '/v1/traces';
 
 export interface ExporterOptions {
-  /** Base address of the collector, or the address of its traces. */
+  /** Base URL of the collector, or the URL of its traces endpoint. */
   readonly endpoint: string;
-  /** The proxy on the way there. */
+  /** Proxy for requests to the collector. */
   readonly proxy: string | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly resource: Resource;
@@ -78,7 +78,7 @@ export class Exporter {
     if (this.#queue.length >= MAX_BATCH && this.#tries === 0) this.#send();
   }
 
-  /** Sends what is queued, for a bounded time, and ends. */
+  /** Sends the queued spans, within a time limit, and stops. */
   async close(): Promise<void> {
     this.#stop();
     const { clock } = this.#options;
@@ -96,7 +96,7 @@ export class Exporter {
       const before = this.#queue.length;
       this.#send();
       await this.#sending;
-      // A collector that does not take them now will not within a moment.
+      // The collector accepts no spans now; stop trying.
       if (this.#queue.length === before) return;
     }
   }
@@ -123,7 +123,7 @@ export class Exporter {
     this.#tell(result === 'taken');
   }
 
-  /** One line when the collector goes away and one when it is back, not one for each batch. */
+  /** Logs once when the collector becomes unreachable and once when it is back. */
   #tell(isTaken: boolean): void {
     if (isTaken !== this.#isBroken) return;
     this.#isBroken = !isTaken;
@@ -171,7 +171,7 @@ interface Resource {
   readonly instanceId: string;
 }
 
-/** The body of `POST /v1/traces`, in the JSON of OTLP: ids in hex, 64-bit numbers as texts. */
+/** Returns the body of `POST /v1/traces` in OTLP JSON: ids in hex, 64-bit numbers as strings. */
 function otlpBody(spans: readonly Span[], resource: Resource): Buffer {
   const { serviceName, version, instanceId } = resource;
   const body = {

@@ -1,7 +1,7 @@
 /**
- * The log of a running server: one JSON object a line, or readable lines on a terminal. Nothing
- * secret is ever passed to it; hiding what is named like a secret is the second lock on that. Whatever
- * a caller or an engine named something, its lines are safe for a terminal.
+ * The log of a running server: one JSON object per line, or readable lines on a terminal. Secrets
+ * are never passed to it; as a second safeguard, fields with names of secrets are redacted. Control
+ * characters in logged text are escaped, so lines are safe for a terminal.
  */
 import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import type { Log, LogFields } from '../core/log.ts';
@@ -16,15 +16,15 @@ export interface LogWriterOptions {
   readonly write: (text: string) => void;
 }
 
-/** Control characters but the line end, and marks that turn the direction of text. */
+/** Control characters except the line end, and bidirectional text marks. */
 const UNSAFE =
   // oxlint-disable-next-line no-control-regex -- these are what it is about
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
 const EACH_UNSAFE = new RegExp(UNSAFE, 'g');
 
-/** The text with unsafe characters as `\\u001b`, which a JSON text stays valid by. */
+/** Escapes unsafe characters as `\\u001b`, which keeps JSON text valid. */
 export function printable(text: string): string {
-  // Nearly no line has any, and a search makes no objects.
+  // Few lines have any, and the test allocates nothing.
   if (!UNSAFE.test(text)) return text;
   return text.replaceAll(
     EACH_UNSAFE,
@@ -51,7 +51,7 @@ export function logWriter({ level: least, pretty, clock, write }: LogWriterOptio
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-/** As `isoTime`, for times that come in turn: many lines fall into one second. */
+/** Like `isoTime`, caching the current second, since many lines share it. */
 function timesInTurn(): (ms: number) => string {
   let second = -1;
   let beginning = '';
@@ -65,7 +65,7 @@ function timesInTurn(): (ms: number) => string {
   };
 }
 
-/** The fields without what must not be read, at the top and one level below. */
+/** Returns the fields with secrets redacted, at the top and one level below. */
 function censored(fields: LogFields, depth = 0): LogFields {
   let shown = fields;
   for (const name in fields) {
@@ -82,7 +82,7 @@ function textOf(value: unknown): string {
   try {
     return JSON.stringify(value);
   } catch {
-    // A line with an amount of money in it is better written than lost.
+    // `JSON.stringify` throws on bigint, such as an amount of money.
     return JSON.stringify(value, (_name, part) => (typeof part === 'bigint' ? String(part) : part));
   }
 }
@@ -95,8 +95,8 @@ function prettyLine({ level, time, msg, ...fields }: LogFields): string {
     .map(([name, value]) => `${name}=${typeof value === 'string' ? value : textOf(value)}`)
     .join(' ');
   const said = `${String(msg)}${rest === '' ? '' : `  ${rest}`}`;
-  // A text of others cannot pass for a line of ours, nor tell the terminal anything: what goes on
-  // after a line end is seen to go on, and other controls are shown.
+  // Marks continuation lines and escapes control characters, so that logged text cannot imitate a
+  // log line or control the terminal.
   const shown = said.replaceAll(CONTROLS, shownControl).replaceAll('\n', CONTINUED);
   return `${clock} ${String(level).padEnd(5)} ${shown}\n`;
 }

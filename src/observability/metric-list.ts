@@ -1,6 +1,6 @@
 /**
- * Every metric of the server: name, kind, labels, meaning. `docs/reference/metrics.md` is made from
- * this list. Labels hold what the operator configured, never what a caller sent.
+ * Every metric of the server: name, kind, labels, meaning. `docs/reference/metrics.md` is generated
+ * from this list. Labels contain configured values only, never text from requests.
  */
 import type { MetricInfo } from './metrics.ts';
 

@@ -1,13 +1,13 @@
 /**
  * Counters, gauges and histograms in the Prometheus text format (0.0.4).
  *
- * Labels are bounded: past `MAX_SERIES` label sets of one metric, further ones are counted together
- * as `other`, so that nothing a caller sends can grow the memory or the page. Money is counted in
- * nano-USD and written as exact decimal USD.
+ * Label sets above `MAX_SERIES` of one metric are counted together as `other`, so that requests
+ * cannot grow the memory or the page. Money is counted in nano-USD and written as exact decimal
+ * USD.
  */
 import { type Nano, formatUsd, nano } from '../core/money.ts';
 
-/** Label sets of one metric. A catalogue of 500 models with two kinds each fits. */
+/** Maximum label sets of one metric; enough for 500 models with two kinds each. */
 export const MAX_SERIES = 1_000;
 const OTHER = 'other';
 const NANO_DECIMALS = 9;
@@ -17,11 +17,13 @@ export interface MetricInfo {
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
   readonly labels: readonly string[];
-  /** Of the database: every process that shares it says the same. */
+  /** Read from the database, so every process reports the same value. */
   readonly isShared?: boolean;
 }
 
-/** The values of one metric by label set. Whoever changes one often keeps it and changes it in place. */
+/**
+ * The values of one metric by label set. Callers that change a value often can keep a reference.
+ */
 export class Metric<T> {
   readonly info: MetricInfo;
   readonly #make: () => T;
@@ -38,7 +40,7 @@ export class Metric<T> {
     this.#linesOf = linesOf;
   }
 
-  /** The value of a label set, which begins at zero. */
+  /** Returns the value of a label set, which starts at zero. */
   at(...labels: readonly string[]): T {
     const key = labelText(this.info.labels, labels);
     const known = this.#values.get(key);
@@ -61,7 +63,7 @@ export interface Figure {
   value: number;
 }
 
-/** A counter only goes up; a gauge goes up and down. */
+/** A counter, or a gauge, of numbers. */
 export function figures(info: MetricInfo): Metric<Figure> {
   return new Metric<Figure>(
     info,
@@ -74,7 +76,7 @@ export interface MoneyFigure {
   value: Nano;
 }
 
-/** A counter of money: exact nano-USD inside, decimal USD outside. */
+/** A counter of money: counts nano-USD, writes exact decimal USD. */
 export function moneyFigures(info: MetricInfo): Metric<MoneyFigure> {
   return new Metric<MoneyFigure>(
     info,
@@ -83,14 +85,14 @@ export function moneyFigures(info: MetricInfo): Metric<MoneyFigure> {
   );
 }
 
-/** Values counted by fixed upper bounds. */
+/** Counts values by fixed upper bounds. */
 export class Buckets {
   readonly #bounds: readonly number[];
   readonly #counts: number[];
   #count = 0;
   #sum = 0;
 
-  /** `bounds` ascend; the last bucket, without a bound, is added. */
+  /** `bounds` must ascend; a last bucket without a bound is added. */
   constructor(bounds: readonly number[]) {
     this.#bounds = bounds;
     this.#counts = bounds.map(() => 0);
@@ -101,7 +103,7 @@ export class Buckets {
     this.#sum += value;
     let at = 0;
     while (value > (this.#bounds[at] ?? Infinity)) at += 1;
-    // The last bucket has no bound: its count is that of all.
+    // The last bucket has no bound: its count is the total.
     if (at < this.#counts.length) this.#counts[at] = (this.#counts[at] ?? 0) + 1;
   }
 
@@ -142,8 +144,8 @@ function braces(labels: string): string {
 }
 
 /**
- * The page that Prometheus reads. A metric without values still says what it is; `ofProcess` are
- * labels of every value that is not shared with other processes.
+ * Returns the page for Prometheus, including metrics without values; `ofProcess` are labels added
+ * to every value that is not shared with other processes.
  */
 export function metricsText(
   metrics: readonly Pick<Metric<unknown>, 'info' | 'lines'>[],
@@ -159,7 +161,7 @@ export function metricsText(
   return `${parts.join('\n')}\n`;
 }
 
-/** A name has no brace and no space, so the first of either ends it. */
+/** Inserts labels before the first brace or space, which ends the name. */
 function withLabels(line: string, more: string): string {
   return line.replace(/[{ ]/, (end) => (end === '{' ? `{${more},` : `{${more}} `));
 }
@@ -167,8 +169,8 @@ function withLabels(line: string, more: string): string {
 const BLOCK = /^# HELP (\S+) .*\n# TYPE .*(?:\n(?!#).*)*/gm;
 
 /**
- * One page out of those of several processes: each metric once, with the values of all. What two
- * pages say under the same labels is the same thing, so the first one says it.
+ * Joins the pages of several processes: each metric once, with the values of all. Of values with
+ * the same labels, which are shared ones, the first is used.
  */
 export function joinedPages(pages: readonly string[]): string {
   const blocks = new Map<string, string[]>();

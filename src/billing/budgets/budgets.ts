@@ -1,8 +1,9 @@
 /**
- * What a request counts against beside the cap of its key: the caps of the keys above it, and budgets
- * of its account. A budget of each value of a tag begins with what was spent of the value so far,
- * when the first request with it comes; there are so many of them at most, so that a caller who makes up
- * values does not grow the database without an end.
+ * Finds the caps that a request counts against in addition to the cap of its key: the caps of its
+ * parent keys and the budgets of its account. A budget for each value of a tag gets a cap when the
+ * first request with a new value arrives; the cap starts with the amount already spent for that
+ * value. The number of such caps is bounded, so that a caller that invents tag values cannot grow
+ * the database without limit.
  */
 import { type Clock, HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -24,14 +25,20 @@ import { setBudgetCap } from './manage-budgets.ts';
 
 export { budgetSpending, changeBudget, createBudget, deleteBudget } from './manage-budgets.ts';
 
-/** Caps that were seen in the database; past that they are looked up anew. */
+/** Maximum number of caps that this process remembers as existing in the database. */
 const MAX_KNOWN = 10_000;
-/** Values of one budget that have caps: of two periods, or for LIFETIME of all time. */
+/**
+ * Maximum number of values with a cap per budget: within the last two periods, or in total for
+ * LIFETIME.
+ */
 const MAX_VALUES = 100_000;
-/** How long, and how many, a process counts on from what it found: each can pass the bound by so many. */
+/**
+ * How long, and for how many new values, a process relies on its last count. Each process can
+ * exceed `MAX_VALUES` by this many.
+ */
 const COUNTED_MS = 10 * MINUTE_MS;
 const COUNTED_VALUES = 1_000;
-/** Far less than the time for which the cap of a period that is over is kept. */
+/** Must be well below the time for which the cap of an ended period is kept (one day). */
 const KNOWN_MS = HOUR_MS;
 
 export interface BudgetCapsParts {
@@ -39,13 +46,13 @@ export interface BudgetCapsParts {
   readonly ledger: Ledger;
   readonly identity: Pick<Identity, 'lockBudget'>;
   readonly clock: Clock;
-  /** Values of a budget that have caps, at most; tests want few. */
+  /** Overrides `MAX_VALUES` in tests. */
   readonly maxValues?: number;
-  /** Values that are added before they are counted anew; tests want few. */
+  /** Overrides `COUNTED_VALUES` in tests. */
   readonly countedValues?: number;
 }
 
-/** How many values of a budget have caps, about. */
+/** The approximate number of values of a budget that have caps. */
 interface CountedValues {
   readonly found: number;
   added: number;
@@ -54,9 +61,8 @@ interface CountedValues {
 
 export class BudgetCaps {
   readonly #parts: BudgetCapsParts;
-  /** By id, until which time of the monotonic clock. */
+  /** By cap id: the monotonic time until which the cap is known to exist. */
   readonly #known = new Map<string, number>();
-  /** By id of the budget. */
   readonly #counted = new Map<string, CountedValues>();
 
   constructor(parts: BudgetCapsParts) {
@@ -64,8 +70,8 @@ export class BudgetCaps {
   }
 
   /**
-   * Ids of all that a request counts against, each with a row; `undefined` for none. Throws
-   * `BUDGET_LIMIT_REACHED` for one value too many.
+   * Returns the ids of all caps that a request counts against, and creates missing rows;
+   * `undefined` if there are none. Throws `BUDGET_LIMIT_REACHED` if a budget has too many values.
    */
   async open(
     caller: CallerBudgets | undefined,
@@ -84,7 +90,7 @@ export class BudgetCaps {
     const { store, ledger, identity } = this.#parts;
     await store.transaction(async (tx) => {
       for (const one of budgets) {
-        // A key is remembered for a moment: its budget may be another one by now, or gone.
+        // The cached key may list a budget that was changed or deleted since.
         const budget = await identity.lockBudget(one.budget, tx);
         if (budget === undefined) continue;
         if (isEachValue(budget)) await this.#requireRoom(tx, one, atMs);

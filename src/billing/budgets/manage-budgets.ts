@@ -1,6 +1,6 @@
 /**
- * Budgets made, changed and deleted, by whoever may: each with its caps in one transaction, so that
- * no request meets one without the other. And what is spent of them.
+ * Creates, changes and deletes budgets, and reads what is spent of them. A budget and its caps
+ * change in one transaction, so that no request sees one without the other.
  */
 import { Fault } from '../../core/faults.ts';
 import type { Nano } from '../../core/money.ts';
@@ -22,7 +22,10 @@ export interface BudgetStores {
   readonly ledger: Ledger;
 }
 
-/** Makes a budget, which begins with what was spent in the running period. Throws `BUDGET_LIMIT_REACHED`. */
+/**
+ * Creates a budget that starts with the amount already spent in the running period. Throws
+ * `BUDGET_LIMIT_REACHED`.
+ */
 export async function createBudget(
   { store, identity, ledger }: BudgetStores,
   wanted: Omit<Budget, 'id' | 'createdMs'>,
@@ -43,7 +46,9 @@ export async function createBudget(
   return made;
 }
 
-/** Gives a budget another amount; `undefined` when the account has none of that id. */
+/**
+ * Changes the amount of a budget; returns `undefined` if the account has no budget with this id.
+ */
 export async function changeBudget(
   { store, identity, ledger }: BudgetStores,
   of: Pick<Budget, 'id' | 'accountId'>,
@@ -61,7 +66,7 @@ export async function changeBudget(
   return changed;
 }
 
-/** Takes a budget away; false when the account has none of that id. */
+/** Deletes a budget; returns `false` if the account has no budget with this id. */
 export async function deleteBudget(
   { store, identity, ledger }: BudgetStores,
   of: Pick<Budget, 'id' | 'accountId'>,
@@ -76,7 +81,10 @@ export async function deleteBudget(
   return isDeleted;
 }
 
-/** What is spent of a budget in the period that runs, of `value` where each has it for itself. */
+/**
+ * Returns what is spent of a budget in the running period; for a budget per tag value, what is
+ * spent for `value`.
+ */
 export async function budgetSpending(
   store: Store,
   budget: Budget,
@@ -88,7 +96,7 @@ export async function budgetSpending(
   return usdNano;
 }
 
-/** Makes the cap of a budget, or gives it the limit of today. */
+/** Creates the cap of a budget, or updates its limit. */
 export function setBudgetCap(ledger: Ledger, tx: Queryable, cap: BudgetOf): Promise<void> {
   return ledger.setCap(tx, settingsOf(cap));
 }

@@ -179,7 +179,7 @@ onEachStore('idempotency', (fixture) => {
     t.mock.restoreAll();
     for (let round = 0; round < 5; round += 1) {
       await pass(store, clock, 15_000);
-      // A renewal would have queued before this statement.
+      // A renewal would have been queued before this statement.
       await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
     }
     assert.equal((await idempotency.begin(wanted('alice', 'k', 'f'))).state, 'new');
@@ -350,7 +350,7 @@ onEachStore('idempotency', (fixture) => {
     assert.deepEqual(await run('done', 'done', false), ANSWER);
     await assert.rejects(run('begun', 'done', true), isLost);
     await assert.rejects(run('running', 'running', false), isLost);
-    // What the other has is not given back.
+    // The keys of the other process stay leased.
     const other = await store.query("SELECT 1 FROM idempotency_entry WHERE token = 'other:1'");
     assert.equal(other.length, 3);
     await idempotency.close();
@@ -370,7 +370,7 @@ onEachStore('idempotency', (fixture) => {
 
   describe('storage of an account', () => {
     const LIMIT = 100_000;
-    /** Ten times this is all of it. */
+    /** A tenth of the limit. */
     const LARGE = { ...ANSWER, body: Buffer.alloc(9_000) };
 
     async function keep(
@@ -404,7 +404,7 @@ onEachStore('idempotency', (fixture) => {
         await pass(store, clock, 60_000);
       }
       const { bytes, limitBytes } = await idempotency.storageOf('alice');
-      // And a fifth of a byte for each nano-USD.
+      // Plus one byte for each 5 nano-USD charged.
       assert.equal(limitBytes, LIMIT + 2);
       assert.ok(bytes <= limitBytes && bytes > LIMIT - 10_000, String(bytes));
       const found = await states(idempotency, ['k0', 'k3', 'k4', 'k5', 'k13']);
@@ -414,7 +414,7 @@ onEachStore('idempotency', (fixture) => {
         'SELECT CAST(sum(coalesce(length(body), 0)) AS BIGINT) AS bytes FROM idempotency_entry',
       );
       assert.ok(Number(row?.bytes) < LIMIT);
-      // Another account is not concerned.
+      // Another account is not affected.
       await keep(idempotency, 'k0', nano(1n), LARGE, 'bob');
       assert.ok((await idempotency.storageOf('bob')).bytes < 10_000);
       await idempotency.close();
@@ -430,7 +430,7 @@ onEachStore('idempotency', (fixture) => {
         await keep(idempotency, key, ZERO, small);
         await pass(store, clock, 60_000);
       }
-      // What was free may run again.
+      // Keys of free requests may run again.
       assert.deepEqual(await states(idempotency, ['free1', 'free2', 'free4']), [
         'new',
         'new',
@@ -478,13 +478,13 @@ onEachStore('idempotency', (fixture) => {
   });
 });
 
-/** Time passes for a process and its database. */
+/** Advances the time of a process and its database. */
 async function pass(store: Store, clock: TestClock, ms: number): Promise<void> {
   clock.advance(ms);
   await age(store, ms);
 }
 
-/** PostgreSQL has a clock of its own, which nobody can move: what is there gets older. */
+/** PostgreSQL uses its own clock, so make the rows older instead. */
 async function age(store: Store, ms: number): Promise<void> {
   if (store.dialect === 'sqlite') return;
   await store.query('UPDATE idempotency_entry SET expires_ms = expires_ms - $1', [ms]);
@@ -497,9 +497,9 @@ async function expiryOf(store: Store): Promise<number> {
   return Number(row?.expires_ms ?? 0n);
 }
 
-/** Waits until the renewal that the clock has just fired is in the database. */
+/** Waits until the renewal that the clock has just triggered is in the database. */
 async function renewed(store: Store, beforeMs: number): Promise<void> {
-  // In a file the renewal was queued before this, so it is done once this has answered.
+  // With SQLite the renewal was queued first, so it is done when this transaction is.
   await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
   const endMs = performance.now() + 60_000;
   while ((await expiryOf(store)) <= beforeMs) {

@@ -1,16 +1,16 @@
 /**
- * One answer for one idempotency key: the first request with a key runs, later ones with the same
- * fingerprint get its stored answer, ones that come meanwhile wait, and another fingerprint is a
- * conflict. Holds across processes and restarts.
+ * Runs the request of an idempotency key at most once. The first request with a key runs. Later
+ * requests with the same fingerprint get the stored response, or wait while the first one still
+ * runs. A request with another fingerprint is a conflict. This holds across processes and restarts.
  *
- * Invariant: a request with a key is charged in the transaction that marks its key as spent, and in no
- * other one. `complete` and `spend` update the row of the key only while it has the token of the
- * request, and throw otherwise, which undoes the charge. So one key is charged once, whatever became
- * of the processes, of the network or of the lease.
+ * Invariant: a request with a key is charged only in the transaction that marks its key as spent.
+ * `complete` and `spend` update the row of the key only while it contains the token of the request;
+ * otherwise they throw, which rolls the charge back. So a key is charged at most once, even after
+ * crashes, network failures and expired leases.
  *
- * The lease only saves work: a holder renews it, and once it has expired the next request takes the
- * key over and runs again. In a shared database its clock decides, and not that of a process: one that
- * is ahead would take over what still runs.
+ * The lease only avoids duplicate work. Its holder renews it; after it has expired, the next
+ * request takes the key over and runs again. With a shared database, the database's clock decides
+ * when a lease expires, because a process whose clock is ahead would take over running requests.
  */
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -26,12 +26,12 @@ export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
 export type { KeptStorage } from './kept-storage.ts';
 export { type KeyFence, type NotKept, spendJournaled } from './key-fence.ts';
 
-/** The right to run the request of a key, until it is completed or abandoned. */
+/** The right to run the request of a key, valid until the key is completed or abandoned. */
 export interface IdempotencyToken extends KeyFence {
   readonly accountId: string;
-  /** Set when the transaction that spends the key has been committed. */
+  /** Set after the transaction that spends the key has been committed. */
   isSpent: boolean;
-  /** Set when another request was found to have the key: this one is not charged. */
+  /** Set when another request has taken the key over: this request is not charged. */
   isLost: boolean;
 }
 
@@ -41,7 +41,7 @@ export interface StoredResponse {
   readonly body: Buffer;
 }
 
-/** An answer that is to be kept; without a body it is known to be too large for that. */
+/** A response to store. `body` is `undefined` if it is too large to be stored. */
 export type FinishedResponse = Omit<StoredResponse, 'body'> & { readonly body: Buffer | undefined };
 
 export type IdempotencyState =
@@ -52,15 +52,15 @@ export type IdempotencyState =
   | { readonly state: 'wait' };
 
 export interface AcquireOptions {
-  /** Keys of one caller are its own: the account, after the name of another set of keys of it. */
+  /** The namespace of the key: the account id, prefixed for further key sets of an account. */
   readonly caller: string;
-  /** Whose storage a kept response takes. */
+  /** The account whose storage quota the stored response counts against. */
   readonly accountId: string;
   readonly key: string;
-  /** What the key is bound to: a hash over everything that makes the request another one. */
+  /** Hash of everything that distinguishes the request from others with the same key. */
   readonly fingerprint: string;
   readonly signal?: AbortSignal;
-  /** Longest wait for a running duplicate. */
+  /** Longest wait for a running duplicate, in milliseconds. */
   readonly maxWaitMs?: number;
 }
 
@@ -69,9 +69,9 @@ interface Dependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** Begins each token of this process. */
+  /** Prefix of each token of this process. */
   readonly processId: string;
-  /** What the kept responses of an account may take, before what it was charged for them adds to it. */
+  /** Storage quota of an account in bytes, before the part that its charges add. */
   readonly keptBytes: () => number;
 }
 
@@ -83,35 +83,44 @@ interface EntryRow {
   readonly body: Buffer | null;
 }
 
-/** Limit of the specification. */
+/** Format that the specification allows. */
 const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
 /**
- * How long a holder that stopped renewing still holds, and how often it renews. Longer than a database
- * needs to come back, since a request that has lost its key worked for nothing; and shorter than the time until a process counts as dead (`cluster.deadAfterSeconds`), so that its
- * death, which others only infer from its silence, would free no key sooner.
+ * How long a lease lasts without renewal, and how often it is renewed. Longer than a database
+ * failover takes, because a request that loses its key has worked for nothing. Shorter than
+ * `cluster.deadAfterSeconds`, so that detecting a dead process by its missing heartbeat never frees
+ * a key earlier than its lease.
  */
 const LEASE_MS = 20_000;
 const RENEW_MS = 5_000;
-/** How often a waiting duplicate looks for the answer: this process or another one stores it. */
+/** How often a waiting duplicate checks for the stored response, which any process can write. */
 const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
-/** Larger answers are not kept: their key is spent, and a retry hears so instead of running again. */
+/**
+ * Larger responses are not stored: the key is spent, and a retry receives an error instead of
+ * running again.
+ */
 export const MAX_STORED_BYTES = 16_777_216;
-/** Rows that one round of pruning removes at most. */
+/** Maximum number of rows that one pruning run deletes. */
 const PRUNE_ROWS = 5_000;
 const NOT_DURABLE = { durable: false } as const;
-/** Counted for what was not sold: only a response that was sold for nothing may be made again. */
-const NOT_SOLD = 1n as Nano; // the least amount
+/**
+ * Price recorded for a response that was not sold: only responses sold for exactly 0 may run again.
+ */
+const NOT_SOLD = 1n as Nano; // the smallest amount above 0
 const LOST =
   'Another request has taken over this idempotency key; this one was not charged. Send the same request again to get the response of the other';
-/** By state, what a retry is told after "ran and was charged once". */
+/** By state, the reason that a retry receives after "ran and was charged once". */
 const WHY_NOT_KEPT: Readonly<Record<NotKept, string>> = {
   'too-large': 'its response was larger than 16 MiB and is not kept',
   incomplete: 'its response broke off and is not kept',
   dropped: 'its response was dropped for newer ones, which take all the storage of the account',
 };
 
-/** The key of a header, or undefined when there is none; throws a Fault 400 when it is malformed. */
+/**
+ * Returns the key of a header, or `undefined` if there is none. Throws a Fault 400 if it is
+ * malformed.
+ */
 export function parseIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
   if (!KEY_PATTERN.test(header)) throw new Fault('INVALID_IDEMPOTENCY_KEY');
@@ -125,7 +134,10 @@ export class Idempotency {
   readonly #log: Log;
   readonly #processId: string;
   readonly #storage: AccountStorage;
-  /** By caller and key: what this process runs is not taken over in it, also after a pause. */
+  /**
+   * By caller and key: keys that this process runs. It does not take them over from itself, even
+   * after a pause.
+   */
   readonly #live = new Map<string, IdempotencyToken>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
@@ -141,8 +153,8 @@ export class Idempotency {
   }
 
   /**
-   * Gives the keys back that a process which died held. Beside a file there is one process, so what
-   * runs there when it starts runs nowhere; in a shared database a lease that is not renewed runs out.
+   * Releases the keys of dead processes. A SQLite file has one server process, so at its start no
+   * key can be in use. With a shared database, unrenewed leases expire by themselves.
    */
   async start(): Promise<void> {
     if (this.#store.dialect !== 'sqlite') return;
@@ -150,19 +162,22 @@ export class Idempotency {
   }
 
   /**
-   * Gives the keys back at once that a process held which has ended for sure. An answer that it was
-   * still committing is waited for, and kept.
+   * Releases the keys of a process that has certainly ended. Waits for a response that the process
+   * was still committing, and keeps it.
    */
   async processEnded(processId: string): Promise<void> {
-    // By the index of expiry: only what runs expires so soon.
+    // Uses the index on expiry: only running entries expire this soon.
     await this.#store.query(FREE, [processId, this.#clock.nowMs()]);
   }
 
-  /** Requests the key once: run, replay, reject, or wait and request it again. Throws a Fault 429. */
+  /**
+   * Checks the key once: the result is to run, replay, reject, or wait and call again. Throws a
+   * Fault 429.
+   */
   async begin(wanted: Omit<AcquireOptions, 'signal' | 'maxWaitMs'>): Promise<IdempotencyState> {
     const { caller, accountId, key, fingerprint } = wanted;
     const token = `${this.#processId}:${this.#ids.hex(16)}`;
-    // A crash that loses this row loses the request that wrote it as well.
+    // Not durable: a crash that loses this row also loses the request that wrote it.
     const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
       if (!this.#live.has(placeOf(wanted))) {
         const values = [caller, key, fingerprint, token, accountId, this.#clock.nowMs()];
@@ -174,7 +189,7 @@ export class Idempotency {
         }
       }
       const row = await find(tx, caller, key);
-      // It was abandoned between the two statements: the next request gets it.
+      // The entry was abandoned between the two statements; the next attempt gets it.
       if (row === undefined) return { state: 'wait' };
       if (row.fingerprint !== fingerprint) return { state: 'conflict' };
       if (row.state === 'running') return { state: 'wait' };
@@ -186,25 +201,27 @@ export class Idempotency {
     return state;
   }
 
-  /** Throws a Fault 429 if the spent keys alone take all the storage of the account. */
+  /**
+   * Throws a Fault 429 if spent keys without responses already use all the storage of the account.
+   */
   async #requireStorage(tx: Queryable, accountId: string): Promise<void> {
     const nowMs = this.#clock.nowMs();
     let storage = await this.#storage.of(tx, accountId, nowMs);
     if (storage.bytes <= storage.limitBytes) return;
-    // The limit may have been lowered since.
+    // The limit may have been lowered since the responses were stored.
     storage = await this.#storage.fit(tx, accountId, nowMs);
     if (storage.bytes > storage.limitBytes) throw new Fault('IDEMPOTENCY_STORAGE_FULL');
   }
 
-  /** What the kept responses of an account take, and what they may take. */
+  /** Returns the bytes that the stored responses of an account use, and their limit. */
   storageOf(accountId: string): Promise<KeptStorage> {
     return this.#storage.of(this.#store, accountId, this.#clock.nowMs());
   }
 
   /**
-   * Asks for the key and waits for a running duplicate. Throws a Fault: 400 when the key belongs
-   * to another request, 409 when the duplicate outlasts the wait, 410 when the response is not kept,
-   * 429 when spent keys take all the storage of the account.
+   * Takes the key, and waits for a running duplicate. Throws a Fault: 400 if the key belongs to a
+   * different request, 409 if the duplicate outlasts the wait, 410 if its response is not stored,
+   * 429 if spent keys use all the storage of the account.
    */
   async acquire(
     options: AcquireOptions,
@@ -222,9 +239,10 @@ export class Idempotency {
   }
 
   /**
-   * Runs the request of a key, or returns the response that is stored for it. A request that has not
-   * spent its key when it ends gives it back. One that has lost its key throws 409, or returns the
-   * response of the request that has it; `hasBegun` says that it cannot send another one any more.
+   * Runs the request of a key, or returns its stored response. A request that ends without spending
+   * its key releases it. A request that has lost its key throws 409, or returns the response of the
+   * request that took it over; `hasBegun` tells whether the client has already received part of a
+   * response.
    */
   async once(
     options: AcquireOptions & { readonly requestId: string; readonly hasBegun: () => boolean },
@@ -251,17 +269,17 @@ export class Idempotency {
     try {
       await this.abandon(token);
     } catch (error) {
-      // The key comes back by itself when its lease runs out; the request has its own answer.
+      // The key is released when its lease expires; the response of the request is not affected.
       const fields = { requestId, reason: reasonOf(error) };
       this.#log.warn(fields, 'An idempotency key could not be given back');
     }
   }
 
   /**
-   * Stores the response for 24 hours, or that there was one too large to be stored. Pass the transaction
-   * of the settle: throws a Fault 409 if another request has the key, which undoes the charge. Storing
-   * again after a lost reply of the database does nothing. `paidNano` is what the response was sold for;
-   * without it the response is of something that must not happen twice.
+   * Stores the response for 24 hours, or records that it was too large. Call it in the transaction
+   * of the settle: it throws a Fault 409 if another request has the key, which rolls the charge
+   * back. Repeating the call after a lost commit reply has no effect. `paidNano` is what the
+   * response was sold for; omit it for a response of work that must not run twice.
    */
   async complete(
     token: IdempotencyToken,
@@ -277,7 +295,10 @@ export class Idempotency {
     await this.#end(tx, token, { state: 'done', status, headers: written, body, bytes, paidNano });
   }
 
-  /** Marks the key as spent without a response: the request was charged and broke off. As `complete`. */
+  /**
+   * Marks the key as spent without a response, for a request that was charged and broke off.
+   * Otherwise like `complete`.
+   */
   spend(token: IdempotencyToken, tx: Queryable, paidNano: Nano): Promise<void> {
     return this.#end(tx, token, withoutResponse('incomplete', paidNano));
   }
@@ -298,9 +319,9 @@ export class Idempotency {
     );
   }
 
-  /** Gives the key back without an answer: the next request with it runs. */
+  /** Releases the key without a response: the next request with it runs. */
   async abandon(token: IdempotencyToken): Promise<void> {
-    // First: when the database is away, the lease is not renewed and runs out.
+    // Drop it first: if the database is unreachable, the lease is no longer renewed and expires.
     this.#drop(token);
     await this.#store.query(
       `DELETE FROM idempotency_entry WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
@@ -308,21 +329,21 @@ export class Idempotency {
     );
   }
 
-  /** Removes entries that have run out, oldest first; for the periodic round. */
+  /** Deletes expired entries, oldest first; called periodically. */
   async prune(): Promise<number> {
     const rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
     await this.#storage.prune(this.#store, this.#clock.nowMs());
     return rows.length;
   }
 
-  /** Stops renewing and gives back what is still held, for an orderly end of the process. */
+  /** Stops renewing and releases all keys of this process, for an orderly shutdown. */
   async close(): Promise<void> {
     this.#stopRenewing?.();
     this.#stopRenewing = undefined;
     try {
       for (const token of this.#live.values()) await this.abandon(token);
     } catch (error) {
-      // The database is away: no renewal runs any more, so all their leases run out.
+      // The database is unreachable; renewal has stopped, so the leases expire.
       this.#log.warn({ reason: reasonOf(error) }, 'Idempotency keys could not be given back');
     }
   }
@@ -336,9 +357,9 @@ export class Idempotency {
     if (this.#live.get(placeOf(token)) === token) this.#live.delete(placeOf(token));
   }
 
-  /** One round at a time: rounds that pile up would take every connection of the process. */
+  /** Runs one renewal at a time: concurrent rounds could take every connection of the process. */
   async #renewOnce(): Promise<void> {
-    // A round that falls due while one runs follows it: none is left out.
+    // If a round becomes due while one runs, it follows that one.
     this.#renewAgain = this.#renewing;
     if (this.#renewing) return;
     this.#renewing = true;

@@ -1,32 +1,37 @@
 /**
- * The storage that kept responses take, per account: counted in the transaction that keeps a response,
- * and limited there. Above the limit the oldest responses of the account are dropped; their keys stay
- * spent, so a retry receives 410 and is not charged again.
+ * Counts the storage that stored responses use per account, and enforces its limit, in the
+ * transaction that stores a response. Above the limit the oldest responses of the account are
+ * dropped. Their keys stay spent, so a retry receives 410 and is not charged again.
  *
- * The sums stand in one row per account and hour of expiry. They expire with their entries, so a round
- * of pruning does not have to correct them.
+ * The sums are one row per account and hour of expiry. They expire together with their entries, so
+ * pruning does not have to correct them.
  */
 import { DAY_MS } from '../../core/clock.ts';
 import type { Queryable } from '../../db/db.ts';
 
 const HOUR_MS = DAY_MS / 24;
-/** What a row takes beside its headers and its body: its columns, and its part of two indexes. */
+/**
+ * Bytes counted for a row in addition to its headers and body: its other columns and its share of
+ * two indexes.
+ */
 export const ROW_BYTES = 512;
-/** Of the gigabyte that a dollar may take, beside receipts and tags: for each one charged for responses. */
+/**
+ * Bytes of storage per USD charged for responses: 0.2 of the 1 GB budgeted per USD, which receipts
+ * and tags share.
+ */
 const BYTES_PER_USD = 200_000_000n;
 const NANO_PER_USD = 1_000_000_000n;
-/** An account that was charged nothing for them has this part of the setting. */
+/** Share of the configured quota for an account that has not paid for any response. */
 const UNPAID_SHARE = 1 / 16;
-/** Entries that one statement drops, at most. */
+/** Maximum number of entries that one statement drops. */
 const DROP_ROWS = 256;
 
-/** The storage of one account. */
 export interface KeptStorage {
   readonly bytes: number;
   readonly limitBytes: number;
 }
 
-/** One kept response, as it is counted. */
+/** The counted size of one stored response. */
 export interface KeptSize {
   readonly accountId: string;
   readonly bytes: number;
@@ -60,7 +65,7 @@ export class AccountStorage {
     this.#baseBytes = baseBytes;
   }
 
-  /** What the responses of an account take at `nowMs`. */
+  /** Returns the storage that the responses of an account use at `nowMs`. */
   async of(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
     const [row] = await tx.query<SumRow>(SUM, [accountId, nowMs]);
     const paidNano = row?.paid ?? 0n;
@@ -76,7 +81,7 @@ export class AccountStorage {
     await this.fit(tx, kept.accountId, nowMs);
   }
 
-  /** Drops the oldest responses of an account until the others fit; returns what is left. */
+  /** Drops the oldest responses of an account until the rest fits; returns the remaining usage. */
   async fit(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
     for (;;) {
       const storage = await this.of(tx, accountId, nowMs);
@@ -85,7 +90,7 @@ export class AccountStorage {
     }
   }
 
-  /** `false` if there is nothing left to drop. */
+  /** Returns `false` if there is nothing left to drop. */
   async #drop(
     tx: Queryable,
     accountId: string,
@@ -99,7 +104,7 @@ export class AccountStorage {
     let freedBytes = 0;
     for (const { caller, entry_key: key, kept_bytes, paid_nano, expires_ms } of oldest) {
       if (freedBytes >= overBytes) break;
-      // Running a free request again charges nothing, so that nothing of it has to stay.
+      // Running a free request again charges nothing, so its row can be deleted.
       const isFree = paid_nano === 0n;
       (isFree ? free : spent).push([caller, key]);
       const bytes = Number(kept_bytes) - (isFree ? 0 : ROW_BYTES);
@@ -115,7 +120,7 @@ export class AccountStorage {
     return oldest.length > 0;
   }
 
-  /** Removes the sums of hours that are over. */
+  /** Deletes the sums of past hours. */
   async prune(tx: Queryable, nowMs: number): Promise<void> {
     await tx.query(PRUNE, [nowMs]);
   }

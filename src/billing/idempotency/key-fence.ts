@@ -1,12 +1,12 @@
 /**
- * The fence between a charge and its idempotency key: one row, which is marked as spent in the
- * transaction of the charge, and only while it has the token of the request that is charged.
+ * Ties a charge to its idempotency key: the row of the key is marked as spent in the transaction of
+ * the charge, and only while the row contains the token of the charged request.
  */
 import { DAY_MS } from '../../core/clock.ts';
 import type { Queryable } from '../../db/db.ts';
 import { ROW_BYTES, addToHour } from './kept-storage.ts';
 
-/** Which row, and the token by which a request holds it. */
+/** Identifies a row and the token with which a request owns it. */
 export interface KeyFence {
   readonly caller: string;
   readonly key: string;
@@ -14,19 +14,19 @@ export interface KeyFence {
 }
 
 /**
- * Why a key is spent without a response: the response was too large, the request ended in the middle of
- * it, or it was dropped for newer ones of the account.
+ * Why a key is spent without a response: the response was too large, the request broke off, or the
+ * response was dropped in favour of newer ones of the account.
  */
 export type NotKept = 'too-large' | 'incomplete' | 'dropped';
 
-/** What becomes of a row whose request is charged; the nulls are those of a key without a response. */
+/** The final values of a key's row; the nullable members are `null` without a response. */
 export interface KeyEnd {
   readonly state: 'done' | NotKept;
   readonly status: number | null;
-  /** JSON. */
+  /** Headers as JSON. */
   readonly headers: string | null;
   readonly body: Buffer | null;
-  /** What is counted for the row. */
+  /** Bytes counted against the quota of the account. */
   readonly bytes: number;
   readonly paidNano: bigint;
 }
@@ -41,8 +41,8 @@ const END = `UPDATE idempotency_entry
   RETURNING expires_ms`;
 
 /**
- * Marks a key as spent and returns when its row expires; `spent` if this request has spent it before
- * (the reply to its commit was lost), `lost` if another request has the key.
+ * Marks a key as spent and returns when its row expires. Returns `spent` if this request has spent
+ * it before (the reply to its commit was lost), and `lost` if another request has the key.
  */
 export async function endKey(
   tx: Queryable,
@@ -61,12 +61,15 @@ export async function endKey(
   return own.length > 0 ? 'spent' : 'lost';
 }
 
-/** The end of a request that was charged and broke off. */
+/** The final values for a request that was charged without a complete response. */
 export function withoutResponse(state: NotKept, paidNano: bigint): KeyEnd {
   return { state, status: null, headers: null, body: null, bytes: ROW_BYTES, paidNano };
 }
 
-/** Spends the key of a settle that has waited in the journal; `false` if another request has it. */
+/**
+ * Spends the key of a settle that waited in the journal; returns `false` if another request has the
+ * key.
+ */
 export async function spendJournaled(
   tx: Queryable,
   nowMs: number,

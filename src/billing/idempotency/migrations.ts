@@ -1,4 +1,4 @@
-/** The tables of idempotency: one row for each key of a caller, and what the responses of an account take. */
+/** The tables of idempotency: one row per caller and key, and the storage sums per account. */
 import type { Migration } from '../../db/db.ts';
 
 export const IDEMPOTENCY_MIGRATIONS: readonly Migration[] = [

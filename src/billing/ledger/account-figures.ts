@@ -1,4 +1,4 @@
-/** What accounts have and spend at a moment, and how far their caps are used: for many at once. */
+/** Reads balances, spending and cap usage of many accounts at once. */
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, placesFrom } from '../../db/db.ts';
@@ -6,13 +6,13 @@ import { type CapPeriod, periodStartMs } from '../rules/plan.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AccountFigures {
-  /** Posted USD; what open requests hold is not taken off. */
+  /** Posted USD, including what open requests hold. */
   readonly balanceNano: Nano;
-  /** Charged since 00:00 UTC and not given back, daily credit included. */
+  /** Charged since 00:00 UTC minus refunds, daily credit included. */
   readonly spentTodayNano: Nano;
 }
 
-/** Of each of these accounts; one that never had money is missing. */
+/** Returns the figures of these accounts; an account without ledger rows is missing. */
 export async function accountFigures(
   store: Queryable,
   accountIds: readonly string[],
@@ -32,11 +32,11 @@ export async function accountFigures(
   );
 }
 
-/** How far a cap is used in the period that runs. */
+/** Usage of a cap in its running period. */
 export interface CapUse {
   readonly id: string;
   readonly accountId: string;
-  /** The budget that it is the cap of, and of which value of its tag; a cap of a key has none. */
+  /** The budget and the tag value that the cap belongs to; `undefined` for the cap of a key. */
   readonly budgetId: string | undefined;
   readonly tagValue: string | undefined;
   readonly period: CapPeriod;
@@ -44,7 +44,7 @@ export interface CapUse {
   readonly periodStartMs: number;
   readonly usdLimitNano: Nano | undefined;
   readonly diemLimitNano: Nano | undefined;
-  /** Whole percent of the limit in USD or in daily credit, of that which is further used. */
+  /** Whole percent of the USD limit or the daily-credit limit, whichever is used more. */
   readonly percent: number;
 }
 
@@ -61,7 +61,7 @@ interface CapRow {
   readonly diem_spent_nano: bigint;
 }
 
-/** Whose caps are read: those behind an id, used by at least so many percent. */
+/** Selects the caps with an id above a given one that are used by at least a given percentage. */
 interface CapsOf {
   readonly accountId: string;
   readonly afterId: string;
@@ -69,9 +69,9 @@ interface CapsOf {
 }
 
 /**
- * Of each of these accounts its first `most` caps that are used so far, in the order of their ids; a
- * limit of 0 is none. An account can have a cap for each of its end users, and gets no more of this
- * read than any other. `isCurrent` is false for a cap whose period is over.
+ * Returns, for each account, the first `most` caps used by at least the given percentage, ordered
+ * by id. A limit of 0 counts as no limit. `most` bounds the read per account, since an account can
+ * have a cap for each of its end users. `isCurrent` is `false` for a cap whose period has ended.
  */
 export async function usedCaps(
   store: Queryable,
@@ -118,7 +118,7 @@ function percentOf(spentNano: bigint, limitNano: bigint | null): number {
   return limitNano === null || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
 }
 
-/** Wallets with a row of the ledger, in the order of their ids: a page from an id on. */
+/** Returns a page of wallet accounts with a ledger row, ordered by id. */
 export async function walletAccounts(
   tx: Queryable,
   { after, limit }: { readonly after: string; readonly limit: number },

@@ -1,7 +1,7 @@
 /**
- * The audit: recomputes every balance from the postings and every held amount from the open
- * holds, and names each difference, down to one nano-USD. What postings of dropped days added up
- * to is carried (`retention.ts`).
+ * The audit: recomputes every balance from the postings and every held amount from the open holds,
+ * and reports each difference, down to one nano-USD. The sums of postings of dropped days are in
+ * `ledger_carry` (`retention.ts`).
  */
 import { type Nano, nano } from '../../core/money.ts';
 import type { Store } from '../../db/db.ts';
@@ -20,18 +20,20 @@ export interface AuditReport {
   readonly accounts: number;
   readonly transfers: number;
   readonly openHolds: number;
-  /** What processes have leased for their requests: each knows what of its own they hold. */
+  /**
+   * Leased by processes for their requests. Each process knows only how much its own requests hold.
+   */
   readonly leasedNano: Nano;
   readonly differences: readonly AuditDifference[];
-  /** Credited by top-ups and the operator, minus charges and payouts: what callers are owed. */
+  /** Top-ups and operator credits, minus charges and payouts: what is owed to callers. */
   readonly owedNano: Nano;
-  /** What callers owe after reversals that their balance did not cover. */
+  /** Debts of callers after reversals that their balance did not cover. */
   readonly debtNano: Nano;
-  /** Every charge since the beginning, in USD and in daily credit. */
+  /** Every charge ever made, in USD and in daily credit. */
   readonly revenueNano: Nano;
 }
 
-/** A check reads every row. */
+/** Each check reads every row. */
 const AUDIT_TIMEOUT_MS = 600_000;
 
 interface DifferenceRow {
@@ -149,7 +151,9 @@ interface FiguresRow {
   readonly revenue: bigint;
 }
 
-/** Runs every check in one transaction, so that a running server does not look like a difference. */
+/**
+ * Runs every check in one transaction, so that concurrent requests do not appear as differences.
+ */
 export async function runAudit(store: Store, inMemory: HoldFigures): Promise<AuditReport> {
   return store.transaction(
     async (tx) => {
@@ -181,7 +185,7 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
   );
 }
 
-/** What processes have leased of an account, and of its credit of the day. */
+/** Returns what processes have leased of an account's USD and of its daily credit. */
 export async function leasedOf(
   store: Store,
   accountId: string,
@@ -196,7 +200,10 @@ export async function leasedOf(
   return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
 }
 
-/** Each process knows what its own requests hold; the rest is told by the database, to all the same. */
+/**
+ * `jobs` and leases come from the database and are the same for every process; the other holds are
+ * those of this process.
+ */
 export interface OpenHoldFigures extends HoldFigures {
   readonly jobs: HoldFigures;
   readonly leasedNano: Nano;

@@ -129,12 +129,12 @@ onEachStore('budgets', (fixture) => {
       lifetime: 'durable',
     });
     assert.ok(held.ok);
-    // An hour before the day that it is kept for is over.
+    // One hour before the end of the day for which it is kept.
     b.clock.advance(2 * DAY_MS - (b.clock.nowMs() % DAY_MS) - 1);
     await b.ledger.dropEndedBudgets();
     assert.deepEqual(await ids(), all);
     b.clock.advance(1);
-    // Made sure of: its period begins.
+    // The request confirms the cap, which starts its period.
     await anna();
     await b.ledger.dropEndedBudgets();
     assert.deepEqual(await ids(), all);

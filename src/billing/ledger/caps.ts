@@ -1,8 +1,9 @@
 /**
- * The table of caps: of keys, and of budgets (several keys, or what is tagged alike). A cap counts what
- * was spent in its running period, whenever the cap was made: a new cap, a cap that comes back, and a cap
- * whose period changes start from the day rollups. Requests that run at that moment without a cap are
- * counted by none. And what keys have spent, for people: since a day, and in the running period.
+ * The table of caps: of keys, and of budgets (several keys, or requests with the same tag). A cap
+ * counts what was spent in its running period, even before the cap was created: a new cap, a
+ * restored cap, and a cap whose period changes start from the daily rollups. Requests that run
+ * without the cap at that moment are not counted. Also reads the spending of keys, since a given
+ * day and in the running period.
  */
 import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
@@ -15,16 +16,20 @@ export interface CapSettings {
   readonly id: string;
   readonly accountId: string;
   readonly period: CapPeriod;
-  /** Missing limits are none; a cap without any limit counts nothing. */
+  /** A missing limit means unlimited; a cap without any limit counts nothing. */
   readonly usdLimitNano: Nano | undefined;
   readonly diemLimitNano: Nano | undefined;
-  /** What it counts of the account; default: the charges of the key whose id it has. */
+  /**
+   * The charges of the account that it counts; default: those of the key with the id of the cap.
+   */
   readonly counts?: CountedCharges | undefined;
-  /** The budget that it is the cap of, or one of them; a cap of a key has none. */
+  /** The budget that the cap belongs to; `undefined` for the cap of a key. */
   readonly budgetId?: string | undefined;
 }
 
-/** All that are given must be so; none given: every charge of the account. */
+/**
+ * A charge counts if all given conditions hold; without any, every charge of the account counts.
+ */
 export interface CountedCharges {
   readonly keyIds?: readonly string[] | undefined;
   readonly tag?: { readonly name: string; readonly value: string } | undefined;
@@ -37,7 +42,7 @@ interface CapRow {
   readonly diem_limit_nano: bigint | null;
 }
 
-/** Makes or changes a cap; returns whether requests counted under other limits or another period. */
+/** Creates or changes a cap; returns whether it had other limits or another period before. */
 export async function setCap(
   tx: Queryable,
   settings: CapSettings,
@@ -57,13 +62,13 @@ export async function setCap(
   }
   const startMs = periodStartMs(period, nowMs);
   if (Number(before.period_start_ms) < startMs) {
-    // Nothing was spent in the period that runs. It begins here, so that the cap is not dropped.
+    // Nothing was spent in the running period. Begin it here, so that the cap is not dropped.
     await beginPeriod(tx, settings, startMs, NOTHING_SPENT, NOTHING_SPENT);
   }
   return isOther(before, settings);
 }
 
-/** Whether a cap had other limits, or another period. */
+/** Whether the limits or the period of a cap differ from `settings`. */
 function isOther(
   { period, usd_limit_nano: usd, diem_limit_nano: diem }: CapRow,
   settings: CapSettings,
@@ -72,14 +77,14 @@ function isOther(
   return usd !== usdLimitNano || diem !== diemLimitNano || period !== settings.period;
 }
 
-/** Rows that one run drops of each kind of period, at most. */
+/** Maximum number of rows that one run drops per kind of period. */
 const DROPPED_AT_ONCE = 1_000;
-/** Whoever has made sure of a cap relies on it for an hour (`budgets/budgets.ts`). */
+/** A process that has confirmed a cap relies on it for an hour (`budgets/budgets.ts`). */
 const KEPT_MS = DAY_MS;
 
 /**
- * Forgets some of the caps of budgets whose period has been over for a day and that hold nothing: what
- * is spent later makes them anew.
+ * Drops some of the budget caps whose period ended at least a day ago and of which nothing is held.
+ * Later spending creates them again.
  */
 export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise<void> {
   for (const period of ['EPOCH', 'WEEK', 'MONTH'] as const) {
@@ -93,7 +98,7 @@ export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise
   }
 }
 
-/** Whether requests or leases hold something of a cap that has other limits, or another period. */
+/** Whether requests or leases hold part of a cap whose limits or period differ from `settings`. */
 export async function isOtherwiseHeld(tx: Queryable, settings: CapSettings): Promise<boolean> {
   const [row] = await tx.query<CapRow>(
     `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
@@ -103,7 +108,7 @@ export async function isOtherwiseHeld(tx: Queryable, settings: CapSettings): Pro
   return row !== undefined && isOther(row, settings);
 }
 
-/** Whether requests or leases hold something of an account that has another daily allocation. */
+/** Whether requests or leases hold part of an account whose daily allocation differs. */
 export async function isOtherwiseAllocated(
   tx: Queryable,
   of: {
@@ -124,7 +129,7 @@ export async function isOtherwiseAllocated(
 
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
 
-/** How many caps a budget has: one for each value that came, where each has its own. */
+/** Returns how many caps a budget has: one, or one for each tag value seen so far. */
 export async function countBudgetCaps(
   tx: Queryable,
   accountId: string,
@@ -159,7 +164,7 @@ export async function dropBudget(
   );
 }
 
-/** Forgets caps that nothing is held of. */
+/** Drops caps of which nothing is held. */
 export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
   for (const id of ids) {
     await tx.query(
@@ -169,7 +174,10 @@ export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<v
   }
 }
 
-/** Locks the row of the cap; a new one has no limit yet, so that its spending is looked up. */
+/**
+ * Locks the row of the cap; a new row has no limit yet, which makes the caller compute its
+ * spending.
+ */
 async function lockCap(
   tx: Queryable,
   { id, accountId, period }: CapSettings,
@@ -190,7 +198,7 @@ async function lockCap(
   return row;
 }
 
-/** Begins the period that runs with what was spent in it, and what is held of it. */
+/** Starts the running period with what was spent in it and what is held of it. */
 async function countFromRollups(
   tx: Queryable,
   settings: CapSettings,
@@ -233,7 +241,10 @@ interface JobRow {
   readonly cap_ids: string;
 }
 
-/** Notes for charges of running jobs that they count in the cap from now on: a refund takes them off. */
+/**
+ * Adds the cap to the charges of running jobs that count in it, so that a refund subtracts them
+ * again.
+ */
 async function countJobs(
   tx: Queryable,
   { id, accountId, counts = { keyIds: [id] } }: CapSettings,
@@ -246,8 +257,8 @@ async function countJobs(
     [accountId, sinceMs],
   );
   for (const job of jobs) {
-    const capIds = JSON.parse(job.cap_ids) as string[]; // ours
-    const tags = JSON.parse(job.metadata ?? '{}') as Record<string, string>; // ours
+    const capIds = JSON.parse(job.cap_ids) as string[]; // written by this folder
+    const tags = JSON.parse(job.metadata ?? '{}') as Record<string, string>; // written by this folder
     const isCounted =
       keyIds?.includes(job.key_id) !== false && (tag === undefined || tags[tag.name] === tag.value);
     if (!isCounted || capIds.includes(id)) continue;
@@ -271,7 +282,10 @@ interface SumRow {
   readonly diem: bigint | null;
 }
 
-/** What each key of an account spent since a day, that day included; silent keys are missing. */
+/**
+ * Returns what each key of an account has spent since a day, inclusive; keys without spending are
+ * missing.
+ */
 export async function spendingSince(
   store: Queryable,
   accountId: string,
@@ -294,7 +308,7 @@ export async function spendingSince(
   return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
 }
 
-/** What a cap counts since a day: that of a key, of several, or of a tag. */
+/** Returns the spending that a cap counts since a day: of one key, of several, or of a tag. */
 async function countedSince(
   tx: Queryable,
   { id, accountId, counts = { keyIds: [id] } }: CapSettings,
@@ -319,8 +333,9 @@ interface CappedRow {
 }
 
 /**
- * What counts against those of the caps that have a limit, in the period that runs at `nowMs`. They are
- * named, since an account can have a cap for each of its end users.
+ * Returns the spending that counts against the named caps in the period that runs at `nowMs`, for
+ * those that have a limit. The caller names the caps because an account can have one for each of
+ * its end users.
  */
 export async function cappedSpending(
   store: Queryable,
@@ -344,7 +359,10 @@ export async function cappedSpending(
   );
 }
 
-/** What counts against a cap in the period that runs at `nowMs`, also before a request has made its row. */
+/**
+ * Returns the spending that counts against a cap in the period that runs at `nowMs`, even if no
+ * request has created its row yet.
+ */
 export async function spendingOfCap(
   store: Queryable,
   settings: CapSettings,
@@ -357,7 +375,7 @@ export async function spendingOfCap(
   );
 }
 
-/** The first day of the period that runs at `nowMs`; 0 for LIFETIME. */
+/** Returns the first day of the period that runs at `nowMs`; 0 for LIFETIME. */
 export function periodStartDay(period: CapPeriod, nowMs: number): number {
   return dayOf(periodStartMs(period, nowMs));
 }

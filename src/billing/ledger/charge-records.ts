@@ -1,7 +1,7 @@
 /**
- * What charges leave behind: their postings and their receipts, and the sums by day, key, model and tag,
- * which every overview reads instead of the receipts. Statements of one kind follow each other, so that
- * a shared database can run them together.
+ * Writes the records of charges: their postings, their receipts, and the sums by day, key, model
+ * and tag, which overviews read instead of the receipts. Statements of one kind follow each other,
+ * so that PostgreSQL can run them as one.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import type { Taken } from '../rules/take.ts';
@@ -9,12 +9,12 @@ import type { UsageRecord } from './records.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 import { type Writer, writeTransfer } from './states.ts';
 
-/** One request that is charged now, as the records need it. */
+/** A charge, with the data that its records need. */
 export interface Charge extends Taken {
   readonly usage: UsageRecord;
   readonly creditDay: number;
   readonly balanceAfterNano: bigint;
-  /** What its hold set aside; `null` when that was gone. */
+  /** What its hold set aside; `null` if the hold was gone. */
   readonly reservedNano: bigint | null;
 }
 
@@ -24,7 +24,7 @@ const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, acc
   status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
   $13, $14, $15, $16, $17, $18, $19, CAST($20 AS BIGINT), $21, $22, $23, CAST($24 AS BIGINT))`;
 
-/** What is the same of every charge is not bound. */
+/** Columns with the same value for every charge are literals. */
 const INSERT_CHARGE = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_account,
   credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
   VALUES ($1, 0, $2, $3, $3, 'house:revenue', $4, $5, 'CHARGE', $1, $6, NULL, $7)`;
@@ -91,7 +91,7 @@ function insertUsage(writer: Writer, { usage, usdNano, diemNano, reservedNano }:
   ]);
 }
 
-/** What is added to a row of sums. */
+/** Amounts to add to a row of sums. */
 interface Sums {
   requests: number;
   errors: number;
@@ -115,7 +115,7 @@ const ADD_TO_DAY = addingTo('ledger_usage_day', ['account_id', 'day', 'key_id', 
 const TAG_KEY = ['account_id', 'name', 'day', 'value', 'key_id', 'model_id'];
 const ADD_TO_TAG = addingTo('ledger_usage_tag', TAG_KEY);
 
-/** What a sum counts as an error: no response came of it. */
+/** Statuses that count as errors in the sums: no response was produced. */
 const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
   completed: 0,
   aborted: 0,
@@ -141,7 +141,10 @@ function valuesOf({ requests, errors, prompt, completion, usdNano, diemNano }: S
   return [requests, errors, prompt, completion, usdNano, diemNano];
 }
 
-/** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
+/**
+ * Adds charges to the daily sums, with one write per row: the charges of a tick share few accounts
+ * and models.
+ */
 function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
   const rows: (Sums & { readonly usage: UsageRecord; readonly day: number })[] = [];
   for (const charge of charges) {

@@ -65,7 +65,7 @@ onEachStore('reversed credits', (fixture) => {
     await ledger.openAccount('a');
     await ledger.setDailyAllocation('a', usdToNano(3));
     await topUp('p1', '5');
-    // 3 of today's daily credit and 4 of the 5 are in use while the credit goes.
+    // 3 of today's daily credit and 4 of the 5 USD are held while the credit is reversed.
     assert.equal((await hold('running', '7')).ok, true);
     assert.deepEqual(await reverse('p1-reversed', '5'), {
       takenNano: usdToNano(1),

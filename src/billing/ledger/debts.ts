@@ -1,8 +1,7 @@
 /**
- * Credits that are taken back because their money is gone, and what accounts owe after that. A
- * balance never goes below zero: what it does not cover is a debt, posted from `house:bad-debt`,
- * and an account with a debt spends nothing (`rules/plan.ts`) until a credit or a balance that
- * becomes free again has made it good.
+ * Reverses credits whose money is gone, and tracks the resulting debts. A balance never goes below
+ * zero: the part that it does not cover is a debt, posted from `house:bad-debt`. An account with a
+ * debt spends nothing (`rules/plan.ts`) until a credit, or a released hold, has paid it.
  */
 import { assert } from '../../core/assert.ts';
 import type { Ids } from '../../core/ids.ts';
@@ -14,20 +13,20 @@ import { insertTransfer } from './states.ts';
 export interface ReversalRequest {
   readonly accountId: string;
   readonly amountNano: Nano;
-  /** The house account that the credit had come from. */
+  /** The house account that the credit came from. */
   readonly to: HouseAccount;
-  /** Unique, as that of a credit. */
+  /** Unique among all postings, like the id of a credit. */
   readonly id: string;
   readonly note?: string;
 }
 
-/** What a reversal took, and what it could not take: the new debt of the account. */
+/** What a reversal took, and the rest, which is the new debt of the account. */
 export interface Reversal {
   readonly takenNano: Nano;
   readonly missingNano: Nano;
 }
 
-/** When a posting is made, and what of its account is held without being in a row. */
+/** The time of a posting, and the amounts of its account that are held outside the database. */
 export interface PostingContext {
   readonly nowMs: number;
   readonly heldOf: (accountId: string) => bigint;
@@ -38,7 +37,10 @@ interface LockedAccount {
   readonly debt_nano: bigint;
 }
 
-/** What a debit could take from an account, which is locked for the rest of the transaction. */
+/**
+ * Returns what a debit could take from an account, and locks the account until the transaction
+ * ends.
+ */
 export async function availableIn(
   tx: Queryable,
   accountId: string,
@@ -47,7 +49,7 @@ export async function availableIn(
   return nano((await lockAccount(tx, accountId, context)).free);
 }
 
-/** Takes what is not held, down to zero, and makes the rest a debt of the account. */
+/** Takes the free balance, down to zero, and records the rest as a debt of the account. */
 export async function reverseCredit(
   tx: Queryable,
   reversal: ReversalRequest,
@@ -79,7 +81,9 @@ export async function reverseCredit(
   return { takenNano, missingNano };
 }
 
-/** Pays a debt from what is not held; the new balance, or `undefined` when nothing was paid. */
+/**
+ * Pays a debt from the free balance; returns the new balance, or `undefined` if nothing was paid.
+ */
 export async function payDebt(
   tx: Queryable,
   accountId: string,
@@ -110,7 +114,7 @@ export async function payDebt(
   return balanceAfterNano;
 }
 
-/** An update that changes nothing locks the row: other holds and settles of the account wait. */
+/** Locks the row by an update without changes: other holds and settles of the account wait. */
 async function lockAccount(
   tx: Queryable,
   accountId: string,
@@ -125,7 +129,7 @@ async function lockAccount(
   return row;
 }
 
-/** Hardly any account owes anything; what is left over is next. */
+/** Debts are rare; a remainder is handled in the next run. */
 const MAX_DEBTS = 128;
 
 export interface Debt {
@@ -133,7 +137,7 @@ export interface Debt {
   readonly debtNano: Nano;
 }
 
-/** The largest debts first. */
+/** Returns the debts, largest first. */
 export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
   const rows = await store.query<{ id: string; debt_nano: bigint }>(
     `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0
@@ -143,7 +147,7 @@ export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
   return rows.map((row) => ({ accountId: row.id, debtNano: nano(row.debt_nano) }));
 }
 
-/** Pays debts from balances that were held when the debt was made. */
+/** Pays debts from balances that were held when the debt was recorded. */
 export async function collectDebts(store: Store, ids: Ids, context: PostingContext): Promise<void> {
   for (const { accountId } of await debtsOf(store)) {
     await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, context));
@@ -151,8 +155,8 @@ export async function collectDebts(store: Store, ids: Ids, context: PostingConte
 }
 
 /**
- * What came in through a house account since the beginning, less what went back through it. Sums
- * of postings that were dropped for their age are in it.
+ * Returns the sum of all that was received through a house account minus what was returned through
+ * it, including dropped postings.
  */
 export async function receivedFrom(store: Queryable, house: HouseAccount): Promise<Nano> {
   const [row] = await store.query<{ total: bigint }>(

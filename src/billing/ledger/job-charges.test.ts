@@ -1,4 +1,4 @@
-/** Jobs that are charged while they run, and get their charge back when they fail. */
+/** Jobs that are charged while they run, and refunded when they fail. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
@@ -43,7 +43,7 @@ onEachStore('charges of jobs', (fixture) => {
     const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
     const settle = { costNano: quoteNano, usage: running };
     await store.transaction((tx) => ledger.settleIn(tx, settle));
-    // Asked for again, when another engine has taken the job.
+    // Repeated after another engine has taken the job over.
     await store.transaction((tx) => ledger.settleIn(tx, settle));
     const failed: UsageRecord = { ...running, status: 'failed', attempts: 2 };
     const refund = () => store.transaction((tx) => ledger.refundIn(tx, failed));
@@ -115,7 +115,7 @@ onEachStore('charges of jobs', (fixture) => {
     assert.deepEqual(await sums(), five([2n, 1n, usdToNano('0.35')]));
     const figures = await accountFigures(b.store, ['a'], b.clock.nowMs());
     assert.equal(figures.get('a')?.spentTodayNano, usdToNano('0.35'));
-    // A cap that is made now counts what was kept, by key and by tag.
+    // A cap created now counts what was not refunded, by key and by tag.
     await b.cap('5', 'MONTH', { id: 'late', counts: {} });
     await b.cap('5', 'MONTH', { id: 'tagged', counts: { tag: { name: 'team', value: 'film' } } });
     const caps = await cappedSpending(b.store, ['late', 'tagged'], b.clock.nowMs());

@@ -1,10 +1,10 @@
 /**
- * Jobs that were charged before they ended: their receipt stands as `running` until then. A job that
- * ends well keeps its charge; one that fails gets it back by a posting of its own, once, since only a
- * running receipt can be closed.
+ * Jobs that are charged before they end. Their receipt has the status `running` until then. A job
+ * that succeeds keeps its charge. A failed job is refunded by a posting of its own, once, because
+ * only a running receipt can be closed.
  *
- * The receipt of a refunded job goes on naming what was charged, as its posting does. The sums of its
- * day and tags keep the charge and the refund beside each other, and show the difference.
+ * The receipt of a refunded job still shows the charge, as its posting does. The sums of its day
+ * and tags store the charge and the refund separately and report the difference.
  */
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
@@ -16,14 +16,16 @@ const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = 
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano, metadata`;
 
-/** What a job was charged, and the caps that the charge counts in. */
+/** What a job was charged, and the caps in which the charge counts. */
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
   /** Tags in whose sums the charge counts. */
   readonly tags: RequestMetadata;
 }
 
-/** Ends the receipt of a running job; `undefined` when it was not charged, or has ended. */
+/**
+ * Closes the receipt of a running job; returns `undefined` if the job was not charged or has ended.
+ */
 export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
@@ -47,13 +49,13 @@ export async function closeCharge(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',
     [requestId],
   );
-  // An older version noted none: it counted in the cap of its key.
-  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // ours
-  const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // ours
+  // An older version stored no caps: the charge counted in the cap of its key.
+  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // written by this folder
+  const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // written by this folder
   return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, tags };
 }
 
-/** Notes which caps the charge of a job counts in, for its refund. */
+/** Records the caps in which the charge of a job counts, for a refund. */
 export function noteJob(
   writer: Writer,
   { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
@@ -72,7 +74,7 @@ export function noteJob(
 const NOTE_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, created_ms, metadata, cap_ids)
   VALUES ($1, $2, $3, $4, $5, $6)`;
 
-/** What a refund takes off the caps, where the charge counts in the period that runs. */
+/** Subtracts a refund from the caps in whose running period the charge counts. */
 export async function uncountCharge(
   tx: Queryable,
   { createdMs }: UsageRecord,
@@ -88,7 +90,10 @@ export async function uncountCharge(
   }
 }
 
-/** Gives daily credit back while its day lasts, and says so; that of a day that has ended is gone. */
+/**
+ * Refunds daily credit if its day has not ended; returns whether it did. Daily credit of an ended
+ * day has expired.
+ */
 export async function refundDaily(
   tx: Queryable,
   { requestId, accountId, modelId }: UsageRecord,
@@ -117,12 +122,12 @@ export async function refundDaily(
   return true;
 }
 
-/** What a refund adds to a sum in which the charge counts. */
+/** The columns that a refund adds to a row of sums. */
 const REFUNDED = `errors = errors + 1, refunded_usd_nano = refunded_usd_nano + $5,
   refunded_diem_nano = refunded_diem_nano + $6
   WHERE account_id = $1 AND day = $2 AND key_id = $3 AND model_id = $4`;
 
-/** Adds what was given back to the sums of the day, the tags and the key, which go on naming the charge. */
+/** Adds a refund to the sums of the day, the tags and the key, which still contain the charge. */
 export async function countRefund(
   tx: Queryable,
   { accountId, keyId, modelId, createdMs }: UsageRecord,

@@ -94,7 +94,7 @@ onEachStore('ledger', (fixture) => {
       const { usage, ...rest } = bill(b.clock, requestId, usdToNano(usd), { accountId });
       await b.ledger.settle({ ...rest, usage: { ...usage, metadata } });
     };
-    // Daily credit is settled under a lock, the others of a tick together.
+    // Daily credit is settled under a lock; the other settles of a tick share a transaction.
     await spend('r0', '0.1', { user: 'anna', project: 'x' }, 'b');
     await Promise.all([
       spend('r1', '0.01', { user: 'anna', project: 'x' }),
@@ -135,7 +135,7 @@ onEachStore('ledger', (fixture) => {
     assert.deepEqual(JSON.parse(receipt?.metadata ?? ''), { user: 'anna', project: 'x' });
     assert.equal((await receiptOf(b.store, 'a', 'r4'))?.metadata, null);
     await assertClean(b.ledger);
-    // The sums go with the receipts.
+    // The sums are dropped together with the receipts.
     await b.ledger.dropOld({ usageDay: today + 1, postingDay: undefined });
     assert.deepEqual(await rowsOf('a'), []);
   });
@@ -174,7 +174,7 @@ onEachStore('ledger', (fixture) => {
     const dear = { maxNano: usdToNano('0.7'), maxIsNamed: true };
     assert.equal(await granted('r5', dear), usdToNano('0.2') + (left - usdToNano('0.2')) / 4n);
     await b.ledger.settle(bill(b.clock, 'r5', 0n as Nano));
-    // What a useful answer takes is waited for while posted credit covers it.
+    // The hold waits for the cost of a useful completion while posted credit covers it.
     const useful = { minNano: usdToNano('0.1'), usefulNano: usdToNano('0.4') };
     assert.equal(await granted('r6', useful), usdToNano('0.4') + (left - usdToNano('0.4')) / 4n);
     assert.equal(await granted('r7', useful), 'held');
@@ -374,7 +374,7 @@ onEachStore('ledger', (fixture) => {
     await first.ledger.hold(holdRequest('r1', '0.9'));
     await first.ledger.hold({ ...holdRequest('job', '0.05'), lifetime: 'durable' });
     const second = await bench(fixture, url);
-    // Beside a file there is one process, whose holds end with its memory.
+    // With SQLite there is one process, whose holds are in its memory.
     const isShared = fixture.dialect === 'postgres';
     if (isShared) assert.ok(!(await second.ledger.hold(holdRequest('r2', '0.5'))).ok);
     await first.ledger.stop();
@@ -420,7 +420,7 @@ onEachStore('ledger', (fixture) => {
                 maxNano: amount,
                 minNano: amount,
               };
-              // The same request cannot hold twice; its second hold is a bug that the key refuses.
+              // A request cannot hold twice; the primary key rejects the second hold.
               await b.ledger.hold(request).catch(() => undefined);
               return;
             }

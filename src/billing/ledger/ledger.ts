@@ -1,9 +1,10 @@
 /**
- * The public file of the ledger: double entry in nano-USD. Nothing else writes money.
+ * The public file of the ledger: double entry in nano-USD. No other folder writes money.
  *
- * `balance` is what is posted; `available = balance − open holds`. A request holds, runs, and
- * settles exactly once or releases (a settle of zero), through `holds`: in memory, out of what is
- * posted in a file of this process, or of what it has leased of a database that is shared.
+ * `balance` is what is posted; `available = balance − open holds`. Each request holds, runs, and
+ * then either settles exactly once or releases its hold (a settle of zero), through `holds`. Holds
+ * are in memory. With SQLite they are set aside from the posted balance, with a shared database
+ * from the leases of this process.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
@@ -132,11 +133,11 @@ export {
 
 export interface LedgerParts {
   readonly store: Store;
-  /** Folder for settles while a shared database is away; missing when it is a local file. */
+  /** Folder for settles while a shared database is unreachable; `undefined` for SQLite. */
   readonly journalFolder?: string;
-  /** How long an epoch may stay unrenewed; tests shorten it. */
+  /** How long an epoch may go without renewal; tests shorten it. */
   readonly epochDeadAfterMs?: number;
-  /** Unique among all processes; for those that serve. */
+  /** Unique among all processes; required for processes that serve requests. */
   readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -148,7 +149,7 @@ export interface CreditRequest {
   readonly amountNano: Nano;
   readonly from: HouseAccount;
   readonly kind: TransferKind;
-  /** Unique: the caller of this function makes sure that one id is credited once. */
+  /** Unique: the caller of this function guarantees that each id is credited once. */
   readonly id: string;
   readonly note?: string;
   readonly requestId?: string;
@@ -187,8 +188,7 @@ export class Ledger {
   }
 
   /**
-   * Ends a durable hold inside a transaction of the caller, for work that must change with the
-   * money.
+   * Settles a durable hold inside the caller's transaction, together with the caller's own changes.
    */
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     const parts = { clock: this.#clock, log: this.#log };
@@ -197,12 +197,14 @@ export class Ledger {
     return settled.settlement;
   }
 
-  /** Ends the receipt of a job that was charged; false when it was not, or has ended. */
+  /**
+   * Closes the receipt of a charged job; returns `false` if the job was not charged or has ended.
+   */
   async closeIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return (await closeCharge(tx, usage)) !== undefined;
   }
 
-  /** Gives back what a job was charged, once; false when it was not charged, or has ended. */
+  /** Refunds the charge of a job, once; returns `false` if the job was not charged or has ended. */
   async refundIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     const charged = await closeCharge(tx, usage);
     if (charged === undefined) return false;
@@ -227,7 +229,7 @@ export class Ledger {
     return true;
   }
 
-  /** Makes an account with nothing on it; an existing one stays. */
+  /** Creates an empty account; does nothing if it exists. */
   async openAccount(id: string, tx: Queryable = this.#store): Promise<void> {
     const nowMs = this.#clock.nowMs();
     await tx.query(
@@ -238,7 +240,7 @@ export class Ledger {
     );
   }
 
-  /** Adds money in the caller's transaction, to its debt first; returns the new balance. */
+  /** Credits money in the caller's transaction, paying a debt first; returns the new balance. */
   async creditIn(tx: Queryable, credit: CreditRequest): Promise<Nano> {
     const { accountId, amountNano, from, id } = credit;
     await this.openAccount(accountId, tx);
@@ -258,7 +260,10 @@ export class Ledger {
     return paid ?? balanceAfterNano;
   }
 
-  /** Takes what is not held; `undefined` when that is less than the amount, or a debt is open. */
+  /**
+   * Debits free balance; returns `undefined` if it is less than the amount, or the account has a
+   * debt.
+   */
   async debitIn(tx: Queryable, debit: DebitRequest): Promise<Nano | undefined> {
     const { accountId, amountNano, to } = debit;
     await this.holds.recall(accountId);
@@ -276,7 +281,7 @@ export class Ledger {
     return balanceAfterNano;
   }
 
-  /** What an operator credits or takes back, once for each reference. */
+  /** Credits or debits an account for the operator, once per reference. */
   moveOnce(move: OperatorMove): Promise<OperatorMoveResult> {
     const { direction, accountId, amountNano, note } = move;
     const house = 'house:operator-credit';
@@ -290,13 +295,15 @@ export class Ledger {
     );
   }
 
-  /** Takes back a credit whose money is gone; what the balance does not cover is a debt from now on. */
+  /**
+   * Reverses a credit whose money is gone; the part that the balance does not cover becomes a debt.
+   */
   async reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
     await this.holds.recall(reversal.accountId);
     return reverseCredit(tx, reversal, this.#context());
   }
 
-  /** Pays debts from balances that were held when the debt was made. */
+  /** Pays debts from balances that were held when the debt was recorded. */
   collectDebts(): Promise<void> {
     return collectDebts(this.#store, this.#ids, this.#context());
   }
@@ -305,22 +312,22 @@ export class Ledger {
     return { nowMs: this.#clock.nowMs(), heldOf: (id) => this.holds.heldOf(id) };
   }
 
-  /** What accounts owe after reversals, the largest first; empty as a rule. */
+  /** Returns the debts of accounts after reversals, largest first; usually empty. */
   debts(): Promise<readonly Debt[]> {
     return debtsOf(this.#store);
   }
 
-  /** What came in through a house account since the beginning, less what went back. */
+  /** Returns what was received through a house account minus what was returned through it. */
   receivedFrom(house: HouseAccount, tx: Queryable = this.#store): Promise<Nano> {
     return receivedFrom(tx, house);
   }
 
-  /** Daily credit of the one `day`, or of every day; what was spent today stays spent. */
+  /** Sets the daily credit for one `day`, or for every day; what was spent today stays spent. */
   async setDailyAllocation(accountId: string, allocationNano: Nano, day?: number): Promise<void> {
     await this.#store.transaction((tx) => this.allocateDailyIn(tx, accountId, allocationNano, day));
   }
 
-  /** The same in the caller's transaction. */
+  /** Like `setDailyAllocation`, in the caller's transaction. */
   async allocateDailyIn(
     tx: Queryable,
     accountId: string,
@@ -328,7 +335,7 @@ export class Ledger {
     day?: number,
   ): Promise<void> {
     await this.openAccount(accountId, tx);
-    // What is leased was granted under the allocation of before.
+    // Existing leases were granted under the old allocation.
     const allocation = { accountId, allocationNano, day };
     if (await isOtherwiseAllocated(tx, allocation)) await this.holds.recall(accountId);
     await tx.query(
@@ -340,33 +347,33 @@ export class Ledger {
   }
 
   /**
-   * The cap that refuses a hold also when `creditNano` more is posted, for whoever is about to pay;
-   * sets nothing aside.
+   * Returns the cap that would reject a hold even after `creditNano` more is posted, so that a
+   * caller can be rejected before it pays; sets nothing aside.
    */
   refusalByCap(request: HoldRequest, creditNano: bigint): Promise<HoldRefusal | undefined> {
     return refusalByCap(this.#store, request, creditNano, this.#clock.nowMs());
   }
 
-  /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */
+  /** Creates or changes the cap of a key; spending in the running period stays counted. */
   async setCap(tx: Queryable, settings: CapSettings): Promise<void> {
-    // What is leased of it was granted under the limits of before.
+    // Existing leases were granted under the old limits.
     if (await isOtherwiseHeld(tx, settings)) await this.holds.recall(settings.accountId);
     const isOther = await setCap(tx, settings, this.#clock.nowMs());
-    // A process that has leased between the two goes by the limits of before.
+    // A process that leased between the two statements still uses the old limits.
     if (isOther) await this.#changed(tx, settings.accountId);
   }
 
-  /** Has processes ask anew for what they have leased of an account, once `tx` has committed. */
+  /** Notifies processes to request their leases of an account again after `tx` has committed. */
   async #changed(tx: Queryable, accountId: string): Promise<void> {
     if (isShared(this.#store)) await tx.run([this.#store.saying(changedWord(accountId))]);
   }
 
-  /** Has processes give back what they have leased of an account and do not use. */
+  /** Makes processes return the unused part of their leases of an account. */
   async recall(accountId: string): Promise<void> {
     await this.holds.recall(accountId);
   }
 
-  /** A new limit for the caps of a budget, of each value where each has its own. */
+  /** Changes the limit of all caps of a budget. */
   async setBudgetLimit(
     tx: Queryable,
     accountId: string,
@@ -378,23 +385,23 @@ export class Ledger {
     await this.#changed(tx, accountId);
   }
 
-  /** Forgets the caps of a budget; one that requests still hold something of stays. */
+  /** Drops the caps of a budget, except those of which requests still hold something. */
   async dropBudget(tx: Queryable, accountId: string, budgetId: string): Promise<void> {
     await this.holds.recall(accountId);
     await dropBudget(tx, accountId, budgetId);
   }
 
-  /** Forgets some of the caps of budgets whose period is long over; for a job of each minute. */
+  /** Drops some of the budget caps whose period ended long ago; called every minute. */
   async dropEndedBudgets(): Promise<void> {
     await dropEndedBudgets(this.#store, this.#clock.nowMs());
   }
 
-  /** Forgets caps of keys that are gone; one that requests still hold something of stays. */
+  /** Drops caps of deleted keys, except those of which requests still hold something. */
   async dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
     await dropCaps(tx, ids);
   }
 
-  /** What is posted, and what is left of today's credit; zeroes for an unknown account. */
+  /** Returns the posted balance and the rest of today's credit; zeroes for an unknown account. */
   async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
     const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
     if (row === undefined) return NO_BALANCES;
@@ -407,13 +414,17 @@ export class Ledger {
     };
   }
 
-  /** What is posted, what of it open requests hold, and what is owed; zeroes for an unknown account. */
+  /**
+   * Returns the posted balance, the part held by open requests, and the debt; zeroes for an unknown
+   * account.
+   */
   async funds(accountId: string): Promise<Funds> {
     const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
     if (row === undefined) return NO_FUNDS;
     const nowMs = this.#clock.nowMs();
     const account = accountOf(row, nowMs);
-    // What a process has leased is free for its requests; what those of others hold it does not know.
+    // Own leases are free for requests of this process; how much of other leases is held is unknown
+    // here.
     const leased = await leasedOf(this.#store, accountId, account.dailyDay);
     const open = this.holds.openOf(accountId, account.dailyDay);
     return {
@@ -427,12 +438,12 @@ export class Ledger {
     };
   }
 
-  /** The first day with a receipt or a posting; `undefined` when there is none. */
+  /** Returns the first day with a receipt or a posting; `undefined` if there is none. */
   firstDay(): Promise<number | undefined> {
     return firstDay(this.#store);
   }
 
-  /** Makes room for the rows of days that come: from `fromDay` up to and without `untilDay`. */
+  /** Creates the partitions of the days from `fromDay` up to, but excluding, `untilDay`. */
   prepareDays(fromDay: number, untilDay: number): Promise<void> {
     return prepareDays(this.#store, fromDay, untilDay);
   }
@@ -442,7 +453,7 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds of requests of this process, those of all jobs, what is leased, and what is owed. */
+  /** Returns the open holds of this process, the holds of all jobs, the leases, and the debts. */
   openHolds(): Promise<OpenHoldFigures> {
     return openHoldFigures(this.#store, this.holds);
   }
@@ -451,12 +462,12 @@ export class Ledger {
     return runAudit(this.#store, this.holds.figures());
   }
 
-  /** Takes this process among those that share the ledger. */
+  /** Registers this process with the others that share the ledger. */
   start(): Promise<void> {
     return this.holds.start();
   }
 
-  /** Gives back holds that are still open. Does not throw for a lost database. */
+  /** Returns open holds. Does not throw if the database is unreachable. */
   stop(): Promise<void> {
     return this.holds.stop();
   }
@@ -465,10 +476,10 @@ export class Ledger {
 /** An account as its owner sees it. */
 export interface Funds extends Balances {
   readonly allocationNano: Nano;
-  /** Of the posted USD and of today's credit, what open requests and jobs set aside. */
+  /** Amounts of USD and of today's credit that open requests and jobs hold. */
   readonly heldUsdNano: Nano;
   readonly heldDiemNano: Nano;
-  /** USD that processes have leased for its requests: what of it those hold each of them knows. */
+  /** USD that processes have leased; only the leasing process knows which part of it is held. */
   readonly leasedUsdNano: Nano;
   readonly debtNano: Nano;
 }
@@ -483,7 +494,7 @@ const NO_FUNDS: Funds = {
   debtNano: nano(0n),
 };
 
-/** Of the two kinds of store each says its dialect. */
+/** The dialect distinguishes the two kinds of store. */
 function isFile(store: Store): store is FileStore {
   return store.dialect === 'sqlite';
 }

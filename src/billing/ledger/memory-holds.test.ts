@@ -1,4 +1,7 @@
-/** Holds beside a file: many at once, commands beside the server, and what an older version left. */
+/**
+ * Holds with SQLite: many at once, commands that run beside the server, and rows of an older
+ * version.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { storeFixture } from '../../../test/databases/stores.ts';
@@ -63,7 +66,7 @@ describe('holds in memory', () => {
           continue;
         }
         const { grantedNano } = answer.hold;
-        // Most answers cost a small part; some are given up, and some are asked for twice.
+        // Most requests cost a small part of their hold; some are released, and some settle twice.
         const share = BigInt(Math.floor(random.fraction() * 100));
         const costNano = share > 90n ? grantedNano : nano((grantedNano * share) / 50_000n);
         const request = bill(clock, id, share < 5n ? ZERO : costNano);
@@ -129,7 +132,7 @@ describe('holds in memory', () => {
        SELECT 'cap-' || i, 'a', 'LIFETIME', 0, $2, 0, 0, 0, 0, iif(i = 0, NULL, 'cap-' || i) FROM n`,
       [caps, usdToNano('0.1')],
     );
-    // All of them but the last are known, and nothing is held under them.
+    // All but the last cap have counters, and nothing is held under them.
     for (let cap = 0; cap < caps - 1; cap += 1) {
       const request = { ...wanted('first', usdToNano('0.01')), capIds: [`cap-${cap}`] };
       ledger.holds.release(await place(ledger, request));
@@ -145,7 +148,7 @@ describe('holds in memory', () => {
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');
     const store = await fixture.open(before, url);
     const old = ledgerOn(store);
-    // Columns that the statements of today name, while they stand in for those of the version before.
+    // Columns that today's statements use, added to the tables of the previous version.
     const added = ['ledger_hold ADD COLUMN budget_ids', 'ledger_allowance ADD COLUMN budget_id'];
     await store.run(added.map((one) => ({ sql: `ALTER TABLE ${one} TEXT`, parameters: [] })));
     await fund(store, old, usdToNano('1'));
@@ -156,7 +159,8 @@ describe('holds in memory', () => {
     );
     const capped = { ...wanted('job', usdToNano('0.7')), capIds: ['k'] };
     assert.ok((await old.holds.place({ ...capped, lifetime: 'durable' })).ok);
-    // As the version before wrote the hold of a request: 0.2 USD and 0.1 of today's credit.
+    // The previous version wrote the hold of a request like this: 0.2 USD and 0.1 of today's
+    // credit.
     const [usd, daily] = [usdToNano('0.2'), usdToNano('0.1')];
     await store.run([
       { sql: "UPDATE ledger_hold SET allowance_id = 'k', budget_ids = NULL", parameters: [] },
@@ -188,7 +192,7 @@ describe('holds in memory', () => {
     assert.deepEqual([report.differences, report.openHolds], [[], 1]);
     const { count, jobs } = await now.openHolds();
     assert.deepEqual([count, jobs], [0, { count: 1, amountNano: usdToNano('0.7') }]);
-    // 1.00 of balance less 0.30 of the job; its 0.40 of daily credit are all held.
+    // 1.00 of balance minus 0.30 of the job; all of its 0.40 of daily credit is held.
     const rest = await place(now, wanted('r1', usdToNano('0.7')));
     assert.equal(rest.grantedNano, usdToNano('0.7'));
   });

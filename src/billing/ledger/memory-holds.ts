@@ -1,11 +1,11 @@
 /**
- * Holds of a database that is a file of this process: those of requests live in memory, since a
- * request ends with its process, and a process that dies leaves nothing behind. To place one reads
- * what is posted and adds to a counter; it writes nothing and waits for nothing. Whether another process
- * has changed that is asked in each turn of the event loop: commands run beside the server on the file.
+ * Holds with SQLite. Holds of requests are in memory, because a request ends with its process, and
+ * a crash leaves nothing to clean up. Placing a hold reads the posted balance and adds to a
+ * counter, without a write or a wait. Changes by other processes are checked once per turn of the
+ * event loop, since commands use the same file beside the server.
  *
- * The settles of a tick are one transaction. A hold counts until its settle is on disk, and a
- * second settle of it repeats the first.
+ * The settles of a tick share one transaction. A hold stays open until its settle is on disk. A
+ * second settle of the same hold returns the result of the first.
  */
 import { assert } from '../../core/assert.ts';
 import type { Clock } from '../../core/clock.ts';
@@ -28,19 +28,22 @@ import { placeDurable } from './row-holds.ts';
 import { repeated, settleHeld, settleOneHeld } from './settle.ts';
 import { KeptStates } from './states.ts';
 
-/** Settles of one transaction, at most. */
+/** Maximum number of settles in one transaction. */
 const MAX_BATCH = 256;
-/** Accounts, and caps, with a counter; past that those without an open hold are forgotten. */
+/**
+ * Maximum number of accounts, and of caps, with a counter; above it, those without an open hold are
+ * dropped.
+ */
 const MAX_COUNTERS = 10_000;
 
-/** What open holds set aside of an account, or of a cap. */
+/** The amount that open holds set aside from an account or a cap. */
 interface Counter {
   open: number;
   usdNano: bigint;
   diemNano: bigint;
   /** The day of the daily credit, or the start of the period of the cap. */
   since: number;
-  /** Of a cap, whose period can be changed while they are open. */
+  /** The open holds of a cap, whose period can change meanwhile; `undefined` for an account. */
   readonly holds: InFlight<CountedHold> | undefined;
 }
 
@@ -52,14 +55,14 @@ interface CountedHold extends Placed {
   readonly sinceMs: number;
 }
 
-/** A hold, with what its settle and its end need. */
+/** A hold with the data that its settle and its end need. */
 interface MemoryHold extends Hold, HeldAmounts {
   readonly dailyNano: Nano;
   readonly account: Counter;
-  /** Missing without caps, as for most holds. */
+  /** `undefined` without caps, as for most holds. */
   readonly counted: readonly CountedHold[] | undefined;
   isOpen: boolean;
-  /** The settle, once it was requested; `undefined` again when it failed. */
+  /** The pending or finished settle; `undefined` again after it failed. */
   settled: Promise<Settlement> | undefined;
 }
 
@@ -94,13 +97,13 @@ export class MemoryHolds implements Holds {
 
   place(request: HoldRequest): HoldResult | Promise<HoldResult> {
     const { requestId, accountId, capIds, lifetime } = request;
-    // A request whose settle cannot be written must not begin: its response would be given away.
+    // A request whose settle cannot be written must not start: its completion would be given away.
     const away = this.#parts.store.unavailable();
     if (away !== undefined) throw new StoreUnavailable(away);
     const nowMs = this.#parts.clock.nowMs();
     const state = this.#posted.committed(this.#posted.accounts, accountId, nowMs);
     if (state === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    // Before this hold has any counter: a counter without a hold looks idle.
+    // Before this hold has a counter: a counter without a hold looks idle.
     if (this.#accounts.size >= MAX_COUNTERS) forgetIdle(this.#accounts);
     if (this.#caps.size >= MAX_COUNTERS) forgetIdle(this.#caps);
     const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
@@ -135,7 +138,7 @@ export class MemoryHolds implements Holds {
   }
 
   settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
-    const held = hold as MemoryHold; // `place` makes no other
+    const held = hold as MemoryHold; // `place` creates no other kind
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
@@ -150,14 +153,14 @@ export class MemoryHolds implements Holds {
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    const held = hold as MemoryHold; // `place` makes no other
+    const held = hold as MemoryHold; // `place` creates no other kind
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleNow(request, held, work);
     return held.settled;
   }
 
   release(hold: Hold): void {
-    const held = hold as MemoryHold; // `place` makes no other
+    const held = hold as MemoryHold; // `place` creates no other kind
     if (!held.isOpen) return;
     held.isOpen = false;
     const { account, counted, usdNano, dailyNano } = held;
@@ -169,7 +172,7 @@ export class MemoryHolds implements Holds {
   }
 
   recall(): undefined {
-    // No other process has any of it.
+    // There are no leases with SQLite.
     return undefined;
   }
 
@@ -202,18 +205,21 @@ export class MemoryHolds implements Holds {
   }
 
   async processEnded(): Promise<void> {
-    // A file has one process.
+    // A file has one server process.
   }
 
   async start(): Promise<void> {
-    // Nothing is left of another process: its holds were in its memory.
+    // Holds of another process were only in its memory.
   }
 
   async stop(): Promise<void> {
     // Open holds end with the process.
   }
 
-  /** The hold of a job is a row, in whose place one in memory stands until it is there. */
+  /**
+   * Writes the hold of a job as a row; a hold in memory reserves the amount until the row is
+   * committed.
+   */
   async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldResult> {
     try {
       return await this.#parts.store.transaction((tx) => placeDurable(tx, request, nowMs));
@@ -226,7 +232,7 @@ export class MemoryHolds implements Holds {
     const counted: (CountedCap & { readonly beside: Counter })[] = [];
     for (const id of ids) {
       const state = this.#posted.committed(this.#posted.caps, id, nowMs);
-      // A cap that was deleted bounds nothing.
+      // A deleted cap limits nothing.
       if (state === undefined) continue;
       const beside = counterOf(this.#caps, id, new InFlight());
       if (beside.since !== state.periodStartMs) beginPeriod(beside, state.periodStartMs);
@@ -235,7 +241,7 @@ export class MemoryHolds implements Holds {
     return counted;
   }
 
-  /** The settles of one transaction: everything that has come when it begins. */
+  /** Settles everything that is waiting when the transaction begins. */
   #settleWaiting(): FileWork {
     let batch: readonly Waiting[] | undefined;
     let settlements: readonly Settlement[] = [];
@@ -253,7 +259,7 @@ export class MemoryHolds implements Holds {
           resolve(settlement);
         }
       },
-      // The transaction may not even have begun.
+      // The transaction may have failed before it began.
       failed: (error) => void this.#settleApart(batch ?? this.#takeWaiting(), error),
     };
   }
@@ -265,12 +271,12 @@ export class MemoryHolds implements Holds {
     return all;
   }
 
-  /** Settles that failed together. */
+  /** Retries settles that failed together one by one. */
   async #settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
     const isLost = error instanceof StoreUnavailable || batch.length === 1;
     for (const { request, held, resolve, reject } of batch) {
       held.settled = undefined;
-      // One record that the database refuses must not stop its neighbours.
+      // A record that the database rejects must not fail the others.
       if (isLost) reject(error);
       else await this.#settleNow(request, held).then(resolve, reject);
     }
@@ -290,7 +296,7 @@ export class MemoryHolds implements Holds {
       this.release(held);
       return settled;
     } catch (error) {
-      // It may be tried again.
+      // Allow another attempt.
       held.settled = undefined;
       throw error;
     }
@@ -330,13 +336,13 @@ function takeFrom(hold: CountedHold): void {
   counter.diemNano -= dailyNano;
 }
 
-/** Credit of another day is another credit. */
+/** Resets the counter, because each day has its own credit. */
 function beginDay(account: Counter, day: number): void {
   account.since = day;
   account.diemNano = 0n;
 }
 
-/** Another period runs: holds from before it do not count in it. */
+/** Resets the counter for a new period; holds from before it do not count. */
 function beginPeriod(counter: Counter, startMs: number): void {
   counter.since = startMs;
   counter.usdNano = 0n;

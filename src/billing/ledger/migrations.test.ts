@@ -1,4 +1,4 @@
-/** What becomes of the postings of an older version. */
+/** Migration of the postings of an older version. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
@@ -42,7 +42,7 @@ onEachStore('postings that each had an index by their id', (fixture) => {
     await ledgerOn(old).prepareDays(firstDay, firstDay + 1);
     await credit(old, 'first');
     await ledgerOn(old).setDailyAllocation('a', usdToNano('0.5'));
-    // Of the daily credit alone, of both, and of the balance alone.
+    // Paid from daily credit alone, from both, and from the balance alone.
     for (const [at, usd] of ['0.3', '0.4', '0.1'].entries())
       await spend(ledgerOn(old), `r${at}`, usd);
     const kept = await postings(old);
@@ -63,7 +63,7 @@ onEachStore('postings that each had an index by their id', (fixture) => {
 
     clock.advance(3 * DAY_MS);
     const today = dayOf(clock.nowMs());
-    // Rows of a file, partitions of PostgreSQL.
+    // Rows in SQLite, partitions in PostgreSQL.
     const dropped = fixture.dialect === 'sqlite' ? 11 : 2;
     assert.equal(await ledger.dropOld({ usageDay: today, postingDay: today }), dropped);
     assert.deepEqual(await postings(store), []);

@@ -1,7 +1,7 @@
 /**
  * The tables of money. Amounts are nano-USD. A transfer moves one amount from a debited to a
- * credited account, so every posting is balanced by construction; house accounts (`house:…`) have
- * no stored balance, since the audit derives it and a shared row would be fought over.
+ * credited account, so every posting is balanced by construction. House accounts (`house:…`) have
+ * no stored balance: the audit derives it, and a shared row would be a lock contention point.
  */
 import type { Migration } from '../../db/db.ts';
 
@@ -91,7 +91,7 @@ const USAGE_COLUMNS = `
   extras TEXT,
   PRIMARY KEY (request_id, day)`;
 
-/** What was posted and used on days whose rows are gone, so that the audit stays exact. */
+/** Sums of the postings and usage of dropped days, which keep the audit exact. */
 const CARRY = `
 CREATE TABLE ledger_carry (
   account_id TEXT PRIMARY KEY,
@@ -141,7 +141,7 @@ CREATE TABLE ledger_transfer (${TRANSFER_COLUMNS}
 CREATE TABLE ledger_usage (${USAGE_COLUMNS}
 );
 ${INDEXES}`,
-      // Partitioned by day and dropped whole; the default partition catches a missing day.
+      // Partitioned by day and dropped whole; the default partition takes rows of days without one.
       postgres: `
 CREATE TABLE ledger_transfer (${TRANSFER_COLUMNS}
 ) PARTITION BY RANGE (day);
@@ -154,7 +154,7 @@ ${INDEXES}`,
   },
   { id: 'ledger-0003', up: CARRY },
   {
-    // Each request writes and deletes a hold; in a file there are too few to need an index.
+    // Each request writes and deletes a hold; SQLite has too few of them to need an index.
     id: 'ledger-0004',
     up: {
       sqlite: `
@@ -168,19 +168,19 @@ ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
     },
   },
   {
-    // Daily credit that holds for one day only; without a day it comes back every day.
+    // Daily credit for a single day; without a day it recurs every day.
     id: 'ledger-0005',
     up: 'ALTER TABLE ledger_account ADD COLUMN daily_allocation_day BIGINT',
   },
   {
-    // What an account owes after a reversal; next to nobody owes anything, so the index is small.
+    // The debt of an account after a reversal; debts are rare, so the index is small.
     id: 'ledger-0006',
     up: `
 ALTER TABLE ledger_account ADD COLUMN debt_nano BIGINT NOT NULL DEFAULT 0 CHECK (debt_nano >= 0);
 CREATE INDEX ledger_account_debt ON ledger_account (id) WHERE debt_nano > 0;`,
   },
   {
-    // Holds of requests live in memory beside a file: what an older version left is given back.
+    // With SQLite, holds of requests are in memory: release the rows of an older version.
     id: 'ledger-0007',
     up: {
       sqlite: `
@@ -204,7 +204,7 @@ DELETE FROM ledger_epoch;
     },
   },
   {
-    // What callers tag their requests with, and the sums by tag; dropped with the receipts.
+    // Tags of requests, and the sums by tag; dropped together with the receipts.
     id: 'ledger-0008',
     up: `
 ALTER TABLE ledger_usage ADD COLUMN metadata TEXT;
@@ -225,8 +225,8 @@ CREATE TABLE ledger_usage_tag (
 CREATE INDEX ledger_usage_tag_day ON ledger_usage_tag (day);`,
   },
   {
-    // What overviews show of a request and of a day, the prices of receipts, and the movements of an
-    // account that are no charges: few, among any number of charges.
+    // Columns for overviews of a request and of a day, the prices of receipts, and an index for the
+    // few movements of an account that are not charges.
     id: 'ledger-0009',
     up: `
 ALTER TABLE ledger_usage ADD COLUMN reserved_nano BIGINT;
@@ -241,7 +241,8 @@ CREATE TABLE ledger_price (
 );`,
   },
   {
-    // A lease is a hold of a process for many requests (`lease:…`); few accounts have one at a time.
+    // A lease is a row of `ledger_hold` (`lease:…`) that covers many requests of a process; few
+    // accounts have one at a time.
     id: 'ledger-0010',
     up: {
       sqlite: '',
@@ -249,7 +250,8 @@ CREATE TABLE ledger_price (
     },
   },
   {
-    // The names that operators gave their movements, for ever: postings go after years.
+    // The references of operators' movements, kept forever: the postings themselves are dropped
+    // after years.
     id: 'ledger-0011',
     up: `
 CREATE TABLE ledger_reference (
@@ -264,17 +266,18 @@ INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_n
   ON CONFLICT (id) DO NOTHING;`,
   },
   {
-    // Further caps that a hold counts against, a JSON list of ids of `ledger_allowance`.
+    // Further caps that a hold counts against: a JSON list of ids of `ledger_allowance`.
     id: 'ledger-0012',
     up: 'ALTER TABLE ledger_hold ADD COLUMN budget_ids TEXT',
   },
   {
-    // An account can have a cap for each of its end users, and others must not be read for them.
+    // An account can have a cap for each of its end users; reads of one account must not scan
+    // others.
     id: 'ledger-0013',
     up: 'CREATE INDEX ledger_allowance_account ON ledger_allowance (account_id, id)',
   },
   {
-    // What was spent on days that are over, added up: of an account, and of each of its keys.
+    // Sums of the spending of past days, by account and by key.
     id: 'ledger-0014',
     up: `
 CREATE TABLE ledger_spent (
@@ -292,7 +295,7 @@ CREATE TABLE ledger_spent_key (
 );`,
   },
   {
-    // Of which budget a cap is, and of which value of its tag. Those whose period is over are dropped.
+    // The budget of a cap, and its tag value. Caps whose period has ended are dropped.
     id: 'ledger-0015',
     up: {
       sqlite: `${BUDGET_COLUMNS}
@@ -305,7 +308,7 @@ ${BUDGET_INDEX}`,
     },
   },
   {
-    // Jobs that were charged and have not ended, with the caps that their charge counts in: a JSON list.
+    // Charged jobs that have not ended, with a JSON list of the caps in which their charge counts.
     id: 'ledger-0016',
     up: `
 CREATE TABLE ledger_job (
@@ -319,7 +322,7 @@ CREATE TABLE ledger_job (
 CREATE INDEX ledger_job_account ON ledger_job (account_id, created_ms);`,
   },
   {
-    // What was given back of charges that the sums of the days go on naming, by key.
+    // Refunds by key; the daily sums still contain the refunded charges.
     id: 'ledger-0017',
     up: `
 CREATE TABLE ledger_refund (
@@ -337,8 +340,9 @@ FROM ledger_transfer t LEFT JOIN ledger_usage u ON u.request_id = t.request_id
 WHERE t.kind = 'REFUND' AND t.debit_account = 'house:revenue' GROUP BY 1, 2;`,
   },
   {
-    // In a file a charge is one by its receipt, of the same transaction. What else is one by its id, or
-    // is looked for by it, has an index: that of every charge was a fifth of what a settle costs.
+    // In SQLite, a posting is a charge if the same transaction wrote a receipt for it. Only
+    // postings that are unique or looked up by id are indexed: indexing every charge took a fifth
+    // of the cost of a settle.
     id: 'ledger-0018',
     up: {
       sqlite: `
@@ -357,7 +361,8 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
     },
   },
   {
-    // A settle as processes send it to a shared database; what they send beside that is another type.
+    // The parameters of a settle as processes send them to PostgreSQL; further parameters use
+    // another type.
     id: 'ledger-0019',
     up: {
       sqlite: '',
@@ -370,8 +375,8 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
     },
   },
   {
-    // The same of PostgreSQL as `ledger-0018` of a file: ids come in no order, so that each charge wrote
-    // another page of an index that nothing reads. What stays finds its rows by one scan of the postings.
+    // Like `ledger-0018`, for PostgreSQL: request ids are random, so each charge wrote another page
+    // of an index that no query reads. The remaining lookups scan the postings.
     id: 'ledger-0020',
     up: {
       sqlite: '',
@@ -381,8 +386,8 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
     },
   },
   {
-    // What was given back of the charges of a day: sums show the rest. Tags of refunds before it stay as
-    // they were, since their receipts are text.
+    // Refunds of the charges of a day, subtracted from its sums. Tag sums of earlier refunds stay
+    // as they were, since tags of receipts are stored as text.
     id: 'ledger-0021',
     up: `
 ALTER TABLE ledger_usage_day ADD COLUMN refunded_usd_nano BIGINT NOT NULL DEFAULT 0;

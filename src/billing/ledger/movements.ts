@@ -1,4 +1,4 @@
-/** What moved the money of an account: every posting, or those beside charges. */
+/** Reads the money movements of an account: every posting, or those that are not charges. */
 import type { Parameter, Queryable } from '../../db/db.ts';
 
 export interface TransactionRow {
@@ -15,7 +15,10 @@ export interface TransactionRow {
   readonly created_ms: bigint;
 }
 
-/** Newest first, without what an account came to owe: that moves nothing of its own. `limit` and `offset` are checked by the caller. */
+/**
+ * Returns postings newest first, without debts, which move no money themselves. The caller
+ * validates `limit` and `offset`.
+ */
 export function transactionsOf(
   store: Queryable,
   accountId: string,
@@ -50,14 +53,17 @@ export interface MovementRow {
   readonly created_ms: bigint;
 }
 
-/** A place among movements, newest first; without an id every movement of that time comes after it. */
+/**
+ * A position in the list of movements, newest first. Without an id it is before every movement of
+ * that time.
+ */
 export interface MovementPlace {
   readonly createdMs: number;
   readonly id?: string | undefined;
   readonly part?: number | undefined;
 }
 
-/** What moved an account's money beside charges, newest first. What it came to owe moves nothing. */
+/** Returns the movements of an account that are not charges, newest first, without debts. */
 export function movementsOf(
   store: Queryable,
   accountId: string,

@@ -1,6 +1,6 @@
 /**
- * What operators credit and take back. A reference makes one safe to repeat, for ever: the same
- * movement is told again as it was, another one under its name is refused.
+ * Credits and debits by operators. A reference makes a movement safe to repeat, forever: the same
+ * movement returns its first result, and a different movement with the same reference is rejected.
  */
 import { nano, type Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
@@ -9,12 +9,12 @@ export interface OperatorMove {
   readonly direction: 'credit' | 'debit';
   readonly accountId: string;
   readonly amountNano: Nano;
-  /** The operator's own name of the movement; credits and debits are named apart. */
+  /** The operator's own name of the movement; credits and debits have separate namespaces. */
   readonly reference: string;
   readonly note?: string | undefined;
 }
 
-/** What became of it; `was` is the movement that has the reference. */
+/** The result of a movement; `was` is the earlier movement with the reference. */
 export type OperatorMoveResult =
   | { readonly state: 'done' | 'repeated'; readonly balanceNano: Nano; readonly createdMs: number }
   | {
@@ -31,8 +31,8 @@ interface ReferenceRow {
 }
 
 /**
- * Moves once, inside a transaction of the caller. `post` posts under the id that it is given and
- * gives the new balance, or `undefined` when a debit finds too little.
+ * Posts a movement once, inside the caller's transaction. `post` receives the posting id and
+ * returns the new balance, or `undefined` if a debit finds too little.
  */
 export async function moveOnce(
   tx: Queryable,

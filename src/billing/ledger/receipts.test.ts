@@ -61,7 +61,7 @@ async function bench(fixture: StoreFixture) {
     await ledger.settle({ ...rest, usage: record });
   };
   for (let day = 0; day < DAYS; day += 1) {
-    // Two days on which nothing happens.
+    // Two days without requests.
     if (day === 4 || day === 5) {
       clock.advance(DAY_MS);
       continue;
@@ -72,7 +72,7 @@ async function bench(fixture: StoreFixture) {
         modelId: at === 3 && day % 3 === 0 ? 'rare' : 'm',
         status: at === 6 && day === 2 ? 'failed' : 'completed',
       });
-      // Several in one millisecond.
+      // Several receipts in one millisecond.
       if (at % 3 === 2) clock.advance(1_000);
     }
     await spend('b', {});
@@ -83,7 +83,7 @@ async function bench(fixture: StoreFixture) {
 
 onEachStore('receipts, sums and movements', (fixture) => {
   let made: ReturnType<typeof bench> | undefined;
-  /** One for all: each test reads what the others leave as it was. */
+  /** Shared by all tests; each leaves the data unchanged. */
   const shared = (): ReturnType<typeof bench> => (made ??= bench(fixture));
 
   test('every page of every filter gives each receipt once, newest first', async () => {

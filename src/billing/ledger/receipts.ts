@@ -1,8 +1,9 @@
 /**
- * Reads receipts: one, the list of an account page by page, and the prices that they were made with.
+ * Reads receipts: one receipt, the list of an account page by page, and the prices that were
+ * applied.
  *
- * However many receipts there are, a read touches a bounded number of them: the rollups say on which
- * days there is anything, and what a filter leaves out is passed over in slices.
+ * A read touches a bounded number of rows: the rollups show which days have receipts, and rows that
+ * a filter excludes are skipped in slices.
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
@@ -30,17 +31,17 @@ export interface UsageRow {
   readonly status: string;
   readonly extras: string | null;
   readonly reserved_nano: bigint | null;
-  /** A JSON object of texts: what the caller tagged the request with. */
+  /** A JSON object of strings: the tags of the request. */
   readonly metadata: string | null;
 }
 
-/** What is read of a receipt. */
+/** The columns that are read of a receipt. */
 export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
   prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
   price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
   reserved_nano`;
 
-/** The receipt of one request, for its owner only. */
+/** Returns the receipt of one request, to its owner only. */
 export async function receiptOf(
   store: Queryable,
   accountId: string,
@@ -53,12 +54,12 @@ export async function receiptOf(
   return row;
 }
 
-/** Rows that one statement looks at: some milliseconds, for which nothing else runs beside a file. */
+/** Rows that one statement reads: some milliseconds, during which SQLite serves no one else. */
 const SLICE_ROWS = 5_000;
-/** Slices of one read; what lies beyond is for the next page. */
+/** Maximum number of slices per read; the next page continues after them. */
 const MAX_SLICES = 40;
 
-/** Which receipts; a missing member is all. */
+/** Selects receipts; a missing member matches all. */
 export interface ReceiptFilter {
   readonly accountId: string;
   readonly fromDay: number;
@@ -69,7 +70,7 @@ export interface ReceiptFilter {
   readonly status?: string | undefined;
 }
 
-/** A place in the list, newest first: what comes after it is older. */
+/** A position in the list, newest first; everything after it is older. */
 export interface ReceiptPlace {
   readonly createdMs: number;
   readonly requestId: string;
@@ -77,18 +78,18 @@ export interface ReceiptPlace {
 
 export interface ReceiptPage {
   readonly rows: readonly UsageRow[];
-  /** Where to go on; `undefined` at the end. A page before the end can be short, even empty. */
+  /** Where to continue; `undefined` at the end. A page before the end can be short or empty. */
   readonly next: ReceiptPlace | undefined;
 }
 
 export interface ReceiptPageOptions {
   readonly limit: number;
   readonly after?: ReceiptPlace | undefined;
-  /** For tests: rows of a slice. */
+  /** Rows per slice, for tests. */
   readonly sliceRows?: number;
 }
 
-/** The receipts that match, newest first, from a place on. */
+/** Returns the matching receipts after a position, newest first. */
 export async function receiptsOf(
   store: Queryable,
   filter: ReceiptFilter,
@@ -115,7 +116,7 @@ export async function receiptsOf(
         return { rows: rows.slice(0, limit), next: placeOf(last) };
       }
       if (sinceMs <= dayStartMs(range.fromDay)) break;
-      // Everything since then has been looked at.
+      // Everything since then has been read.
       place = { createdMs: sinceMs, requestId: '' };
     }
     place = { createdMs: dayStartMs(range.fromDay), requestId: '' };
@@ -137,7 +138,7 @@ interface DayRange {
   readonly toDay: number;
 }
 
-/** The days that can have a match, newest first, by their rollups. */
+/** Returns the days that can have a match according to the rollups, newest first. */
 function daysWithReceipts(
   store: Queryable,
   filter: ReceiptFilter,
@@ -154,7 +155,7 @@ function daysWithReceipts(
   );
 }
 
-/** Days taken together until they should fill a page, so that quiet days cost no question each. */
+/** Groups days until they should fill a page, so that quiet days do not cost a query each. */
 function rangesOf(days: readonly DayCount[], limit: number): DayRange[] {
   const ranges: DayRange[] = [];
   let open: { fromDay: number; toDay: number; requests: number } | undefined;
@@ -171,7 +172,7 @@ function rangesOf(days: readonly DayCount[], limit: number): DayRange[] {
 
 const OWN = 'account_id = $1 AND day >= $2 AND day <= $3 AND created_ms >= $4 AND created_ms <= $5';
 
-/** The time down to which one slice of rows reaches, whatever of them matches. */
+/** Returns the time down to which one slice of rows reaches, matching or not. */
 async function sliceStart(
   store: Queryable,
   { accountId, keyId, modelId, kind, status }: ReceiptFilter,
@@ -180,14 +181,14 @@ async function sliceStart(
   sliceRows: number,
 ): Promise<number> {
   const startMs = dayStartMs(fromDay);
-  // Without a filter each row is a match: the limit of the page is enough.
+  // Without a filter every row matches, so the page limit is enough.
   if ([keyId, modelId, kind, status].every((wanted) => wanted === undefined)) return startMs;
   const [row] = await store.query<{ created_ms: bigint }>(
     `SELECT created_ms FROM ledger_usage WHERE ${OWN} ORDER BY created_ms DESC LIMIT 1 OFFSET $6`,
     [accountId, fromDay, toDay, startMs, place.createdMs, sliceRows],
   );
   if (row === undefined) return startMs;
-  // A millisecond with more rows than a slice is still passed.
+  // Always advances, even if a millisecond has more rows than a slice.
   return Math.min(Number(row.created_ms), place.createdMs - 1);
 }
 
@@ -219,7 +220,7 @@ function receiptsWithin(
   );
 }
 
-/** How many receipts the rollups count; a filter by kind or status is not known to them. */
+/** Counts receipts by the rollups, which do not record kind and status. */
 export async function countReceipts(store: Queryable, filter: UsageFilter): Promise<number> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<{ total: bigint }>(
@@ -229,7 +230,7 @@ export async function countReceipts(store: Queryable, filter: UsageFilter): Prom
   return Number(row?.total ?? 0n);
 }
 
-/** Keeps the rows that price versions stand for; one that is there stays. */
+/** Stores the price rows of price versions; existing ones stay. */
 export async function rememberPrices(
   store: Queryable,
   prices: ReadonlyMap<string, string>,
@@ -239,7 +240,7 @@ export async function rememberPrices(
   await store.run(statements);
 }
 
-/** The row of a price version, as JSON; `undefined` for one that was never kept. */
+/** Returns the price row of a version as JSON; `undefined` if it was never stored. */
 export async function pricesOf(store: Queryable, version: string): Promise<string | undefined> {
   const sql = 'SELECT prices FROM ledger_price WHERE version = $1';
   const [row] = await store.query<{ prices: string }>(sql, [version]);

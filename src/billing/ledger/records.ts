@@ -1,12 +1,10 @@
-/**
- * The shapes that go in and out of the ledger, and the usage record that each settle writes.
- */
+/** The inputs and results of the ledger, and the usage record that each settle writes. */
 import type { KeyFence } from '../idempotency/idempotency.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { HoldRefusal, OpenAmounts, WantedHold } from '../rules/plan.ts';
 
-/** Where an amount comes from or goes to when it is not a caller's account. */
+/** Source or destination of an amount outside the accounts of callers. */
 export type HouseAccount =
   | 'house:revenue'
   | 'house:operator-credit'
@@ -15,10 +13,13 @@ export type HouseAccount =
   | 'house:top-up:solana'
   | 'house:payout:base'
   | 'house:payout:solana'
-  /** What reversals could not take back from callers and callers have not made good since. */
+  /** Reversed amounts that callers still owe. */
   | 'house:bad-debt';
 
-/** `REVERSAL` takes back a credit whose money is gone, `DEBT` makes good what that could not take. */
+/**
+ * `REVERSAL` takes back a credit whose money is gone; `DEBT` records the part that the balance did
+ * not cover.
+ */
 export type TransferKind =
   | 'CHARGE'
   | 'TOP_UP'
@@ -31,9 +32,9 @@ export type TransferKind =
 export interface HoldRequest extends WantedHold {
   readonly requestId: string;
   readonly accountId: string;
-  /** Caps that it counts against: of its key, of the keys above that, of budgets. Never empty. */
+  /** Caps that it counts against: of its key, of parent keys, of budgets. Never empty. */
   readonly capIds?: readonly string[] | undefined;
-  /** Holds of queued jobs outlive the process; the others end with its epoch. */
+  /** Holds of queued jobs (`durable`) outlive the process; the others end with its epoch. */
   readonly lifetime?: 'process' | 'durable';
 }
 
@@ -43,11 +44,11 @@ export interface Hold {
   readonly accountId: string;
   /** Daily credit plus USD: the most that the settle can take. */
   readonly grantedNano: Nano;
-  /** The daily credit in it, which pays first. */
+  /** The daily credit in it, which is spent first. */
   readonly dailyNano: Nano;
-  /** The most that could have been granted if no other hold were open. */
+  /** The most that could have been granted without other open holds. */
   readonly spendableNano: Nano;
-  /** What was posted before this hold, for the balance headers. */
+  /** The balances posted before this hold, for the balance headers. */
   readonly before: Balances;
 }
 
@@ -58,7 +59,9 @@ export interface Balances {
 
 export type HoldResult = { readonly ok: true; readonly hold: Hold } | HoldRefusal;
 
-/** Tokens by kind; `prompt` includes cached and cache-write tokens, `completion` the reasoning. */
+/**
+ * Tokens by kind; `prompt` includes cached and cache-write tokens, `completion` includes reasoning.
+ */
 export interface TokenCounts {
   readonly prompt: number;
   readonly completion: number;
@@ -75,11 +78,13 @@ export const NO_TOKENS: TokenCounts = {
   reasoning: 0,
 };
 
-/** How a request ended, as its receipt says. */
-/** `running` is a job that was charged and has not ended. */
+/**
+ * How a request ended, as its receipt shows it; `running` is a job that was charged and has not
+ * ended.
+ */
 export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired' | 'running';
 
-/** Tags of a request by name: a user, a project. Their sums are kept by name and value. */
+/** Tags of a request by name, such as a user or a project. Sums are kept by name and value. */
 export type RequestMetadata = Readonly<Record<string, string>>;
 
 /** What one request used: the receipt. */
@@ -94,13 +99,16 @@ export interface UsageRecord {
   readonly replica?: string | undefined;
   readonly attempts: number;
   readonly tokens: TokenCounts;
-  /** Who counted: the engine's usage object, this server by the bytes of the text, or nobody. */
+  /**
+   * The source of the token counts: the engine's usage object, this server's estimate from text
+   * bytes, or none.
+   */
   readonly countedBy: 'engine' | 'bytes' | 'none';
   readonly priceVersion: string;
   readonly latencyMs: number;
   readonly firstTokenMs?: number | undefined;
   readonly status: UsageStatus;
-  /** What the caller tagged the request with; never empty. */
+  /** Tags that the caller set; never empty. */
   readonly metadata?: RequestMetadata | undefined;
   /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
   readonly extras?: Readonly<Record<string, unknown>> | undefined;
@@ -109,12 +117,12 @@ export interface UsageRecord {
 export interface SettleRequest {
   readonly costNano: Nano;
   readonly usage: UsageRecord;
-  /** Caps that the charge counts in when its hold is gone; default: that of its key. */
+  /** Caps in which the charge counts if its hold is gone; default: that of its key. */
   readonly capIds?: readonly string[] | undefined;
 }
 
 export interface Settlement {
-  /** `false` when this request was settled before: nothing was charged now. */
+  /** `false` if this request was settled before: nothing was charged now. */
   readonly fresh: boolean;
   readonly usdNano: Nano;
   readonly diemNano: Nano;
@@ -123,30 +131,32 @@ export interface Settlement {
 
 export interface HoldFigures {
   readonly count: number;
-  /** USD and daily credit. */
+  /** USD plus daily credit. */
   readonly amountNano: Nano;
 }
 
 /**
- * What becomes of a settle with further work while a shared database is unreachable: it goes to the
- * journal without the work (the default), fails, or waits for the database for a while and then fails.
- * With an idempotency key it goes to the journal as well, and is charged from there only if the request
- * still has its key.
+ * How a settle with further work behaves while a shared database is unreachable. `drop-work` (the
+ * default): goes to the journal without the work. `fail`: fails. `wait`: waits for a limited time,
+ * then fails. An idempotency key: goes to the journal, and is charged from there only if the
+ * request still has the key.
  */
 export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
 
 /**
- * Where the holds of requests live: in memory, set aside from what is posted where the database is a
- * file of this process, and from what this process has leased where it is shared.
+ * Places and ends the holds of requests. Holds are in memory: with SQLite they are set aside from
+ * the posted balance, with a shared database from the leases of this process.
  */
 export interface Holds {
-  /** Sets money aside for a request, or says why not. A crash undoes it, unless it is durable. */
+  /**
+   * Sets money aside for a request, or returns why not. A crash undoes it, unless it is durable.
+   */
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
   /** Takes the cost and writes the receipt; resolves when both are on disk. */
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
   /**
-   * Settles and does further work in the same transaction, so that neither happens without the
-   * other. `work` may run twice, and has no effect outside `tx`.
+   * Settles and runs `work` in the same transaction. `work` may run twice after a retry, so it must
+   * have no effect outside `tx`.
    */
   settleWith(
     request: SettleRequest,
@@ -154,30 +164,33 @@ export interface Holds {
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
     whileAway?: WhileAway,
   ): Promise<Settlement>;
-  /** Gives a hold back whose settle has failed for good. */
+  /** Releases a hold whose settle has failed permanently. */
   release(hold: Hold): void;
   /**
-   * Has every process give back what it has leased of an account and does not use, so that a debit
-   * finds it; takes a moment at most. `undefined` where nothing can be leased.
+   * Makes every process release what it leases of an account and does not use, so that a debit
+   * finds it; bounded by a short time limit. Returns `undefined` if leases do not exist (SQLite).
    */
   recall(accountId: string): Promise<void> | undefined;
-  /** USD of an account that is set aside without being in a row. */
+  /** USD of an account that is set aside in memory only. */
   heldOf(accountId: string): bigint;
-  /** What open requests of this process have set aside in its memory, of the day's credit as well. */
+  /**
+   * What open requests of this process have set aside in memory, in USD and in daily credit of
+   * `day`.
+   */
   openOf(accountId: string, day: number): OpenAmounts;
-  /** Open holds that are no rows. */
+  /** Open holds that exist only in memory. */
   figures(): HoldFigures;
   /** Open holds of requests of this process that are rows. */
   rowFigures(): HoldFigures;
-  /** Settles that wait in the local journal for the database to come back. */
+  /** Number of settles in the local journal that wait for the database. */
   readonly journaled: number;
-  /** Processes that share the ledger, this one included, as last seen. */
+  /** Number of processes that share the ledger, this one included, at the last check. */
   readonly processes: number;
-  /** Processes that had the data folder before this one and have ended for sure, as found at its start. */
+  /** Earlier processes on the data folder that have certainly ended, as found at the start. */
   readonly endedBefore: readonly string[];
-  /** Another process has ended for sure: what it held and had leased is given back at once. */
+  /** Releases the holds and leases of another process that has certainly ended. */
   processEnded(processId: string): Promise<void>;
   start(): Promise<void>;
-  /** Does not throw for a lost database. */
+  /** Does not throw if the database is unreachable. */
   stop(): Promise<void>;
 }

@@ -39,7 +39,7 @@ onEachStore('retention', (fixture) => {
     );
     await ledger.setDailyAllocation('a', usdToNano('0.02'));
     for (let day = 0; day < 5; day += 1) {
-      // The first day's rows come before their partition, the others after it.
+      // The first day's rows are written before their partition exists, the others after.
       if (day > 0) await ledger.prepareDays(dayOf(clock.nowMs()) - 1, dayOf(clock.nowMs()) + 1);
       for (let at = 0; at < 3; at += 1) await spend(ledger, clock, `r${day}.${at}`, '0.01');
       clock.advance(DAY_MS);
@@ -57,7 +57,7 @@ onEachStore('retention', (fixture) => {
     );
     assert.equal(left?.usage, 6n);
     assert.ok(left.postings < 16n);
-    // Twice is as good as once, and spending goes on.
+    // Running it twice has the same effect, and spending continues.
     await ledger.dropOld({ usageDay: today - 2, postingDay: today - 3 });
     await spend(ledger, clock, 'later', '0.01');
     assert.deepEqual((await ledger.audit()).differences, []);

@@ -1,9 +1,9 @@
 /**
- * Old receipts and postings are dropped, whole days at a time, and their sums are carried in
- * `ledger_carry` in the same transaction, so that the audit stays exact to the nano without them.
+ * Drops old receipts and postings, whole days at a time. Their sums are added to `ledger_carry` in
+ * the same transaction, so that the audit stays exact to the nano.
  *
- * On PostgreSQL a day is a partition, made ahead and dropped whole. On SQLite the rows of one
- * account after the other are deleted, in small transactions.
+ * On PostgreSQL a day is a partition, created ahead and dropped whole. On SQLite the rows are
+ * deleted account by account, in small transactions.
  */
 import { dayStartMs } from '../../core/clock.ts';
 import {
@@ -18,19 +18,19 @@ import {
 const USAGE: PartitionedTable = { table: 'ledger_usage', column: 'day', unitsPerDay: 1 };
 const TRANSFER: PartitionedTable = { table: 'ledger_transfer', column: 'day', unitsPerDay: 1 };
 
-/** Rows deleted in one transaction on SQLite, at most. */
+/** Maximum number of rows deleted in one transaction on SQLite. */
 const DELETE_BATCH = 500;
 const ACCOUNT_PAGE = 200;
-/** Adding up a day of a busy installation. */
+/** Time for summing up a day of a busy installation. */
 const CARRY_TIMEOUT_MS = 300_000;
 
-/** Rows from before these days may go; `undefined` keeps them for ever. */
+/** Rows from before these days may be dropped; `undefined` keeps them forever. */
 export interface KeptFrom {
   readonly usageDay: number | undefined;
   readonly postingDay: number | undefined;
 }
 
-/** The first day that has a row; reads every row, so it is for commands. */
+/** Returns the first day that has a row. It reads every row, so use it in commands only. */
 export async function firstDay(store: Store): Promise<number | undefined> {
   const [row] = await store.query<{ first: bigint | null }>(
     `SELECT min(day) AS first FROM (SELECT min(day) AS day FROM ledger_usage
@@ -39,14 +39,16 @@ export async function firstDay(store: Store): Promise<number | undefined> {
   return row === undefined || row.first === null ? undefined : Number(row.first);
 }
 
-/** Makes the partitions of `fromDay` up to and without `untilDay`; nothing on SQLite. */
+/**
+ * Creates the partitions from `fromDay` up to, but excluding, `untilDay`; does nothing on SQLite.
+ */
 export async function prepareDays(store: Store, fromDay: number, untilDay: number): Promise<void> {
   const days = Array.from({ length: Math.max(0, untilDay - fromDay) }, (_, at) => fromDay + at);
   await makeDayPartitions(store, USAGE, days);
   await makeDayPartitions(store, TRANSFER, days);
 }
 
-/** Drops what is older than it has to be; returns the rows or partitions that went. */
+/** Drops rows older than their retention; returns the number of rows or partitions. */
 export async function dropOld(store: Store, kept: KeptFrom): Promise<number> {
   const { usageDay, postingDay } = kept;
   let dropped = 0;
@@ -63,7 +65,8 @@ async function dropRows(store: Store, rowsOf: RowsOf, beforeDay: number): Promis
      ON CONFLICT (rows_of) DO UPDATE SET day = excluded.day WHERE ledger_kept_from.day < excluded.day`,
     [rowsOf, beforeDay],
   );
-  // Sums by tag go with the receipts: who tags each request apart has as many of them.
+  // Tag sums are dropped with the receipts, because a caller with a unique tag per request has as
+  // many of them.
   if (rowsOf === 'usage') await dropTags(store, beforeDay);
   if (store.dialect === 'postgres') return dropPartitions(store, rowsOf, beforeDay);
   return deleteByAccount(store, rowsOf, beforeDay);
@@ -90,7 +93,7 @@ async function dropPartitions(store: Store, rowsOf: RowsOf, beforeDay: number): 
     await store.transaction(
       async (tx) => {
         const partition = partitionOf(table, day);
-        // A late row must not come between its sum and its end.
+        // No row may be added between the sum and the drop.
         await tx.query(`LOCK TABLE ${partition} IN SHARE MODE`);
         for (const sql of carriesOf(rowsOf, partition)) await tx.query(sql);
         await dropDayPartition(tx, table, day);
@@ -112,8 +115,8 @@ const ADD = `ON CONFLICT (account_id) DO UPDATE SET
   transfers = ledger_carry.transfers + excluded.transfers`;
 
 /**
- * What adds up some rows. Of postings also the other side of each; no caller's account is the other
- * side of another's posting.
+ * Returns the statements that add rows to the carried sums. For postings they also sum the other
+ * side of each, which is never another caller's account.
  */
 function carriesOf(rowsOf: RowsOf, rows: string): readonly string[] {
   if (rowsOf === 'usage') {
@@ -152,7 +155,7 @@ async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number):
   }
 }
 
-/** The oldest rows of an account, the same ones each time that a transaction asks. */
+/** Deletes the oldest rows of an account; a retried transaction selects the same ones. */
 async function deleteOf(
   store: Store,
   rowsOf: RowsOf,

@@ -1,7 +1,7 @@
 /**
- * Holds that are rows: those of queued jobs, which outlive every process, and in a shared database the
- * leases of processes and the holds of requests that no lease covers. Each request gets its plan in the
- * order of arrival, and what is granted is set aside before the next request is planned.
+ * Holds that are rows: those of queued jobs, which outlive every process, and with a shared
+ * database also the leases of processes and the holds that no lease covers. Requests are planned in
+ * order of arrival, and each grant is set aside before the next request is planned.
  */
 import { assert } from '../../core/assert.ts';
 import { type Nano, ZERO } from '../../core/money.ts';
@@ -18,7 +18,7 @@ import { type HeldAmounts, giveBack, setAside } from '../rules/take.ts';
 import type { Balances, HoldRequest, HoldResult } from './records.ts';
 import { type States, collected, lockStates, readStates, writeStates } from './states.ts';
 
-/** Holds of this epoch survive every process: those of queued jobs. */
+/** The epoch of holds that survive every process: those of queued jobs. */
 export const DURABLE_EPOCH = 'durable';
 
 /**
@@ -40,7 +40,7 @@ export interface HoldRow {
 const HOLD_COLUMNS = `request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
   daily_nano, daily_day, created_ms, budget_ids`;
 
-/** Locks holds by their ids, after their accounts. */
+/** Locks holds by their ids; lock their accounts first. */
 export async function lockHolds(
   tx: Queryable,
   ids: readonly string[],
@@ -55,12 +55,11 @@ export async function lockHolds(
 
 const OF_IDS = 'request_id IN (SELECT json_array_elements_text($1::json))';
 
-/** Deletes a hold. */
 export function deleteHold(id: string): Statement {
   return { sql: 'DELETE FROM ledger_hold WHERE request_id = $1', parameters: [id] };
 }
 
-/** Gives a lease other amounts. */
+/** Changes the amounts of a lease. */
 export function updateLease(id: string, usdNano: bigint, dailyNano: bigint): Statement {
   assert(usdNano >= 0n && dailyNano >= 0n, 'no lease goes below zero');
   return {
@@ -69,7 +68,6 @@ export function updateLease(id: string, usdNano: bigint, dailyNano: bigint): Sta
   };
 }
 
-/** The amounts of a row. */
 export function heldInRow(row: HoldRow): HeldAmounts {
   return {
     usdNano: row.usd_nano,
@@ -81,12 +79,12 @@ export function heldInRow(row: HoldRow): HeldAmounts {
   };
 }
 
-/** The amounts that a hold has of the row of a lease. */
+/** Returns the amounts of a hold that is part of a lease. */
 export function heldInLease(row: HoldRow, { id: _id, ...amounts }: LeasePart): HeldAmounts {
   return { ...heldInRow(row), ...amounts, from: 'lease' };
 }
 
-/** What a hold has of a lease. */
+/** The part of a lease that a hold uses. */
 export interface LeasePart {
   readonly id: string;
   readonly usdNano: bigint;
@@ -99,7 +97,7 @@ function capIdsOf({
   allowance_id: ofKey,
   budget_ids: text,
 }: HoldRow): readonly string[] | undefined {
-  const ids = text === null ? [] : (JSON.parse(text) as string[]); // ours
+  const ids = text === null ? [] : (JSON.parse(text) as string[]); // written by this file
   if (ofKey !== null) ids.unshift(ofKey);
   return ids.length === 0 ? undefined : ids;
 }
@@ -112,11 +110,11 @@ export interface PlannedHold {
   readonly spendableNano: Nano;
   readonly before: Balances;
   readonly dailyDay: number;
-  /** The hold counts in the periods of its caps that began by then. */
+  /** The hold counts in the periods of its caps that began by this time. */
   readonly capsMs: number;
 }
 
-/** Plans one request and sets aside what it gets, so that the next request sees it. */
+/** Plans one request and sets its grant aside, so that the next request sees it. */
 export function planFor(
   states: States,
   request: HoldRequest,
@@ -131,7 +129,7 @@ export function planFor(
   return { ...planned, dailyDay: account.dailyDay, capsMs: capsMsOf(nowMs, caps) };
 }
 
-/** The caps that are there; one that was deleted bounds nothing. */
+/** Returns the existing caps; a deleted cap limits nothing. */
 export function capsOf(
   { caps }: States,
   capIds: readonly string[] | undefined,
@@ -143,12 +141,12 @@ export function capsOf(
   });
 }
 
-/** Not before a period that the clock of another process, which is ahead, has begun. */
+/** Returns a time that is not before a cap period begun by another process whose clock is ahead. */
 export function capsMsOf(nowMs: number, caps: readonly CountedCap[]): number {
   return caps.reduce((ms, { state }) => Math.max(ms, state.periodStartMs), nowMs);
 }
 
-/** A row of `ledger_hold` to be added. */
+/** A row of `ledger_hold` to insert. */
 export interface NewHold {
   readonly id: string;
   readonly accountId: string;
@@ -170,7 +168,7 @@ export function insertHold(hold: NewHold): Statement {
   };
 }
 
-/** Places the hold of a job, which no process has to be alive for. */
+/** Places the hold of a job, which needs no running process. */
 export async function placeDurable(
   tx: Queryable,
   request: HoldRequest,
@@ -194,8 +192,8 @@ export async function placeDurable(
 }
 
 /**
- * The cap that rejects a hold even if `creditNano` more is posted; `undefined` if none does. Locks
- * nothing and sets nothing aside.
+ * Returns the cap that rejects a hold even if `creditNano` more is posted; `undefined` if none
+ * does. Locks nothing and sets nothing aside.
  */
 export async function refusalByCap(
   store: Queryable,
@@ -224,12 +222,12 @@ const NEW_ACCOUNT: AccountState = {
   debtNano: 0n,
 };
 
-/** Holds given back in one transaction, at most. */
+/** Maximum number of holds released in one transaction. */
 const RELEASE_BATCH = 500;
 
 /**
- * Gives back a batch of the holds that a condition selects; returns how many there were. Rows are
- * locked in the order of every statement of money: accounts, caps, holds.
+ * Releases a batch of the holds that a condition selects; returns how many were found. Rows are
+ * locked in the order of all money statements: accounts, caps, holds.
  */
 export async function releaseHolds(
   tx: Queryable,
@@ -261,6 +259,6 @@ export async function releaseHolds(
   }
   writeStates(collected(statements), states);
   await tx.run(statements);
-  // Holds that another process gave back meanwhile are gone as well.
+  // Holds that another process released meanwhile are gone as well.
   return found.length;
 }

@@ -1,11 +1,12 @@
 /**
- * Settles requests inside one transaction: locks the rows, takes the costs (`rules/take.ts`), and writes
- * what the charges leave behind (`charge-records.ts`).
+ * Settles requests inside one transaction: locks the rows, takes the costs (`rules/take.ts`), and
+ * writes the records of the charges (`charge-records.ts`).
  *
  * Exactly once: a request has one usage record. A hold that is a row of its own is deleted by its
- * settle; a hold in memory stays open until its settle is on disk (`memory-holds.ts`). If the row or the
- * lease of a request is gone, the request was settled before, or its process was taken for dead: then
- * the usage record decides, and a late settle takes at most what is available.
+ * settle; a hold in memory stays open until its settle is on disk (`memory-holds.ts`). If the row
+ * or the lease of a request is gone, either the request was settled before, or its process was
+ * considered dead. Then the usage record decides which, and a late settle takes at most what is
+ * available.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
@@ -42,11 +43,13 @@ export interface SettleParts {
 /** A settle whose hold is a row, or a part of the row of a lease. */
 export interface RowSettle {
   readonly request: SettleRequest;
-  /** Missing if the row is of this request alone. */
+  /** `undefined` if the row belongs to this request alone. */
   readonly lease?: LeasePart | undefined;
 }
 
-/** A settlement, and whether its cost came out of its hold: a late or repeated settle finds none. */
+/**
+ * A settlement, and whether its cost came out of its hold; a late or repeated settle has no hold.
+ */
 export interface RowSettlement {
   readonly settlement: Settlement;
   readonly isFromHold: boolean;
@@ -56,8 +59,9 @@ const FIND_USAGE =
   'SELECT usd_nano, diem_nano FROM ledger_usage WHERE request_id = $1 AND day = $2';
 
 /**
- * Settles requests whose holds are rows. `isChecked` looks for earlier settles of all of them; without it
- * an earlier settle out of a lease that is still there fails the transaction by a unique violation.
+ * Settles requests whose holds are rows. `isChecked` looks for earlier settles of all of them.
+ * Without it, an earlier settle out of an existing lease fails the transaction by a unique
+ * violation.
  */
 export async function settleRows(
   tx: Queryable,
@@ -69,7 +73,7 @@ export async function settleRows(
   const accountIds = settles.map(({ request }) => request.usage.accountId);
   const rowIds = settles.map(({ request, lease }) => lease?.id ?? request.usage.requestId);
   const known = new Set(settles.flatMap(({ request }) => request.capIds ?? NO_IDS));
-  // Sent in the order in which every statement of money locks rows, without a wait in between.
+  // Pipelined, in the lock order of all money statements.
   const [states, rows, befores] = await Promise.all([
     lockStates(tx, nowMs, { accountIds, capIds: [...known] }),
     lockHolds(tx, rowIds),
@@ -145,7 +149,7 @@ export interface HeldSettle extends StatesOf {
   readonly held: HeldAmounts;
 }
 
-/** Settles requests whose holds are in memory, inside a transaction on a file: at once. */
+/** Settles requests whose holds are in memory, synchronously inside a SQLite transaction. */
 export function settleHeld(
   tx: FileTransaction,
   parts: SettleParts,
@@ -159,7 +163,7 @@ export function settleHeld(
   return settlements;
 }
 
-/** A settle, with its hold: missing when no hold is open any more. */
+/** A settle with its hold; `held` is `undefined` if no hold is open any more. */
 interface Settle {
   readonly request: SettleRequest;
   readonly held: HeldAmounts | undefined;
@@ -171,7 +175,7 @@ interface Taking {
   readonly states: States;
   readonly nowMs: number;
   readonly charges: Charge[];
-  /** Of the charges, those of jobs that run on. */
+  /** The charges of jobs that continue to run. */
   jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
 }
 
@@ -222,7 +226,7 @@ function take(
   return taken;
 }
 
-/** The admission bound rules it out; a command beside the server may cause it. */
+/** The admission bound prevents this, except when a command runs beside the server. */
 export const ABOVE_HOLD = 'A cost was above its hold; only what was there was taken';
 
 function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): void {
@@ -233,7 +237,10 @@ function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): voi
 
 const NO_IDS: readonly string[] = [];
 
-/** All caps that a charge counts in; without a hold at least that of its key, which has its id. */
+/**
+ * Returns all caps in which a charge counts; without a hold at least that of its key, which has the
+ * key's id.
+ */
 function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
   return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
 }
@@ -244,7 +251,10 @@ async function settledBefore(tx: Queryable, usage: UsageRecord): Promise<Taken |
   return row && { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano) };
 }
 
-/** The expected settlement of a hold, before the settle is made; by default of all that it granted. */
+/**
+ * Returns the expected settlement of a hold before it settles; by default for the full granted
+ * amount.
+ */
 export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano): Settlement {
   const { usdNano, diemNano } = divideCost(costNano, hold);
   const after = {
@@ -254,7 +264,9 @@ export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano
   return { fresh: true, usdNano, diemNano, after };
 }
 
-/** A second settle of a hold charges nothing and repeats the first. */
+/**
+ * Returns the result of the first settle of a hold, marked as not fresh: nothing is charged again.
+ */
 export async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
 }

@@ -10,7 +10,7 @@ onEachStore('what was ever spent', (fixture) => {
   async function bench() {
     const b = await ledgerBench(fixture);
     const ever = (keyId = 'k') => spentEver(b.store, { accountId: 'a', keyId }, b.clock.nowMs());
-    /** What the poll says is the sum of every rollup. */
+    /** The reported total equals the sum of all rollups. */
     const same = async (usd: string) => {
       const all = [...(await spendingSince(b.store, 'a', 0)).values()];
       const sum = all.reduce((total, { usdNano }) => total + usdNano, 0n);
@@ -60,7 +60,7 @@ onEachStore('what was ever spent', (fixture) => {
     b.clock.advance(30 * DAY_MS);
     await b.spend('2');
     await b.same('3');
-    // What stands there now is not asked for any more.
+    // Rows of past days must not be read again.
     const forge = (usd: string) =>
       b.store.query('UPDATE ledger_usage_day SET usd_nano = $1 WHERE day < $2', [
         usdToNano(usd),

@@ -1,17 +1,19 @@
 /**
- * What an account and a key of it have ever spent, less what was given back of it, for tools that ask
- * every few seconds: the sums of the day rollups, of which those of days that are over are kept added
- * up. Once a day they go on from there; a charge of a day that was added up already (a job of days, a
- * settle that waited in a journal) has them added up anew, in the transaction of its settle. So a
- * question reads some days, however old the account is, and its answer is the sum of all rollups, less
- * that of all refunds, to the nano.
+ * Total spending of an account or of one of its keys, minus refunds, for tools that poll every few
+ * seconds. It is the sum of the daily rollups; the sum of past days is stored and extended once a
+ * day. A charge for a day that is already in the stored sum (a job that ran for days, a settle from
+ * the journal) invalidates the sum in the transaction of its settle. So a query reads only a few
+ * days, and its result equals the sum of all rollups minus all refunds, to the nano.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { NOTHING_SPENT, type Spending } from './caps.ts';
 
-/** Days before today that may still be charged in silence: requests run over midnight. */
+/**
+ * Days before today that can still be charged without invalidation, because requests run past
+ * midnight.
+ */
 const OPEN_DAYS = 1;
 /** Clocks of processes differ by less than a day. */
 const SKEW_DAYS = 1;
@@ -22,7 +24,7 @@ export interface EverSpent {
 }
 
 interface SumsRow {
-  /** Days before it are added up; 0: none are. */
+  /** Days before it are in the stored sum; 0 if there is none. */
   readonly day: bigint;
   readonly usd: bigint;
   readonly diem: bigint;
@@ -47,7 +49,7 @@ const SUMS = `SELECT s.day AS day, s.usd_nano + r.usd - f.usd AS usd,
   LEFT JOIN ledger_spent_key k ON k.account_id = s.account_id AND k.key_id = $2
   WHERE s.account_id = $1`;
 
-/** Daily credit included; `keyId` is empty for the wallet itself. */
+/** Returns total spending including daily credit; an empty `keyId` means the wallet itself. */
 export async function spentEver(
   store: Store,
   { accountId, keyId }: { readonly accountId: string; readonly keyId: string },
@@ -58,7 +60,7 @@ export async function spentEver(
   for (;;) {
     const [row] = await store.query<SumsRow>(SUMS, [accountId, keyId]);
     const day = Number(row?.day ?? 0n);
-    // Beyond the last open day it was written by a clock that was wrong.
+    // A later day was written by a process with a wrong clock.
     if (row !== undefined && day >= untilDay && day <= lastOpenDay) {
       return {
         account: { usdNano: nano(row.usd), diemNano: nano(row.diem) },
@@ -71,10 +73,12 @@ export async function spentEver(
   }
 }
 
-/** Adds up the days before `untilDay`; false for an account that never had money. */
+/**
+ * Stores the sum of the days before `untilDay`; returns `false` for an account without ledger rows.
+ */
 async function addUp(store: Store, accountId: string, untilDay: number): Promise<boolean> {
   return store.transaction(async (tx) => {
-    // Settles hold the row of the account: each has ended, or comes after this and sees it.
+    // Settles lock the row of the account: each has ended, or runs after this and sees the sum.
     const sql = 'SELECT id FROM ledger_account WHERE id = $1 FOR UPDATE';
     const [account] = await tx.query(sql, [accountId]);
     if (account === undefined) return false;
@@ -103,7 +107,7 @@ async function addUp(store: Store, accountId: string, untilDay: number): Promise
   });
 }
 
-/** 0 where nothing that is added up can be used. */
+/** Returns the day until which the stored sum is usable; 0 if it is not. */
 async function addedUntil(tx: Queryable, accountId: string, untilDay: number): Promise<number> {
   const sql = 'SELECT day FROM ledger_spent WHERE account_id = $1';
   const [row] = await tx.query<{ day: bigint }>(sql, [accountId]);
@@ -111,9 +115,9 @@ async function addedUntil(tx: Queryable, accountId: string, untilDay: number): P
   return day > untilDay ? 0 : day;
 }
 
-/** So long after its day began a charge has to say so, since the day may be added up already. */
+/** A charge for a day that began longer ago than this must invalidate the stored sum. */
 export const LATE_AFTER_MS = (1 + OPEN_DAYS) * DAY_MS;
 
-/** Has the sums of an account added up anew. */
+/** Invalidates the stored sum of an account. */
 export const FORGET_SUMS = `INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
   VALUES ($1, 0, 0, 0) ON CONFLICT (account_id) DO UPDATE SET day = 0`;

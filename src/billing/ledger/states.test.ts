@@ -1,8 +1,8 @@
 /**
- * Rows that are kept between holds and settles, on a random walk: settles meet credits, debits, new
- * limits, jobs and refunds of this process and of another one on the same file, bodies that fail and
- * commits that fail. After each step every balance is what its postings add up to. `TEST_SEED` repeats
- * a walk.
+ * Rows kept in memory between holds and settles, on a random walk: settles interleave with credits,
+ * debits, new limits, jobs and refunds of this process and of another one on the same file, and
+ * with failing bodies and commits. After each step every balance equals the sum of its postings.
+ * `TEST_SEED` repeats a walk.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -18,16 +18,18 @@ import type { Queryable, Store } from '../../db/db.ts';
 import { type Hold, LEDGER_MIGRATIONS, Ledger } from './ledger.ts';
 
 const STEPS = 500;
-/** At once, at most. */
+/** Maximum number of open holds. */
 const MOST_OPEN = 24;
 const ACCOUNTS = ['plain', 'capped', 'budget', 'daily'];
 const CREDIT = nano(1_000_000n);
 const CREDITED = { from: 'house:operator-credit', kind: 'CREDIT' } as const;
-/** What an insert into it breaks is found at the commit, which undoes all that came with it. */
+/**
+ * An insert here violates a deferred constraint at the commit, which rolls back the whole group.
+ */
 const ORPHANS = `CREATE TABLE walk_parent (id TEXT PRIMARY KEY);
 CREATE TABLE walk_orphan (id TEXT REFERENCES walk_parent (id) DEFERRABLE INITIALLY DEFERRED);`;
 
-/** Until no commit that fails takes it along. */
+/** Retries until the commit is not rolled back by another one in its group. */
 async function again<T>(work: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -48,7 +50,7 @@ test('after each step every balance is what its postings add up to, and a hold s
   t.diagnostic(`TEST_SEED=${seed}`);
   const ids = seededIds(seed);
   const upTo = (most: number): number => Math.floor(ids.fraction() * most);
-  const one = <T>(of: readonly T[]): T => of[upTo(of.length)] as T; // none is empty
+  const one = <T>(of: readonly T[]): T => of[upTo(of.length)] as T; // never called with an empty list
   const fixture = storeFixture('sqlite');
   const url = await fixture.freshUrl();
   const migrations = [...LEDGER_MIGRATIONS, { id: 'walk-0001', up: ORPHANS }];
@@ -58,7 +60,7 @@ test('after each step every balance is what its postings add up to, and a hold s
   const ledgerOn = (on: Store): Ledger =>
     new Ledger({ store: on, clock, ids: systemIds(), log: silentLog });
   const server = ledgerOn(store);
-  // The second has the connection of the first, and keeps rows of its own.
+  // The first two share a connection, but the second keeps its own rows.
   const ledgers = [server, server, ledgerOn(store)];
   const beside = ledgerOn(otherStore);
 
@@ -99,7 +101,10 @@ test('after each step every balance is what its postings add up to, and a hold s
     charged += usdNano + diemNano;
     settled.push(one.hold.requestId);
   }
-  /** Under the id of a receipt that is there: the database refuses it, with all that comes with it. */
+  /**
+   * Settles under the id of an existing receipt: the database rejects it and everything in its
+   * transaction.
+   */
   async function settleTwice(one: Open, requestId: string): Promise<void> {
     await assert.rejects(
       one.ledger.holds.settle(billOf(one, requestId), one.hold),
@@ -151,7 +156,7 @@ test('after each step every balance is what its postings add up to, and a hold s
       [today, today * DAY_MS],
     );
     for (const { id, stored, used } of caps) assert.equal(stored, used, `${id} TEST_SEED=${seed}`);
-    // What another process has done is not always seen by a hold before a settle sees it.
+    // A hold may not see the change of another process until a settle has read it.
     if (!looks) return;
     for (const accountId of ACCOUNTS) {
       const ledger = one(ledgers);
@@ -173,7 +178,7 @@ test('after each step every balance is what its postings add up to, and a hold s
   await setCap(server, store, 'key-budget', 'budget', 300_000);
   await setCap(server, store, 'all', 'budget', 200_000);
   for (let step = 0; step < STEPS; step += 1) {
-    // What comes in one step shares a transaction.
+    // Operations of one step share a transaction.
     for (let more = upTo(4); more >= 0; more -= 1) {
       const dice = upTo(100);
       const ending = dice >= 40 && dice < 75 ? takeOpen() : undefined;

@@ -1,8 +1,8 @@
 /**
- * The rows that money moves on, inside a transaction: accounts and caps are read once (locked in a
- * shared database: accounts first, each in order of id, so that no two processes deadlock), changed in
- * memory, and written once. A posting moves one amount from the debited to the credited account;
- * postings are only ever added.
+ * The rows that money moves on, inside a transaction: accounts and caps are read once, changed in
+ * memory, and written once. In a shared database they are locked, accounts first and each in order
+ * of id, so that processes cannot deadlock. A posting moves one amount from the debited to the
+ * credited account; postings are only ever added.
  */
 import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf, dayStartMs } from '../../core/clock.ts';
@@ -52,7 +52,10 @@ const SELECT_CAP = `SELECT ${CAPS} WHERE id = $1`;
 const UPDATE_CAP = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
-/** An account on the day of `nowMs`: a new day begins with nothing spent and nothing held of it. */
+/**
+ * Returns an account on the day of `nowMs`; on a new day nothing is spent or held of its daily
+ * credit.
+ */
 export function accountOf(row: AccountRow, nowMs: number): AccountState {
   const today = dayOf(nowMs);
   const isCurrent = Number(row.daily_day) >= today;
@@ -62,7 +65,7 @@ export function accountOf(row: AccountRow, nowMs: number): AccountState {
   return {
     balanceNano: row.balance_nano,
     heldNano: row.held_nano,
-    // Of every day, unless the allocation names one.
+    // The allocation is valid every day, unless it names one.
     dailyAllocationNano: isAllocated ? row.daily_allocation_nano : 0n,
     dailyDay,
     dailySpentNano: isCurrent ? row.daily_spent_nano : 0n,
@@ -71,7 +74,7 @@ export function accountOf(row: AccountRow, nowMs: number): AccountState {
   };
 }
 
-/** A cap in the period of `nowMs`: a new period begins with nothing spent and nothing held. */
+/** Returns a cap in the period of `nowMs`; in a new period nothing is spent or held. */
 function capOf(row: CapRow, nowMs: number): CapState {
   const startMs = periodStartMs(row.period, nowMs);
   const isCurrent = Number(row.period_start_ms) >= startMs;
@@ -93,7 +96,6 @@ export interface States {
   readonly caps: ReadonlyMap<string, CapState>;
 }
 
-/** Which rows, by their ids. */
 export interface StateIds {
   readonly accountIds: readonly string[];
   readonly capIds: readonly string[];
@@ -129,14 +131,14 @@ export async function readStates(
   };
 }
 
-/** Rows of each kind, at most; then all are forgotten. */
+/** Maximum number of cached rows of each kind; above it, all are dropped. */
 const MAX_ROWS = 10_000;
 
 interface Reader {
   rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
 }
 
-/** The rows of one kind that are kept, by their id. */
+/** The cached rows of one kind, by id. */
 class KeptRows<Columns, State> {
   readonly #select: string;
   readonly #stateOf: (row: Columns, nowMs: number) => State;
@@ -147,7 +149,7 @@ class KeptRows<Columns, State> {
     this.#stateOf = stateOf;
   }
 
-  /** One of an earlier generation is read again. */
+  /** Reads the row again if it was cached in an earlier generation. */
   get(reader: Reader, id: string, nowMs: number, generation: number): State | undefined {
     const kept = this.#kept.get(id);
     if (kept?.generation === generation) return kept.state;
@@ -164,7 +166,7 @@ class KeptRows<Columns, State> {
   }
 
   read(reader: Reader, id: string, nowMs: number): State | undefined {
-    const row = reader.rows(this.#select, [id])[0] as unknown as Columns | undefined; // what it selects
+    const row = reader.rows(this.#select, [id])[0] as unknown as Columns | undefined; // the columns that it selects
     return row && this.#stateOf(row, nowMs);
   }
 }
@@ -176,12 +178,12 @@ export interface StatesOf {
 }
 
 /**
- * The rows of a database that is a file, kept between holds and settles: a settle writes what it changes
- * and need not read it again.
+ * Caches the rows of a SQLite database between holds and settles, so that a settle need not read
+ * them again.
  *
- * Whatever else may have changed a row drops all that is kept, by `FileStore.changes`: each work of
- * this process but the settles that go through here, all that is undone, and each commit of another
- * process. So no statement has to be known here that writes one of these rows.
+ * Any other change drops the cache, according to `FileStore.changes`: all work of this process
+ * except the settles in this file, every rollback, and each commit of another process. So this file
+ * need not know which statements write these rows.
  */
 export class KeptStates {
   readonly #store: FileStore;
@@ -189,9 +191,9 @@ export class KeptStates {
   readonly caps = new KeptRows<CapRow, CapState>(SELECT_CAP, capOf);
   readonly #committed: Reader = { rows: (sql, values) => this.#store.readNow(sql, values) };
   #generation = 0;
-  /** The count of the store's under which the rows of this generation stand. */
+  /** The value of `FileStore.changes` for which the cached rows are valid. */
   #changes = -1;
-  /** The day of the states: a cap begins anew with one, as daily credit does. */
+  /** The day of the cached states: caps and daily credit can start over on a new day. */
   #fromMs = 0;
   #untilMs = 0;
 
@@ -199,24 +201,24 @@ export class KeptStates {
     this.#store = store;
   }
 
-  /** A row of `accounts` or of `caps` as it was committed last. */
+  /** Returns a row of `accounts` or `caps` as it was last committed. */
   committed<Columns, State>(
     rows: KeptRows<Columns, State>,
     id: string,
     nowMs: number,
   ): Readonly<State> | undefined {
-    // What an open transaction has changed may yet be undone.
+    // Changes of an open transaction may still be rolled back.
     if (!this.#store.noticeOthers()) return rows.read(this.#committed, id, nowMs);
     this.#follow(this.#store.changes, nowMs);
     return rows.get(this.#committed, id, nowMs, this.#generation);
   }
 
   /**
-   * For the work of a transaction, and as that has them: what its settles change. The work writes all of
-   * it, and no other of these rows.
+   * Returns the states for the settles of a transaction. The transaction writes all of these rows,
+   * and no others of their kind.
    */
   ofSettles(tx: FileTransaction, nowMs: number, settles: readonly StatesOf[]): States {
-    // The work itself is counted already.
+    // The transaction itself is already counted.
     this.#follow(this.#store.changes - 1, nowMs);
     this.#changes += 1;
     const accounts = new Map<string, AccountState>();
@@ -235,7 +237,7 @@ export class KeptStates {
     return { accounts, caps: caps ?? NO_CAPS };
   }
 
-  /** Begins a generation when anything else has changed a row since the last. */
+  /** Starts a new generation if any other change has happened since the last one. */
   #follow(changes: number, nowMs: number): void {
     const isSameDay = nowMs >= this.#fromMs && nowMs < this.#untilMs;
     if (changes === this.#changes && isSameDay) return;
@@ -248,10 +250,10 @@ export class KeptStates {
 
 const NO_CAPS: ReadonlyMap<string, CapState> = new Map();
 
-/** What takes the statements of a transaction, in their order: one on a file runs them at once. */
+/** Receives the statements of a transaction in order; on SQLite it runs them at once. */
 export type Writer = Pick<FileTransaction, 'execute'>;
 
-/** Adds them to a list, to be run together. */
+/** Returns a writer that collects statements, to be run together. */
 export function collected(statements: Statement[]): Writer {
   return { execute: (sql, parameters) => void statements.push({ sql, parameters }) };
 }
@@ -279,7 +281,7 @@ export function writeStates(writer: Writer, { accounts, caps }: States): void {
 }
 
 export interface Transfer {
-  /** Request id or payment key: with `part` and the day, unique. */
+  /** Request id or payment key; unique together with `part` and the day. */
   readonly id: string;
   readonly part: number;
   /** The caller whose history shows it. */
@@ -293,7 +295,7 @@ export interface Transfer {
   readonly modelId?: string;
   readonly note?: string;
   readonly nowMs: number;
-  /** The day whose daily credit was spent, when it is not today. */
+  /** The day whose daily credit was spent, if it is not today. */
   readonly day?: number;
 }
 

@@ -1,12 +1,12 @@
 /**
- * Sums of usage by day, model, key, account or tag, out of the rollups and never of the receipts. A job
- * that failed and got its charge back counts as a request, as an error, and with no money.
+ * Sums of usage by day, model, key, account or tag, read from the rollups and never from the
+ * receipts. A failed and refunded job counts as a request and as an error, with an amount of zero.
  */
 import type { Queryable } from '../../db/db.ts';
 
 export interface UsageSums {
   readonly requests: bigint;
-  /** Of the requests, those that failed or were given up. */
+  /** Requests that failed or were aborted. */
   readonly errors: bigint;
   readonly prompt_tokens: bigint;
   readonly completion_tokens: bigint;
@@ -18,23 +18,25 @@ export interface UsageDayRow extends UsageSums {
   readonly day: bigint;
   readonly key_id: string;
   readonly model_id: string;
-  /** Of the tag that the filter names; null when it names none. */
+  /** The value of the tag that the filter names; `null` if it names none. */
   readonly tag_value: string | null;
 }
 
-/** Which rollups: days `fromDay` to `toDay`, both included; a missing key or model is all. */
+/**
+ * Selects rollups: days `fromDay` to `toDay`, both inclusive; a missing key or model matches all.
+ */
 export interface UsageFilter {
   readonly accountId: string;
   readonly fromDay: number;
   readonly toDay: number;
   readonly keyId?: string | undefined;
   readonly modelId?: string | undefined;
-  /** Only requests with this tag, and with this value of it when one is given. */
+  /** Only requests with this tag, and with this value if one is given. */
   readonly tag?: string | undefined;
   readonly tagValue?: string | undefined;
 }
 
-/** The same of one account, or of all. */
+/** The same filter for one account or for all. */
 export type AnyUsageFilter = Omit<UsageFilter, 'accountId'> & {
   readonly accountId?: string | undefined;
 };
@@ -44,7 +46,7 @@ interface UsagePage {
   readonly offset: number;
 }
 
-/** What a row was charged, less what was given back of it. */
+/** The charge of a row minus its refunds. */
 export const NET_USD = '(usd_nano - refunded_usd_nano)';
 export const NET_DIEM = '(diem_nano - refunded_diem_nano)';
 const NET_SPENT = `sum(${NET_USD} + ${NET_DIEM})`;
@@ -55,14 +57,14 @@ const SUMS = [
 ];
 /** Every sum of one row. */
 const OF_ROW = SUMS.map(([name, sum]) => `${sum} AS ${name}`).join(', ');
-/** Every sum, added up over a group. */
+/** Every sum, aggregated over a group. */
 const ADDED_UP = SUMS.map(
   ([name, sum]) => `CAST(COALESCE(sum(${sum}), 0) AS BIGINT) AS ${name}`,
 ).join(', ');
 
 /**
- * `FROM … WHERE …` of the rollups that match: those by tag when a tag is named, those of every account
- * when none is.
+ * Returns `FROM … WHERE …` for the matching rollups: those by tag if a tag is named, those of all
+ * accounts if no account is.
  */
 export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
   const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
@@ -81,7 +83,7 @@ export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefi
   return { from, parameters };
 }
 
-/** Rollups by day, model and key, newest day first; with a tag also by its value. */
+/** Returns rollups by day, model and key, newest day first; with a tag also by its value. */
 export function usageDays(
   store: Queryable,
   filter: UsageFilter,
@@ -102,11 +104,11 @@ function pageOf({ limit, offset }: UsagePage, parameters: (string | number)[]): 
 }
 
 export interface UsageTotals extends UsageSums {
-  /** Rollup rows that match. */
+  /** Number of matching rollup rows. */
   readonly rows: bigint;
 }
 
-/** The sums of all rollups that match. */
+/** Returns the sums of all matching rollups. */
 export async function usageTotals(store: Queryable, filter: AnyUsageFilter): Promise<UsageTotals> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<UsageTotals>(
@@ -122,7 +124,7 @@ export interface UsageTagRow extends UsageSums {
   readonly value: string;
 }
 
-/** The sums of each value of each tag that matches, by name, the dearest value first. */
+/** Returns the sums of each value of each matching tag, by name, highest cost first. */
 export function usageTags(
   store: Queryable,
   filter: AnyUsageFilter,
@@ -136,7 +138,7 @@ export function usageTags(
   );
 }
 
-/** How many rows `usageTags` has on all pages. */
+/** Returns the number of rows of `usageTags` over all pages. */
 export async function countUsageTags(store: Queryable, filter: UsageFilter): Promise<number> {
   const { from, parameters } = matching(filter, true);
   const [row] = await store.query<{ total: bigint }>(
@@ -146,7 +148,7 @@ export async function countUsageTags(store: Queryable, filter: UsageFilter): Pro
   return Number(row?.total ?? 0n);
 }
 
-/** What usage is added up by, beside everything. */
+/** The column by which usage is grouped. */
 export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
 
 export interface UsageGroup extends UsageSums {
@@ -156,7 +158,10 @@ export interface UsageGroup extends UsageSums {
   readonly key_id?: string;
 }
 
-/** Sums of rollups by what `by` names; without an account those of all. Newest or dearest first. */
+/**
+ * Returns sums grouped by `by`; without an account over all accounts. Sorted by newest day or
+ * highest cost.
+ */
 export function usageGroups(
   store: Queryable,
   filter: AnyUsageFilter,
@@ -180,7 +185,10 @@ export interface ChargedDay {
   readonly diem_nano: bigint;
 }
 
-/** The days on which an account was charged anything, newest first. Refunds are movements of their own. */
+/**
+ * Returns the days on which an account was charged, newest first. Refunds are movements of their
+ * own.
+ */
 export function chargedDays(
   store: Queryable,
   accountId: string,

@@ -1,16 +1,16 @@
 /**
- * How many rows of a table accounts may add in a day for nothing. When half of the rows of all
- * accounts are taken an account gets few, so that many accounts, which cost nothing either, share the rest.
+ * Limits how many rows of a table accounts may add per day for free. Once half of the daily total
+ * is used, each account gets only a few, so that many free accounts share the rest.
  *
- * A process counts from its start and for itself: several have the bounds each.
+ * Counts are per process and start with it, so several processes have these limits each.
  */
 
 export interface DailyBounds {
-  /** Rows that one account may add in a day. */
+  /** Rows that one account may add per day. */
   readonly ofAccount: number;
-  /** The same of an account while more than half of the rows of all are taken. */
+  /** Rows per account and day once more than half of `ofAll` is used. */
   readonly few: number;
-  /** Rows that all accounts together may add in a day. */
+  /** Rows that all accounts together may add per day. */
   readonly ofAll: number;
 }
 
@@ -24,9 +24,9 @@ export class DailyRows {
     this.#bounds = bounds;
   }
 
-  /** Takes one row; `false` when the account has no more today. */
+  /** Takes one row; returns `false` if the account has none left today. */
   take(accountId: string, day: number): boolean {
-    // A day that was counted does not begin again when the clock is set back.
+    // The count of a day does not restart if the clock is set back.
     if (day > this.#day) {
       this.#day = day;
       this.#taken = 0;

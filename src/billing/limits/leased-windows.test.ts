@@ -1,4 +1,6 @@
-/** Rate windows of several processes: exactly the allowed number pass, whoever has leased the room. */
+/**
+ * Rate windows of several processes: exactly the allowed number pass, wherever capacity is leased.
+ */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
@@ -11,7 +13,7 @@ import { LIMITS_MIGRATIONS, LeasedWindows, type WindowResult } from './limits.ts
 
 describe('leased rate windows', () => {
   const stores: Store[] = [];
-  /** Notifications take real time; the minute does not end by itself. */
+  /** Notifications need real time; the minute does not end by itself. */
   const clock = new TestClock();
   let url: string;
   let holders = 0;
@@ -30,7 +32,7 @@ describe('leased rate windows', () => {
     assert.ok(isShared(store));
     const holder = `p${(holders += 1)}`;
     const windows = new LeasedWindows({ store, clock, processes: () => processes, holder });
-    // Until it is known that words arrive, which lets it lease.
+    // Wait for the first notification, because a process leases only after it.
     await store.listen(() => undefined);
     return { windows, store };
   }
@@ -68,7 +70,7 @@ describe('leased rate windows', () => {
       answers.push(await second.windows.take(take('silent', 100), clock.nowMs()));
     }
     assert.equal(answers.filter(({ ok }) => ok).length, 99);
-    // Once nobody has anything left, a refusal asks nobody.
+    // Once no process has capacity left, a rejection needs no call to others.
     assert.ok(!(second.windows.take(take('silent', 100), clock.nowMs()) instanceof Promise));
   });
 
@@ -82,7 +84,7 @@ describe('leased rate windows', () => {
     assert.deepEqual([second.state.requestsLeft, second.state.tokensLeft], [98, 980]);
     assert.equal(windows.correct(second.reserved, 200, clock.nowMs())?.tokens, 210);
     assert.equal(asks.mock.callCount(), 0);
-    // What is used above the estimate counts in the minute that runs by then.
+    // Usage above the estimate counts in the minute that runs by then.
     clock.advance(MINUTE_MS);
     assert.equal(windows.correct(first.reserved, 110, clock.nowMs()), undefined);
     const next = await windows.take(take('own', 100, 10, 1_000), clock.nowMs());
@@ -150,7 +152,7 @@ describe('leased rate windows', () => {
     const [first, second] = [await begin(2), await begin(2)];
     const transactions = [first, second].map(({ store }) => t.mock.method(store, 'transaction'));
     for (const { windows } of [first, first, second, first, second]) {
-      // Too few to be leased: each take is counted in the row.
+      // Too few to lease: each take is counted in the row.
       assert.ok((await windows.take(take('few', 8), clock.nowMs())).ok);
     }
     assert.deepEqual(

@@ -1,15 +1,15 @@
 /**
- * Rate windows that several processes share, on PostgreSQL. A process leases a part of what a bucket
- * has left in a minute, counts from it in memory, and asks again when it is used up; what is leased
- * is counted in the bucket's row at once, so exactly the allowed number pass. Where a part would be
- * too small each take is counted under the lock of the row. A take that does not fit while others
- * have room leased calls that back first. What is left of a lease ends with its minute.
+ * Rate windows that several processes share through PostgreSQL. A process leases part of a bucket's
+ * remaining capacity for a minute, counts from it in memory, and leases again when it is used up.
+ * Leased capacity is added to the bucket's row at once, so exactly the allowed number of requests
+ * pass. If a part would be too small, each take is counted under the lock of the row. Before a take
+ * is rejected, capacity that others lease is recalled. A lease ends with its minute.
  *
- * What is shown as left counts what others have leased as used. A process that takes of a bucket in
- * which others have leased room tells them, so that they show it within `TELL_AFTER_MS`.
+ * The remaining capacity in headers counts capacity leased by others as used. A process that takes
+ * from a shared bucket notifies the others within `TELL_AFTER_MS`.
  *
- * Buckets are locked in order of name. Nothing here waits for the disk: a window that a crash
- * forgets costs nobody money.
+ * Buckets are locked in order of name. Transactions are not durable: a window lost in a crash costs
+ * no money.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
@@ -35,16 +35,19 @@ import {
   hasRoom,
 } from './window-grants.ts';
 
-/** Transactions that ask at once, and the buckets and takes of one of them. */
+/** Maximum number of concurrent grant transactions, and of buckets and takes in each. */
 const ASKS_IN_FLIGHT = 2;
 const BUCKETS_OF_ASK = 128;
 const TAKES_OF_BUCKET = 512;
-/** How long others may take to give back what they have leased. */
+/** How long others may take to return leased capacity. */
 const RECALL_MS = 100;
 
-/** How long what was granted is gathered before the others are told. */
+/** How long grants are collected before the others are notified. */
 const TELL_AFTER_MS = 20;
-/** Buckets in one notification, which takes at most 8,000 bytes; the others are told when they ask. */
+/**
+ * Buckets per notification, which is limited to 8,000 bytes; other processes read the rest on
+ * demand.
+ */
 const BUCKETS_OF_WORD = 32;
 
 const RECALL = 'window-recall';
@@ -54,9 +57,9 @@ const COUNTED = 'window-counted';
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
   readonly clock: Clock;
-  /** Processes that share the windows. */
+  /** Number of processes that share the windows. */
   readonly processes: () => number;
-  /** Unique among them. */
+  /** Unique among the processes. */
   readonly holder: string;
 }
 
@@ -64,11 +67,11 @@ export class LeasedWindows implements Windows {
   readonly #parts: LeasedWindowsParts;
   readonly #buckets = new Map<string, Bucket>();
   readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
-  /** The latest minute that was seen: above the one that runs when the clock was set back. */
+  /** The latest minute seen; later than the current one if the clock was set back. */
   #latestMinute = 0;
-  /** The minute in which buckets were forgotten last. */
+  /** The minute in which buckets were last dropped. */
   #forgotIn = 0;
-  /** What is counted in the rows of buckets, for the others. */
+  /** Counters in the rows of buckets that the other processes are not notified of yet. */
   readonly #untold = new Map<string, Readonly<Counters>>();
   #notices: Notices | undefined;
   readonly #due = new DueQueue<Bucket, Bucket>({
@@ -112,11 +115,11 @@ export class LeasedWindows implements Windows {
     if (bucket?.counters.minute === minute) {
       bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
       bucket.tokensLeft -= change;
-      // Where nothing is leased the others wait for it.
+      // Without a lease, the other takes wait for this one.
       if (bucket.tokensLeased === 0) this.#due.add(bucket);
       return bucket.counters;
     }
-    // Its minute is over: what was used above the estimate counts in the one that runs.
+    // Its minute has ended: usage above the estimate counts in the current one.
     if (change > 0) {
       const { bucket: name } = reservation;
       const take = { bucket: name, tokens: 0, requestLimit: 0, tokenLimit: 0 };
@@ -128,7 +131,7 @@ export class LeasedWindows implements Windows {
     return undefined;
   }
 
-  /** What others have leased counts as used. */
+  /** Capacity leased by others counts as used. */
   async counted(
     buckets: readonly string[],
     nowMs: number,
@@ -190,7 +193,9 @@ export class LeasedWindows implements Windows {
     return bucket;
   }
 
-  /** Forgets the buckets of other minutes than this and the one before: their rows are in the database. */
+  /**
+   * Drops buckets of minutes other than this and the previous one; their rows are in the database.
+   */
   #forgetOthers(minute: number): void {
     this.#forgotIn = minute;
     for (const [name, { counters, isBusy, isDue }] of this.#buckets) {
@@ -199,7 +204,7 @@ export class LeasedWindows implements Windows {
     }
   }
 
-  /** Whether what this process knows of a bucket in this minute is what the others have counted. */
+  /** Whether this process knows the current count of a bucket in this minute. */
   #isTold(bucket: Bucket, minute: number): boolean {
     if (bucket.fullMinute === minute) return true;
     return isLeasing(bucket) && this.#notices?.arrive === true;
@@ -236,7 +241,7 @@ export class LeasedWindows implements Windows {
         for (const { one, answer } of answered) this.#answer(one, answer);
       };
     } catch (error) {
-      // What was counted is not known, and comes back with the next minute.
+      // The counts are unknown now; the next minute starts from zero.
       return () => {
         for (const { bucket, entries } of asked) {
           bucket.counters = { minute: 0, requests: 0, tokens: 0 };
@@ -250,7 +255,7 @@ export class LeasedWindows implements Windows {
     const { bucket, entries, tokensLeft, correction } = asked;
     const { counters, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
     const { minute } = counters;
-    // What was corrected meanwhile is still to be counted.
+    // Corrections made meanwhile are still to be written.
     const changed = bucket.counters.minute === minute ? bucket.tokensLeft - tokensLeft : 0;
     bucket.correction -= correction;
     bucket.counters = {
@@ -287,10 +292,10 @@ export class LeasedWindows implements Windows {
     return nowMs < entry.waitsUntilMs;
   }
 
-  /** Asks once more when the others have given back what they have leased. */
+  /** Requests the capacity again after the others have returned their leases. */
   async #askAgain(bucket: Bucket, entry: AskingTake, freed: number): Promise<void> {
     bucket.contestedMinute = entry.minute;
-    // Whoever has given back since it was asked for does not say so again.
+    // A process that returned its lease after the request was sent does not notify again.
     if (bucket.freed === freed) await this.#callBack(bucket);
     bucket.asking.push(entry);
     this.#due.add(bucket);
@@ -304,7 +309,7 @@ export class LeasedWindows implements Windows {
       recall = { done, end };
       this.#recalls.set(bucket.name, recall);
       const cancel = clock.after(RECALL_MS, end);
-      // What cannot be said is not answered, and the moment passes.
+      // A notification that cannot be sent gets no reply; the time limit ends the wait.
       this.#notices?.say(`${RECALL} ${holder} ${bucket.name}`).catch(() => undefined);
       void done.then(() => {
         cancel();
@@ -343,13 +348,13 @@ export class LeasedWindows implements Windows {
   #tellAll(): void {
     const counted = JSON.stringify([...this.#untold]);
     this.#untold.clear();
-    // Who is not told shows what it knew until it asks.
+    // A process that misses it shows older counts until its next request.
     this.#notices?.say(`${COUNTED} ${this.#parts.holder} ${counted}`).catch(() => undefined);
   }
 
-  /** Shows what others have counted. What is leased here stays leased. */
+  /** Applies the counts of others; own leases stay. */
   #heardCounted(text: string): void {
-    const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // ours
+    const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // written by this file
     for (const [name, { minute, requests, tokens }] of all) {
       const bucket = this.#buckets.get(name);
       if (bucket === undefined || bucket.isBusy || bucket.counters.minute !== minute) continue;
@@ -360,7 +365,7 @@ export class LeasedWindows implements Windows {
 
   #tellFreed(bucket: Bucket): void {
     bucket.isUntold = false;
-    // Who asked waits a moment and no longer.
+    // The recalling process waits only for its time limit.
     this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
   }
 }

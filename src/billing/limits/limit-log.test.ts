@@ -1,4 +1,4 @@
-/** How many rows refusals make, and what of them is shown. */
+/** How many rows rejections create, and which of them are shown. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
@@ -63,7 +63,7 @@ onEachStore('the log of refusals', (fixture) => {
 
   test('an account adds a bounded number of rows a day, and leaves room for the others', async () => {
     const { store, clock, log } = await open();
-    // Keys come and go: each has rows of its own.
+    // Each new key has rows of its own.
     for (let at = 0; at < MAX_ROWS_OF_ACCOUNT + 500; at += 1) {
       log.add({ ...HIT, keyId: `key${at}` });
       if (at % 500 === 0) await log.flush();

@@ -1,7 +1,7 @@
 /**
- * The log of refusals by a limit: written in the background, the last 50 shown to their owner. Refusals
- * of one key, model and kind in a minute are one row with their number, and an account adds a bounded
- * number of rows a day: a caller that ignores its 429s fills no disk.
+ * The log of requests rejected by a limit: written in the background; its owner sees the last 50.
+ * Rejections of one key, model and kind within a minute are one row with a count, and each account
+ * adds a bounded number of rows per day, so that a client that ignores 429s cannot fill the disk.
  */
 import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
 import { sha256Hex } from '../../core/ids.ts';
@@ -25,27 +25,27 @@ export interface LimitHit {
 }
 
 export interface LoggedHit extends LimitHit {
-  /** Of hits in one minute, the time of the last. */
+  /** The time of the last hit of the minute. */
   readonly createdMs: number;
 }
 
 const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_MS };
 
-/** Of the log that callers read: the last 50, newest first. */
+/** Number of hits that callers can read, newest first. */
 const SHOWN = 50;
 const FLUSH_AFTER_MS = SECOND_MS;
-/** Rows that wait to be written: refusals of many keys must not fill memory. */
+/** Maximum number of rows in memory that wait to be written. */
 const MAX_WAITING = 1_000;
 /**
- * Rows of a day. A row takes about 400 bytes with its indexes, so an account has 2 MB of them a day, and
- * all accounts together 40 MB.
+ * Rows per day. A row takes about 400 bytes with its indexes: at most 2 MB per account and day, and
+ * 40 MB for all accounts.
  */
 export const MAX_ROWS_OF_ACCOUNT = 5_000;
 const FEW_ROWS_OF_ACCOUNT = 50;
 const MAX_ROWS_OF_ALL = 100_000;
 const ID_HEX = 32;
 
-/** Refusals of one key, model and kind in a minute. */
+/** Rejections of one key, model and kind within a minute. */
 interface Waiting {
   readonly hit: LimitHit;
   readonly minuteMs: number;
@@ -62,7 +62,7 @@ export class LimitLog {
     ofAll: MAX_ROWS_OF_ALL,
   });
   readonly #waiting = new Map<string, Waiting>();
-  /** Rows of the minute that runs. */
+  /** Ids of rows of the current minute. */
   readonly #ofMinute = new Set<string>();
   #minuteMs = 0;
   #isScheduled = false;
@@ -96,23 +96,23 @@ export class LimitLog {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     this.#clock.after(FLUSH_AFTER_MS, () => {
-      this.flush().catch(() => undefined); // a lost log line costs nobody money
+      this.flush().catch(() => undefined); // losing a log line costs no money
     });
   }
 
-  /** Writes what was added so far; writes follow each other. */
+  /** Writes the rows added so far; writes run one after the other. */
   async flush(): Promise<void> {
     this.#isScheduled = false;
     const rows = [...this.#waiting.values()].map((one) => ({ ...one, id: idOf(one.hit) }));
     this.#waiting.clear();
     const written = this.#writing.then(() => this.#write(rows));
-    this.#writing = written.catch(() => undefined); // told to the caller of this flush
+    this.#writing = written.catch(() => undefined); // reported to the caller of this flush
     await written;
   }
 
   async #write(rows: (Waiting & { readonly id: string })[]): Promise<void> {
     if (rows.length === 0) return;
-    // In one order for all processes, so that two transactions cannot wait for each other.
+    // All processes use the same order, so that transactions cannot deadlock.
     rows.sort((a, b) => (a.id < b.id ? -1 : 1));
     const write = async (tx: Queryable): Promise<void> => {
       for (const { id, hit, minuteMs, hits, lastMs } of rows) {
@@ -123,7 +123,7 @@ export class LimitLog {
     await this.#store.transaction(write, { durable: false });
   }
 
-  /** The last hits of an account, newest first; with `keyId` those of one of its keys. */
+  /** Returns the last hits of an account, newest first; with `keyId` those of one key. */
   async last(accountId: string, keyId?: string): Promise<LoggedHit[]> {
     await this.flush();
     const rows = await this.#store.query<{
@@ -154,13 +154,13 @@ export class LimitLog {
     return hits.sort((a, b) => b.createdMs - a.createdMs).slice(0, SHOWN);
   }
 
-  /** Makes the partitions of the coming days; nothing on SQLite. */
+  /** Creates the partitions of the coming days; does nothing on SQLite. */
   async prepareDays(fromDay: number, untilDay: number): Promise<void> {
     const days = Array.from({ length: untilDay - fromDay }, (_, at) => fromDay + at);
     await makeDayPartitions(this.#store, LOG_TABLE, days);
   }
 
-  /** Drops the days before `beforeDay`, whole where they are partitions. */
+  /** Drops the days before `beforeDay`; on PostgreSQL as whole partitions. */
   async dropDaysBefore(beforeDay: number): Promise<void> {
     for (const day of await dayPartitions(this.#store, LOG_TABLE)) {
       if (day >= beforeDay) break;
@@ -182,7 +182,7 @@ function nameOf({ accountId, keyId, modelId, type }: LimitHit): string {
   return `${accountId} ${keyId} ${type} ${modelId}`;
 }
 
-/** The same for all processes: they count in one row. */
+/** The same in all processes, so that they count in one row. */
 function idOf(hit: LimitHit): string {
   return sha256Hex(nameOf(hit)).slice(0, ID_HEX);
 }

@@ -1,4 +1,4 @@
-/** The public file of limits: rate windows, concurrency, and the log of refusals. */
+/** The public file of limits: rate windows, concurrency, and the log of rejections. */
 export { DailyRows } from './daily-rows.ts';
 export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';

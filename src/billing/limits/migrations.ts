@@ -1,4 +1,4 @@
-/** The tables of limits: the running window of each bucket, and the log of refusals. */
+/** The tables of limits: the current window of each bucket, and the log of rejections. */
 import type { Migration } from '../../db/db.ts';
 
 const LOG_COLUMNS = `
@@ -11,7 +11,10 @@ const LOG_COLUMNS = `
   created_ms BIGINT NOT NULL,
   PRIMARY KEY (id, created_ms)`;
 
-/** Statements of a function, on one line: at the end of a line a `;` ends the statement around them. */
+/**
+ * Joins the statements of a function into one line: a `;` at a line end would end the migration
+ * statement.
+ */
 function inOneLine(...statements: readonly string[]): string {
   return statements.map((one) => `${one.replace(/\s+/g, ' ')}; `).join('');
 }
@@ -40,7 +43,7 @@ CREATE TABLE limits_log (${LOG_COLUMNS}
 CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
 CREATE INDEX limits_log_time ON limits_log (created_ms);
 `,
-      // Partitioned by day and dropped whole; the default partition catches a missing day.
+      // Partitioned by day and dropped whole; the default partition takes rows of days without one.
       postgres: `
 DROP TABLE IF EXISTS limits_log;
 CREATE TABLE limits_log (${LOG_COLUMNS}
@@ -51,7 +54,7 @@ CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
     },
   },
   {
-    // What processes have leased of a bucket in a minute, counted in it and maybe not used.
+    // Capacity of a bucket that processes lease in a minute: part of its count, possibly unused.
     id: 'limits-0003',
     up: `
 ALTER TABLE limits_window ADD COLUMN leased_minute BIGINT NOT NULL DEFAULT 0;
@@ -60,7 +63,7 @@ ALTER TABLE limits_window ADD COLUMN leased_tokens BIGINT NOT NULL DEFAULT 0;
 `,
   },
   {
-    // How many requests of a caller a process may have in flight, until when.
+    // The number of in-flight requests that a process may have for a caller, and until when.
     id: 'limits-0004',
     up: `
 CREATE TABLE limits_slots (
@@ -73,9 +76,10 @@ CREATE TABLE limits_slots (
 `,
   },
   {
-    // Under the lock of the caller, in one round trip: each statement of a volatile function sees what
-    // was committed when it began, and so what the one who had the lock before has written. `want` is
-    // one more than run; of what nobody has the process gets one part in `parts` as well.
+    // Takes the lock of the caller in the same round trip: each statement of a volatile function
+    // sees what was committed when it began, including the writes of the previous lock holder.
+    // `want` is one more than are running; the process also gets one part in `parts` of the free
+    // slots.
     id: 'limits-0005',
     up: {
       sqlite: '',
@@ -97,7 +101,7 @@ CREATE FUNCTION limits_lease_slots(of_caller TEXT, by_holder TEXT, had BIGINT, m
     },
   },
   {
-    // Refusals of a minute are one row with their number. Rows of versions before have no `last_ms`.
+    // Rejections of a minute are one row with a count. Rows of earlier versions have no `last_ms`.
     id: 'limits-0006',
     up: `
 ALTER TABLE limits_log ADD COLUMN hits BIGINT NOT NULL DEFAULT 1;

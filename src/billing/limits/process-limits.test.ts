@@ -1,4 +1,4 @@
-/** Rate windows of one process, and what becomes of them when the system clock is set back. */
+/** Rate windows of one process, and their behaviour when the system clock is set back. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TestClock } from '../../../test/support/test-clock.ts';

@@ -1,15 +1,16 @@
 /**
- * What one process counts of a caller. Rate limits per bucket (caller and model) in fixed windows of
- * one UTC minute: room for tokens is reserved at admission by an estimate and corrected at settle,
- * and what a request used above its estimate counts even when its minute is over, then in the minute
- * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
+ * Counters that one process keeps for a caller. Rate limits per bucket (caller and model) use fixed
+ * windows of one UTC minute: token capacity is reserved by an estimate at admission and corrected
+ * at settle. Usage above the estimate still counts after its minute has ended, in the current
+ * minute. Processes that share a database count there, with the same interface
+ * (`leased-windows.ts`).
  *
- * And requests in flight; `shared-slots.ts` counts them for several processes.
+ * Also counts requests in flight; `shared-slots.ts` does so for several processes.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 import type { Caller } from '../../identity/identity.ts';
 
-/** What one request wants of its bucket. A limit of 0 is no limit. */
+/** What one request takes from its bucket. A limit of 0 means unlimited. */
 export interface WindowTake {
   readonly bucket: string;
   readonly tokens: number;
@@ -17,7 +18,7 @@ export interface WindowTake {
   readonly tokenLimit: number;
 }
 
-/** The state of a bucket after a take, as the rate-limit headers show it. */
+/** The state of a bucket after a take, for the rate-limit headers. */
 export interface WindowState {
   readonly requestLimit: number;
   readonly requestsLeft: number;
@@ -31,47 +32,50 @@ export type WindowResult =
   | { readonly ok: true; readonly state: WindowState; readonly reserved: Reservation }
   | { readonly ok: false; readonly reason: 'requests' | 'tokens'; readonly state: WindowState };
 
-/** Room for tokens that a request holds; `correct` puts what it used in its place. */
+/** Token capacity reserved for a request; `correct` replaces it with the actual usage. */
 export interface Reservation {
   readonly bucket: string;
   readonly minute: number;
   readonly tokens: number;
 }
 
-/** In memory both are done at once; a database takes a promise's time. */
+/** Rate windows. Implementations in memory return synchronously. */
 export interface Windows {
   take(take: WindowTake, nowMs: number): WindowResult | Promise<WindowResult>;
-  /** Replaces the reserved tokens by the used ones; what is counted now, where that is known. */
+  /** Replaces the reserved tokens by the used ones; returns the new counts where they are known. */
   correct(
     reservation: Reservation,
     usedTokens: number,
     nowMs: number,
   ): Readonly<Counters> | undefined | Promise<Readonly<Counters> | undefined>;
-  /** What is counted now, without counting anything; a bucket without a running window is missing. */
+  /** Reads the counts without counting anything; buckets without a current window are missing. */
   counted(
     buckets: readonly string[],
     nowMs: number,
   ): ReadonlyMap<string, Readonly<Counters>> | Promise<ReadonlyMap<string, Readonly<Counters>>>;
-  /** Forgets windows that have ended. */
+  /** Drops windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
 
-/** The limits of one caller for one model; 0 is none. */
+/** The limits of one caller for one model; 0 means unlimited. */
 export interface RateRule {
   readonly requestsPerMinute: number;
   readonly tokensPerMinute: number;
-  /** Whose limit it is, for `x-ratelimit-type`. */
+  /** The owner of the limit, for `x-ratelimit-type`. */
   readonly type: 'user' | 'api_key' | 'global';
 }
 
-/** What has been counted in a window. */
+/** Counts in one window. */
 export interface Counters {
   minute: number;
   requests: number;
   tokens: number;
 }
 
-/** The bucket of a caller: one an account, and one a key that has limits of its own with those below it. */
+/**
+ * Returns the bucket of a caller: one per account; a key with limits of its own shares one with its
+ * child keys.
+ */
 export function bucketOf(
   caller: Pick<Caller, 'accountId' | 'keyId' | 'limitKeyId'>,
   rate: Pick<RateRule, 'type'>,
@@ -81,7 +85,7 @@ export function bucketOf(
   return `${rate.type === 'api_key' ? limitKeyId : accountId}|${name}`;
 }
 
-/** The state of a bucket in which so much is counted; `undefined` for nothing. */
+/** Returns the state of a bucket with these counts; `undefined` without counts. */
 export function stateNow(
   rate: RateRule,
   counters: Readonly<Counters> | undefined,
@@ -92,12 +96,12 @@ export function stateNow(
   return stateOf({ requestLimit, tokenLimit }, counters ?? { minute, requests: 0, tokens: 0 });
 }
 
-/** A request larger than the whole limit may run when its window is empty. */
+/** Capped at the limit: a request larger than the limit may run when its window is empty. */
 export function tokensOf(take: WindowTake): number {
   return take.tokenLimit === 0 ? take.tokens : Math.min(take.tokens, take.tokenLimit);
 }
 
-/** What is left of the limits. */
+/** Returns what is left of the limits. */
 export function stateOf(
   limits: { readonly requestLimit: number; readonly tokenLimit: number },
   counters: Readonly<Counters>,
@@ -112,15 +116,15 @@ export function stateOf(
 }
 
 /**
- * The window that a correction falls into: its own, or the one that runs for a use above it. A window
- * of a minute to come goes on as the one that runs.
+ * Returns the window that a correction counts in: its own, or the current one for usage above the
+ * estimate. A window of a future minute continues as the current one.
  */
 export function correctedMinute(reservation: Reservation, usedTokens: number, nowMs: number) {
   const minute = Math.floor(nowMs / MINUTE_MS);
   return usedTokens > reservation.tokens ? minute : Math.min(minute, reservation.minute);
 }
 
-/** Counts one take, or says which limit stands in its way; pure but for `counters`. */
+/** Counts one take, or returns the limit that rejects it. Changes only `counters`. */
 export function countTake(take: WindowTake, counters: Counters): WindowResult {
   const tokens = tokensOf(take);
   if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
@@ -132,7 +136,7 @@ export function countTake(take: WindowTake, counters: Counters): WindowResult {
   return addTake(take, counters);
 }
 
-/** Counts a take that has room. */
+/** Counts a take that fits. */
 export function addTake(
   take: WindowTake,
   counters: Counters,
@@ -145,9 +149,9 @@ export function addTake(
 }
 
 /**
- * Windows of one process: no other process counts against the same limits. A window of a minute to
- * come was opened before the system clock was set back; it goes on as the window of the minute that
- * runs, so that no minute is counted from 0 twice.
+ * Windows of one process that shares its limits with no other. A window of a future minute was
+ * opened before the system clock was set back. It continues as the window of the current minute, so
+ * that no minute is counted from 0 twice.
  */
 export class MemoryWindows implements Windows {
   readonly #counters = new Map<string, Counters>();
@@ -192,7 +196,7 @@ export class MemoryWindows implements Windows {
     }
   }
 
-  /** The last window of a bucket, of this minute or an earlier one. */
+  /** Returns the latest window of a bucket, of this minute or an earlier one. */
   #known(bucket: string, minute: number): Counters | undefined {
     const counters = this.#counters.get(bucket);
     if (counters !== undefined && counters.minute > minute) counters.minute = minute;
@@ -200,7 +204,10 @@ export class MemoryWindows implements Windows {
   }
 }
 
-/** Adds the rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
+/**
+ * Adds the rate-limit headers: requests reset at a Unix time in seconds, tokens in seconds from
+ * now.
+ */
 export function addRateHeaders(
   headers: Record<string, string>,
   state: WindowState,
@@ -222,7 +229,7 @@ export function addRateHeaders(
   if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
 }
 
-/** The same, for an answer that has no others. */
+/** Returns the rate-limit headers alone. */
 export function rateHeaders(
   state: WindowState,
   rate: RateRule,
@@ -233,7 +240,7 @@ export function rateHeaders(
   return headers;
 }
 
-/** Callers that have nothing in flight are forgotten when there are so many. */
+/** Above this number, callers with nothing in flight are dropped. */
 const MAX_CALLERS = 10_000;
 
 interface InFlightOfCaller {
@@ -243,24 +250,26 @@ interface InFlightOfCaller {
 
 /** Requests in flight per caller: of this process, or of all that share a database. */
 export interface Slots {
-  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  /**
+   * Returns a function that releases the slot, or `undefined` if `limit` requests are in flight.
+   */
   enter(
     caller: string,
     limit: number,
   ): (() => void) | undefined | Promise<(() => void) | undefined>;
-  /** Another process has ended for sure: its slots are free at once. */
+  /** Releases the slots of another process that has certainly ended. */
   processEnded(processId: string): void | Promise<void>;
   close(): void | Promise<void>;
 }
 
 /** Requests in flight per caller, of one process. */
 export class Concurrency implements Slots {
-  /** Entries stay: a request changes a number here, not the map. */
+  /** Entries are kept, so that a request changes a number and not the map. */
   readonly #callers = new Map<string, InFlightOfCaller>();
 
   /**
-   * A function that gives the slot back, to be called once, or `undefined` when `limit` requests are
-   * in flight.
+   * Returns a function that releases the slot, to be called once, or `undefined` if `limit`
+   * requests are in flight.
    */
   enter(caller: string, limit: number): (() => void) | undefined {
     const running = this.#callers.get(caller) ?? this.#add(caller);
@@ -270,7 +279,7 @@ export class Concurrency implements Slots {
   }
 
   processEnded(): void {
-    // Nobody else counts.
+    // No other process counts here.
   }
 
   close(): void {

@@ -1,4 +1,4 @@
-/** Requests in flight, counted for several processes: never more than the limit, and no slot is lost. */
+/** Requests in flight of several processes: never more than the limit, and no slot is lost. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
@@ -82,7 +82,7 @@ describe('slots of several processes', () => {
       ask();
       return answer;
     });
-    // Asks for all that is left, so the first one is to give back what it does not use.
+    // Requests all remaining slots, so the first process has to release what it does not use.
     const others = Array.from({ length: 7 }, () => second.enter('waited', 8));
     await isAsked;
     const waiting = first.enter('waited', 8);

@@ -1,21 +1,21 @@
 /**
- * Requests in flight of callers, counted for all processes that share a PostgreSQL. A process leases
- * slots of a caller's limit, counts in memory while they last, keeps them while the caller comes
- * back, and asks for more when they do not; slots that others have and do not use are called back
- * before a caller is refused. A lease that is not renewed runs out by the clock of the database, so a
- * process that died keeps nothing for long. A process that is alone counts by itself.
+ * Requests in flight per caller, for all processes that share a PostgreSQL. A process leases slots
+ * of a caller's limit, counts in memory while they suffice, keeps them while the caller returns,
+ * and leases more if needed. Before a caller is rejected, unused slots of other processes are
+ * recalled. An unrenewed lease expires by the clock of the database, so a dead process blocks slots
+ * only briefly. A single process does not lease.
  *
- * It guards against too much at once, not money: while the database is away each process goes by
- * the whole limit.
+ * This limit protects against overload, not money: while the database is unreachable, each process
+ * applies the whole limit by itself.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import type { Notices, Queryable, SharedStore } from '../../db/db.ts';
 import type { Slots } from './process-limits.ts';
 
-/** What is not renewed for so long is nobody's. */
+/** A lease that is not renewed for this long expires. */
 const LEASE_MS = 30 * SECOND_MS;
 const RENEW_EVERY_MS = 10 * SECOND_MS;
-/** How long others may take to give slots back. */
+/** How long others may take to release slots. */
 const RECALL_MS = 100;
 const RECALL = 'slots-recall';
 const FREED = 'slots-freed';
@@ -23,18 +23,18 @@ const FREED = 'slots-freed';
 export interface SharedSlotsParts {
   readonly store: SharedStore;
   readonly clock: Clock;
-  /** Processes that share the limits. */
+  /** Number of processes that share the limits. */
   readonly processes: () => number;
-  /** Unique among them. */
+  /** Unique among the processes. */
   readonly holder: string;
 }
 
 interface CallerSlots {
   readonly caller: string;
   running: number;
-  /** What the database has for this process; the limit itself where it could not be asked. */
+  /** Slots that this process leases; the whole limit while the database is unreachable. */
   leased: number;
-  /** One question a caller at a time. */
+  /** At most one database call per caller at a time. */
   asking: Promise<void> | undefined;
   wasUsed: boolean;
 }
@@ -55,11 +55,13 @@ export class SharedSlots implements Slots {
         this.#notices = notices;
       });
     this.#stopRenewing = clock.every(RENEW_EVERY_MS, () => {
-      this.#renew().catch(() => undefined); // the database is away: leases run out there
+      this.#renew().catch(() => undefined); // the database is unreachable: its leases expire
     });
   }
 
-  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  /**
+   * Returns a function that releases the slot, or `undefined` if `limit` requests are in flight.
+   */
   enter(
     caller: string,
     limit: number,
@@ -73,7 +75,7 @@ export class SharedSlots implements Slots {
     return this.#ask(slots, limit);
   }
 
-  /** Gives back everything. Does not throw for a lost database. */
+  /** Releases everything. Does not throw if the database is unreachable. */
   async close(): Promise<void> {
     this.#stopRenewing();
     this.#notices?.close();
@@ -112,16 +114,16 @@ export class SharedSlots implements Slots {
     }
   }
 
-  /** Nothing else changes what is leased for a caller meanwhile; who waits for it does not fail. */
+  /** Makes concurrent calls for a caller wait for `work`; they do not receive its error. */
   #alone(slots: CallerSlots, work: Promise<void>): Promise<void> {
     const done = work.finally(() => {
       slots.asking = undefined;
     });
-    slots.asking = done.catch(() => undefined); // whose work it is hears of it
+    slots.asking = done.catch(() => undefined); // reported to the caller of the work
     return done;
   }
 
-  /** Leases one slot more than run, and a part of those that no process has. */
+  /** Leases one slot more than are running, and a share of the free ones. */
   async #lease(slots: CallerSlots, limit: number): Promise<void> {
     const { store, holder, processes, clock } = this.#parts;
     const { caller, running, leased } = slots;
@@ -134,7 +136,7 @@ export class SharedSlots implements Slots {
       const free = limit - Number(row?.slots ?? 0n);
       const wanted = running + 1;
       const part = Math.max(0, Math.floor((free - wanted) / (2 * processes())));
-      // Slots that were leased before may be in use.
+      // Earlier leased slots may be in use.
       const granted = Math.max(leased, Math.min(free, wanted + part));
       await tx.query(LEASE, [caller, holder, granted, LEASE_MS, nowMs]);
       return granted;
@@ -142,12 +144,12 @@ export class SharedSlots implements Slots {
     try {
       slots.leased = await store.transaction(lease, { durable: false });
     } catch {
-      // The database is away: what a request needs of it will fail.
+      // The database is unreachable; whatever else the request needs of it will fail.
       slots.leased = limit;
     }
   }
 
-  /** One at a time for all who wait. */
+  /** Runs one recall per caller at a time; concurrent calls share it. */
   async #callBack(caller: string): Promise<void> {
     const running = this.#recalls.get(caller);
     if (running !== undefined) return running.done;
@@ -166,7 +168,7 @@ export class SharedSlots implements Slots {
     if (from === this.#parts.holder) return;
     if (what === FREED) this.#recalls.get(caller)?.end();
     const slots = what === RECALL ? this.#callers.get(caller) : undefined;
-    // Who asks waits a moment and no longer.
+    // The recalling process waits only for its time limit.
     if (slots !== undefined) this.#giveBack(slots).catch(() => undefined);
   }
 
@@ -177,7 +179,7 @@ export class SharedSlots implements Slots {
     await this.#notices?.say(`${FREED} ${holder} ${slots.caller}`);
   }
 
-  /** From here what does not run is nobody's: requests that come meanwhile ask. */
+  /** Releases unused slots first in memory, so that concurrent requests lease again. */
   async #free(slots: CallerSlots): Promise<void> {
     const { store, holder } = this.#parts;
     slots.leased = slots.running;
@@ -188,7 +190,7 @@ export class SharedSlots implements Slots {
     );
   }
 
-  /** Callers who come back keep their slots; those of others are given back. */
+  /** Renews the leases of returning callers and releases the others. */
   async #renew(): Promise<void> {
     const { store, holder, clock } = this.#parts;
     const kept: CallerSlots[] = [];
@@ -209,7 +211,7 @@ export class SharedSlots implements Slots {
     ]);
     const there = new Map(rows.map((row) => [row.caller, Number(row.slots)]));
     for (const slots of kept) {
-      // What ran out, or was taken without asking while the database was away, is asked for anew.
+      // Leases that expired while the database was unreachable have to be requested again.
       const leased = there.get(slots.caller) ?? 0;
       if (slots.asking === undefined && leased < slots.leased) slots.leased = leased;
     }
@@ -220,7 +222,7 @@ export class SharedSlots implements Slots {
     if (idle.length === 0) return;
     for (const slots of idle) slots.leased = 0;
     const callers = JSON.stringify(idle.map(({ caller }) => caller));
-    // The database is away: they run out there.
+    // The database is unreachable: the leases expire there.
     await this.#parts.store.query(DROP, [this.#parts.holder, callers]).catch(() => undefined);
     for (const { caller, running, wasUsed } of idle) {
       if (running === 0 && !wasUsed) this.#callers.delete(caller);
@@ -228,7 +230,7 @@ export class SharedSlots implements Slots {
   }
 }
 
-/** Of a caller that no process has a lease of there is no row to lock. */
+/** An advisory lock, because a caller without any lease has no row to lock. */
 const LOCK = 'SELECT pg_advisory_xact_lock(hashtextextended($1, 0))';
 const LEASED_ELSEWHERE = `SELECT COALESCE(sum(slots), 0) AS slots FROM limits_slots
   WHERE caller = $1 AND holder <> $2 AND expires_ms >= now_ms($3)`;

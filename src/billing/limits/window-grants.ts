@@ -1,9 +1,9 @@
 /**
- * Grants parts of rate windows: what a process has left of its lease comes back, its takes are
- * counted one by one, and of what is left then it gets its part anew.
+ * Grants parts of rate windows: the unused rest of a process's lease is returned, its takes are
+ * counted one by one, and a new part of the remaining capacity is leased.
  *
- * Rows are locked in the order of their names. A window that a crash forgets costs nobody money, so
- * that nothing here waits for the disk.
+ * Rows are locked in order of name. Transactions are not durable: a window lost in a crash costs no
+ * money.
  */
 import { assert } from '../../core/assert.ts';
 import type { Due, DueGroup } from '../../core/due-queue.ts';
@@ -17,7 +17,7 @@ import {
   tokensOf,
 } from './process-limits.ts';
 
-/** A lease of fewer requests is not worth it. */
+/** A lease of fewer requests is not worth its cost. */
 const LEAST_REQUESTS = 4;
 
 export interface AskingTake {
@@ -25,34 +25,34 @@ export interface AskingTake {
   readonly minute: number;
   readonly resolve: (answer: WindowResult) => void;
   readonly reject: (error: unknown) => void;
-  /** Until when it waits for what others have leased; 0 before they are asked. */
+  /** Until when it waits for leases of others; 0 before they are recalled. */
   waitsUntilMs: number;
 }
 
-/** A bucket as this process knows it; `counters` has what others leased as used. */
+/** A bucket as this process knows it; `counters` includes leases of others as used. */
 export interface Bucket extends Due, DueGroup {
   readonly name: string;
   counters: Counters;
   requestLimit: number;
   tokenLimit: number;
-  /** Counted in the row and not used yet; tokens can be owed. */
+  /** Leased and not used yet; tokens can be negative. */
   requestsLeft: number;
   tokensLeft: number;
-  /** What the row has as leased by this process. */
+  /** Leased by this process according to the row. */
   requestsLeased: number;
   tokensLeased: number;
-  /** Nothing is leased in this minute any more: others need it. */
+  /** The minute in which nothing more is leased, because others need the capacity. */
   contestedMinute: number;
-  /** All requests of this minute have passed. */
+  /** The minute whose requests are used up. */
   fullMinute: number;
-  /** It was called back. */
+  /** Whether it was recalled. */
   mustFree: boolean;
-  /** Its lease has ended, and nobody has heard so. */
+  /** Its lease has ended, and the others are not notified yet. */
   isUntold: boolean;
-  /** How often others were heard to have given back what they had leased. */
+  /** Number of notifications that others have returned their leases. */
   freed: number;
   asking: AskingTake[];
-  /** Change of the tokens, for the row. */
+  /** Token change to be written to the row. */
   correction: number;
   correctionMinute: number;
 }
@@ -60,18 +60,18 @@ export interface Bucket extends Due, DueGroup {
 export interface AskedBucket {
   readonly bucket: Bucket;
   readonly entries: readonly AskingTake[];
-  /** As it was when it was asked for. */
+  /** The values when the request was sent. */
   readonly requestsLeft: number;
   readonly tokensLeft: number;
   readonly correction: number;
-  /** It was called back before: with the answer, nothing is leased any more. */
+  /** It was recalled before the request: the grant leases nothing. */
   readonly isFreeing: boolean;
   readonly freed: number;
 }
 
 export interface GrantedWindow {
   readonly counters: Counters;
-  /** What it is in the database from now on. */
+  /** The new state of its row. */
   readonly row: WindowRow;
   readonly answers: readonly WindowResult[];
   readonly requestsLeased: number;
@@ -82,16 +82,16 @@ export interface GrantedWindow {
 interface GrantContext {
   readonly minute: number;
   /**
-   * The latest minute that this process has seen. A row above `minute` and up to it was written before
-   * the clock was set back, and goes on as the window of `minute`; a row above it is of a process
-   * whose clock is ahead, which the others follow.
+   * The latest minute that this process has seen. A row later than `minute` but not later than this
+   * was written before the clock was set back, and continues as the window of `minute`. A row later
+   * than this was written by a process whose clock is ahead, which the others follow.
    */
   readonly latestMinute: number;
   readonly isHeard: boolean;
   readonly processes: number;
 }
 
-/** A row of `limits_window`: what is counted, and what of that is leased and maybe not used. */
+/** A row of `limits_window`: the counts, and the leased part of them, which may be unused. */
 export interface WindowRow {
   readonly minute: number;
   readonly requests: number;
@@ -120,7 +120,7 @@ const ADD_MISSING = `INSERT INTO limits_window (bucket, minute, requests, tokens
 const SAVE = `UPDATE limits_window SET minute = $1, requests = $2, tokens = $3, request_limit = $4,
   token_limit = $5, leased_minute = $6, leased_requests = $7, leased_tokens = $8 WHERE bucket = $9`;
 
-/** In the order of the buckets. */
+/** Returns one grant per bucket, in the same order. */
 export function grantWindows(
   store: SharedStore,
   context: GrantContext,
@@ -134,7 +134,7 @@ export function grantWindows(
         assert(row !== undefined, 'each bucket has its row');
         return grantOne(context, one, rowOf(row));
       });
-      await tx.run(granted.map((one, at) => saveOf(asked[at] as AskedBucket, one))); // in its order
+      await tx.run(granted.map((one, at) => saveOf(asked[at] as AskedBucket, one))); // in the same order
       return granted;
     },
     { durable: false },
@@ -185,7 +185,7 @@ function grantOne(
     requests: isRunning ? row.requests : 0,
     tokens: isRunning ? row.tokens : 0,
   };
-  // What others have leased, and what is left of the own lease.
+  // Leases of others, and the rest of the own lease.
   const isLeased = isRunning && row.leasedMinute === row.minute;
   let requestsElsewhere = isLeased ? row.leasedRequests : 0;
   let tokensElsewhere = isLeased ? row.leasedTokens : 0;
@@ -220,7 +220,7 @@ function grantOne(
 
 const NONE = { requests: 0, tokens: 0 };
 
-/** A part of what is left, for one of all processes. */
+/** Returns the share of one process in the remaining capacity. */
 function leaseOf(
   take: WindowTake,
   counters: Readonly<Counters>,
@@ -244,6 +244,6 @@ export function hasRoom(bucket: Bucket, take: WindowTake): boolean {
 export function countHere(bucket: Bucket, take: WindowTake): WindowResult {
   if (take.requestLimit > 0) bucket.requestsLeft -= 1;
   if (take.tokenLimit > 0) bucket.tokensLeft -= tokensOf(take);
-  // The lease has room, whatever others have used meanwhile.
+  // The lease has capacity, whatever others have used meanwhile.
   return addTake(take, bucket.counters);
 }

@@ -1,7 +1,7 @@
 /**
- * How much a request may hold: what its account and its caps can still cover, how much of that the
- * request gets, and how the amount divides into daily credit and USD. Pure functions; the only place
- * that decides the amount of a hold. Daily credit is spent before USD.
+ * Decides the amount of a hold: what the account and its caps can still cover, how much of that the
+ * request gets, and its division into daily credit and USD. Daily credit is spent before USD. Pure
+ * functions; no other file decides this.
  */
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
 import { type Nano, nano, smaller } from '../../core/money.ts';
@@ -14,7 +14,7 @@ export interface AccountState {
   readonly dailyDay: number;
   dailySpentNano: bigint;
   dailyHeldNano: bigint;
-  /** What a reversal could not take back. */
+  /** The part of a reversal that the balance did not cover. */
   readonly debtNano: bigint;
 }
 
@@ -22,8 +22,8 @@ export interface AccountState {
 export type CapPeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
 
 /**
- * A cap in its running period (a row of `ledger_allowance`): of a key, or of a budget. A missing limit
- * is no limit.
+ * A cap of a key or a budget in its running period (a row of `ledger_allowance`). A missing limit
+ * means unlimited.
  */
 export interface CapState {
   readonly period: CapPeriod;
@@ -34,25 +34,25 @@ export interface CapState {
   usdHeldNano: bigint;
   diemSpentNano: bigint;
   diemHeldNano: bigint;
-  /** Missing for the cap of a key. */
+  /** `undefined` for the cap of a key. */
   readonly budgetId: string | undefined;
 }
 
 /** The size of a hold: at least `minNano` to run at all, at most `maxNano`. */
 export interface WantedHold {
   readonly minNano: Nano;
-  /** What a useful answer takes: held before the share begins. Default: `minNano`. */
+  /** Cost of a useful completion, held before the share rule applies. Default: `minNano`. */
   readonly usefulNano?: Nano | undefined;
   readonly maxNano: Nano;
-  /** The caller named the size, so all of it is held where it is free. Default: at most a share. */
+  /** The caller set the size, so all of it is held if it is free. Default: at most a share. */
   readonly maxIsNamed?: boolean | undefined;
-  /** Posted credit that an account must have to start a request (0.10 USD by default). */
+  /** Posted credit that an account needs to start a request (0.10 USD by default). */
   readonly floorNano: Nano;
 }
 
 export type HoldRefusal =
   | { readonly ok: false; readonly reason: 'balance'; readonly postedNano: Nano }
-  /** Posted credit and caps would cover it; open holds stand in the way. */
+  /** Posted credit and caps would cover it, but other open holds use them. */
   | { readonly ok: false; readonly reason: 'held'; readonly availableNano: Nano }
   | CapRefusal;
 
@@ -64,7 +64,7 @@ export interface CapRefusal {
   /** When the period ends; `undefined` for LIFETIME. */
   readonly resetsAtMs: number | undefined;
   readonly capId: string;
-  /** Missing for the cap of a key. */
+  /** `undefined` for the cap of a key. */
   readonly budgetId: string | undefined;
 }
 
@@ -73,14 +73,14 @@ export type HoldPlan =
       readonly ok: true;
       readonly dailyNano: Nano;
       readonly usdNano: Nano;
-      /** The most that could be held if no other hold were open. */
+      /** The most that could be held without other open holds. */
       readonly spendableNano: Nano;
-      /** What is posted: balance, and daily credit that is not spent. */
+      /** Posted amounts: the balance, and unspent daily credit. */
       readonly before: { readonly usdNano: Nano; readonly diemNano: Nano };
     }
   | HoldRefusal;
 
-/** What open holds that are not rows set aside. */
+/** Amounts of open holds that are not rows. */
 export interface OpenAmounts {
   readonly usdNano: bigint;
   readonly diemNano: bigint;
@@ -98,12 +98,15 @@ export const NO_CAPS: readonly CountedCap[] = [];
 export const NOTHING_BESIDE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 
 /**
- * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so that
+ * Above the cost of a useful completion, a hold gets at most a quarter of the free amount, so that
  * concurrent requests of an account can all run.
  */
 const SHARE_PARTS = 4n;
 
-/** Unspent daily credit, held or not. An account is on a later day if the clock of a process is ahead. */
+/**
+ * Unspent daily credit, held or not. An account is on a later day if the clock of another process
+ * is ahead.
+ */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
   if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
@@ -147,7 +150,9 @@ function mondayOf(day: number): number {
   return day - ((day + FROM_MONDAY_TO_DAY_ZERO) % DAYS_OF_WEEK);
 }
 
-/** Divides what a request may hold into daily credit and USD, or returns why it may hold nothing. */
+/**
+ * Divides what a request may hold into daily credit and USD, or returns why it may hold nothing.
+ */
 export function planHold(
   account: AccountState,
   wanted: WantedHold,
@@ -202,7 +207,7 @@ export function planHold(
   };
 }
 
-/** A priced request holds something, or its settle could take nothing. */
+/** A priced request must hold more than 0, or its settle could take nothing. */
 function isBelow(amount: bigint, least: bigint, wanted: WantedHold): boolean {
   return wanted.maxNano > 0n && (amount < least || amount === 0n);
 }
@@ -211,7 +216,7 @@ function atLeastZero(amount: bigint): bigint {
   return amount > 0n ? amount : 0n;
 }
 
-/** What has to be free so that a request gets all of `maxNano`, its share included. */
+/** The amount that must be free for a request to get all of `maxNano` under the share rule. */
 export function freeForAll({
   minNano,
   usefulNano = minNano,
@@ -224,7 +229,7 @@ export function freeForAll({
 
 export type CreditKind = 'usd' | 'daily';
 
-/** What an account and its caps have free of one kind of credit. */
+/** Returns the free amount of one kind of credit of an account and its caps. */
 export function freeOf(
   kind: CreditKind,
   account: AccountState,
@@ -242,7 +247,7 @@ export function freeOf(
   return atLeastZero(free);
 }
 
-/** What is left of a limit: unspent, and of that neither spent nor held. */
+/** The rest of a limit: unspent, and of that not held either. */
 interface Left {
   readonly unspent: bigint;
   readonly free: bigint;
@@ -274,7 +279,7 @@ function leftOfLimit(limit: bigint | undefined, spent: bigint, held: bigint): Le
 }
 
 function capRefusal({ id: capId, state }: CountedCap, left: LeftOfCap, nowMs: number): CapRefusal {
-  // The tighter of the two limits is the one that the caller has to raise.
+  // Report the tighter of the two limits, because the caller has to raise that one.
   const isUsd = left.usd.unspent <= left.diem.unspent;
   const isCurrent = state.periodStartMs >= periodStartMs(state.period, nowMs);
   const spent = isUsd ? state.usdSpentNano : state.diemSpentNano;

@@ -1,26 +1,26 @@
 /**
- * What a settle takes: the cost out of what its hold set aside, daily credit first; without a hold, out
- * of what is available. Pure functions; the only place that decides the amount of a charge.
+ * Decides the amount of a charge: the cost is taken from what the hold set aside, daily credit
+ * first; without a hold, from what is available. Pure functions; no other file decides this.
  */
 import { assert } from '../../core/assert.ts';
 import { type Nano, larger, nano, smaller } from '../../core/money.ts';
 import { type AccountState, type CapState, type CountedCap, dailyLeft } from './plan.ts';
 
-/** What a hold sets aside. */
+/** Amounts that a hold sets aside. */
 export interface HeldAmounts {
   readonly usdNano: bigint;
   readonly dailyNano: bigint;
-  /** The day whose credit it is. */
+  /** The day of its daily credit. */
   readonly dailyDay: number;
   readonly capIds: readonly string[] | undefined;
-  /** The hold counts in the periods of its caps that began by then, and in no later ones. */
+  /** The hold counts in the periods of its caps that began by this time, and in no later ones. */
   readonly capsMs: number;
   /**
-   * Where the amounts are counted: in the memory of this process, or in the rows of the account and the
-   * caps, as a row of this hold alone, or as a part of a lease.
+   * Where the amounts are counted: in the memory of this process, in a row of this hold alone, or
+   * as part of a lease.
    */
   readonly from: 'memory' | 'row' | 'lease';
-  /** What was set aside, for the record; default: both amounts. */
+  /** Amount set aside, for the record; default: the sum of both amounts. */
   readonly reservedNano?: bigint;
 }
 
@@ -39,7 +39,7 @@ export interface Cost {
 
 export type Caps = ReadonlyMap<string, CapState>;
 
-/** Divides a cost of at most what was granted; the rest of a larger cost is not taken. */
+/** Divides a cost into daily credit and USD, at most what was granted. */
 export function divideCost(
   costNano: bigint,
   { grantedNano, dailyNano }: { readonly grantedNano: Nano; readonly dailyNano: Nano },
@@ -49,7 +49,10 @@ export function divideCost(
   return { diemNano, usdNano: nano(least(costNano, grantedNano) - diemNano) };
 }
 
-/** Takes a cost from an account and its caps. The rest of a hold is free again: of a lease, for its process. */
+/**
+ * Takes a cost from an account and its caps. Frees the rest of the hold; the rest of a lease stays
+ * with its process.
+ */
 export function takeCost(
   account: AccountState,
   caps: Caps,
@@ -58,7 +61,7 @@ export function takeCost(
   nowMs: number,
 ): Taken {
   if (held !== undefined && held.from !== 'memory') giveBack(account, caps, held);
-  // An account with a debt spends nothing that is not held.
+  // An account with a debt spends only what is already held.
   const mayTake = held !== undefined || account.debtNano === 0n;
   const free = mayTake ? account.balanceNano - account.heldNano : 0n;
   const diemNano = least(costNano, held?.dailyNano ?? lateDaily(account, nowMs));
@@ -103,7 +106,7 @@ export function setAside(
   }
 }
 
-/** Takes what a row held off its account and its caps. */
+/** Subtracts the amounts of a row from its account and its caps. */
 export function giveBack(
   account: AccountState,
   caps: Caps,

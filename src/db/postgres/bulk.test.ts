@@ -4,7 +4,7 @@ import { storeFixture } from '../../../test/databases/stores.ts';
 import type { Statement } from '../db.ts';
 import { Bulk } from './bulk.ts';
 
-/** All that means something in the literal of an array. */
+/** Every character with a meaning in an array literal. */
 const TEXT = String.raw`"a" \b\, {c} (d), NULL 'é' 😀` + '\n';
 const TABLE = 'CREATE TABLE bulk_row (id TEXT PRIMARY KEY, amount BIGINT NOT NULL, note TEXT)';
 const INSERT = `INSERT INTO bulk_row (id, amount, note) VALUES ($1, $2, $3)

@@ -1,9 +1,9 @@
 /**
- * Many statements as one: those of equal text become one statement for many rows, and the writes that
- * follow each other one statement with a part for each text. PostgreSQL and its client need as long for
- * a statement as for some ten rows of one.
+ * Combines statements: those of equal text become one statement for many rows, and consecutive
+ * writes become one statement with a part for each text. A statement costs as much as about ten
+ * rows.
  *
- * A nullable column that is not a text has a `CAST` in the statement, since a list of nulls has no type.
+ * A nullable column that is not text needs a `CAST`, since a list of nulls has no type.
  */
 import { assert } from '../../core/assert.ts';
 import type { Parameter, Statement } from '../contract.ts';
@@ -13,7 +13,7 @@ const NUMBERED = /\$(\d+)/g;
 const WRITES = /^(?:INSERT|UPDATE|DELETE)\b/;
 const ROW_OF_INSERT = /VALUES\s*\(([\s\S]*?)\)(?=\s*(?:ON CONFLICT[\s\S]*)?$)/;
 
-/** Statements of equal text that follow each other. */
+/** Consecutive statements of equal text. */
 interface Part {
   readonly sql: string;
   readonly rows: (readonly Parameter[])[];
@@ -77,7 +77,7 @@ function typeOf(rows: Part['rows'], column: number): 'text' | 'bigint' {
   return typeof value === 'bigint' || typeof value === 'number' ? 'bigint' : 'text';
 }
 
-/** The literal of an array. */
+/** Returns a column as an array literal. */
 function listOf(rows: Part['rows'], column: number, type: 'text' | 'bigint'): string {
   let text = '{';
   for (const row of rows) {
@@ -91,7 +91,7 @@ function listOf(rows: Part['rows'], column: number, type: 'text' | 'bigint'): st
 }
 
 function escaped(text: string): string {
-  // Nearly no text has one, and to look for a letter is quicker.
+  // Few texts contain these characters, and searching is faster than replacing.
   if (!text.includes('"') && !text.includes('\\')) return text;
   return text.replaceAll(/["\\]/g, String.raw`\$&`);
 }
@@ -110,7 +110,7 @@ function textOf(parts: readonly Part[], types: readonly (string | undefined)[]):
   return `WITH ${texts.map((text, at) => `part${at} AS (${text})`).join(', ')} SELECT 1`;
 }
 
-/** A statement that changes one row, for the rows in lists. */
+/** Rewrites a statement for one row to take lists of rows. */
 function manyText(sql: string, types: readonly string[], first: number): string {
   const lists = types.map((type, at) => `$${first + at}::${type}[]`).join(', ');
   const names = types.map((_, at) => `p${at + 1}`).join(', ');

@@ -1,25 +1,25 @@
 /**
- * Partitions by day of tables that grow: made ahead, so that rows never wait for one, and dropped
- * whole. A table is partitioned by one column that counts up with time, `unitsPerDay` a day.
+ * Daily partitions of growing tables: created ahead, so that inserts never wait for one, and
+ * dropped whole. A table is partitioned by one column that grows with time, `unitsPerDay` per day.
  *
- * Rows that came before their partition lie in the default partition `<table>_rest`; they move into
- * theirs when it is made. On SQLite there are no partitions and nothing happens here.
+ * Rows inserted before their partition exists are in the default partition `<table>_rest`, and move
+ * when it is created. SQLite has no partitions, so these functions do nothing there.
  */
 import type { Queryable, Store } from '../contract.ts';
 
 export interface PartitionedTable {
   readonly table: string;
   readonly column: string;
-  /** 1 when the column is a day number, 86,400,000 when it is a time in milliseconds. */
+  /** 1 if the column is a day number, 86,400,000 if it is a time in milliseconds. */
   readonly unitsPerDay: number;
 }
 
-/** Moving the rows of a whole day takes its time. */
+/** Time for moving the rows of a whole day. */
 const MOVE_TIMEOUT_MS = 120_000;
-/** Makes one process at a time change partitions; any constant number serves. */
+/** Lock id for changes of partitions; any constant number serves. */
 const PARTITION_LOCK = 84_021;
 
-/** Makes the partitions of the given days that are missing; returns how many there were. */
+/** Creates the missing partitions of the given days; returns their number. */
 export async function makeDayPartitions(
   store: Store,
   table: PartitionedTable,
@@ -35,7 +35,7 @@ export async function makeDayPartitions(
   return made;
 }
 
-/** Days that have a partition, in order. */
+/** Returns the days that have a partition, in order. */
 export async function dayPartitions(store: Store, table: PartitionedTable): Promise<number[]> {
   if (store.dialect !== 'postgres') return [];
   const rows = await store.query<{ name: string }>(
@@ -51,14 +51,13 @@ export async function dayPartitions(store: Store, table: PartitionedTable): Prom
     .toSorted((a, b) => a - b);
 }
 
-/** The name of a day's partition. */
 export function partitionOf(table: PartitionedTable, day: number): string {
   return `${table.table}_d${day}`;
 }
 
 /**
- * Drops a day's partition inside the caller's transaction, in which it first reads what it wants
- * to keep. Waits for running statements on the table, at most as long as a statement may take.
+ * Drops a day's partition inside the caller's transaction, which first reads what it wants to keep.
+ * Waits for running statements on the table, at most for the statement timeout.
  */
 export async function dropDayPartition(
   tx: Queryable,
@@ -81,7 +80,7 @@ async function makePartition(store: Store, table: PartitionedTable, day: number)
       ]);
       if (found?.id !== null) return false;
       await tx.query(`CREATE TABLE ${name} (LIKE ${table.table} INCLUDING ALL)`);
-      // Nobody adds to the default partition between the move and the attachment.
+      // Blocks inserts into the default partition between the move and the attachment.
       await tx.query(`LOCK TABLE ${rest} IN ACCESS EXCLUSIVE MODE`);
       await tx.query(
         `WITH moved AS (DELETE FROM ${rest} WHERE ${table.column} >= ${from}

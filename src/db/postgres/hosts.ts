@@ -1,11 +1,11 @@
 /**
- * The servers that a database address names. `postgres://user@first:5432,second:5432/name` lists a
- * primary and its standbys: whichever is writable is used, and after a failover the other one is.
+ * Parses the servers of a database URL. `postgres://user@first:5432,second:5432/name` lists a
+ * primary and its standbys; the writable one is used, also after a failover.
  */
 
 const ADDRESS = /^(postgres(?:ql)?:\/\/(?:[^@/?]*@)?)([^/?]*)([/?].*)?$/;
 
-/** One address for each listed server, in the order written; at least one. */
+/** Returns one URL for each listed server, in order; at least one. */
 export function serversOf(url: string): readonly string[] {
   const [, head, hosts, tail] = ADDRESS.exec(url) ?? [];
   if (head === undefined || hosts === undefined || !hosts.includes(',')) return [url];

@@ -1,7 +1,7 @@
 /**
- * Words between the processes of one PostgreSQL, by LISTEN and NOTIFY on a connection of its own.
- * Whether they arrive is tried, not assumed: a pooler in transaction mode takes a LISTEN and lets
- * nothing through, and a cut network says nothing at all. What is said while nobody listens is lost.
+ * Notifications between the processes of one PostgreSQL, by LISTEN and NOTIFY on a dedicated
+ * connection. Delivery is checked, because a pooler in transaction mode accepts LISTEN but delivers
+ * nothing, and a network partition gives no error. Notifications without a listener are lost.
  */
 import pg from 'pg';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
@@ -10,34 +10,36 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import type { Notices } from '../contract.ts';
 
 const CHANNEL = 'farebox';
-/** How long the first word to ourselves may take: a pooler lets none through. */
+/** Time limit for the first notification to this process, which a pooler never delivers. */
 const FIRST_ECHO_MS = 2 * SECOND_MS;
-/** How often the way is tried, and how soon after it was found broken. */
+/** Interval of delivery checks, and delay of the next one after a failure. */
 const CHECK_EVERY_MS = 2 * SECOND_MS;
-/** A way that let nothing through so often is a pooler's: it is tried once in so many times then. */
+/**
+ * After this many failures a pooler is assumed, and only one check in `POOLER_CHECK_SHARE` runs.
+ */
 const MISSES_OF_POOLER = 5;
 const POOLER_CHECK_SHARE = 15;
 const ECHO = 'echo ';
 
 export interface NoticesParts {
-  /** A connection to the server in use now; made anew after each loss. */
+  /** Opens a connection to the current server; called again after each loss. */
   readonly connect: () => pg.Client;
-  /** Says a word over the pool, as every other process would. */
+  /** Sends a notification over the pool, as every other process would. */
   readonly say: (word: string) => Promise<unknown>;
-  /** How long the others may take: as long as any reply of a database that has become slow. */
+  /** Time limit for later notifications: that of any reply of a slow database. */
   readonly patienceMs: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
 }
 
-/** One for all who listen in a process. */
+/** Shared by all listeners of a process. */
 export class PostgresNotices {
   readonly #parts: NoticesParts;
   readonly #listeners: ((word: string) => void)[] = [];
   #started: Promise<void> | undefined;
   #client: pg.Client | undefined;
-  /** The last word said on it: a connection takes one statement at a time. */
+  /** The last notification sent on it: a connection runs one statement at a time. */
   #said: Promise<unknown> = Promise.resolve();
   #isHeard = false;
   #misses = 0;
@@ -51,7 +53,7 @@ export class PostgresNotices {
     this.#parts = parts;
   }
 
-  /** Resolves when the way was tried once; does not fail. */
+  /** Resolves after the first delivery check; does not fail. */
   async listen(heard: (word: string) => void): Promise<Notices> {
     this.#listeners.push(heard);
     this.#started ??= this.#start();
@@ -80,11 +82,11 @@ export class PostgresNotices {
 
   async #say(word: string): Promise<void> {
     const client = this.#client;
-    // Its own connection: the caller may be inside a transaction that has the last one of the pool.
+    // Its own connection: the caller may be in a transaction with the last one of the pool.
     if (client === undefined) await this.#parts.say(word);
     else {
       const said = this.#said.then(() => client.query('SELECT pg_notify($1, $2)', [CHANNEL, word]));
-      this.#said = said.catch(() => undefined); // who says it hears of it
+      this.#said = said.catch(() => undefined); // reported to the sender
       await said;
     }
   }
@@ -105,7 +107,7 @@ export class PostgresNotices {
       const { promise, resolve } = Promise.withResolvers<boolean>();
       this.#echo = { word, resolve: () => resolve(true) };
       const cancel = clock.after(this.#isHeard ? patienceMs : FIRST_ECHO_MS, () => resolve(false));
-      // By another connection: a pooler hands an own word back on the spot.
+      // Over another connection: a pooler delivers notifications to their own connection.
       await say(word);
       const isBack = await promise;
       cancel();
@@ -116,7 +118,7 @@ export class PostgresNotices {
       this.#isHeard = true;
       this.#isWarned = false;
     } catch (error) {
-      // Tried again in a moment; until then nobody relies on it.
+      // Checked again shortly; until then delivery counts as broken.
       this.#echo = undefined;
       this.#drop();
       if (!this.#isWarned && !this.#isClosed) {
@@ -161,5 +163,5 @@ export class PostgresNotices {
   }
 }
 
-/** For a transaction: said when it commits. */
+/** Sends a notification when the transaction commits. */
 export const SAY = `SELECT pg_notify('${CHANNEL}', $1)`;

@@ -12,12 +12,12 @@ import { serversOf } from './hosts.ts';
 import { PostgresStore } from './postgres-store.ts';
 
 const REPLY_TIMEOUT_MS = 1_000;
-/** Far above what a busy machine takes; who waits for the network itself waits for minutes. */
+/** Far above the delays of a busy machine, and below network timeouts of minutes. */
 const IN_TIME_MS = 20_000;
 const SLOW_REPLY_TIMEOUT_MS = 8_000;
-/** What a statement may take and this are seconds less than the time for a reply. */
+/** The statement timeout and this together are seconds below the reply timeout. */
 const SLOW_MS = 1_000;
-/** Of a probe: longer than it may take where replies are quick. */
+/** Longer than a probe may take with a short reply timeout. */
 const SLOW_PROBE_MS = 2_200;
 
 describe('PostgreSQL out of reach', () => {
@@ -63,7 +63,7 @@ describe('PostgreSQL out of reach', () => {
     await store.query('SELECT 1 AS one');
     first.cut();
     const noticed = await Promise.all(
-      // More calls than connections: those that wait for one are bounded too.
+      // More calls than connections: waiting for a connection is bounded too.
       Array.from({ length: 20 }, () => timed(() => store.query('SELECT 1 AS one'))),
     );
     for (const { error, tookMs } of noticed) {
@@ -127,7 +127,7 @@ describe('PostgreSQL out of reach', () => {
     first.slow(SLOW_MS);
     await quick.transaction(async (tx) => {
       await tx.query('LOCK TABLE slow');
-      // The server breaks it off, and says so late.
+      // The server cancels it, and the error arrives late.
       const waiting = await timed(() => store.query('SELECT * FROM slow'));
       assert.ok(waiting.error instanceof StoreUnavailable);
       assert.match(waiting.error.message, /statement timeout/);

@@ -1,11 +1,11 @@
 /**
- * The store on PostgreSQL, or on anything that speaks its protocol: a small pool of connections,
- * prepared statements by text, transactions at READ COMMITTED with explicit row locks, retried
- * on serialization failures and deadlocks.
+ * The store on PostgreSQL or a compatible server: a small connection pool, prepared statements by
+ * text, and transactions at READ COMMITTED with explicit row locks, retried on serialization
+ * failures and deadlocks.
  *
- * When the database is away, calls fail at once instead of queueing: after a failed connection
- * the store answers `StoreUnavailable` until a probe gets through, to any of the servers that the
- * address names. Every wait is bounded: for a connection, for a reply, for a lock.
+ * When the database is unreachable, calls fail at once instead of queueing: after a connection
+ * failure the store throws `StoreUnavailable` until a probe reaches one of the servers in the URL.
+ * Every wait is bounded: for a connection, a reply, a lock.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
@@ -40,45 +40,51 @@ import { PostgresNotices, SAY } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 import { TurnSocket } from './turn-socket.ts';
 
-/** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
+/**
+ * After this time without a reply the connection counts as lost (a network partition sends no
+ * reset).
+ */
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
 /**
- * The server breaks a statement off before we stop waiting for it, so that its end is known also where
- * the way back takes as long again: one that waited for a lock is no loss of the database. Of a time
- * for a reply that is short the statement has most.
+ * Statement timeout as a share of the reply timeout. It is lower, so that the cancellation arrives
+ * in time even over a slow network, and waiting for a lock does not count as a lost connection. A
+ * short reply timeout uses the larger share.
  */
 const STATEMENT_SHARE = 1 / 2;
 const SHORT_STATEMENT_SHARE = 0.8;
 const SHORT_STATEMENT_MS = SECOND_MS;
-/** A probe, and what is said on a connection beside the pool, may take as long as a reply, and so long. */
+/**
+ * Minimum time limit of a probe and of statements outside the pool; a longer reply timeout applies
+ * instead.
+ */
 const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
 const PROBE_EVERY_MS = 500;
-/** Probes on their way: a cut network answers none of them. */
+/** Maximum number of concurrent probes: a network partition answers none. */
 const PROBES_AT_ONCE = 8;
 const KEEP_ALIVE_AFTER_MS = 5 * SECOND_MS;
 const MAX_ATTEMPTS = 8;
 const RETRY_BASE_MS = 5;
-/** Calls that wait for a connection, for each connection; more are refused at once. */
+/** Calls that wait for a connection, per connection; further ones are rejected at once. */
 const WAITING_PER_CONNECTION = 1_024;
-/** Connections to each replica, of those to the primary. */
+/** Connections to each replica, as a share of those to the primary. */
 const REPLICA_SHARE = 1 / 2;
-/** Connections that overviews may have, of those to the primary. */
+/** Connections for overview reads, as a share of those to the primary. */
 const OVERVIEW_SHARE = 1 / 4;
 const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {
   readonly url: string;
-  /** The same servers past a pooler, in the same order; default: `url`. */
+  /** The same servers without a pooler, in the same order; default: `url`. */
   readonly directUrl?: string;
-  /** Servers that follow and are read only: for `reader`. */
+  /** Read-only replicas, for `readerFor`. */
   readonly replicaUrls?: readonly string[];
-  /** This one follows another: it is back when it can be read. */
+  /** A replica counts as reachable when it can be read. */
   readonly isReplica?: boolean;
   readonly maxConnections: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** How long a reply may take before the database counts as lost. */
+  /** How long a reply may take before the connection counts as lost. */
   readonly replyTimeoutMs?: number;
 }
 
@@ -93,14 +99,14 @@ export class PostgresStore implements SharedStore {
   readonly #bulk = new Bulk();
   readonly #directServers: readonly string[];
   #losses = 0;
-  /** Which of the servers is in use. */
+  /** Index of the current server. */
   #server = 0;
   #notices: PostgresNotices | undefined;
   #pool: pg.Pool;
   #down: string | undefined;
   #stopProbe: (() => void) | undefined;
   #closed = false;
-  /** Until a pooler turns out to lose them. */
+  /** `false` once a pooler has lost a prepared statement. */
   #isPrepared = true;
 
   constructor(options: PostgresOptions) {
@@ -125,7 +131,7 @@ export class PostgresStore implements SharedStore {
     return this.#replicas?.of(caller) ?? this.#overviewsOf(caller);
   }
 
-  /** One read takes a connection for seconds: the others are for what is sold. */
+  /** Overview reads take seconds, so they are limited to some of the connections. */
   #overviewsOf(caller: string): Queryable {
     return {
       query: (sql, parameters) =>
@@ -160,7 +166,7 @@ export class PostgresStore implements SharedStore {
     return this.#attempt(async (client) => {
       const sent: Promise<unknown>[] = [];
       const send = <R>(reply: Promise<R>): Promise<R> => {
-        reply.catch(() => undefined); // told below
+        reply.catch(() => undefined); // reported below
         sent.push(reply);
         return reply;
       };
@@ -179,7 +185,7 @@ export class PostgresStore implements SharedStore {
         await Promise.all(sent);
         return value;
       } catch (error) {
-        // Statements after the one that failed fail because of it.
+        // Statements after the failed one fail because of it.
         await Promise.all(sent);
         throw error;
       }
@@ -235,19 +241,19 @@ export class PostgresStore implements SharedStore {
     const pool = new pg.Pool({
       ...this.#connection(url),
       max: this.#options.maxConnections,
-      // Also bounds the wait for a connection that others use.
+      // Also bounds the wait for a free connection.
       connectionTimeoutMillis: this.#replyTimeoutMs,
       query_timeout: this.#replyTimeoutMs,
-      // Statements of a transaction travel together where none needs the rows of another.
+      // Pipelines statements of a transaction that do not depend on earlier rows.
       pipeline: true,
       stream: () => new TurnSocket(),
     });
-    // An idle connection that breaks says so here; the next call finds out by itself.
+    // Errors of idle connections appear here; the next call detects them by itself.
     pool.on('error', (error) => {
       if (pool === this.#pool) this.#lost(error);
     });
-    // One that breaks between two statements of a transaction says so to nobody else: without a
-    // listener the process would end. The next statement on it fails.
+    // A connection can fail between two statements of a transaction. Without a listener the error
+    // would end the process; the next statement on it fails.
     pool.on('connect', (client) => client.on('error', () => undefined));
     return pool;
   }
@@ -256,7 +262,7 @@ export class PostgresStore implements SharedStore {
     return {
       connectionString: url,
       statement_timeout: this.#statementTimeoutMs(this.#replyTimeoutMs),
-      // A process that is cut off in the middle of a transaction must not keep its locks.
+      // A process that is disconnected inside a transaction must not keep its locks.
       idle_in_transaction_session_timeout: this.#replyTimeoutMs,
       keepAlive: true,
       keepAliveInitialDelayMillis: KEEP_ALIVE_AFTER_MS,
@@ -265,7 +271,7 @@ export class PostgresStore implements SharedStore {
     };
   }
 
-  /** One beside the pool. */
+  /** Opens a connection outside the pool. */
   #openClient(url: string): pg.Client {
     return new pg.Client({
       ...this.#connection(url),
@@ -283,7 +289,7 @@ export class PostgresStore implements SharedStore {
     return Math.ceil(Math.max(STATEMENT_SHARE * timeoutMs, short));
   }
 
-  /** One message, so that a transaction costs no round trip more for its settings. */
+  /** Returns BEGIN and all settings as one message, to save round trips. */
   #beginning(options: WriteOptions): string {
     const parts = [options.isSnapshot === true ? 'BEGIN ISOLATION LEVEL REPEATABLE READ' : 'BEGIN'];
     if (options.durable === false) parts.push('SET LOCAL synchronous_commit = off');
@@ -300,7 +306,7 @@ export class PostgresStore implements SharedStore {
     parameters: readonly Parameter[],
     timeoutMs: number,
   ): Promise<readonly R[]> {
-    // The types of `pg` know no time limit for one statement; the client reads it.
+    // `pg` reads this time limit for one statement, but its types lack it.
     const config: pg.QueryConfig & { query_timeout: number } = {
       ...this.#statementOf(sql),
       values: parameters.map(bind),
@@ -310,7 +316,7 @@ export class PostgresStore implements SharedStore {
     return result.rows as R[]; // the caller names its row
   }
 
-  /** One prepared statement a text; the name is its digest, so that poolers can share it. */
+  /** Returns a prepared statement per text; its name is a digest, so that poolers can share it. */
   #statementOf(sql: string): { readonly text: string; readonly name?: string } {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
@@ -369,7 +375,7 @@ export class PostgresStore implements SharedStore {
     }
   }
 
-  /** Marks the database as lost, unless the failure is of a pool that was given up already. */
+  /** Marks the database as lost on a connection failure, unless the pool was already replaced. */
   #failedOn(pool: pg.Pool, error: unknown): unknown {
     if (!isConnectionFailure(error)) return error;
     if (pool === this.#pool) return this.#lost(error);
@@ -401,23 +407,23 @@ export class PostgresStore implements SharedStore {
       this.#stopProbe?.();
       this.#options.log.info({}, 'Database back');
     } catch {
-      // Still away: the next probe tries again.
+      // Still unreachable: the next probe tries again.
     } finally {
       this.#probes -= 1;
     }
   }
 
-  /** The first server that can be written. */
+  /** Returns the first writable server. */
   #findWritable(): Promise<string> {
     return Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
   }
 
-  /** Connections to another server are given up. */
+  /** Drops the connections to other servers. */
   #use(writable: string): void {
     if (this.#closed) return;
     this.#server = this.#servers.indexOf(writable);
     const old = this.#pool;
-    // Connections from before the loss may hang in a cut network: none of them is used again.
+    // Connections from before the loss may hang in a network partition: reuse none.
     this.#pool = this.#openPool(writable);
     old.end().catch(() => undefined); // each of its connections fails by its own time limit
   }
@@ -430,17 +436,17 @@ export class PostgresStore implements SharedStore {
       const result = await client.query(
         `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS fixed`,
       );
-      // A standby that is not promoted yet, or a demoted primary, is not "back".
+      // A standby that is not promoted yet, or a demoted primary, is not writable.
       const { fixed } = result.rows[0] as { fixed: boolean }; // one row
       if (fixed && this.#options.isReplica !== true) throw new Error('Read-only');
       return url;
     } finally {
-      client.end().catch(() => undefined); // nothing depends on a polite goodbye
+      client.end().catch(() => undefined); // closing cleanly is optional
     }
   }
 }
 
-/** Undoes what was begun; a connection that does not answer is closed. */
+/** Rolls back and releases the connection; closes it if it is broken. */
 async function giveBack(client: pg.PoolClient, isBroken: boolean): Promise<void> {
   if (isBroken) {
     client.release(true);
@@ -450,7 +456,7 @@ async function giveBack(client: pg.PoolClient, isBroken: boolean): Promise<void>
     await client.query('ROLLBACK');
     client.release();
   } catch {
-    // The connection broke while rolling back; the server undoes the work by itself.
+    // The connection failed during the rollback; the server rolls back by itself.
     client.release(true);
   }
 }
@@ -461,19 +467,19 @@ function bind(parameter: Parameter): unknown {
 }
 
 const NOW = /now_ms\((\$\d+)\)/g;
-/** The parameter has a type, and no other use. */
+/** The parameter is unused, but must have a type. */
 const OWN_NOW = 'coalesce((extract(epoch FROM statement_timestamp()) * 1000)::bigint, $1::bigint)';
 
 const INT8 = 20;
 const INT4 = 23;
 const NUMERIC = 1700;
 
-/** All integers, sums included, arrive as bigint. Everything is asked for as text. */
+/** Parses all integers, sums included, as bigint; all values arrive as text. */
 function getTypeParser(oid: number): (value: string) => unknown {
   if (oid === INT8 || oid === INT4 || oid === NUMERIC) return (text) => BigInt(text);
   return TEXT_PARSERS(oid, 'text');
 }
 
-/** The declared signature takes an enum of the known ids only; any id is looked up. */
+/** The declared type accepts known ids only; the function accepts any. */
 const TEXT_PARSERS: (oid: number, format: 'text') => (value: string) => unknown =
   pg.types.getTypeParser;

@@ -4,7 +4,7 @@ import type { Queryable, Store } from '../contract.ts';
 import { ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { ReplicaReader } from './replica-reader.ts';
 
-/** Answers with its name, or as `state` says. */
+/** A server that returns its name, or behaves as `state` says. */
 function server(name: string, state: { down?: string; error?: Error } = {}) {
   const asked = { times: 0 };
   const query = async (): Promise<readonly never[]> => {
@@ -14,8 +14,8 @@ function server(name: string, state: { down?: string; error?: Error } = {}) {
   };
   const unavailable = () => state.down;
   const run = async (): Promise<void> => undefined;
-  const reader = { query, run } as unknown as Queryable; // it answers each question alike
-  const store = { readerFor: () => reader, unavailable } as unknown as Store; // what is asked
+  const reader = { query, run } as unknown as Queryable; // it returns the same for each query
+  const store = { readerFor: () => reader, unavailable } as unknown as Store; // the methods in use
   return { asked, state, store };
 }
 
@@ -29,7 +29,7 @@ test('replicas answer in turn, one that is away or fails is passed over, and the
   assert.deepEqual([await ask(), await ask()], ['two', 'two']);
   two.state.error = new StoreUnavailable('lost on the way');
   assert.equal(await ask(), 'primary');
-  // One that is too long for a replica is not begun anew on the primary.
+  // A read that is too long for a replica is not repeated on the primary.
   two.state.error = new ReadTooLong(1);
   await assert.rejects(ask(), ReadTooLong);
   two.state.error = new TypeError('a bug of ours');

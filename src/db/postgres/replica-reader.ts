@@ -1,6 +1,6 @@
 /**
- * Reads that may be a moment old, from replicas that follow the primary: overviews of usage, which
- * read many rows. A replica that fails is passed over; the primary answers when none does.
+ * Slightly stale reads from replicas of the primary, for usage overviews that read many rows.
+ * Failing replicas are skipped; the primary is used if all fail.
  */
 import type { Parameter, Queryable, Store } from '../contract.ts';
 import { isDatabaseError } from '../failures.ts';
@@ -15,7 +15,7 @@ export class ReplicaReader {
     this.#replicas = replicas;
   }
 
-  /** Reads in the turns of a caller. */
+  /** Returns a reader that takes turns by caller. */
   of(caller: string): Queryable {
     const primary = this.#primary.readerFor(caller);
     return {
@@ -43,7 +43,7 @@ export class ReplicaReader {
       try {
         return await replica.readerFor(caller).query<R>(sql, parameters);
       } catch (error) {
-        // It is away, or has broken the query off because the primary changed what it reads.
+        // The replica is unreachable, or cancelled the query because of changes on the primary.
         if (!isDatabaseError(error)) throw error;
       }
     }

@@ -1,7 +1,10 @@
-/** The socket of a connection whose statements are sent without waiting for replies. */
+/** The socket of a connection with pipelined statements. */
 import { Socket } from 'node:net';
 
-/** Sends what is written in one turn of the event loop together: the client corks it for each statement. */
+/**
+ * Joins all writes of one turn of the event loop, because the client corks each statement
+ * separately.
+ */
 export class TurnSocket extends Socket {
   #isWriting = false;
   readonly #send = (): void => {

@@ -1,13 +1,13 @@
 /**
  * Worker thread: copies the write-ahead log into the database file on its own connection, so that
- * the flushes of a checkpoint never stop the event loop of the server.
+ * checkpoints do not block the event loop.
  */
 import { DatabaseSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { LogStep } from './checkpointer.ts';
 
 const database = new DatabaseSync(String(workerData));
-// To cut the log, commits are paused: a reader of another process is not worth a longer pause.
+// Cutting the log pauses commits, so wait only briefly for readers in other processes.
 database.exec('PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 20');
 
 const MODES = { copy: 'PASSIVE', cut: 'TRUNCATE' } as const;
@@ -23,7 +23,7 @@ parentPort?.on('message', (step: LogStep | 'close') => {
     const row = database.prepare(`PRAGMA wal_checkpoint(${MODES[step]})`).get();
     isDone = row?.['busy'] === 0;
   } catch {
-    // What is not copied now is copied next time.
+    // The rest is copied next time.
   }
   parentPort?.postMessage(isDone);
 });

@@ -1,11 +1,11 @@
 /**
  * Keeps the write-ahead log short. When it has grown, a worker copies it into the database file
- * while commits go on, and once more in a pause of the commits, a few milliseconds, since what came
- * meanwhile is little. A log that is copied whole begins anew with the next commit.
+ * while commits continue, and once more during a pause of the commits for a few milliseconds. After
+ * a complete copy the next commit overwrites the log from its start.
  *
- * The file of the log keeps its size unless it is huge: to cut a file of many megabytes takes the
- * disk longer than all of that, and a log that is written over is flushed faster than one that
- * grows. The event loop never waits for any of it.
+ * The log file keeps its size unless it is very large: truncating many megabytes takes longer than
+ * the rest, and overwriting is flushed faster than growing. The event loop never waits for any of
+ * it.
  */
 import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
@@ -13,15 +13,15 @@ import { Worker } from 'node:worker_threads';
 import { siblingUrl } from '../../core/sibling.ts';
 
 const MEGABYTE = 1024 * 1024;
-/** Commits between two looks at the log, at most. */
+/** Maximum number of commits between two checks of the log. */
 const COMMITS_BETWEEN_LOOKS = 128;
 
 export interface LogLimits {
-  /** Commits between two copies: a chat is two of some 15 pages of 4 KiB. */
+  /** Commits between two copies; a chat makes two, of about 15 pages of 4 KiB. */
   readonly commits: number;
-  /** By which the file may grow between two copies, whatever made it grow. */
+  /** Growth of the file that also triggers a copy. */
   readonly growthBytes: number;
-  /** A file that one large piece of work has left behind is cut. */
+  /** A larger file, left by one large transaction, is truncated. */
   readonly cutAboveBytes: number;
 }
 
@@ -31,19 +31,19 @@ const LIMITS: LogLimits = {
   cutAboveBytes: 256 * MEGABYTE,
 };
 
-/** `cut` copies as well, and then cuts the file. */
+/** `cut` copies as well, and then truncates the file. */
 export type LogStep = 'copy' | 'cut';
 
 export class Checkpointer {
-  /** Commits since the last copy: the store counts them, and asks for a look each `lookEvery`. */
+  /** Commits since the last copy, counted by the store, which calls `look` every `lookEvery`. */
   commits = 0;
   readonly lookEvery: number;
-  /** While the rest of the log is being copied: commits wait for this promise. */
+  /** Set while the rest of the log is copied: commits wait for it. */
   pause: Promise<void> | undefined;
   readonly #path: string;
   readonly #limits: LogLimits;
   #worker: Worker | undefined;
-  /** The size of the file when it was last copied. */
+  /** The size of the file at the last copy. */
   #copiedBytes = 0;
   #cycle: Promise<void> | undefined;
 
@@ -53,7 +53,7 @@ export class Checkpointer {
     this.lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
   }
 
-  /** Starts a cycle when the log has grown. */
+  /** Starts a cycle if the log has grown. */
   look(): void {
     this.#cycle ??= this.#look().finally(() => {
       this.#cycle = undefined;
@@ -69,10 +69,10 @@ export class Checkpointer {
     if (this.commits < commits && size < this.#copiedBytes + growthBytes) return;
     const isHuge = size > cutAboveBytes;
     this.commits = 0;
-    // One that somebody reads is not cut: then it may grow once more before the next try.
+    // A log with an active reader is not truncated; it may grow once more before the next try.
     this.#copiedBytes = size;
     await this.#ask('copy');
-    // No transaction is open here: their bodies wait for nothing but the database itself.
+    // No transaction is open here: transaction bodies wait for the database only.
     const asking = this.#ask(isHuge ? 'cut' : 'copy');
     this.pause = asking.then(() => {
       this.pause = undefined;
@@ -80,7 +80,7 @@ export class Checkpointer {
     if ((await asking) && isHuge) this.#copiedBytes = 0;
   }
 
-  /** Whether the step was done; what was not is done next time. */
+  /** Returns whether the step succeeded; otherwise it is repeated next time. */
   async #ask(step: LogStep): Promise<boolean> {
     const worker = (this.#worker ??= this.#start());
     const answer = once(worker, 'message');
@@ -91,7 +91,8 @@ export class Checkpointer {
       worker.unref();
       return isDone === true;
     } catch {
-      // It has ended: a file could not be opened, where a process has too many. The next one may.
+      // The worker has exited, for example because the process has too many open files. The next
+      // one may succeed.
       this.#worker = undefined;
       return false;
     }

@@ -1,23 +1,23 @@
 /**
- * A connection to a SQLite file. The store has one that writes and one that reads, and the thread of
- * long reads one of its own.
+ * Opens connections to a SQLite file. The store has one for writes and one for reads; the process
+ * for long reads has its own.
  */
 import { DatabaseSync } from 'node:sqlite';
 import { reasonOf } from '../../core/log.ts';
 
-/** How long a second process (a command line beside the server) is waited for. */
+/** How long to wait for the lock of another process (a command beside the server). */
 export const BUSY_TIMEOUT_MS = 5_000;
 
-/** A connection to the file, with the settings that all have. Throws an error that names the file. */
+/** Opens the file with the common settings. Throws an error that names the file. */
 export function openConnection(path: string): DatabaseSync {
   const database = openFile(path);
   database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA synchronous = NORMAL`);
-  // In KiB. A larger cache fills for hours and gives no speed: what a settle needs is a few pages.
+  // In KiB. A larger cache gives no speed, since a settle needs only a few pages.
   database.exec('PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY');
   return database;
 }
 
-/** SQLite does not say which file it could not open. */
+/** Adds the path to the error, which SQLite leaves out. */
 function openFile(path: string): DatabaseSync {
   try {
     return new DatabaseSync(path);

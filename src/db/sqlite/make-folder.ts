@@ -1,6 +1,6 @@
 /**
- * Makes the folder of a database with those above it. Node's own recursive `mkdir` never returns
- * where a file system refuses a new folder as if its parent were missing, as `/proc` does.
+ * Creates the folder of a database and its parents. Node's recursive `mkdir` never returns on file
+ * systems that report a missing parent for every new folder, as `/proc` does.
  */
 import { mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -14,7 +14,7 @@ export function makeFolder(path: string): void {
   try {
     mkdirSync(path);
   } catch (error) {
-    // Another process made it in this moment.
+    // Another process created it meanwhile.
     if (isFolder(path)) return;
     throw new Error(`The folder ${path} cannot be made: ${reasonOf(error)}`, { cause: error });
   }

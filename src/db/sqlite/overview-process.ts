@@ -1,6 +1,6 @@
 /**
- * Child process: runs the reads that it is sent, one by one, on a connection that cannot write. It is
- * killed in the middle of one that takes too long, and ends with the channel to its parent.
+ * Child process: runs the reads that it receives, one at a time, on a read-only connection. The
+ * parent kills it if a read takes too long; it also exits with the channel to its parent.
  */
 import { openConnection } from './connection.ts';
 import type { ReadResult, ReadQuestion } from './overview-reader.ts';
@@ -16,11 +16,11 @@ process.on('message', (question) => {
   try {
     rows = statements.rows(sql, parameters);
   } catch {
-    // The store itself is asked, and says why it fails.
+    // The store repeats the read and reports the error.
   }
-  // `null` stands for it: a message has a value.
+  // `null` means failed, since a message needs a value.
   process.send?.(rows ?? null);
 });
-// A terminal and a service manager signal every process of a service; what is read still is answered.
+// Signals reach every process of a service, but the current read should still finish.
 process.on('SIGINT', () => undefined);
 process.on('SIGTERM', () => undefined);

@@ -1,9 +1,9 @@
 /**
- * Reads of very many rows, such as a year of usage by the tags of its requests, in a process of their
- * own: they take seconds, in which the event loop would serve nobody else. What is read was committed.
+ * Runs large reads, such as a year of usage by tags, in a child process: they take seconds and
+ * would block the event loop. Results are committed data.
  *
- * One read runs at a time, in the turns of its callers. One that takes too long is given up, by the
- * death of the process: nothing else ends a statement of SQLite.
+ * One read runs at a time, in turns by caller. A read that exceeds its time limit is ended by
+ * killing the process, since a running SQLite statement cannot be interrupted otherwise.
  *
  * The process starts with the first read and ends after a minute without one.
  */
@@ -23,7 +23,7 @@ export interface ReadQuestion {
 
 const CLOSED = 'The store is closed';
 
-/** `undefined`: it failed. */
+/** `undefined`: the read failed. */
 export type ReadResult = readonly Row[] | undefined;
 
 export class OverviewReader {
@@ -42,14 +42,17 @@ export class OverviewReader {
     this.#clock = clock;
   }
 
-  /** Reads in the turns of a caller. Rejects with `ReadTooLong`, and `StoreUnavailable` when too many wait. */
+  /**
+   * Returns a reader that takes turns by caller. Rejects with `ReadTooLong`, or with
+   * `StoreUnavailable` if too many reads wait.
+   */
   of(caller: string): Queryable {
     return {
       query: <R>(sql: string, parameters: readonly Parameter[] = []) => {
         const read = async (): Promise<readonly R[]> => {
           if (this.#isClosed) throw new StoreUnavailable(CLOSED);
           const rows = await this.#read({ sql, parameters });
-          // The store reports what is wrong.
+          // The store reports the error.
           if (rows === undefined) return await this.#store.query<R>(sql, parameters);
           return rows as unknown as R[]; // the caller names its row
         };
@@ -76,7 +79,7 @@ export class OverviewReader {
     });
     child.ref();
     child.channel?.ref();
-    // One that has just ended cannot be told anything; its end is handled on its own.
+    // A send to a process that has just exited fails; its exit is handled separately.
     child.send(question, () => undefined);
     try {
       return await reading.promise;
@@ -92,12 +95,12 @@ export class OverviewReader {
     const child = fork(siblingUrl(import.meta.url, './overview-process'), [this.#path], {
       env: compileCache(),
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-      // Integers of 64 bits and bytes come over as they are.
+      // Transfers 64-bit integers and bytes unchanged.
       serialization: 'advanced',
     });
     child.on('message', (rows) => {
       if (this.#child !== child) return;
-      this.#reading?.resolve((rows ?? undefined) as ReadResult); // it says nothing else
+      this.#reading?.resolve((rows ?? undefined) as ReadResult); // it sends no other message
     });
     const stopLooking = this.#clock.every(MINUTE_MS, () => {
       if (!this.#wasAsked && this.#reading === undefined) void this.#end();
@@ -107,11 +110,11 @@ export class OverviewReader {
       stopLooking();
       if (this.#child !== child) return;
       this.#child = undefined;
-      // What it has read is not read again here: it may be why it ended.
+      // The read is not repeated here, because it may have crashed the process.
       this.#reading?.reject(new StoreUnavailable('The process that reads overviews has ended'));
     };
     child.once('exit', ended);
-    // A process that was never made has no exit.
+    // A process that failed to start has no exit event.
     child.on('error', ended);
     return child;
   }

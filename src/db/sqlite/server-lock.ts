@@ -1,6 +1,6 @@
 /**
- * Exclusive locks between processes of one machine, each on a file of its own, which the operating
- * system drops when the process ends, however it ends. No stale lock files.
+ * Exclusive locks between processes of one machine, each on a file of its own. The operating system
+ * releases a lock when its process ends in any way, so there are no stale locks.
  */
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -8,17 +8,17 @@ import { reasonOf } from '../../core/log.ts';
 import { accessProblem } from '../access-problem.ts';
 import { makeFolder } from './make-folder.ts';
 
-/** A held lock; `undefined` when another process has it. */
+/** A held lock; functions return `undefined` if another process has it. */
 export interface ServerLock {
   release(): void;
 }
 
-/** The right to be the server of a data folder. */
+/** Takes the right to be the server of a data folder. */
 export function lockDataFolder(folder: string): ServerLock | undefined {
   return lockFile(join(folder, 'server.lock'));
 }
 
-/** Locks a file that is there for nothing else; its folder is made. */
+/** Locks a file that serves no other purpose; creates its folder. */
 export function lockFile(path: string): ServerLock | undefined {
   makeFolder(dirname(path));
   let database: DatabaseSync | undefined;

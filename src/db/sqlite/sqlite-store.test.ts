@@ -33,7 +33,7 @@ async function withStore(
 
 const INSERT = 'INSERT INTO sample_row (id, body) VALUES ($1, $2)';
 
-/** A disk that is flushed when the test says so, once it is held. */
+/** A disk whose flushes wait for the test. */
 function heldDisk() {
   const waiting: (() => void)[] = [];
   let isHeld = false;
@@ -68,7 +68,7 @@ test('a durable write waits for the flush, and a slow flush leaves the loop free
       store.query(INSERT, [`a${index}`, '']).then(() => (resolved += 1)),
     );
     await until(() => disk.flushes() === 1, 'a flush');
-    // The loop turns while the disk takes its time.
+    // The event loop runs while the flush is pending.
     for (let turns = 0; turns < 20; turns += 1) await turn();
     assert.equal(resolved, 0, 'resolved before the flush');
     await store.transaction((tx) => tx.query(INSERT, ['not-durable', '']), { durable: false });
@@ -169,7 +169,7 @@ test('the log begins anew under load, and nothing that resolved is lost', async 
     const text = 'x'.repeat(2_000);
     let written = 0;
     let logBytes = 0;
-    // The worker that copies may take long to start on a busy machine.
+    // The worker that copies may start slowly on a busy machine.
     for (let round = 0; written * text.length < 4 * logBytes || round < 60; round += 1) {
       assert.ok(round < 2_000, `the log grew to ${logBytes} bytes`);
       const ids = Array.from({ length: 20 }, (_, index) => `r${round}-${index}`);
@@ -205,7 +205,7 @@ test('a reader of another process that takes its time holds up no commits', asyn
     const reader = new DatabaseSync(path);
     reader.exec('BEGIN; SELECT * FROM sample_row');
     const text = 'x'.repeat(100_000);
-    // One that waits for the reader waits for seconds, and each of them would: a busy machine holds up few.
+    // Waiting for the reader would delay every commit by seconds; a busy machine delays only a few.
     let slow = 0;
     for (let at = 0; at < 600; at += 1) {
       const begun = performance.now();
@@ -220,7 +220,7 @@ test('a reader of another process that takes its time holds up no commits', asyn
 test('a log that cannot be copied keeps nobody waiting', async () => {
   await withStore({ logLimits: { commits: 4 } }, async (store, path) => {
     const folder = dirname(path);
-    // As where no file can be opened any more: what is open goes on.
+    // Simulates that no file can be opened any more; open files stay usable.
     renameSync(folder, `${folder}-away`);
     try {
       for (let at = 0; at < 40; at += 1) {
@@ -238,7 +238,7 @@ test('the lock of another process is waited for beside the event loop', async ()
   await withStore({ clock: systemClock() }, async (store, path) => {
     const other = new DatabaseSync(path);
     other.exec('BEGIN IMMEDIATE');
-    // The lock ends after turns of the loop: one that stood still would wait for ever.
+    // The lock is released after turns of the event loop, so blocking it would hang.
     let turns = 0;
     const ticking = setInterval(() => {
       turns += 1;
@@ -281,7 +281,7 @@ test('a full disk makes the store unavailable until it takes writes again', asyn
   const lines: LogLine[] = [];
   await withStore({ clock, log: memoryLog(lines) }, async (store) => {
     const [size] = await store.query<{ page_count: bigint }>('PRAGMA page_count');
-    // What SQLite answers with at a limit of pages is what it answers with on a full disk.
+    // A page limit produces the same SQLite error as a full disk.
     await store.query(`PRAGMA max_page_count = ${(size?.page_count ?? 0n) + 4n}`);
     const text = 'x'.repeat(100_000);
     const alone = store.query(INSERT, ['large', text]);
@@ -289,7 +289,7 @@ test('a full disk makes the store unavailable until it takes writes again', asyn
       return error instanceof StoreUnavailable && error.message.includes('full');
     });
     assert.match(store.unavailable() ?? '', /disk of the database is full/);
-    // In a shared transaction the neighbours of what does not fit are refused or stand, never hang.
+    // Other work in a shared transaction is rejected or succeeds, and never hangs.
     const together = await Promise.allSettled([
       store.query(INSERT, ['first', '']),
       store.query(INSERT, ['large', text]),
@@ -353,7 +353,7 @@ test('long reads leave the event loop to others, and see what was committed', as
       store.readerFor('').query('SELECT none FROM sample_row'),
       /no such column/,
     );
-    // It ends after a minute without a read, and the next one starts it again.
+    // The process exits after a minute without a read, and the next read starts it again.
     clock.advance(2 * MINUTE_MS);
     assert.equal((await read()).length, 2);
   });
@@ -386,7 +386,7 @@ test('a read that takes too long is given up, and those behind it have their tur
     clock.advance(MAX_READ_MS);
     await assert.rejects(long, ReadTooLong);
     assert.deepEqual(await next, [{ one: 1n }]);
-    // Nor does one hold up the end of the store.
+    // A running read does not delay closing the store.
     const last = store.readerFor('heavy').query(endless);
     const behind = store.readerFor('heavy').query(endless);
     await Promise.all([store.close(), assert.rejects(last), assert.rejects(behind)]);

@@ -2,18 +2,17 @@
  * The store on one SQLite file: one writer connection, one reader connection, write-ahead log.
  *
  * Group commit: transactions that arrive in one turn of the event loop share one SQLite
- * transaction, each inside its own savepoint. The commit writes the log without a flush
- * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
- * on the thread pool: one at a time, and whoever committed before it began is covered by it. What
- * comes during one waits for its end in any case, so it is committed then, together.
- * Checkpoints run on a worker thread, reads of very many rows in a process. So the event loop never waits
- * for the disk, and a promise that has resolved is on it. Nor does it wait for the lock of another
- * process: that is asked for again and again, and whoever comes meanwhile is answered after it.
+ * transaction, each in its own savepoint. The commit writes the log without a flush (`synchronous =
+ * NORMAL`); a durable transaction resolves after a shared `fdatasync` on the thread pool. One flush
+ * runs at a time and covers every commit from before it began; durable work that arrives during a
+ * flush is committed after it, together. Checkpoints run on a worker thread, and large reads in a
+ * child process. So the event loop never waits for the disk. The lock of another process is polled,
+ * and waiting work follows in order.
  *
- * A disk that refuses to write (full, read-only, broken), or a lock that is not given back, makes the
- * store unavailable: what fails by it is a `StoreUnavailable`, and the store tries to write until that
- * works again. After a failed flush the pages may be lost while the kernel calls them clean, so that is
- * never tried again: everything fails until the process is restarted.
+ * A disk that rejects writes (full, read-only, broken), or a lock that is not released, makes the
+ * store unavailable: affected calls fail with `StoreUnavailable`, and the store retries until
+ * writes succeed. A failed flush is never retried, because the kernel may have dropped the pages
+ * and marked them clean: everything fails until the process is restarted.
  */
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -38,22 +37,24 @@ import { BUSY_TIMEOUT_MS, openConnection } from './connection.ts';
 import { OverviewReader } from './overview-reader.ts';
 import { Statements } from './statements.ts';
 
-/** Transactions that share one commit, at most: bounds how long the loop works in one go. */
+/** Maximum number of transactions per commit: bounds how long the event loop is blocked. */
 const MAX_GROUP = 256;
-/** How often a lock of another process is asked for. */
+/** Polling interval for a lock of another process. */
 const BUSY_POLL_MS = 10;
-/** Nothing breaks a statement off here; the bound is the same as on PostgreSQL. */
+/** Statements are not cancelled here; the bound on waiting is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
-/** How often a store whose disk refused to write tries again. */
+/** Retry interval after the disk rejected a write. */
 const RETRY_WRITE_MS = 2 * SECOND_MS;
-/** What the disk has to take before it counts as usable again: some hundred requests. */
+/**
+ * Test write that must succeed before the disk counts as usable: the size of some hundred requests.
+ */
 const RETRY_WRITE_BYTES = 1024 * 1024;
 
 export type Flush = (fileDescriptor: number, done: (error: Error | null) => void) => void;
 
 export const flushFile: Flush = fdatasync;
 
-/** A work whose own writes were undone. */
+/** A work whose own writes were rolled back. */
 interface Refused {
   readonly work: FileWork;
   readonly reason: unknown;
@@ -65,7 +66,7 @@ class BodyWork<T> implements FileWork {
   readonly #body: () => Promise<T>;
   readonly #resolve: (value: T) => void;
   readonly #reject: (error: unknown) => void;
-  /** What the body gave, until its commit is on disk. */
+  /** The result of the body, until its commit is on disk. */
   #given: { readonly value: T } | undefined;
 
   constructor(
@@ -93,27 +94,27 @@ class BodyWork<T> implements FileWork {
 }
 
 export interface SqliteOptions {
-  /** The database file; its folder is made. */
+  /** The database file; its folder is created. */
   readonly path: string;
   readonly clock: Clock;
   readonly log: Log;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
-  /** For tests: when the log is copied and begun anew. */
+  /** For tests: when the log is copied and restarted. */
   readonly logLimits?: Partial<LogLimits>;
 }
 
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly #overviews: OverviewReader;
-  /** Transactions that were committed. */
+  /** Number of committed transactions. */
   commits = 0;
   changes = 0;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;
   readonly #read: Statements;
-  /** Asks for a number that is another one after a commit of another connection, and only then. */
+  /** Reads a number that changes only with a commit of another connection. */
   readonly #dataVersion: StatementSync;
   #seenVersion: unknown;
   #isNoticed = false;
@@ -122,7 +123,7 @@ export class SqliteStore implements FileStore {
   readonly #logFile: number;
   readonly #clock: Clock;
   readonly #diskLog: Log;
-  /** Why the disk does not take writes, until it does. */
+  /** Why the disk rejects writes, until it accepts them. */
   #refusing: string | undefined;
   #stopRetrying: (() => void) | undefined;
   /** `query` names its row type at the call. */
@@ -139,7 +140,7 @@ export class SqliteStore implements FileStore {
   };
   #queue: FileWork[] = [];
   #draining = false;
-  /** Committed, and waiting for a flush that begins later. */
+  /** Committed, and waiting for the next flush. */
   #unflushed: FileWork[] = [];
   #isFlushing = false;
   #flushFailure: StoreUnavailable | undefined;
@@ -151,12 +152,12 @@ export class SqliteStore implements FileStore {
     makeFolder(dirname(options.path));
     this.#writer = openConnection(options.path);
     this.#writer.exec('PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0');
-    // The first write makes the log file, whose descriptor the flush needs.
+    // The first write creates the log file, whose descriptor the flush needs.
     this.#writer.exec('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
     this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
-    // Left by a process that was killed while it tried whether the disk takes writes again.
+    // Left by a process that was killed during a test write.
     this.#writer.exec('DROP TABLE IF EXISTS store_retry');
-    // From here on it is waited for outside SQLite, which would hold up the event loop.
+    // From here on, waiting for locks happens outside SQLite, which would block the event loop.
     this.#writer.exec('PRAGMA busy_timeout = 0');
     this.#reader = openConnection(options.path);
     this.#reader.exec('PRAGMA query_only = 1');
@@ -174,7 +175,7 @@ export class SqliteStore implements FileStore {
     return this.#overviews.of(caller);
   }
 
-  /** Unless it is said, from the writer: the reader reads its pages anew after each commit. */
+  /** By default reads with the writer, because the reader re-reads its pages after each commit. */
   readNow(
     sql: string,
     parameters: readonly Parameter[],
@@ -183,7 +184,7 @@ export class SqliteStore implements FileStore {
     try {
       return from.rows(sql, parameters);
     } catch (error) {
-      // A disk that fails can fail a read first.
+      // A failing disk can fail a read first.
       throw this.#reasonOf(error);
     }
   }
@@ -227,12 +228,12 @@ export class SqliteStore implements FileStore {
     if (this.#closed) return work.failed(new Error('The store is closed'));
     if (this.#flushFailure !== undefined) return work.failed(this.#flushFailure);
     this.#queue.push(work);
-    // It is begun when this flush ends, with all that has come by then.
+    // It starts when this flush ends, with all work that has arrived by then.
     if (work.durable && this.#isFlushing) return;
     this.#drainLater();
   }
 
-  /** At the end of this turn of the event loop, so that what comes in it goes together. */
+  /** Runs at the end of this turn of the event loop, to collect the work of the turn. */
   #drainLater(): void {
     if (this.#draining) return;
     this.#draining = true;
@@ -271,7 +272,7 @@ export class SqliteStore implements FileStore {
       const refused: Refused[] = [];
       let done: readonly FileWork[] = group;
       const [only] = group;
-      // Alone, a body needs no savepoint: what it undoes is all there is.
+      // A single body needs no savepoint: a rollback undoes only its writes.
       if (group.length > 1) done = await this.#runInSavepoints(group, refused);
       else {
         this.changes += 1;
@@ -287,7 +288,7 @@ export class SqliteStore implements FileStore {
       }
       if (this.#unflushed.length > 0 && !this.#isFlushing) this.#flushCommits();
     } catch (error) {
-      // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
+      // BEGIN, COMMIT or the only body failed: nothing of the group was applied.
       if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
       this.changes += 1;
       const reason = this.#reasonOf(error);
@@ -295,18 +296,21 @@ export class SqliteStore implements FileStore {
     }
     log.commits += 1;
     if (log.commits % log.lookEvery === 0) log.look();
-    // What is left is for the next turn, so that others have theirs.
+    // The rest runs in the next turn, to let other work run.
     if (this.#queue.length > 0) setImmediate(this.#drainSoon);
     else this.#draining = false;
   }
 
-  /** Begins a transaction; `false` while another process has the lock, an error from `untilMs` on. */
+  /**
+   * Begins a transaction; returns `false` while another process has the lock, and throws from
+   * `untilMs` on.
+   */
   #hasBegun(untilMs: number): boolean {
     try {
       this.#write.execute('BEGIN IMMEDIATE', NOTHING);
       return true;
     } catch (error) {
-      // Most hold it for milliseconds.
+      // Usually released within milliseconds.
       if (isLocked(error) && this.#clock.monotonicMs() < untilMs) return false;
       throw error;
     }
@@ -319,8 +323,8 @@ export class SqliteStore implements FileStore {
   }
 
   /**
-   * A body's writes stand or are undone by themselves; its neighbours stand either way. What was undone
-   * is added to `refused` and hears of it later, once: the commit may fail for all.
+   * Runs each body in a savepoint, so that a failing one does not affect the others. Failed work is
+   * added to `refused` and notified later, once, since the commit may still fail for all.
    */
   async #runInSavepoints(
     group: readonly FileWork[],
@@ -335,9 +339,9 @@ export class SqliteStore implements FileStore {
         if (running !== undefined) await running;
         done.push(work);
       } catch (error) {
-        // A disk failure can have undone the whole transaction: nobody of the group got anything.
+        // A disk failure can roll back the whole transaction: nothing of the group was applied.
         if (!this.#writer.isTransaction) throw error;
-        // The body refused or failed: only its own writes are undone.
+        // The body failed: roll back only its own writes.
         this.#write.execute('ROLLBACK TO job', NOTHING);
         this.changes += 1;
         refused.push({ work, reason: this.#reasonOf(error) });
@@ -353,7 +357,7 @@ export class SqliteStore implements FileStore {
     this.#unflushed = [];
     if (this.#flushFailure !== undefined) return this.#flushed(covered);
     this.#flush(this.#logFile, (error) => {
-      // A lost flush means lost commits: nothing after it can be trusted.
+      // A failed flush means lost commits: nothing after it can be trusted.
       if (error !== null && this.#flushFailure === undefined) {
         const told = 'The database could not be flushed to disk';
         this.#flushFailure = new StoreUnavailable(told, { cause: error });
@@ -374,7 +378,7 @@ export class SqliteStore implements FileStore {
     else this.#isFlushing = false;
   }
 
-  /** The error as its caller gets it; a disk that refuses makes the store unavailable. */
+  /** Returns the error for the caller; a disk failure makes the store unavailable. */
   #reasonOf(error: unknown): unknown {
     const refusing = diskFailure(error);
     if (refusing === undefined) return error;
@@ -385,7 +389,7 @@ export class SqliteStore implements FileStore {
   #becomeUnavailable({ told, advice, isDamage }: DiskFailure): void {
     this.#refusing = told;
     this.#diskLog.error({ reason: told, advice }, 'The database takes no writes');
-    // Elsewhere in the file a write may succeed, and a damaged place stays damaged.
+    // With damage, a test write elsewhere in the file could succeed, so do not retry.
     if (isDamage === true) return;
     let isTrying = false;
     this.#stopRetrying = this.#clock.every(RETRY_WRITE_MS, () => {
@@ -405,7 +409,7 @@ export class SqliteStore implements FileStore {
     this.#diskLog.info({}, 'The database takes writes again');
   }
 
-  /** Writes something large for a moment: one small row may still fit on a disk that is full. */
+  /** Writes a large row temporarily, since a small one may still fit on a full disk. */
   async #canWrite(): Promise<boolean> {
     try {
       await this.transaction(async (tx) => {
@@ -417,7 +421,7 @@ export class SqliteStore implements FileStore {
       await this.transaction((tx) => tx.query('DROP TABLE IF EXISTS store_retry'));
       return true;
     } catch {
-      // Not yet; the next try is due soon.
+      // Not yet; the next try follows.
       return false;
     }
   }

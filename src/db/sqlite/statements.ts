@@ -1,14 +1,14 @@
 /**
- * The prepared statements of one connection to a file, by their text: what `contract.ts` says of SQL and
- * of types, in the words of SQLite.
+ * Prepared statements of one SQLite connection, cached by text; translates the SQL and types of
+ * `contract.ts`.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Column, FileTransaction, Parameter, Row } from '../contract.ts';
 
-/** Bounds the cache of a caller that builds texts with lists of various lengths. */
+/** Bounds the cache for callers that build texts with lists of various lengths. */
 const MAX_STATEMENTS = 1_000;
 const NUMBERED = /\$(\d+)/g;
-/** A file has one writer, so that rows need no locks. */
+/** A file has one writer, so rows need no locks. */
 const LOCK = / FOR UPDATE\b/g;
 const NOW = /now_ms\((\$\d+)\)/g;
 const JSON_VALUES = /json_array_elements\((\$\d+)::json\)/g;
@@ -16,9 +16,9 @@ const JSON_TEXTS = /json_array_elements_text\((\$\d+)::json\)/g;
 
 interface Prepared {
   readonly statement: StatementSync;
-  /** Names of the columns; a statement without any is run without asking for rows. */
+  /** Names of the columns; empty for a statement that returns no rows. */
   readonly columns: readonly string[];
-  /** A row of them, to be copied: one object of one shape instead of one that grows. */
+  /** Template of a row: copying it keeps one object shape, which is faster than adding members. */
   readonly empty: Readonly<Record<string, Column>>;
 }
 
@@ -30,10 +30,9 @@ export class Statements implements FileTransaction {
     this.#database = database;
   }
 
-  /** For what it changes. */
   execute(text: string, parameters: readonly Parameter[]): void {
     const { statement } = this.#byText.get(text) ?? this.#prepare(text);
-    // `run` would tell how many rows it changed, in objects that nobody reads.
+    // `run` would allocate result objects that are not used.
     statement.get(...boundAll(parameters));
   }
 
@@ -45,7 +44,7 @@ export class Statements implements FileTransaction {
       return [];
     }
     const rows: Row[] = [];
-    // It gives arrays, see `#prepare`.
+    // Rows are arrays, see `#prepare`.
     for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
       const row: Record<string, Column> = { ...empty };
       for (let at = 0; at < columns.length; at += 1) {
@@ -68,11 +67,11 @@ export class Statements implements FileTransaction {
       .replaceAll(JSON_VALUES, 'json_each($1)')
       .replaceAll(NOW, 'CAST($1 AS INTEGER)');
     const numbers = Array.from(sql.matchAll(NUMBERED), ([, digits]) => Number(digits));
-    // Parameters that stand in order need no number, which SQLite looks up at each binding.
+    // Parameters in order need no number, which SQLite would look up at each binding.
     const isInOrder = numbers.every((number, at) => number === at + 1);
     const statement = this.#database.prepare(sql.replaceAll(NUMBERED, isInOrder ? '?' : '?$1'));
     statement.setReadBigInts(true);
-    // Objects that SQLite's binding makes are slow to make and slow to read.
+    // Objects created by SQLite's binding are slow to create and to read.
     statement.setReturnArrays(true);
     const columns = statement.columns().map(({ name }) => name);
     const empty = Object.fromEntries(columns.map((name) => [name, null]));

@@ -66,7 +66,7 @@ describe('a process in the ledger (postgres)', () => {
     );
   }
 
-  /** Lets the clock run until `look` is content; the work of a tick needs real time. */
+  /** Advances the clock until `look` resolves to `true`; the database needs real time meanwhile. */
   async function inTime(clock: TestClock, look: () => Promise<boolean>): Promise<void> {
     await until(async () => {
       if (await look()) return true;
@@ -75,7 +75,7 @@ describe('a process in the ledger (postgres)', () => {
     });
   }
 
-  /** Leases and holds. */
+  /** Number of leases and holds. */
   const rowsOf = async (store: Store): Promise<number> =>
     (await store.query('SELECT request_id FROM ledger_hold')).length;
   const openHolds = async (ledger: TestLedger): Promise<number> => (await ledger.audit()).openHolds;
@@ -94,7 +94,7 @@ describe('a process in the ledger (postgres)', () => {
       );
     }
     assert.ok((await ledger.hold(holdRequest('kept'))).ok);
-    // Of the first request a row, of the job one, and the lease that the hold is out of.
+    // A row for the first request, one for the job, and the lease that contains the other hold.
     assert.equal(await rowsOf(real), 3);
     assert.equal(await openHolds(ledger), 3);
     await inTime(clock, async () => (await rowsOf(real)) === 1);
@@ -131,7 +131,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.ok(answer.ok);
     lose('transaction');
     await ended.settle(bill(clock, 'r1', CENT), answer.hold);
-    // Its folder lock goes as it would with the process; nothing else is tidied up.
+    // Releases its folder lock, as the end of the process would; nothing else is cleaned up.
     lose('transaction');
     await ended.stop();
     await inTime(clock, async () => (await rowsOf(store)) === 0);
@@ -163,7 +163,7 @@ describe('a process in the ledger (postgres)', () => {
     ];
     assert.ok(first.ok && second.ok);
     assert.ok((await another.hold(holdRequest('r3'))).ok);
-    // Its database is away while it settles, and when it ends.
+    // The database is unreachable when it settles, and when it stops.
     for (const name of ['query', 'transaction'] as const) {
       t.mock.method(own, name, () => Promise.reject(new StoreUnavailable('away')));
     }
@@ -173,7 +173,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.equal((await heir.balances('a')).usdNano, usdToNano('99.99'));
     const epochs = await store.query('SELECT DISTINCT epoch_id FROM ledger_hold');
     assert.deepEqual(epochs, [{ epoch_id: 'p11' }]);
-    // Out of its lease, not late.
+    // The settle came out of its lease, so it is not logged as late.
     assert.deepEqual(
       lines.filter(({ level }) => level !== 'info'),
       [],
@@ -201,7 +201,7 @@ describe('a process in the ledger (postgres)', () => {
     const dead = await open(store, new TestClock());
     await fund(dead, store);
     assert.ok((await dead.hold(holdRequest('r'))).ok);
-    // More rows than one transaction gives back.
+    // More rows than one transaction releases.
     await store.query(
       `WITH added AS (INSERT INTO ledger_hold SELECT 'r' || n, account_id, NULL, 0, 1, 0, daily_day,
          epoch_id, created_ms FROM ledger_hold, generate_series(1, 1200) n RETURNING usd_nano)
@@ -211,7 +211,8 @@ describe('a process in the ledger (postgres)', () => {
     await open(store, clock);
     await open(store, clock);
     await inTime(clock, async () => (await rowsOf(store)) === 0);
-    // Their time runs fast: one that was late is taken for dead too, and begins anew.
+    // Time passes quickly: a process that renewed late is also considered dead, and starts a new
+    // epoch.
     await inTime(clock, async () => {
       return (await store.query('SELECT id FROM ledger_epoch')).length === 2;
     });

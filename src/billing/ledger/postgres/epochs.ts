@@ -1,15 +1,15 @@
 /**
- * The life of this process in a ledger that processes share. Leases and holds belong to the epoch of
- * the process that has them. A living process renews its epoch; one that stays unrenewed is closed by
- * anybody: its record goes first, so that it leases nothing more, then what it has not spent is given
- * back. A process that was only cut off or stopped finds its epoch gone and begins another one; what
- * it still settles of the old one finds no lease. A process also gives back rows of its own that
- * nothing in it stands for (their placing was confirmed by nobody, or they have served), and writes
- * journaled settles to the database when that is back.
+ * The liveness of this process in a ledger that processes share. Leases and holds belong to the
+ * epoch of their process. A running process renews its epoch. Any process closes an epoch that is
+ * not renewed: it first deletes the epoch's record, so that the epoch can lease nothing more, and
+ * then releases its unspent amounts. A process that was only disconnected or paused finds its epoch
+ * deleted and starts another one; late settles of the old epoch find no lease. A process also
+ * releases its own orphaned rows (their creation was never confirmed, or they are no longer used),
+ * and writes journaled settles once the database is reachable again.
  *
- * Whether an epoch is renewed is seen, not computed: a process judges another one dead when it has
- * looked on for long enough without a change, so that clocks may differ, and a process that was
- * itself cut off begins to look on anew.
+ * Renewal is observed, not computed from timestamps: a process considers another one dead after it
+ * has seen no change for long enough. So clocks may differ, and a process that was disconnected
+ * itself starts observing from zero.
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
@@ -17,20 +17,23 @@ import type { Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH, releaseHolds } from '../row-holds.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
-/** An epoch that was not renewed for this long belongs to a dead process. */
+/** The process of an epoch is dead if the epoch was not renewed for this long. */
 export const EPOCH_DEAD_AFTER_MS = 30 * SECOND_MS;
-/** Renewals within the time after which an epoch counts as dead. */
+/** Number of renewals within the time after which an epoch counts as dead. */
 const RENEWALS_PER_LIFE = 6;
 /**
- * Of the time after which a process is dead: a younger hold may still be on its way back to the
- * request that placed it.
+ * Share of the dead-after time: a younger hold may still be on its way to the request that placed
+ * it.
  */
 const ORPHAN_SHARE = 1 / 3;
-/** Journals of ended processes are looked for once in so many renewals. */
+/** Journals of ended processes are searched once in this many renewals. */
 const ADOPT_EVERY = 12;
-/** Clocks that differ by more than this are told: minutes and days begin by them. */
+/** Clock differences above this are logged, because minutes and days start by the clock. */
 const CLOCK_OFF_MS = 10 * SECOND_MS;
-/** A process may take itself for alive so long after a renewal, of the time until it is dead. */
+/**
+ * Share of the dead-after time for which a process can be certain, after a renewal, that no other
+ * process considers it dead.
+ */
 const CERTAIN_SHARE = 1 / 2;
 
 export interface EpochParts {
@@ -38,22 +41,22 @@ export interface EpochParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly deadAfterMs: number;
-  /** Begins the id of each epoch of this process. */
+  /** Prefix of the id of each epoch of this process. */
   readonly processId: string;
   readonly journal: SettleJournal | undefined;
   readonly settle: (entry: JournaledSettle) => Promise<unknown>;
-  /** Rows of this process that something in it stands for. */
+  /** Ids of this process's rows that are in use. */
   readonly isKnown: () => ReadonlySet<string>;
-  /** The epoch was closed by another process: nothing is left of its leases. */
+  /** Called when another process has closed the epoch: its leases are gone. */
   readonly begunAnew: () => void;
-  /** Something that is due with each renewal. */
+  /** Called with each renewal. */
   readonly round: () => void;
 }
 
 export class Epoch {
   readonly #parts: EpochParts;
   readonly #heartbeats: Heartbeats;
-  /** Durable holds whose placing got no answer, with the time of the loss. */
+  /** Durable holds whose creation was not confirmed, with the time of the failure. */
   readonly #doubtful = new Map<string, number>();
   #id: string;
   #hasBegun = false;
@@ -76,23 +79,26 @@ export class Epoch {
     return this.#id;
   }
 
-  /** Whether this process is on record; a command beside the servers is not. */
+  /** Whether this process has an epoch; a command beside the servers has none. */
   get hasBegun(): boolean {
     return this.#hasBegun;
   }
 
-  /** Processes on record, this one included, when that was last looked at; at least one. */
+  /** Number of registered processes at the last check, this one included; at least 1. */
   get processes(): number {
     return this.#processes;
   }
 
-  /** Whether nobody can have taken this process for dead yet. */
+  /** Whether no other process can consider this one dead yet. */
   get isCertain(): boolean {
     const { clock, deadAfterMs } = this.#parts;
     return clock.monotonicMs() - this.#renewedMs < deadAfterMs * CERTAIN_SHARE;
   }
 
-  /** A durable hold outlives the epoch, so it has to be looked for by its id. */
+  /**
+   * Registers a durable hold whose creation is uncertain. It outlives the epoch, so it is looked up
+   * by its id.
+   */
   doubt(requestId: string): void {
     this.#doubtful.set(requestId, this.#parts.clock.monotonicMs());
   }
@@ -105,14 +111,14 @@ export class Epoch {
     await this.#replayJournal();
     await this.#adoptJournals();
     this.#stopRenewing = clock.every(Math.ceil(deadAfterMs / RENEWALS_PER_LIFE), () => {
-      // A round that hangs must not be joined by a second one.
+      // A hanging round must not be joined by a second one.
       this.#rounding ??= this.#round().finally(() => {
         this.#rounding = undefined;
       });
     });
   }
 
-  /** Ends the epoch; what cannot be written stays in the journal for the next process. */
+  /** Ends the epoch; settles that cannot be written stay in the journal for the next process. */
   async stop(): Promise<void> {
     const { journal, log } = this.#parts;
     this.#stopRenewing?.();
@@ -121,13 +127,14 @@ export class Epoch {
       await this.#replayJournal();
       await this.#release(this.#id);
     } catch (error) {
-      // The database is away: the others close this epoch, the next process reads the journal.
+      // The database is unreachable: other processes close this epoch, the next process reads the
+      // journal.
       log.warn({ reason: String(error), journaled: journal?.size ?? 0 }, 'Epoch not closed');
     }
     await journal?.close();
   }
 
-  /** Says that this process lives; begins another epoch when its own was closed. */
+  /** Renews the epoch; starts another one if it was closed. */
   renew(): Promise<void> {
     this.#renewing ??= this.#renew().finally(() => {
       this.#renewing = undefined;
@@ -136,8 +143,8 @@ export class Epoch {
   }
 
   /**
-   * Gives back at once what a process had that has ended for sure, not only fallen silent. What it
-   * had journaled is settled first, out of its leases.
+   * Releases the rows of a process that has certainly ended. Its journaled settles are written
+   * first, because they use its leases.
    */
   async processEnded(processId: string): Promise<void> {
     await this.#adoptJournals();
@@ -158,7 +165,7 @@ export class Epoch {
       this.#rounds += 1;
       if (this.#rounds % ADOPT_EVERY === 0) await this.#adoptJournals();
     } catch (error) {
-      // The next round tries again; the store has logged what is wrong with the database.
+      // The next round tries again; the store has logged the database failure.
       this.#parts.log.debug({ reason: String(error) }, 'Epoch not renewed');
     }
   }
@@ -167,7 +174,7 @@ export class Epoch {
     const { store, clock, processId, log, begunAnew } = this.#parts;
     const sinceMs = clock.monotonicMs();
     if (this.#hasBegun) {
-      // Above its own last beat, whatever the clock says.
+      // Always greater than its own last heartbeat, even if the clock was set back.
       const beat = `UPDATE ledger_epoch SET heartbeat_ms = greatest(heartbeat_ms + 1, $2)
         WHERE id = $1 RETURNING now_ms($3) AS now_ms`;
       const nowMs = clock.nowMs();
@@ -191,7 +198,7 @@ export class Epoch {
     this.#renewedMs = sinceMs;
   }
 
-  /** Told once, and when it is over. */
+  /** Logs once when the clocks differ too much, and once when they agree again. */
   #compareClocks(aheadMs: number): void {
     const { log } = this.#parts;
     const isOff = Math.abs(aheadMs) > CLOCK_OFF_MS;
@@ -230,7 +237,10 @@ export class Epoch {
     }
   }
 
-  /** From here the process leases nothing more; `false` when it has given a sign after all. */
+  /**
+   * Deletes the epoch, after which its process leases nothing more; returns `false` if it was
+   * renewed meanwhile.
+   */
   async #endOf(id: string, heartbeat: bigint): Promise<boolean> {
     const rows = await this.#parts.store.query(
       'DELETE FROM ledger_epoch WHERE id = $1 AND heartbeat_ms = $2 RETURNING id',
@@ -244,14 +254,14 @@ export class Epoch {
     this.#parts.log.info({ epoch: id, released }, 'Closed the epoch of an ended process');
   }
 
-  /** Gives back every hold of an epoch and forgets the epoch; returns how many holds there were. */
+  /** Releases every hold of an epoch and deletes the epoch; returns the number of holds. */
   async #release(id: string): Promise<number> {
     const { store, clock } = this.#parts;
     await store.query('DELETE FROM ledger_epoch WHERE id = $1 AND id <> $2', [id, DURABLE_EPOCH]);
     return releaseAll(store, clock.nowMs(), 'epoch_id = $1', id);
   }
 
-  /** Rows that nothing here stands for: unconfirmed ones, and leases that have served. */
+  /** Releases rows that are not in use: unconfirmed holds and finished leases. */
   async #releaseOrphans(): Promise<void> {
     const { store, clock, log, deadAfterMs, isKnown } = this.#parts;
     const nowMs = clock.nowMs();
@@ -275,7 +285,7 @@ export class Epoch {
     log.info({ released }, 'Gave back what was held and nothing stands for');
   }
 
-  /** Every epoch but the own one and the durable one, dead or not. */
+  /** Every epoch except the own and the durable one, dead or not. */
   #others(): Promise<readonly Heartbeat[]> {
     return this.#parts.store.query<Heartbeat>(
       `SELECT id, heartbeat_ms AS heartbeat FROM ledger_epoch WHERE id <> $1 AND id <> $2
@@ -284,7 +294,7 @@ export class Epoch {
     );
   }
 
-  /** Epochs that nobody has on record any more, with holds from before `beforeMs`. */
+  /** Epochs without a record that have holds from before `beforeMs`. */
   async #lost(beforeMs: number): Promise<string[]> {
     const rows = await this.#parts.store.query<{ id: string }>(
       `SELECT DISTINCT h.epoch_id AS id FROM ledger_hold h WHERE h.epoch_id <> $1 AND h.created_ms < $2
@@ -300,7 +310,7 @@ interface Heartbeat {
   readonly heartbeat: bigint;
 }
 
-/** Looks at the epochs of others and tells which are not renewed any more. */
+/** Observes the epochs of other processes and reports those that are no longer renewed. */
 export class Heartbeats {
   readonly #clock: Clock;
   readonly #deadAfterMs: number;
@@ -312,10 +322,12 @@ export class Heartbeats {
     this.#deadAfterMs = deadAfterMs;
   }
 
-  /** Takes a look; returns the epochs that have stood still for as long as it takes. */
+  /**
+   * Records an observation; returns the epochs that have not changed for long enough to be dead.
+   */
   dead(epochs: readonly Heartbeat[]): Heartbeat[] {
     const nowMs = this.#clock.monotonicMs();
-    // Cut off in between: nobody can be blamed for what this process could not see.
+    // This process was disconnected in between, so missing renewals prove nothing.
     if (nowMs - this.#lookedMs > this.#deadAfterMs / 2) this.#seen.clear();
     this.#lookedMs = nowMs;
     const dead: Heartbeat[] = [];
@@ -333,7 +345,7 @@ export class Heartbeats {
   }
 }
 
-/** Gives holds back, some in each transaction; returns how many there were. */
+/** Releases holds in batches, one transaction each; returns the number of holds. */
 async function releaseAll(
   store: Store,
   nowMs: number,

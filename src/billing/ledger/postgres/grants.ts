@@ -1,12 +1,12 @@
 /**
- * Grants what a process may reserve in its memory. A lease is a row of `ledger_hold` of its epoch, for an
- * account or for the same caps in it, set aside like any hold. Under the lock of the account the unused
- * part of the lease comes back first, each request gets its plan out of all that is free
- * (`rules/plan.ts`), and the process leases a part of what is then left: at most one part in two for
- * each process, so that the others can do the same. Where that is too little, each request gets a row of
- * its own.
+ * Grants the amounts that a process may reserve in its memory. A lease is a row of `ledger_hold`
+ * that belongs to the process's epoch, for an account or for a set of caps in it, set aside like
+ * any hold. Under the lock of the account, the unused part of the old lease is released first; each
+ * request is then planned against all free credit (`rules/plan.ts`); finally the process leases a
+ * share of the rest, at most half divided by the number of processes, so that the others can do the
+ * same. If that share is too small, each request gets a row of its own.
  *
- * Daily credit pays before USD, so a lease is of one kind: daily credit while any of it is unspent.
+ * Daily credit is spent before USD, so a lease is of one kind: daily credit while any is unspent.
  */
 import { ZERO } from '../../../core/money.ts';
 import type { Queryable, Statement } from '../../../db/db.ts';
@@ -34,46 +34,46 @@ import {
 } from '../row-holds.ts';
 import { type States, collected, lockStates, writeStates } from '../states.ts';
 
-/** Begins the id of every lease; the id of a request has no colon. */
+/** Prefix of the id of every lease; request ids contain no colon. */
 export const LEASE_PREFIX = 'lease:';
-/** A lease serves at least so many requests like those that need it. */
+/** A lease covers at least this many requests of the size of those that need it. */
 const LEAST_REQUESTS = 8n;
-/** And at most so many, so that other requests of the account find credit. */
+/** A lease covers at most this many, so that other requests of the account find credit. */
 const MOST_REQUESTS = 2_048n;
 
 /** Requests of one account that count against the same caps. */
 export interface LeaseWant {
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
-  /** The lease that the process has, and what of it no open hold has set aside. */
+  /** The existing lease of the process, and the part of it that no open hold uses. */
   readonly lease:
     | { readonly id: string; readonly kind: CreditKind; readonly freeNano: bigint }
     | undefined;
   readonly requests: readonly HoldRequest[];
   /** `false` while other processes need the money, or if they could not recall it. */
   readonly mayLease: boolean;
-  /** Whether the request comes again once other processes have given back their leases. */
+  /** Whether the request is retried after other processes have returned their leases. */
   readonly mayWait: boolean;
-  /** Of a new lease. */
+  /** Id for a new lease. */
   readonly newId: string;
 }
 
-/** What a lease is from now on. */
+/** The new state of a lease. */
 export interface LeaseGrant {
   readonly id: string;
   readonly kind: CreditKind;
-  /** What its row has more than before, the holds that come out of it included. */
+  /** What was added to its row, including the holds that come out of it. */
   readonly addedNano: bigint;
 }
 
 export interface LeaseResult {
   /** In the order of the requests. */
   readonly results: readonly (PlannedHold | HoldRefusal)[];
-  /** The lease that all of the granted holds come out of; without one each has a row of its own. */
+  /** The lease that contains all granted holds; without one each hold has a row of its own. */
   readonly grant: LeaseGrant | undefined;
-  /** The row of the lease is gone: its process was taken for dead. */
+  /** The row of the lease is gone, because its process was considered dead. */
   readonly isLost: boolean;
-  /** Processes whose leases stand in the way of a request that did not get what it should. */
+  /** Epochs of processes whose leases kept a request from getting its full amount. */
   readonly holders: readonly string[];
 }
 
@@ -93,7 +93,7 @@ export async function grantLeases(
   const { epochId, hasEpoch, nowMs } = context;
   // A hold in a row of its own ends with its request or with this process.
   const mayLease = hasEpoch && wants.some((want) => want.mayLease);
-  // Sent in the order in which every statement of money locks rows, without a wait in between.
+  // Pipelined, in the lock order of all money statements.
   const [processes, states, rows] = await Promise.all([
     mayLease ? lockEpoch(tx, epochId) : 0n,
     lockStates(tx, nowMs, {
@@ -122,7 +122,7 @@ export async function grantLeases(
   return results;
 }
 
-/** How many processes there are; the own epoch stays until this transaction ends. */
+/** Returns the number of processes, and locks the own epoch until this transaction ends. */
 async function lockEpoch(tx: Queryable, epochId: string): Promise<bigint | undefined> {
   const [row] = await tx.query<{ processes: bigint }>(
     `SELECT (SELECT count(*) FROM ledger_epoch) AS processes FROM ledger_epoch WHERE id = $1
@@ -132,7 +132,7 @@ async function lockEpoch(tx: Queryable, epochId: string): Promise<bigint | undef
   return row?.processes;
 }
 
-/** Epochs of other processes that have something of the account leased. */
+/** Returns the epochs of other processes that lease part of the account. */
 export async function holdersOf(
   tx: Queryable,
   accountId: string,
@@ -175,11 +175,11 @@ async function grantOne(
   results = requests.map((request) => planFor(states, request, nowMs));
   const kind = dailyLeft(account, nowMs) > 0n ? 'daily' : 'usd';
   const isShort = (result: PlannedHold | HoldRefusal): boolean =>
-    // Daily credit that other processes have leased pays before USD does.
+    // Daily credit leased by other processes must be spent before USD.
     result.ok ? kind === 'daily' && result.usdNano > 0n : result.reason === 'held';
   const holders = results.some(isShort) ? await holdersOf(tx, accountId, epochId) : [];
   if (want.mayWait && holders.length > 0) {
-    // The requests come again once the others have given back what they do not use.
+    // The requests are retried after the other processes have returned what they do not use.
     for (const [state, before] of undo) Object.assign(state as object, before);
     results = results.map((result) => (result.ok ? NOT_PLANNED : result));
   }
@@ -224,7 +224,10 @@ interface Leasing {
   readonly results: readonly (PlannedHold | HoldRefusal)[];
 }
 
-/** Sets a part aside; what a lease has with the holds of the requests, or `undefined` without a lease. */
+/**
+ * Sets a share aside; returns the total of the lease including the requests' holds, or `undefined`
+ * if no lease is made.
+ */
 function leaseOf(
   { processes, nowMs }: Granting,
   { mayLease, requests }: LeaseWant,
@@ -245,14 +248,14 @@ function leaseOf(
   const least = LEAST_REQUESTS * largest;
   const most = floor + MOST_REQUESTS * largest;
   const part = freeOf(kind, account, caps, nowMs) / (2n * processes);
-  // Memory knows of no other credit than that of the lease.
+  // The process knows of no credit other than that in the lease.
   if (part < least || part < floor) return undefined;
   const partNano = part < most ? part : most;
   setAside(account, caps, amountsOf(kind, partNano));
   return totalNano + partNano;
 }
 
-/** Whether a lease is of this day, and of the running period of each of its caps. */
+/** Whether a lease is of the current day and of the running period of each of its caps. */
 function isCurrent(row: HoldRow, account: AccountState, caps: readonly CountedCap[]): boolean {
   const { dailyDay, capsMs } = heldInRow(row);
   return dailyDay === account.dailyDay && caps.every(({ state }) => capsMs >= state.periodStartMs);

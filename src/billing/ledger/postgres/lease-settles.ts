@@ -1,11 +1,12 @@
 /**
- * Settles what was held out of leases: those of a tick in one transaction that the responses wait for.
- * While the database is unreachable settles wait in a local journal.
+ * Settles holds that come out of leases. The settles of a tick share one transaction, which the
+ * responses wait for. While the database is unreachable, settles wait in a local journal.
  *
- * A settle that spends an idempotency key is one transaction with the row of the key. It cannot be
- * confirmed without the database, because another process may have taken the key over: a complete
- * response waits for the database and is not charged if that stays away, and a response that broke off,
- * which its caller has received, is charged from the journal only if the request still has its key.
+ * A settle that spends an idempotency key is one transaction with the row of the key. It needs the
+ * database, because another process may have taken the key over. A complete response therefore
+ * waits for the database, and is not charged if the database stays unreachable. A response that
+ * broke off has reached its caller; it is charged from the journal, but only if the request still
+ * has its key.
  */
 import { assert } from '../../../core/assert.ts';
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
@@ -33,14 +34,17 @@ import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
-/** Settles of one transaction, at most, and transactions in flight. */
+/** Maximum number of settles per transaction, and of concurrent transactions. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
 const LEAST_BESIDE = 48;
-/** Settles that wait when a transaction ends; fewer go on at once. */
+/**
+ * If at least this many settles wait when a transaction ends, the next one is delayed to collect
+ * more.
+ */
 const PAUSE_FROM = 4;
 /**
- * How long a settle waits for a database that is away: as long as a failover takes, and shorter than
- * clients wait for a response.
+ * How long a settle waits for an unreachable database: long enough for a failover, and shorter than
+ * client timeouts.
  */
 const AWAY_WAIT_MS = 30 * SECOND_MS;
 const AWAY_POLL_MS = 250;
@@ -50,12 +54,12 @@ export interface LeaseSettlesParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
-  /** Missing when settles fail while the database is away. */
+  /** Without a journal, settles fail while the database is unreachable. */
   readonly journal: SettleJournal | undefined;
 }
 
 interface Settling extends RowSettle {
-  /** Missing for what another process had journaled. */
+  /** `undefined` for a settle from the journal of another process. */
   readonly held: LeasedHold | undefined;
 }
 
@@ -70,12 +74,15 @@ export class LeaseSettles {
     this.#settles = new Batcher((settles) => this.#settleBatch(settles), {
       ...SETTLES,
       gather: { clock: parts.clock, leastBeside: LEAST_BESIDE, pauseFrom: PAUSE_FROM },
-      // The row of an account is locked until a settle of it is on disk.
+      // The row of an account stays locked until its settle is on disk.
       keyOf: ({ request }) => request.usage.accountId,
     });
   }
 
-  /** While the database is away the settle goes to the journal, and the result is the expected one. */
+  /**
+   * Settles a hold. If the database is unreachable, the settle goes to the journal and the expected
+   * settlement is returned.
+   */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleOrNote(request, held);
@@ -99,7 +106,7 @@ export class LeaseSettles {
     } catch (error) {
       const { journal } = this.#parts;
       if (journal === undefined || !isDatabaseError(error)) {
-        // It may be tried again.
+        // Allow another attempt.
         held.settled = undefined;
         throw error;
       }
@@ -107,7 +114,7 @@ export class LeaseSettles {
     }
   }
 
-  /** From here the journal stands for the hold. */
+  /** Writes the settle to the journal, which replaces the hold from then on. */
   async #note(
     journal: SettleJournal,
     request: SettleRequest,
@@ -118,7 +125,7 @@ export class LeaseSettles {
     this.#journaled.set(requestId, held);
     try {
       const { lease } = settlingOf(request, held);
-      // It takes what is reported now, and no more.
+      // Takes the amounts reported now, and no more.
       const taken = lease && { ...lease, ...amountsOf(request, held) };
       await journal.add({ request, lease: taken, key });
     } catch (error) {
@@ -142,7 +149,7 @@ export class LeaseSettles {
       try {
         const [settlement] = await this.#settleTogether([settling], true, work);
         assert(settlement !== undefined, 'each settle has its result');
-        // The reply to an earlier commit was lost: that commit was this settle.
+        // The reply to an earlier commit was lost; that commit was this settle.
         return isAgain ? { ...settlement, fresh: true } : settlement;
       } catch (error) {
         const isAway = error instanceof StoreUnavailable;
@@ -167,7 +174,7 @@ export class LeaseSettles {
     } catch (error) {
       const isRepeat = isUniqueViolation(error);
       if (error instanceof StoreUnavailable || (settles.length === 1 && !isRepeat)) throw error;
-      // One record that the database refuses must not stop its neighbours, nor one that it has.
+      // A record that the database rejects, or already has, must not fail the others.
       if (!isRepeat) {
         const { log } = this.#parts;
         log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
@@ -184,7 +191,10 @@ export class LeaseSettles {
     return results;
   }
 
-  /** In one transaction, with the work if there is any; `isChecked` as in `settleRows`. */
+  /**
+   * Settles in one transaction, with the further work if there is any; `isChecked` as in
+   * `settleRows`.
+   */
   async #settleTogether(
     settles: readonly Settling[],
     isChecked: boolean,
@@ -203,7 +213,7 @@ export class LeaseSettles {
       throw error;
     }
     return done.map(({ settlement, isFromHold }, at) => {
-      const { request, held } = settles[at] as Settling; // each has its result
+      const { request, held } = settles[at] as Settling; // each settle has a result
       if (!isFromHold) {
         leases.doubt(held);
         if (settlement.fresh) this.#logLate(request, settlement);
@@ -222,7 +232,7 @@ export class LeaseSettles {
     else log.warn(fields, LATE);
   }
 
-  /** Settles what waited in the journal of this process, or of one that has ended. */
+  /** Settles an entry from the journal of this process, or of one that has ended. */
   async settleJournaled({ key, ...settle }: JournaledSettle): Promise<void> {
     const { requestId } = settle.request.usage;
     const settling = { ...settle, held: this.#journaled.get(requestId) };
@@ -231,7 +241,7 @@ export class LeaseSettles {
     this.#journaled.delete(requestId);
   }
 
-  /** Charges what was journaled with an idempotency key, if the request still has that. */
+  /** Charges a journaled settle with an idempotency key, if the request still has the key. */
   async #settleFenced(settling: Settling, key: KeyFence): Promise<void> {
     const { clock, leases, log } = this.#parts;
     const { requestId, accountId } = settling.request.usage;
@@ -242,7 +252,7 @@ export class LeaseSettles {
       });
     } catch (error) {
       if (!(error instanceof KeyLost)) throw error;
-      // The request that has the key is charged.
+      // The request that now has the key is charged instead.
       if (settling.held !== undefined) leases.end(settling.held, ZERO);
       log.warn({ requestId }, 'Not charged: another request has taken over its idempotency key');
     }
@@ -262,7 +272,7 @@ function amountsOf({ costNano }: SettleRequest, held: LeasedHold) {
 
 type Work = (tx: Queryable, settlement: Settlement) => Promise<void>;
 
-/** Undoes a settle whose key another request has. */
+/** Rolls back a settle whose key belongs to another request. */
 class KeyLost extends Error {}
 
 const LATE = 'Settled after the lease of its process was closed: out of what was available';

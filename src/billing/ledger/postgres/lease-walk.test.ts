@@ -1,7 +1,7 @@
 /**
- * Leases on a random walk: processes hold, settle, release, ask for what others have leased, are taken
- * for dead while they live, end, lose answers and have clocks of other days, while accounts are
- * credited and debited and caps move. Nothing waits for anything. `TEST_SEED` repeats a walk.
+ * Leases on a random walk: processes hold, settle, release, recall leases, are considered dead
+ * while they run, end, lose replies and have clocks of other days, while accounts are credited and
+ * debited and caps change. Operations overlap freely. `TEST_SEED` repeats a walk.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -19,7 +19,7 @@ import { type Hold, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
 
 const PROCESSES = 3;
 const STEPS = 400;
-/** At once, at most. */
+/** Maximum number of open holds. */
 const MOST_OPEN = 60;
 const ACCOUNTS = ['plain', 'capped', 'budget', 'daily'];
 const CREDIT = nano(400_000n);
@@ -34,7 +34,7 @@ interface Process {
 
 interface Open {
   readonly process: Process;
-  /** Of the process that placed it, which may be followed by another. */
+  /** The ledger that placed the hold; its process may have been replaced since. */
   readonly ledger: Ledger;
   readonly hold: Hold;
 }
@@ -43,7 +43,7 @@ test('whatever comes between them, what is settled is charged once and nothing s
   const seed = Number(process.env['TEST_SEED'] ?? 1 + (Date.now() % 1_000_000));
   const ids = seededIds(seed);
   const upTo = (most: number): number => Math.floor(ids.fraction() * most);
-  const one = <T>(of: readonly T[]): T => of[upTo(of.length)] as T; // none is empty
+  const one = <T>(of: readonly T[]): T => of[upTo(of.length)] as T; // never called with an empty list
   const url = await emptyPostgresDatabase();
   const books = await openTestStore(url);
   await books.migrate(LEDGER_MIGRATIONS);
@@ -66,7 +66,7 @@ test('whatever comes between them, what is settled is charged once and nothing s
     const parts = { ...lossy(base), skew: { ms: 0 } };
     processes.push({ ...parts, ...(await start(parts)) });
   }
-  const first = processes[0] as Process; // there are some
+  const first = processes[0] as Process; // there is at least one
   const credited = new Map<string, bigint>();
   const charged = new Map<string, bigint>();
   const open: Open[] = [];
@@ -121,7 +121,7 @@ test('whatever comes between them, what is settled is charged once and nothing s
     const answer = await ledger.holds.place(request);
     if (answer.ok) open.push({ process, ledger, hold: answer.hold });
   }
-  /** Again and again, as who has a journal does, until it is known what became of it. */
+  /** Retries until the result is known, as a caller with a journal does. */
   async function settle({ process, ledger, hold }: Open): Promise<void> {
     const { requestId, accountId, grantedNano } = hold;
     const costNano = nano((grantedNano * BigInt(upTo(11))) / 10n);
@@ -165,18 +165,18 @@ test('whatever comes between them, what is settled is charged once and nothing s
     else if (dice < 97) doing(setCap(process, 'all', 'budget', 100_000 + upTo(200_000)));
     else if (dice < 98) doing(one(processes).ledger.holds.processEnded(process.id));
     else if (dice < 99) {
-      // It ends, with whatever it has open, and another one comes.
+      // The process stops with its open holds, and another one starts.
       await process.ledger.stop();
       Object.assign(process, await start(process));
     } else process.skew.ms += DAY_MS / 2;
-    // What is under way meets what comes now, at one point or another.
+    // Lets running operations overlap with new ones at different points.
     if (upTo(4) === 0) await new Promise((resolve) => setTimeout(resolve, upTo(4)));
     if (upTo(60) === 0) await Promise.all(under.splice(0));
   }
   await Promise.all(under);
   for (const ending of open) await settle(ending);
   for (const { ledger } of processes) await ledger.stop();
-  // What was placed under a closed epoch, or by an answer that was lost, is found by who comes later.
+  // Rows of a closed epoch, or of a lost reply, are found by a later process.
   const clock = { ...systemClock(), nowMs: () => Date.now() + STEPS * DAY_MS };
   const parts = { clock, ids: systemIds(), log: silentLog, epochDeadAfterMs: 300 };
   const heir = new Ledger({ ...parts, store: books });

@@ -1,6 +1,6 @@
 /**
- * What a process knows of its leases: the lease of an account, or of what counts against the same caps
- * in it, its open holds, and the requests that need more. Plain records and what is worked out of them.
+ * The in-memory data of leases: the lease of an account or of a set of caps in it, its open holds,
+ * and the requests that need more. Plain records and pure functions.
  */
 import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
@@ -11,34 +11,34 @@ import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../rec
 import type { PlannedHold } from '../row-holds.ts';
 import type { LeaseGrant } from './grants.ts';
 
-/** What this process has of an account for requests that count against the same caps. */
+/** The lease of this process for requests of an account that count against the same caps. */
 export interface Lease extends Placed {
   readonly id: string;
   readonly kind: CreditKind;
-  /** Credit of another day is another credit, and a cap may have another period. */
+  /** The day of its daily credit and of the periods of its caps. */
   readonly day: number;
-  /** How often the database had been lost when it was granted. */
+  /** Value of `losses` of the store when the lease was granted. */
   readonly losses: number;
-  /** What its row has, and what of it open holds have set aside. */
+  /** The amount in its row, and the part of it that open holds use. */
   nano: bigint;
   heldNano: bigint;
   open: number;
-  /** What was posted on the account, and what a request could spend, as last reported. */
+  /** The posted balances of the account, and what a request could spend, as last reported. */
   posted: Balances;
   spendableNano: Nano;
-  /** A cap bounds what a request can spend; else what is posted does. */
+  /** Whether a cap, rather than the balance, limits what a request can spend. */
   readonly isCapped: boolean;
-  /** Nothing more comes out of it: what is left is given back when its last hold has ended. */
+  /** No more holds are taken from it; its rest is released when its last hold has ended. */
   isOver: boolean;
 }
 
 export interface LeasedHold extends Hold, Placed {
-  /** Without one the hold is a row of its own, by the id of the request. */
+  /** `undefined` for a hold in a row of its own, whose id is the request id. */
   readonly lease: Lease | undefined;
   readonly usdNano: bigint;
   readonly capIds: readonly string[] | undefined;
   isOpen: boolean;
-  /** The settle, once it was requested; `undefined` again when it failed. */
+  /** The pending or finished settle; `undefined` again after it failed. */
   settled: Promise<Settlement> | undefined;
 }
 
@@ -46,29 +46,29 @@ export interface Asking {
   readonly request: HoldRequest;
   readonly resolve: (answer: HoldResult) => void;
   readonly reject: (error: unknown) => void;
-  /** What others had leased was called back for it. */
+  /** Whether leases of other processes were already recalled for it. */
   isRecalled: boolean;
 }
 
-/** Requests of an account that count against the same caps come out of one lease. */
+/** Requests of an account that count against the same caps share one lease. */
 export interface Slot extends Due {
   readonly key: string;
   readonly account: LeasedAccount;
   readonly capIds: readonly string[] | undefined;
   lease: Lease | undefined;
-  /** Requests that wait to be asked for. */
+  /** Requests that wait for a grant. */
   asking: Asking[];
   wasUsed: boolean;
-  /** Who asks once has a hold of its own; who comes back gets a lease. */
+  /** The first request of an account gets a row of its own; a returning one gets a lease. */
   hasAsked: boolean;
 }
 
-/** While the database is asked for it (`isBusy`) its leases stand still. */
+/** While a database call for the account runs (`isBusy`), its leases do not change. */
 export interface LeasedAccount extends DueGroup {
   readonly id: string;
   readonly slots: Slot[];
   contestedUntilMs: number;
-  /** Told when nothing of it is due or asked for. */
+  /** Callbacks for when no call for the account is due or running. */
   resting: (() => void)[];
 }
 
@@ -94,7 +94,7 @@ export function newLease(
   };
 }
 
-/** Ids of accounts and of caps are different ids, and none has a comma. */
+/** Ids of accounts and of caps differ, and contain no comma. */
 export function slotKeyOf({ accountId, capIds }: HoldRequest): string {
   return capIds === undefined ? accountId : capIds.join();
 }
@@ -114,10 +114,10 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
   return slot;
 }
 
-/** Holds all that a request can use, where the lease has room for it and all its shares. */
+/** Reserves the maximum of a request if the lease has capacity for it, including the share rule. */
 export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
   const { requestId, accountId, capIds, floorNano, maxNano } = request;
-  // What is leased is posted; whether more is, memory does not know.
+  // The leased amount is posted; the process knows of no further balance.
   if (lease.nano - lease.heldNano < freeForAll(request) || lease.nano < floorNano) return undefined;
   const isDaily = lease.kind === 'daily';
   lease.heldNano += maxNano;
@@ -138,7 +138,7 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
   };
 }
 
-/** A hold that the database has granted: out of the lease, or a row of its own. */
+/** A hold granted by the database: out of the lease, or in a row of its own. */
 export function grantedHold(
   lease: Lease | undefined,
   { requestId, accountId, capIds }: HoldRequest,
@@ -167,12 +167,12 @@ export function grantedHold(
   };
 }
 
-/** Whether there is something to give back. */
+/** Whether the lease has an unused part. */
 export function hasFree({ lease }: Slot): boolean {
   return lease !== undefined && lease.nano > lease.heldNano;
 }
 
-/** Tells who waits for it that nothing of the account is due or asked for. */
+/** Resolves the callbacks of `resting` if no call for the account is due or running. */
 export function rest(account: LeasedAccount): void {
   if (account.isBusy || account.slots.some((slot) => slot.isDue)) return;
   for (const resolve of account.resting.splice(0)) resolve();

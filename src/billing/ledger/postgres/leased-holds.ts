@@ -1,8 +1,7 @@
 /**
- * Holds of a database that processes share. A process has leases: parts of the balances of accounts,
- * and of the caps of keys, that are set aside for it in rows. A request that one of them covers is
- * held in memory, at once (`leases.ts`); the settles of a tick are one statement that the answers
- * wait for (`lease-settles.ts`).
+ * Holds with a shared database. A process has leases: parts of account balances and caps that rows
+ * set aside for it. A request that a lease covers is held in memory at once (`leases.ts`). The
+ * settles of a tick are one statement that the responses wait for (`lease-settles.ts`).
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
@@ -31,11 +30,11 @@ import { SettleJournal } from './settle-journal.ts';
 
 export interface LeasedHoldsParts {
   readonly store: SharedStore;
-  /** Folder for settles while the database is away; without one they fail. */
+  /** Folder for settles while the database is unreachable; without one they fail. */
   readonly journalFolder: string | undefined;
-  /** How long an epoch may stay unrenewed. */
+  /** How long an epoch may go without renewal. */
   readonly deadAfterMs: number;
-  /** Unique among all processes, ended ones too. */
+  /** Unique among all processes, including ended ones. */
   readonly processId: string;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -89,7 +88,7 @@ export class LeasedHolds implements Holds {
   }
 
   settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
-    return this.#settles.settle(request, hold as LeasedHold); // `place` makes no other
+    return this.#settles.settle(request, hold as LeasedHold); // `place` creates no other kind
   }
 
   settleWith(
@@ -153,7 +152,7 @@ export class LeasedHolds implements Holds {
     this.#notices = undefined;
   }
 
-  /** A durable hold is none of the epoch's. */
+  /** Places a durable hold, which belongs to no epoch of a process. */
   async #placeDurable(request: HoldRequest): Promise<HoldResult> {
     const { store, clock } = this.#parts;
     const place = (): Promise<HoldResult> =>
@@ -164,7 +163,7 @@ export class LeasedHolds implements Holds {
       await this.#recalls.callBack(request.accountId);
       return await place();
     } catch (error) {
-      // Whether it was placed is not known: if so, it belongs to nobody.
+      // The hold may have been committed; if so, no request owns it.
       this.#epoch.doubt(request.requestId);
       throw error;
     }

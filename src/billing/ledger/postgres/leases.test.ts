@@ -1,6 +1,6 @@
 /**
- * Several processes that lease from one database: each has a ledger and a store of its own, as real
- * ones have. What is sold is what is there, to the nano.
+ * Several processes that lease from one database. Each has its own ledger and store. What is sold
+ * matches the balance to the nano.
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, before, describe, test } from 'node:test';
@@ -23,9 +23,9 @@ import { until } from '../../../../test/support/until.ts';
 
 const PRICE = usdToNano('0.00001');
 const DEAD_AFTER_MS = 1_200;
-/** A process that is no nearer to its death than any real one renews its epoch this seldom. */
+/** With this dead-after time a process renews its epoch so rarely that the test sees no renewal. */
 const LIVES_ON_MS = 60_000;
-/** Longer than notices take on a busy machine. */
+/** Longer than notifications take on a busy machine. */
 const RECALL_SEEN_MS = 1_500;
 
 interface CapIds {
@@ -35,13 +35,13 @@ interface CapIds {
 interface Process {
   readonly ledger: Ledger;
   readonly store: Store;
-  /** Moves the time of this process alone. */
+  /** Shifts the clock of this process only. */
   readonly skew: { ms: number };
-  /** Its timers and its clock stand still, as under SIGSTOP. */
+  /** Stops its timers and its clock, like SIGSTOP. */
   readonly stopped: { is: boolean };
 }
 
-/** Real time that one process can be behind of, and timers that can be stopped. */
+/** Real time with a per-process offset, and timers that can be stopped. */
 function clockOf(skew: { ms: number }, stopped: { is: boolean }): Clock {
   const real = systemClock();
   return {
@@ -123,7 +123,7 @@ describe('leases of several processes', () => {
     return answer.hold;
   }
 
-  /** Who comes back gets a lease. */
+  /** Buys twice, because a returning account gets a lease. */
   async function comeBack(process: Process, accountId: string): Promise<void> {
     for (let time = 0; time < 2; time += 1) await settled(process, await held(process, accountId));
   }
@@ -141,7 +141,7 @@ describe('leases of several processes', () => {
     );
   };
 
-  /** One request to its end; a held one asks again, as who waits for credit does. */
+  /** Runs one request to its end; retries while credit is held, as `CreditWaits` does. */
   async function buy(process: Process, accountId: string, caps: CapIds = {}) {
     for (;;) {
       const answer: HoldResult = await process.ledger.holds.place(
@@ -161,7 +161,7 @@ describe('leases of several processes', () => {
     processes: readonly Process[],
     accountId: string,
     count: number,
-    /** Those of each caller in turn. */
+    /** The cap ids of each caller in turn. */
     capsOf: readonly CapIds[] = [{}],
   ): Promise<Record<string, number>> {
     const tally: Record<string, number> = {};
@@ -193,8 +193,8 @@ describe('leases of several processes', () => {
   }
 
   /**
-   * What a process asks from now on, without the words to itself by which it tries whether words
-   * arrive. One that is far from its death, or the renewals of its epoch are counted too.
+   * Counts the statements of a process from now on, without its notification checks. Give the
+   * process a long dead-after time, or renewals of its epoch are counted too.
    */
   function countAsked(t: TestContext, { store }: Process) {
     const transactions = t.mock.method(store, 'transaction').mock;
@@ -274,7 +274,7 @@ describe('leases of several processes', () => {
     await setCap(second, accountId, 'key', 80n);
     assert.deepEqual(await buyAll(both, accountId, 60, caps), { sold: 20, 'cap-usd': 40 });
     await setCap(second, accountId, 'key', 10_000n);
-    // Nobody leases for a while after what was leased was called back.
+    // After a recall the processes lease nothing for a moment.
     await soon('it is leased', async () => {
       assert.deepEqual(await buyAll(both, accountId, 2, caps), { sold: 2 });
       return (await leased(first, accountId)) > 100n * PRICE;
@@ -315,7 +315,7 @@ describe('leases of several processes', () => {
     for (let at = 0; at < 3; at += 1) assert.equal(await buy(first, accountId, caps), 'sold');
     const late = await first.ledger.holds.place(holdRequest(accountId, PRICE, caps));
     assert.ok(late.ok);
-    // The clock of one is ahead: the other finds a period that has not begun for it.
+    // One clock is ahead: for the other process the period has not begun yet.
     second.skew.ms = DAY_MS;
     assert.deepEqual(await buyAll([second], accountId, 40, [caps]), { sold: 40 });
     await first.ledger.recall(accountId);
@@ -353,7 +353,7 @@ describe('leases of several processes', () => {
     assert.equal(asked().transactions - before.transactions, 1, 'the lease');
     assert.ok((await leased(process, accountId)) > 2n * PRICE);
     for (const hold of [first, second]) await settled(process, hold);
-    // A lease of a busy account may be on its way beside it.
+    // A lease of a busy account may be requested concurrently.
     await until(async () => {
       await process.ledger.recall(accountId);
       return (await leased(process, accountId)) === 0n;
@@ -368,7 +368,7 @@ describe('leases of several processes', () => {
     const open = await held(first, accountId);
     const inRows = await leased(first, accountId);
     assert.ok(inRows > PRICE);
-    // Another process sees what is leased, and not what of it is held.
+    // Another process sees what is leased, but not how much of it is held.
     const funds = await second.ledger.funds(accountId);
     assert.deepEqual([funds.leasedUsdNano, funds.heldUsdNano], [inRows, 0n]);
     assert.equal((await first.ledger.funds(accountId)).heldUsdNano, PRICE);
@@ -433,7 +433,7 @@ describe('leases of several processes', () => {
   });
 
   test('a process that hears nothing leases nothing, and sells all the same', async () => {
-    // Notifications stay in their database.
+    // Notifications stay within their database.
     const directUrl = url.replace(/\/[^/?]*(\?|$)/, '/postgres$1');
     const log: LogLine[] = [];
     const parts = { clock: systemClock(), ids: systemIds(), log: memoryLog(log) };
@@ -551,7 +551,7 @@ describe('leases of several processes', () => {
     const open = [await ofCap(), await ofCap()];
     first.stopped.is = true;
     await soon('the lease is given back', async () => (await leased(second, accountId)) === 0n);
-    // Half of the money goes elsewhere; what is left pays for one of the two.
+    // Half of the money is spent elsewhere; the rest pays for one of the two.
     const rest = nano(usdToNano('1') - 3n * PRICE);
     const spent = await second.ledger.holds.place({
       ...holdRequest(accountId, rest),

@@ -1,11 +1,12 @@
 /**
- * What this process has leased, and the requests that are held out of it: one lease for an account,
- * and one for each set of caps that its requests count against. Whatever a lease does not cover is asked from the database, all
- * requests of a tick together; what is missing there while other processes have it leased is called
- * back before the answer is no. What is not used, or called back by others, is given back.
+ * The leases of this process and the holds that come out of them: one lease per account, and one
+ * for each set of caps that its requests count against. Amounts that a lease does not cover are
+ * requested from the database, all requests of a tick together. Before a request is rejected,
+ * missing amounts that other processes lease are recalled. Unused and recalled leases are released.
  *
- * After a loss of the database, or of an answer of it, what memory says of the leases concerned may
- * not be true: nothing more comes out of them, and what is left is given back by what their rows say.
+ * After the connection or a reply of the database was lost, the in-memory amounts of the affected
+ * leases may be wrong: no more holds are taken from them, and the rest is released according to
+ * their rows.
  */
 import { assert } from '../../../core/assert.ts';
 import { type Clock, SECOND_MS, dayOf } from '../../../core/clock.ts';
@@ -33,11 +34,11 @@ import {
   slotKeyOf,
 } from './lease.ts';
 
-/** Transactions that ask for money at once, and the accounts and requests of one of them. */
+/** Maximum number of concurrent grant transactions, and of accounts and requests in each. */
 const ASKS_IN_FLIGHT = 3;
 const ACCOUNTS_OF_ASK = 64;
 const REQUESTS_OF_ASK = 128;
-/** An account whose money others asked for is leased by nobody for so long. */
+/** After a recall, no process leases from the account for this long. */
 const CONTESTED_MS = 2 * SECOND_MS;
 
 interface Asked {
@@ -51,9 +52,12 @@ export interface LeasesParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly epoch: () => Epoch;
-  /** Whether others can call back what this process has; without that it leases nothing. */
+  /** Whether other processes can recall from this one; otherwise it leases nothing. */
   readonly isHeard: () => boolean;
-  /** Calls back what other processes have; resolves when they have answered, or a moment later. */
+  /**
+   * Recalls leases of other processes; resolves when they have replied, or after a short time
+   * limit.
+   */
   readonly callBack: (accountId: string, holders: readonly string[]) => Promise<void>;
 }
 
@@ -61,11 +65,11 @@ export class Leases {
   readonly #parts: LeasesParts;
   readonly #slots = new Map<string, Slot>();
   readonly #accounts = new Map<string, LeasedAccount>();
-  /** Leases that are over, until their last hold has ended. */
+  /** Leases without new holds that wait for their last hold to end. */
   readonly #ending = new InFlight<Lease>();
-  /** Open holds that are rows of their own. */
+  /** Open holds in rows of their own. */
   readonly #single = new InFlight<LeasedHold>();
-  /** Ids of leases that are being asked for. */
+  /** Ids of leases that are being requested. */
   readonly #coming = new Set<string>();
   readonly #due = new DueQueue<Slot, LeasedAccount>({
     maxInFlight: ASKS_IN_FLIGHT,
@@ -99,7 +103,7 @@ export class Leases {
     return open;
   }
 
-  /** Holds in memory; what is set aside for them is a part of the leases. */
+  /** Holds in memory; the amounts set aside for them are part of the leases. */
   figures(): HoldFigures {
     let count = 0;
     let amountNano = 0n;
@@ -173,7 +177,7 @@ export class Leases {
         }
       };
     } catch (error) {
-      // What was granted, if anything, is not known: it is given back by what the rows say.
+      // Whether anything was granted is unknown; it is released according to the rows.
       return () => {
         for (const { slot, entries, want } of asked) {
           this.#coming.delete(want.newId);
@@ -192,7 +196,7 @@ export class Leases {
     const entries = slot.asking.splice(0, REQUESTS_OF_ASK);
     const isContested = this.#parts.clock.monotonicMs() < account.contestedUntilMs;
     const current = slot.lease;
-    // A lease is a flush of its own, and has to be given back.
+    // A lease costs a disk flush and has to be released later.
     const isUsed = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
     slot.hasAsked = true;
     const newId = LEASE_PREFIX + this.#parts.ids.uuid();
@@ -226,7 +230,7 @@ export class Leases {
         durable: false,
       });
       if (results !== undefined) return results;
-      // Another process took this one for dead: it goes on as a new one.
+      // Another process considered this one dead; continue with a new epoch.
       await epoch.renew();
     }
     throw new StoreUnavailable('The epoch of this process does not last');
@@ -263,7 +267,10 @@ export class Leases {
     }
   }
 
-  /** Asks once more when the others, and this process, have given back what they do not use. */
+  /**
+   * Requests the amount again after the others, and this process, have released what they do not
+   * use.
+   */
   async #askAgain(slot: Slot, entry: Asking, holders: readonly string[]): Promise<void> {
     entry.isRecalled = true;
     const { account } = slot;
@@ -279,7 +286,7 @@ export class Leases {
     account.contestedUntilMs = this.#parts.clock.monotonicMs() + CONTESTED_MS;
   }
 
-  /** Gives back what no open hold has of the account's leases. */
+  /** Releases the part of the account's leases that no open hold uses. */
   giveBack(accountId: string, except?: Slot): Promise<void> {
     const account = this.#accounts.get(accountId);
     if (account === undefined) return Promise.resolve();
@@ -290,9 +297,9 @@ export class Leases {
     return promise;
   }
 
-  /** Once a round: what was not used since the last one. */
+  /** Releases, once a round, leases that were not used since the last round. */
   giveIdleBack(): void {
-    // Who cannot be asked for it keeps nothing.
+    // A process that cannot receive a recall keeps nothing.
     const mayKeep = this.#parts.isHeard();
     for (const [key, slot] of this.#slots) {
       const { account, lease, asking, isDue } = slot;
@@ -301,7 +308,7 @@ export class Leases {
       if (wasUsed || account.isBusy || isDue || asking.length > 0) continue;
       if (hasFree(slot)) this.#due.add(slot);
       else if (lease === undefined || lease.open === 0) {
-        // Its row, with nothing in it, goes with the next round.
+        // Its empty row is deleted in the next round.
         this.#slots.delete(key);
         account.slots.splice(account.slots.indexOf(slot), 1);
         if (account.slots.length === 0) this.#accounts.delete(account.id);
@@ -321,7 +328,7 @@ export class Leases {
     for (const slot of this.#slots.values()) this.#endLease(slot);
   }
 
-  /** Rows of this process that something here stands for. */
+  /** Ids of this process's rows that are in use. */
   knownIds(): ReadonlySet<string> {
     const known = new Set(this.#coming);
     for (const { lease } of this.#slots.values()) if (lease !== undefined) known.add(lease.id);
@@ -330,7 +337,7 @@ export class Leases {
     return known;
   }
 
-  /** The hold is over; `takenNano` of it is gone from the row of its lease. */
+  /** Ends a hold, of which `takenNano` was removed from the row of its lease. */
   end(held: LeasedHold, takenNano: bigint): void {
     if (!held.isOpen) return;
     held.isOpen = false;
@@ -353,12 +360,12 @@ export class Leases {
       const spendable = lease.isCapped
         ? lease.spendableNano - taken
         : after.usdNano + after.diemNano;
-      lease.spendableNano = spendable as Nano; // of what is posted
+      lease.spendableNano = spendable as Nano; // part of what is posted
     }
     this.end(held, isFromLease ? taken : ZERO);
   }
 
-  /** Whether a settle was made is not known: nothing more comes out of its lease. */
+  /** Takes no more holds from the lease of a settle whose outcome is unknown. */
   doubt(held: LeasedHold | undefined): void {
     if (held?.lease !== undefined) held.lease.isOver = true;
   }

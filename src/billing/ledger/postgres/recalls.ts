@@ -1,24 +1,24 @@
 /**
- * Calls leased money back: who needs what others have leased and do not use says so, each of them
- * gives back what no open hold has of it and answers, and the asker looks again. Words between
- * processes can be lost, so nothing waits for them longer than a moment.
+ * Recalls leased money: a process that needs what others lease and do not use notifies them, each
+ * of them releases the part that no open hold uses and replies, and the process tries again.
+ * Notifications can be lost, so every wait has a short time limit.
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { Notices, SharedStore } from '../../../db/db.ts';
 import { holdersOf } from './grants.ts';
 import type { Leases } from './leases.ts';
 
-/** How long the answers of the others may take. */
+/** Time limit for the replies of the others. */
 const ANSWERS_MS = 100;
-/** Without notifications of its own a process looks whether leases are gone so often. */
+/** Without notifications, a process polls this many times whether leases are gone. */
 const LOOKS = 4;
-/** An account is called back no sooner than this after the last time. */
+/** Shortest time between two recalls of an account. */
 const PAUSE_MS = 50;
 
 const RECALL = 'recall';
 const FREED = 'freed';
 const CHANGED = 'changed';
-/** Of a word that nobody waits for an answer to. */
+/** Sender of a notification that needs no reply. */
 const NOBODY = '-';
 
 export interface RecallParts {
@@ -43,7 +43,7 @@ export class Recalls {
     this.#parts = parts;
   }
 
-  /** Resolves when the holders have answered, or a moment later. */
+  /** Resolves when the holders have replied, or after the time limit. */
   async wait(accountId: string, holders: readonly string[]): Promise<void> {
     const running = this.#pending.get(accountId);
     if (running !== undefined) return running.done;
@@ -54,20 +54,22 @@ export class Recalls {
     const cancel = clock.after(ANSWERS_MS, resolve);
     const pending = { left: new Set(holders), done: promise, end: resolve };
     this.#pending.set(accountId, pending);
-    // What cannot be said is not answered, and the moment passes.
+    // A notification that cannot be sent gets no reply; the time limit ends the wait.
     way.say(`${RECALL} ${epochId()} ${accountId}`).catch(() => undefined);
     await promise;
     cancel();
     clock.after(PAUSE_MS, () => this.#pending.delete(accountId));
   }
 
-  /** Has everybody give back what they do not use of the account, also before it is debited. */
+  /**
+   * Makes all processes release what they do not use of the account, for example before a debit.
+   */
   async callBack(accountId: string): Promise<void> {
     const { clock, leases, store, epochId, notices } = this.#parts;
     leases.contest(accountId);
     const own = leases.giveBack(accountId);
     const holders = await holdersOf(store, accountId, epochId());
-    // The caller may have the account locked, then nothing comes back before the moment is over.
+    // The caller may have locked the account; then nothing is released before the time limit.
     const { promise: moment, resolve } = Promise.withResolvers<void>();
     const cancel = clock.after(ANSWERS_MS, resolve);
     if (notices()?.arrive === true) {
@@ -78,7 +80,7 @@ export class Recalls {
     cancel();
   }
 
-  /** A command beside the servers hears nothing: it looks. */
+  /** Polls for released leases, in a command that receives no notifications. */
   async #look(accountId: string, holders: readonly string[]): Promise<void> {
     const { store, clock, epochId } = this.#parts;
     if (holders.length === 0) return;
@@ -106,14 +108,14 @@ export class Recalls {
     leases.contest(accountId);
     await leases.giveBack(accountId);
     if (from === NOBODY) return;
-    // Who asks waits a moment and no longer.
+    // The recalling process waits only for its time limit.
     await notices()
       ?.say(`${FREED} ${epochId()} ${accountId}`)
       .catch(() => undefined);
   }
 }
 
-/** Said in a transaction that changes what an account or a key may spend. */
+/** The notification for a transaction that changes what an account or a key may spend. */
 export function changedWord(accountId: string): string {
   return `${CHANGED} ${NOBODY} ${accountId}`;
 }

@@ -38,7 +38,7 @@ test('what comes while the journal is emptied is on the disk when its caller hea
   for (let round = 0; round < 300; round += 1) {
     await journal.add(settleOf(`first-${round}`));
     const replayed = journal.replay(async () => {});
-    // Each round a little later, so that some come between the look and the emptying.
+    // Adds with varying delays, so that some entries arrive between the read and the truncation.
     for (let turn = 0; turn < round % 12; turn += 1) await Promise.resolve();
     await journal.add(settleOf(`second-${round}`));
     const isWaiting = journal.size > 0;
@@ -60,7 +60,7 @@ test('who gets the file of a killed process knows which one it was', async () =>
   };
   const living = new SettleJournal(folder, 'living');
   await living.open();
-  // Its file is locked: the next one has another.
+  // Its file is locked, so the next process uses another one.
   assert.deepEqual(await ended('beside'), []);
   const left = readFileSync(owner, 'utf8');
   await living.close();
@@ -71,7 +71,7 @@ test('who gets the file of a killed process knows which one it was', async () =>
   assert.deepEqual(await ended('once'), []);
   writeFileSync(owner, `another-machine ${left.split(' ')[1]}`);
   assert.deepEqual(await ended('of a copied folder'), []);
-  // A killed one that nobody stands in for is found by any other.
+  // The file of a killed process without a successor is found by any other process.
   await adopting.open();
   writeFileSync(join(folder, 'settles-2.process'), left);
   writeFileSync(join(folder, 'settles-2.journal'), '');

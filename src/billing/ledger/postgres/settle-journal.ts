@@ -1,12 +1,12 @@
 /**
- * Settles that could not be written because the database was away: one JSON line each in a local
- * file, flushed before the caller hears of it, and written to the database when it is back.
- * Replaying twice is harmless, since a settle happens once. Bounded; a full journal refuses.
+ * Settles that could not be written because the database was unreachable: one JSON line each in a
+ * local file, flushed before the caller is answered, and written to the database once it is
+ * reachable. Replaying twice is harmless, since a settle takes effect once. The journal is bounded
+ * and rejects entries when full.
  *
- * Every process has a file of its own, which it holds by a lock; the file of an ended process is
- * read and emptied by any other process that shares the folder. The lock is the operating system's, so
- * whoever gets it knows for sure that the process which had it has ended, and beside the file stands
- * which one that was.
+ * Every process locks a file of its own. Any other process that shares the folder reads and empties
+ * the file of an ended process. The operating system holds the lock, so a process that gets it
+ * knows that the former owner has ended; a second file names that owner.
  */
 import { type FileHandle, mkdir, open, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,19 +18,22 @@ import type { RowSettle } from '../settle.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;
-/** Processes on one data folder, at most. */
+/** Maximum number of processes on one data folder. */
 const MAX_FILES = 1_024;
 const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
 
 /** A settle that waits for the database. */
 export interface JournaledSettle extends RowSettle {
-  /** The idempotency key that it spends: it is charged only if its request still has the key. */
+  /**
+   * The idempotency key that it spends: the settle is charged only if its request still has the
+   * key.
+   */
   readonly key?: KeyFence | undefined;
 }
 
 type Settle = (entry: JournaledSettle) => Promise<unknown>;
 
-/** What a replay did; `failed` holds the reasons of settles that stay in the journal. */
+/** The result of a replay; `failed` holds the reasons for settles that stay in the journal. */
 export interface Replayed {
   readonly done: number;
   readonly failed: readonly unknown[];
@@ -39,7 +42,7 @@ export interface Replayed {
 export class SettleJournal {
   readonly #folder: string;
   readonly #processId: string;
-  /** Processes of this machine whose files it has found without a lock: they have ended for sure. */
+  /** Ids of processes on this machine that have certainly ended: their files were not locked. */
   readonly ended: string[] = [];
   #number = 0;
   #lock: ServerLock | undefined;
@@ -54,12 +57,12 @@ export class SettleJournal {
     this.#processId = processId;
   }
 
-  /** Settles that are not in the database yet. */
+  /** Number of settles that are not in the database yet. */
   get size(): number {
     return this.#waiting.size;
   }
 
-  /** Takes the first file that no living process has, and reads what an ended one left in it. */
+  /** Takes the first unlocked file, and reads what an ended process left in it. */
   async open(): Promise<void> {
     await mkdir(this.#folder, { recursive: true });
     for (let number = 1; number <= MAX_FILES && this.#lock === undefined; number += 1) {
@@ -78,7 +81,7 @@ export class SettleJournal {
     await writeFile(this.#ownerPath(this.#number), `${boot} ${this.#processId}`);
   }
 
-  /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
+  /** Resolves when the settle is on the local disk. Rejects if the journal is full. */
   async add(entry: JournaledSettle): Promise<void> {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
@@ -88,7 +91,7 @@ export class SettleJournal {
     await this.#flushed();
   }
 
-  /** Hands the waiting settles to `settle` and forgets what was written. */
+  /** Passes the waiting settles to `settle` and removes those that were written. */
   async replay(settle: Settle): Promise<Replayed> {
     const entries = [...this.#waiting];
     const outcomes = await Promise.allSettled(entries.map(([, entry]) => settle(entry)));
@@ -98,13 +101,13 @@ export class SettleJournal {
       else this.#waiting.delete(entries[index]?.[0] ?? '');
     }
     await this.#inTurn(async () => {
-      // What came meanwhile stays in the file; the next replay empties it.
+      // Entries added meanwhile stay in the file; the next replay empties it.
       if (this.#waiting.size === 0) await this.#file?.truncate(0);
     });
     return { done: entries.length - failed.length, failed };
   }
 
-  /** Settles what ended processes left in their files; returns how many settles there were. */
+  /** Settles what ended processes left in their files; returns the number of settles. */
   async adopt(settle: Settle): Promise<number> {
     let adopted = 0;
     for (const name of await readdir(this.#folder)) {
@@ -125,16 +128,19 @@ export class SettleJournal {
   async close(): Promise<void> {
     await this.#file?.close();
     this.#file = undefined;
-    // Who ends in order gives back what it has by itself.
+    // A process that stops in order releases its leases itself.
     if (this.#lock !== undefined) await rm(this.#ownerPath(this.#number), { force: true });
     this.#lock?.release();
     this.#lock = undefined;
   }
 
-  /** The process that left this file, under its lock. One of before a start of the machine is not told. */
+  /**
+   * Records the process that left this file, under its lock; ignores one from before the machine's
+   * last boot.
+   */
   async #noteEnded(number: number): Promise<void> {
     const path = this.#ownerPath(number);
-    const owner = await readFile(path, 'utf8').catch(() => ''); // there was none, or it ended in order
+    const owner = await readFile(path, 'utf8').catch(() => ''); // missing, or the process stopped in order
     const [boot, processId = ''] = owner.split(' ');
     if (processId !== '' && boot === (await bootId())) this.ended.push(processId);
     await rm(path, { force: true });
@@ -148,14 +154,14 @@ export class SettleJournal {
     return join(this.#folder, `settles-${number}.lock`);
   }
 
-  /** One change of the file after the other: what is emptied holds no line that has just come. */
+  /** Serializes changes of the file, so that truncation never removes a new line. */
   #inTurn(change: () => Promise<void>): Promise<void> {
     const turn = this.#changed.then(change);
-    this.#changed = turn.catch(() => undefined); // its own caller hears of it
+    this.#changed = turn.catch(() => undefined); // reported to its own caller
     return turn;
   }
 
-  /** One flush at a time; what was appended before it began is covered by it. */
+  /** Runs one flush at a time; a flush covers everything appended before it began. */
   async #flushed(): Promise<void> {
     this.#dirty = true;
     while (this.#dirty) {
@@ -175,15 +181,15 @@ export class SettleJournal {
 }
 
 /**
- * Of this start of this machine, on Linux: a folder that was copied to another machine says nothing of
+ * Id of the current boot on Linux, so that a folder copied to another machine does not identify
  * processes there.
  */
 async function bootId(): Promise<string | undefined> {
-  const id = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => undefined); // elsewhere
+  const id = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => undefined); // other systems
   return id?.trim();
 }
 
-/** Empties the file only when all of it is in the database. */
+/** Empties the file only after all of it is in the database. */
 async function settleFile(path: string, settle: Settle): Promise<number> {
   const entries = await readEntries(path);
   if (entries.length === 0) return 0;
@@ -207,7 +213,7 @@ function bigintsAsText(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value;
 }
 
-/** Earlier versions read these lines too: to them, all caps are budgets. */
+/** Also readable by earlier versions, which treat all caps as budgets. */
 function lineOf({ request: { capIds, ...request }, lease, key }: JournaledSettle): string {
   const fence = key && { caller: key.caller, key: key.key, token: key.token };
   const from = {
@@ -223,7 +229,7 @@ function lineOf({ request: { capIds, ...request }, lease, key }: JournaledSettle
 
 interface Line extends Omit<SettleRequest, 'costNano' | 'capIds'> {
   readonly costNano: string;
-  /** Of earlier versions. */
+  /** Written by earlier versions. */
   readonly allowanceId?: string;
   readonly budgetIds?: readonly string[];
   readonly fence?: KeyFence;
@@ -237,11 +243,11 @@ interface Line extends Omit<SettleRequest, 'costNano' | 'capIds'> {
   };
 }
 
-/** A line that a crash cut short is not a settle: its caller received nothing. */
+/** Returns `undefined` for a line that a crash cut short: its caller received no response. */
 function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
-    const parsed = JSON.parse(line) as Line; // ours
+    const parsed = JSON.parse(line) as Line; // written by this file
     const { costNano, usage, allowanceId = usage.keyId, budgetIds, from, fence: key } = parsed;
     const capIds = [...new Set([allowanceId, ...(budgetIds ?? [])])];
     const request = { usage, costNano: nano(BigInt(costNano)), capIds };
@@ -256,7 +262,7 @@ function parseLine(line: string): JournaledSettle | undefined {
           };
     return { request, lease, key };
   } catch {
-    // The torn last line of a killed process.
+    // The incomplete last line of a killed process.
     return undefined;
   }
 }
