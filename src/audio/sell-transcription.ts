@@ -1,13 +1,13 @@
 /**
- * From media to a sold transcript, for every route that hears: how the media gets into a file and
- * how the transcript is written is the route's.
+ * Turns media into a sold transcript, for all transcription endpoints. The endpoint determines how
+ * the media arrives and how the transcript is formatted.
  *
- * Media is measured, its sound is taken out in the sandbox, cut at quiet places into pieces of a few
- * minutes, and each piece goes to an engine. Length costs time, not memory, and the price is known
- * to the millisecond before any engine works.
+ * The media is measured, its sound is extracted in the sandbox and cut at quiet positions into
+ * pieces of a few minutes, and each piece is sent to an engine. Memory use does not depend on the
+ * length, and the price is known to the millisecond before an engine is called.
  *
- * A caller who leaves pays for the pieces that were written down, and for the one whose words had begun
- * to leave; a failure costs nothing.
+ * A caller who disconnects is charged for the transcribed pieces, and for a piece of which text was
+ * already sent; a failure costs nothing.
  */
 import { type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
@@ -57,11 +57,11 @@ export interface TranscriptionOrder {
   readonly model: string | undefined;
   readonly task: SpeechTask;
   readonly options: TranscriptionOptions;
-  /** Puts the media into a file of the request. Called once the caller is known to have credit. */
+  /** Writes the media into a file of the request. Called after the credit check. */
   readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
-  /** The answer's body and its content type. */
+  /** The response body and its content type. */
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
-  /** Sent as events while it is written; then nothing is written at the end. */
+  /** Sends the transcript as events; `write` is then not called. */
   readonly asEvents?: boolean;
 }
 
@@ -70,19 +70,19 @@ export type SpeechTask = 'transcribe' | 'translate';
 export interface Transcript {
   readonly task: SpeechTask;
   readonly text: string;
-  /** ISO 639-1; `undefined` when nobody tells. */
+  /** ISO 639-1; `undefined` if unknown. */
   readonly language: string | undefined;
   readonly durationMs: number;
   readonly heard: readonly Heard[];
 }
 
-/** 16 kHz of 16 bits: 19 MB, below the 25 MB that most servers take. */
+/** 19 MB of 16-bit samples at 16 kHz, below the 25 MB that most servers accept. */
 const PIECE_SECONDS = 600;
-/** Where in a piece its cut is looked for. */
+/** The last part of a piece in which the cut is placed. */
 const CUT_SECONDS = 30;
 const MAX_ANSWER_BYTES = 8_000_000;
 const MS_PER_SECOND = 1_000;
-/** What each is in a usage record, and at an engine. */
+/** Name of each task in a usage record, and its path at an engine. */
 const TASKS = {
   transcribe: { kind: 'transcription', path: '/audio/transcriptions' },
   translate: { kind: 'translation', path: '/audio/translations' },
@@ -100,13 +100,16 @@ interface Run extends HeldWork {
   readonly durationMs: number;
   stream: TranscriptStream | undefined;
   doneMs: number;
-  /** The caller does not read what it is sent: the engine waits no longer for it. */
+  /** The caller does not read the response, so the engine was aborted. */
   isGivenUp: boolean;
   replica: string | undefined;
   attempts: number;
 }
 
-/** Hears the media of `order`, charges its length, and answers. Faults: 400, 402, 422, 429, 502, 503. */
+/**
+ * Transcribes the media of `order`, charges its length, and responds. Faults: 400, 402, 422, 429,
+ * 502, 503.
+ */
 export async function sellTranscription(
   parts: TranscriptionsParts,
   context: RequestContext,
@@ -146,7 +149,7 @@ async function answerWhole(run: Run, costNano: Nano): Promise<void> {
   );
 }
 
-/** Sends the transcript while it is written; its last event leaves when the charge is on disk. */
+/** Streams the transcript; its final event is sent after the charge is committed. */
 async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   const { parts, context, sale } = run;
   const stream = new TranscriptStream({
@@ -157,7 +160,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   run.stream = stream;
   try {
     await hearUntilLeft(run);
-    // What is kept for retries has the headers.
+    // A response that is stored for retries includes the headers.
     if (context.keeper !== undefined) stream.begin();
     const outcome = outcomeOf(run, costNano, 'completed');
     const sold = await sale.answer(outcome, (settled) => {
@@ -167,7 +170,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
     noteOutcome(context, outcome);
     stream.end(sold.last);
   } catch (error) {
-    // Before the first words an error is a status.
+    // Before the first text an error sets the status.
     if (!stream.hasBegun || context.workSignal.aborted || sale.state === 'settled') throw error;
     await endBrokenOff(run, stream, error);
   } finally {
@@ -175,7 +178,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   }
 }
 
-/** Words had left, and no more come: free, unless it is the caller that does not read them. */
+/** Ends a stream that failed after text was sent: free, unless the caller did not read it. */
 async function endBrokenOff(run: Run, stream: TranscriptStream, error: unknown): Promise<void> {
   const { parts, context, sale, price, attempts } = run;
   const doneNano = chargeFor({ audioMs: run.doneMs }, price);
@@ -197,7 +200,7 @@ function transcriptOf(
   return { task, text, language, durationMs, heard };
 }
 
-/** Raw samples of the media, and their exact length. Faults: 400, 422. */
+/** Extracts raw samples; returns their exact length. Faults: 400, 422. */
 async function soundOf(
   parts: TranscriptionsParts,
   { caller, workSignal: signal }: RequestContext,
@@ -211,11 +214,11 @@ async function soundOf(
   const { durationSeconds, hasAudio } = await media.probe(file.path, looked);
   if (!hasAudio) throw noSound();
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
-  // Its sound lies beside it.
+  // The extracted sound needs disk space as well.
   await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
   const pcmPath = workspace.newPath();
   const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
-  // A header may lie in both directions; the samples do not.
+  // The duration in a header may be wrong; the number of samples is exact.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
   return { pcmPath, durationMs };
 }
@@ -231,7 +234,7 @@ function tooLong(seconds: number, maxSeconds: number): Fault {
   });
 }
 
-/** A caller who leaves pays for what was written down by then. */
+/** Transcribes all pieces; after a disconnect of the caller returns those done until then. */
 async function hearUntilLeft(run: Run): Promise<Heard[]> {
   try {
     return await hearAll(run);
@@ -273,7 +276,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-/** Sends one piece while it is heard. An engine that has no stream for it is asked for the whole. */
+/** Transcribes one piece as a stream. An engine without streaming is requested without it. */
 async function hearStreamed(
   run: Run,
   stream: TranscriptStream,
@@ -287,7 +290,7 @@ async function hearStreamed(
     engines: run.parts.engines,
     call: callOf(run, answers, piece, true),
     maxCharacters: mostCharacters(ms),
-    // The headers of the answer name it.
+    // The response headers contain the engine.
     onHead: (head) => {
       run.replica = head.replica.engine;
       run.attempts = attempts + head.attempts;
@@ -295,7 +298,7 @@ async function hearStreamed(
   });
   const { outcome, body, problem, isWhole } = heard;
   run.attempts = attempts + outcome.attempts;
-  // All of the piece was given to the engine at once.
+  // The engine received the whole piece, so all of it is charged.
   if (stream.hasPiece) run.doneMs = piece.endMs;
   const { aborted } = run.context.workSignal;
   if (isWhole && problem === undefined && !aborted) return;
@@ -314,7 +317,7 @@ async function hearStreamed(
   throw new Fault(REFUSALS.failed, { cause: problem });
 }
 
-/** What may only mean that an engine does not know how to stream. */
+/** Failures that may mean that an engine does not support streaming. */
 const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed', 'garbage']);
 
 function callOf(
@@ -363,7 +366,7 @@ async function ask(
   }
 }
 
-/** Without them a subtitle would be an invention. */
+/** The Fault for a model without times: subtitles cannot be written then. */
 function noTimes(model: CatalogModel, what: string): Fault {
   const message = `The model ${model.id} gives no times of ${what}s for this request: ask for json or text, or choose another model`;
   return new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });

@@ -1,4 +1,4 @@
-/** A transcript as OpenAI's formats write it: JSON, text, subtitles. */
+/** Writes a transcript in OpenAI's formats: JSON, text, subtitles. */
 import type { Transcript } from './sell-transcription.ts';
 import { durationUsage } from './transcript-stream.ts';
 import type { HeardSegment, Granularity } from './transcription-engine.ts';
@@ -55,7 +55,7 @@ export function writtenAs(
 function srtOf(segments: readonly HeardSegment[]): string {
   return segments
     .map((one, index) => {
-      // An arrow is what a reader of subtitles takes for the times of the next one.
+      // An arrow in the text would be parsed as the times of the next subtitle.
       const text = lineOf(one.text).replaceAll('-->', '->');
       return `${index + 1}\n${timeOf(one.start, ',')} --> ${timeOf(one.end, ',')}\n${text}\n\n`;
     })
@@ -72,7 +72,7 @@ function vttOf(segments: readonly HeardSegment[]): string {
   return `WEBVTT\n\n${cues.join('')}`;
 }
 
-/** An empty line would end a subtitle. */
+/** An empty line would end the subtitle. */
 function lineOf(text: string): string {
   return text.trim().replaceAll(/\s+/g, ' ');
 }

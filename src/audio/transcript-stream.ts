@@ -1,9 +1,9 @@
 /**
- * A transcript that is sent while it is written, as the events of OpenAI's stream: what an engine says
- * of a piece of sound leaves as it comes. An engine that does not stream gives its piece as one.
+ * Streams a transcript as OpenAI events: text of an engine is forwarded as it arrives. An engine
+ * without streaming produces one event per piece.
  *
- * It reads what engines stream and writes what callers read; which piece comes next, and what is
- * charged, is `sell-transcription.ts`'s.
+ * This file parses the events of engines and writes those for callers; `sell-transcription.ts`
+ * selects the pieces and charges for them.
  */
 import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
@@ -23,10 +23,10 @@ import { SseEvents } from '../http/sse-events.ts';
 const EVENTS = 'text/event-stream';
 const DONE = '[DONE]';
 const MS = 1_000;
-/** An event is some words; the last one is all of them. */
+/** Most events contain a few words, the last one the whole text. */
 const MAX_EVENT_BYTES = 1024 * 1024;
 
-/** What engines send: the events of OpenAI, or the chunks of a chat, as vLLM does it. */
+/** Events of engines: OpenAI's transcript events, or chat chunks as sent by vLLM. */
 const Event = z.object({
   type: z.string().optional().catch(undefined),
   delta: z.string().optional().catch(undefined),
@@ -38,7 +38,7 @@ const Event = z.object({
   error: z.unknown().optional(),
 });
 
-/** What was charged for: begun seconds are whole ones here, and not in the price. */
+/** The charged duration; rounded up to whole seconds here, but not in the price. */
 export function durationUsage(durationMs: number) {
   return { type: 'duration', seconds: Math.ceil(durationMs / MS) } as const;
 }
@@ -52,17 +52,17 @@ export interface TranscriptStreamOptions {
 interface PieceCall {
   readonly engines: Engines;
   readonly call: EngineCall;
-  /** What is more is no transcript. */
+  /** More characters are treated as a failure. */
   readonly maxCharacters: number;
   readonly onHead: (head: EngineHead) => void;
 }
 
 export interface StreamedPiece {
   readonly outcome: EngineOutcome;
-  /** The whole answer of an engine that does not stream; nothing of it has left. */
+  /** Body of an engine that does not stream; none of it has been sent. */
   readonly body: Buffer | undefined;
   readonly problem: string | undefined;
-  /** The stream has said that it has ended: what its connection does then is nothing to it. */
+  /** The stream sent its final event; later connection errors are ignored. */
   readonly isWhole: boolean;
 }
 
@@ -70,9 +70,9 @@ export class TranscriptStream {
   readonly #answer: ResponseStream;
   #engineRun: EngineRun | undefined;
   text = '';
-  /** Words of the running piece have left. */
+  /** Text of the current piece has been sent. */
   hasPiece = false;
-  /** It leaves before the next words, and not at the end of a piece. */
+  /** Separator sent before the next text, so that a piece has no trailing space. */
   #space = '';
 
   constructor({ context, clock, setHeaders }: TranscriptStreamOptions) {
@@ -94,7 +94,7 @@ export class TranscriptStream {
     return this.#answer.isBlocked;
   }
 
-  /** Begins the next piece: its words are a space from those before. */
+  /** Starts the next piece, separated by a space. */
   beginPiece(): void {
     this.hasPiece = false;
     this.#space = '';
@@ -115,7 +115,7 @@ export class TranscriptStream {
     return this.#answer.write(dataEvent({ type: 'transcript.text.delta', delta }));
   }
 
-  /** Asks an engine for the running piece, and sends what it streams. */
+  /** Requests the current piece from an engine and forwards its stream. */
   async hear({ engines, call, maxCharacters, onHead }: PieceCall): Promise<StreamedPiece> {
     const abort = () => this.#engineRun?.abort();
     const sink = new PieceSink({ stream: this, maxCharacters, abort, onHead });
@@ -124,13 +124,13 @@ export class TranscriptStream {
     return { outcome, ...sink.end(outcome.ok) };
   }
 
-  /** The last event, of a text that is charged. */
+  /** The final event of a charged transcript. */
   done(durationMs: number, cost: object): Buffer {
     const usage = durationUsage(durationMs);
     return dataEvent({ type: 'transcript.text.done', text: this.text, usage, cost });
   }
 
-  /** The event of a failure, after which nothing comes. */
+  /** The error event; ends the stream. */
   fail(error: { readonly message: string; readonly code: string }): void {
     this.#answer.end(dataEvent({ type: 'error', error: { ...error, param: null } }));
   }
@@ -187,7 +187,7 @@ class PieceSink implements EngineSink {
     return this.#takeAll();
   }
 
-  /** What is left at the end of the answer; a stream has to say that it has ended. */
+  /** Returns the rest at the end of the response; a stream must have sent its final event. */
   end(isComplete: boolean): Omit<StreamedPiece, 'outcome'> {
     const body = this.#whole && Buffer.concat(this.#whole);
     if (isComplete && body === undefined && this.#problem === undefined) {
@@ -217,7 +217,7 @@ class PieceSink implements EngineSink {
     if (event.error !== undefined && event.error !== null) return this.#refuse('It says an error');
     if (event.type === 'transcript.text.done') {
       this.#isDone = true;
-      // Whoever has sent no words has them all here.
+      // If no text was sent, the final event contains all of it.
       return this.#parts.stream.hasPiece ? true : this.#say(event.text ?? '');
     }
     if (event.type === 'transcript.text.delta') return this.#say(event.delta ?? '');
@@ -226,7 +226,7 @@ class PieceSink implements EngineSink {
 
   #say(words: string): boolean {
     this.#characters += words.length;
-    // A model that repeats itself without end.
+    // Stops a model that repeats itself endlessly.
     if (this.#characters > this.#parts.maxCharacters)
       return this.#refuse('It says more than anybody can');
     return this.#parts.stream.say(words);

@@ -1,6 +1,6 @@
 /**
- * What is said to a transcription server and what comes back, in the spellings of the field. The
- * verbose form tells the language; a server that does not know it is asked for the short one.
+ * Requests to transcription servers and their responses, in the common formats. The verbose format
+ * contains the language; a server that does not support it is requested with the short one.
  */
 import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
@@ -9,16 +9,16 @@ import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 export type Granularity = 'segment' | 'word';
 
 export interface TranscriptionOptions {
-  /** Of the speech, ISO 639; otherwise the engine finds out. */
+  /** ISO 639; without it the engine detects the language. */
   readonly language?: string | undefined;
   readonly temperature?: number | undefined;
   readonly prompt?: string | undefined;
-  /** Of what the times are asked for. */
+  /** Requested time granularities. */
   readonly times: readonly Granularity[];
 }
 export const NO_OPTIONS: TranscriptionOptions = { times: [] };
 
-/** A stretch of speech, in seconds from the start of the media. */
+/** A time range of speech, in seconds from the start of the media. */
 export interface Stretch {
   readonly start: number;
   readonly end: number;
@@ -28,16 +28,16 @@ export type HeardSegment = z.infer<typeof Segment> & Stretch;
 
 export interface Heard {
   readonly text: string;
-  /** ISO 639-1, empty when the server does not tell. */
+  /** ISO 639-1; empty if the server does not report it. */
   readonly language: string;
   readonly ms: number;
-  /** Empty where no times were asked for. */
+  /** Empty if no times were requested. */
   readonly segments: readonly HeardSegment[];
   readonly words: readonly HeardWord[];
 }
 
 const Word = z.object({ word: z.string(), start: z.number(), end: z.number() });
-/** The figures are those that OpenAI's server tells, where the engine knows them. */
+/** Numbers as reported by OpenAI's server, if the engine provides them. */
 const Segment = z.object({
   start: z.number(),
   end: z.number(),
@@ -48,19 +48,19 @@ const Segment = z.object({
   no_speech_prob: z.number().optional().catch(undefined),
 });
 
-/** Some servers answer 200 with an error beside an empty text. */
+/** Some servers return 200 with an error and an empty text. */
 const Answer = z.object({
   text: z.string(),
   language: z.string().nullish(),
   error: z.null().optional(),
-  // A text without usable times is a text all the same.
+  // A text without usable times is still valid.
   segments: z.array(Segment).optional().catch(undefined),
   words: z.array(Word).optional().catch(undefined),
 });
 
-/** Nobody speaks a third as fast; what is longer is a model that repeats itself without end. */
+/** Three times the fastest speech; longer text is a model that repeats itself endlessly. */
 const MAX_CHARACTERS_PER_SECOND = 100;
-/** What a model may hear in a moment of noise. */
+/** Allowance for text that a model finds in a moment of noise. */
 const SLACK_CHARACTERS = 1_000;
 
 export function mostCharacters(ms: number): number {
@@ -81,22 +81,25 @@ export class TranscriptionResponses {
     this.#options = options;
   }
 
-  /** The finest times that are asked for. */
+  /** The finest requested granularity. */
   get wantsTimes(): Granularity | undefined {
     return this.#options.times.includes('word') ? 'word' : this.#options.times[0];
   }
 
-  /** Goes over to the short form; `false` when that was asked for already, or would not do. */
+  /**
+   * Switches to the short format; returns `false` if it is already used or cannot contain the
+   * times.
+   */
   askForLess(): boolean {
     if (this.wantsTimes !== undefined || this.#format === 'json') return false;
     this.#format = 'json';
     return true;
   }
 
-  /** What is sent for one piece of sound; as a stream where the engine knows such a thing. */
+  /** The multipart request for one piece of sound. */
   parts(model: string, sound: FileSlice, asStream = false): FormPart[] {
     const { language, temperature, prompt, times } = this.#options;
-    // Segments are what every server gives by itself; few know the field.
+    // All servers return segments by default; few support the field.
     const named = times.includes('word') ? times : [];
     return [
       { name: 'model', data: model },
@@ -110,7 +113,10 @@ export class TranscriptionResponses {
     ];
   }
 
-  /** Whether it is the text of `ms` of sound, in each of its forms. Silence has an empty one. */
+  /**
+   * Whether the body is a plausible transcript of `ms` of sound in all its members. Silence has an
+   * empty one.
+   */
   isUsable(body: Buffer, ms: number): boolean {
     const answer = Answer.safeParse(parsedJson(String(body))).data;
     if (answer === undefined) return false;
@@ -121,7 +127,7 @@ export class TranscriptionResponses {
     );
   }
 
-  /** What a usable answer says of its piece; `lacks` names the times that it should have and has not. */
+  /** Parses a usable response; `lacks` is the requested granularity that is missing. */
   read(body: Buffer, piece: SpeechPiece): Heard & { readonly lacks: Granularity | undefined } {
     const answer = Answer.safeParse(parsedJson(String(body))).data;
     if (answer === undefined) throw new Error('An answer is read that is not usable');
@@ -149,12 +155,12 @@ export class TranscriptionResponses {
   }
 }
 
-/** One for each stretch at least: a list of empty ones is none of speech either. */
+/** Counts at least one character per entry, so that a list of empty entries is not silence. */
 function charactersOf(said: readonly string[]): number {
   return said.reduce((sum, { length }) => sum + Math.max(1, length), 0);
 }
 
-/** Times of a piece as times of the media; an engine's times never leave its piece. */
+/** Converts times within a piece to times of the media, clamped to the piece. */
 function placed<T extends Stretch>(stretches: readonly T[], { startMs, endMs }: SpeechPiece): T[] {
   const ms = (seconds: number): number =>
     Math.min(Math.max(Math.round(startMs + seconds * 1_000), startMs), endMs);
@@ -164,7 +170,7 @@ function placed<T extends Stretch>(stretches: readonly T[], { startMs, endMs }: 
   });
 }
 
-/** English names of all two-letter languages; OpenAI's own server answers with them. */
+/** English names of all two-letter languages, which OpenAI's server returns. */
 function nameLanguages(codes: Map<string, string>): void {
   const names = new Intl.DisplayNames(['en'], { type: 'language', fallback: 'none' });
   const letters = 'abcdefghijklmnopqrstuvwxyz';
@@ -172,7 +178,7 @@ function nameLanguages(codes: Map<string, string>): void {
     for (const second of letters) {
       const name = names.of(first + second);
       const key = name?.toLowerCase();
-      // Old codes (iw, in) come after the ones that replaced them.
+      // Old codes (iw, in) come after the codes that replaced them.
       if (key !== undefined && !codes.has(key)) codes.set(key, first + second);
     }
   }

@@ -370,7 +370,7 @@ test('ten thousand models cost a lookup no more than ten', async () => {
     catalog.setDiscovered(many(count));
     const rounds = name === 'no-such-model-at-all' ? 1 : 500;
     found(catalog, name);
-    // The least of many: a busy machine takes the core away in the middle of one.
+    // The minimum of many samples, because a busy machine may interrupt a run.
     const samples = Array.from({ length: 20 }, () => {
       const start = performance.now();
       for (let round = 0; round < rounds; round += 1) found(catalog, name);

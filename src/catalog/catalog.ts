@@ -1,9 +1,9 @@
 /**
- * The models on offer: configured ones and those that engines report at run time, found by id,
- * trait, alias or a tolerant spelling, and shown as the lists of `GET /models`.
+ * The model catalog: configured models and models reported by engines, found by id, trait, alias or
+ * a tolerant spelling, and listed by `GET /models`.
  *
- * Every change builds a new snapshot and swaps it in one step, so that a request sees the old
- * catalogue or the new one, never a mixture. Knows no engine and calls none.
+ * Every change builds a new snapshot and swaps it in one step, so that a request never sees a
+ * mixture of two states. The catalog does not call engines.
  */
 import { isDeepStrictEqual } from 'node:util';
 
@@ -55,19 +55,19 @@ export {
   type UsageBound,
 } from './pricing.ts';
 
-/** The part of the configuration that the catalogue reads; a whole `Config` fits. */
+/** The part of the configuration that the catalog reads; a whole `Config` fits. */
 export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults' | 'batches'>;
 
 export interface CatalogOptions {
   readonly settings: CatalogSettings;
   readonly clock: Clock;
-  /** Web search is configured, so every text model is shown as able to use it. Default false. */
+  /** If web search is configured, every text model is listed as supporting it. Default `false`. */
   readonly webSearch?: boolean;
-  /** What a video model allows, for the list. */
+  /** Adds the limits of a video model to the list. */
   readonly videoConstraints?: VideoConstraints;
 }
 
-/** Which models a key may use; `models` of `undefined` is all. */
+/** The models that a key may use; `models` of `undefined` allows all. */
 export interface KeyLimits {
   readonly modelPrivacy: ModelPrivacy;
   readonly models: ReadonlySet<string> | undefined;
@@ -79,9 +79,9 @@ interface Snapshot {
   readonly models: ReadonlyMap<string, CatalogModel>;
   readonly traits: ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>>;
   readonly lookup: ModelLookup;
-  /** When a deprecation moves on and the snapshot must be built again. */
+  /** Time of the next deprecation change, at which the snapshot must be rebuilt. */
   readonly validUntilMs: number;
-  /** Bodies that were asked for, by what was asked. */
+  /** Cached bodies by request. */
   readonly bodies: Map<string, Buffer>;
 }
 
@@ -103,15 +103,15 @@ export class Catalog {
     this.#snapshot = this.#build();
   }
 
-  /** Takes over a changed configuration. */
+  /** Applies a changed configuration. */
   configure(settings: CatalogSettings): void {
     this.#settings = settings;
     this.#snapshot = this.#build();
   }
 
   /**
-   * Replaces all models that engines report; an equal list changes nothing. While engines `areStarting`
-   * there may be more of them in a moment.
+   * Replaces all models reported by engines; an equal list changes nothing. `areStarting`: further
+   * models may follow soon.
    */
   setDiscovered(models: readonly DiscoveredModel[], areStarting = false): void {
     this.#areStarting = areStarting;
@@ -130,17 +130,17 @@ export class Catalog {
     return [...this.#current().models.values()];
   }
 
-  /** The holder of a trait, for example of `default`. */
+  /** The model with a trait, for example `default`. */
   holderOf(trait: string, type: ModelType): CatalogModel | undefined {
     return this.#current().traits.get(type)?.get(trait);
   }
 
-  /** The model that a caller means, or what replaces it, whether or not it is offline. */
+  /** The model of a name, or its replacement, even if it is offline. */
   resolve(name: string, type: ModelType): ResolvedModel | undefined {
     return this.#current().lookup.resolve(name, type);
   }
 
-  /** As `resolve`, with refusals thrown: 404, 400 for the wrong type, 410, 503 when offline. */
+  /** As `resolve`, but throws 404, 400 for the wrong type, 410, or 503 if offline. */
   require(name: string, type: ModelType): ResolvedModel {
     const { lookup } = this.#current();
     const resolved = lookup.resolve(name, type);
@@ -154,7 +154,7 @@ export class Catalog {
     throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline`, modelId: id });
   }
 
-  /** For what may be there in a moment: 503 while engines start, `undefined` from then on. */
+  /** For a missing model: a 503 Fault while engines start, otherwise `undefined`. */
   starting(): Fault | undefined {
     if (!this.#areStarting) return undefined;
     return new Fault('MODEL_OFFLINE', {
@@ -163,23 +163,23 @@ export class Catalog {
     });
   }
 
-  /** The JSON body of `GET /models?type=`, without what a limited key may not use. */
+  /** The JSON body of `GET /models?type=`, without models that the key may not use. */
   listBody(type: ListType, limits: KeyLimits = UNLIMITED): Buffer {
     const { modelPrivacy, models } = limits;
     const make = (snapshot: Snapshot): Buffer => this.#list(snapshot, type, limits);
-    // Keys with a list of their own are many, and each has another.
+    // Not cached: each key with a model list has its own body.
     if (models !== undefined) return make(this.#current());
     return this.#body(`list ${type} ${modelPrivacy}`, make);
   }
 
-  /** The models of a list, without what a limited key may not use. */
+  /** The models of a list, without those that the key may not use. */
   listed(type: ListType, limits: KeyLimits = UNLIMITED): CatalogModel[] {
     return listedModels(this.#current(), type, limits);
   }
 
   /**
-   * The model with this id, of any type, or what the name means among text models. Throws 404, for
-   * what a limited key may not use too, and 410.
+   * The model with this id, of any type, or the text model of this name. Throws 404 (also for a
+   * model that the key may not use) and 410.
    */
   describe(name: string, limits: KeyLimits = UNLIMITED): CatalogModel {
     const { models, lookup } = this.#current();
@@ -190,7 +190,7 @@ export class Catalog {
     return isAllowed(model, limits) ? model : lookup.refuseUnknown(name);
   }
 
-  /** The JSON body of `GET /models/{id}`: the model as the list has it. */
+  /** The JSON body of `GET /models/{id}`: the item of the list. */
   itemBody(model: CatalogModel): Buffer {
     return Buffer.from(JSON.stringify(this.#item(this.#current(), model)));
   }
@@ -283,7 +283,7 @@ function listedModels({ models }: Snapshot, type: ListType, limits: KeyLimits): 
   return (
     [...models.values()]
       .filter((model) => model.listed && isOnList(model, type))
-      // What cannot run, and nobody knows when it will, is not offered; asked for by name it says why.
+      // A model without a known return time is not listed; a request for it returns the reason.
       .filter(({ outage }) => outage === undefined || outage.backAtMs !== undefined)
       .filter((model) => isAllowed(model, limits))
       .filter((model) => model.stage !== 'gone')
@@ -294,7 +294,7 @@ function isAllowed(model: CatalogModel, { modelPrivacy, models }: KeyLimits): bo
   return isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false;
 }
 
-/** The named model, or the default of its type where a request names none. Throws 404, 410, 503. */
+/** The named model, or the default of its type if no name is given. Throws 404, 410, 503. */
 export function requireModel(
   catalog: Catalog,
   type: ModelType,
@@ -310,7 +310,7 @@ export function requireModel(
   );
 }
 
-/** What an embedded engine takes to start. */
+/** Typical start time of an embedded engine. */
 const STARTING_SECONDS = 3;
 
 function outageFault(id: string, { reason, backAtMs }: ModelOutage, nowMs: number): Fault {

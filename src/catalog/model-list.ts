@@ -1,6 +1,6 @@
 /**
- * The bodies of `GET /models`, `/models/traits` and `/models/compatibility_mapping`. Their shapes
- * are wire shapes: the spelling of every key is the protocol's.
+ * The bodies of `GET /models`, `/models/traits` and `/models/compatibility_mapping`. All keys are
+ * those of the protocol.
  */
 import type {
   Capability,
@@ -12,22 +12,22 @@ import type {
 import { CAPABILITIES, MODEL_TYPES, SPEECH_SPEEDS } from '../config/config.ts';
 import type { CatalogModel } from './model.ts';
 
-/** What `?type=` of the list takes: `code` is text made for code, `all` is everything. */
+/** Values of `?type=`: `code` lists text models made for code, `all` lists everything. */
 export const LIST_TYPES = [...MODEL_TYPES, 'all', 'code'] as const;
 export type ListType = (typeof LIST_TYPES)[number];
 
 export interface ListedModel {
   readonly model: CatalogModel;
-  /** Traits it holds now. */
+  /** Current traits of the model. */
   readonly traits: readonly string[];
   readonly offline: boolean;
 }
 
-/** Shows what a video model allows, in wire words; the video folder knows them. */
+/** Limits of a video model in the terms of the protocol. */
 export type VideoConstraints = (model: VideoModelSettings) => object;
 
 export interface ListOptions {
-  /** Web search is configured, so every text model can be asked to use it. */
+  /** Web search is configured, so every text model supports it. */
   readonly webSearch: boolean;
   readonly videoConstraints: VideoConstraints | undefined;
 }
@@ -39,7 +39,7 @@ export function isOnList(model: CatalogModel, type: ListType): boolean {
   return model.type === type;
 }
 
-/** One item of the list. What is undefined in it is not on the wire. */
+/** One item of the list; undefined members are omitted. */
 export function modelItem({ model, traits, offline }: ListedModel, options: ListOptions): object {
   return {
     id: model.id,
@@ -53,7 +53,7 @@ export function modelItem({ model, traits, offline }: ListedModel, options: List
       description: model.description,
       privacy: model.privacy,
       offline,
-      // Said as a sentence about the model.
+      // A complete sentence.
       offlineReason: model.outage && `The model ${model.outage.reason}`,
       beta: model.beta,
       betaModel: model.beta,
@@ -80,7 +80,7 @@ function deprecationOf({ deprecation }: CatalogModel): object | undefined {
   };
 }
 
-/** One unit of daily credit is one USD, so both figures are the same. */
+/** One unit of daily credit (`diem`) is one USD, so both numbers are equal. */
 function amount(usd: string | undefined): object | undefined {
   return usd === undefined ? undefined : { usd: Number(usd), diem: Number(usd) };
 }
@@ -115,7 +115,7 @@ function rowPrices(row: PriceSettings, type: ModelType): object {
   };
 }
 
-/** Prices by size alone, and by quality, each of one size or of any. */
+/** Prices by size, and by quality for one size or all sizes. */
 function imagePrices({ imageRates = [] }: PriceSettings): object {
   const resolutions: Record<string, object | undefined> = {};
   const quality: Record<string, Record<string, object | undefined>> = {};
@@ -203,7 +203,7 @@ function textExtras(model: CatalogModel, options: ListOptions): object {
   };
 }
 
-/** What `GET /models` calls each capability. */
+/** Capabilities under their names in `GET /models`. */
 export const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
   optimizedForCode: 'optimizedForCode',
   functionCalling: 'supportsFunctionCalling',
@@ -221,7 +221,7 @@ export const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
   e2ee: 'supportsE2EE',
 };
 
-/** The envelope of every list, as bytes that are sent again and again. */
+/** The envelope of every list, as bytes that can be cached. */
 export function listBody(type: ListType, data: unknown): Buffer {
   return Buffer.from(JSON.stringify({ object: 'list', type, data }));
 }

@@ -1,10 +1,11 @@
 /**
- * From the `model` value of a request to the model that serves it: exact id, trait, alias, tolerant
- * spelling, feature suffixes, deprecation and rerouting, and the refusals in their words.
+ * Finds the model for the `model` value of a request: exact id, trait, alias, tolerant spelling,
+ * feature suffixes, deprecation and rerouting. Also throws the errors for names that cannot be
+ * served.
  *
- * One map holds the exact ids, one map per type holds traits, aliases and the tolerant spellings of
- * all three, so that a lookup costs the same with ten models and with ten thousand. Built whole and
- * never changed; what a name of the catalogue stands for is worked out once.
+ * One map contains the exact ids, and one map per type contains traits, aliases and their tolerant
+ * spellings, so that the cost of a lookup does not depend on the number of models. The maps are
+ * immutable, and results for names of the catalog are cached.
  */
 import type { ModelType } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
@@ -27,27 +28,27 @@ interface Meaning {
 }
 
 export interface ResolvedModel extends Found {
-  /** `<model>:<parameter>=<value>&…`, decoded; absent when the name had none. */
+  /** `<model>:<parameter>=<value>&…`, decoded; missing if the name had none. */
   readonly suffixes?: Readonly<Record<string, string>>;
-  /** For the headers, when the named model is deprecated. */
+  /** For the response headers if the named model is deprecated. */
   readonly deprecation?: DeprecationNotice;
 }
 
-/** Longest chain of replacements that is followed; a longer one is a circle. */
+/** Maximum length of a chain of replacements; a longer one is treated as a cycle. */
 const REPLACEMENTS = 8;
 
-/** Longer names are no names of ours; the limit keeps odd input cheap. */
+/** Longer names match no model, so that invalid input stays cheap. */
 const NAME_CHARACTERS = 512;
-/** Names in messages are cut: they come from the caller. */
+/** Names in messages are truncated, because callers control them. */
 const SHOWN_CHARACTERS = 100;
 
-/** Pickers of coding agents show only names that begin so: every text model has such an alias. */
+/** Coding agents only list names with this prefix, so every text model has such an alias. */
 export const CLAUDE_PREFIX = 'claude-';
 
-/** `claude-sonnet-4-5-20250929`, `claude-3-5-haiku-latest`, with a vendor before it or without. */
+/** `claude-sonnet-4-5-20250929`, `claude-3-5-haiku-latest`, with or without a vendor prefix. */
 const CLAUDE = /^(?:[a-z\d.-]{1,40}\/)?claude-[\d.-]{0,9}(opus|sonnet|haiku)(?:[-@.\d]|$)/;
 
-/** The model of a server that comes nearest to each line of that family. */
+/** The trait whose model replaces each Claude model line. */
 const CLAUDE_TRAITS: Readonly<Record<string, string>> = {
   opus: 'most_intelligent',
   sonnet: 'default',
@@ -60,7 +61,7 @@ export class ModelLookup {
   readonly #tolerant = new Map<ModelType, Map<string, CatalogModel>>();
   readonly #resolved = new Map<ModelType, Map<string, ResolvedModel>>();
   readonly #prefix: string;
-  /** A name of the Claude family means that family where it is on offer. */
+  /** Whether a Claude model is on offer; Claude names then only match it. */
   readonly #sellsClaude: boolean;
   #nearest: NearestId | undefined;
 
@@ -76,7 +77,7 @@ export class ModelLookup {
       for (const alias of model.aliases)
         ofType(this.#names, model.type).set(alias, { model, via: 'alias' });
     }
-    // Traits are set after aliases: where both exist, the trait answers.
+    // Traits are set after aliases: a trait overrides an alias of the same name.
     for (const [type, held] of traits) {
       for (const [trait, model] of held) {
         ofType(this.#names, type).set(trait, { model, via: 'trait' });
@@ -85,7 +86,7 @@ export class ModelLookup {
     this.#spellings();
   }
 
-  /** The model or what replaces it, though it may be offline; `undefined` when `refuse` says why. */
+  /** The model or its replacement, even if offline; `undefined` if `refuse` would throw. */
   resolve(name: string, type: ModelType): ResolvedModel | undefined {
     const known = this.#resolved.get(type)?.get(name);
     if (known !== undefined) return known;
@@ -100,14 +101,14 @@ export class ModelLookup {
       ...(suffixes === undefined ? {} : { suffixes }),
       ...(warns ? { deprecation: noticeFor(model, served === model ? undefined : served) } : {}),
     };
-    // Names of the catalogue are finite; what callers make of them is not.
+    // Only names of the catalog are cached, because callers can invent any number of others.
     if (suffixes === undefined && via !== 'tolerant') {
       ofType(this.#resolved, type).set(name, resolved);
     }
     return resolved;
   }
 
-  /** Whether a name means any model, of whichever type and stage. */
+  /** Whether a name matches any model, of any type and stage. */
   knows(name: string, type: ModelType): boolean {
     return this.#find(name, type).found !== undefined;
   }
@@ -141,7 +142,7 @@ export class ModelLookup {
     });
   }
 
-  /** What a name means as it is, else without its suffixes. */
+  /** The match of the whole name, or of the name without its suffixes. */
   #find(name: string, type: ModelType): Meaning {
     const found = this.#named(name, type);
     const cut = found === undefined ? splitSuffixes(name) : undefined;
@@ -166,8 +167,8 @@ export class ModelLookup {
   }
 
   /**
-   * What a name that a client of the Messages interface knows by itself stands for, on a server that
-   * sells no model of that name.
+   * The substitute for a built-in model name of Messages API clients, on a server without a model
+   * of that name.
    */
   #claude(name: string): Found | undefined {
     const family = CLAUDE.exec(name.toLowerCase())?.[1];
@@ -177,7 +178,7 @@ export class ModelLookup {
     return held === undefined ? undefined : { model: held.model, via: 'tolerant' };
   }
 
-  /** The model itself, what replaces it after its removal, or nothing. */
+  /** The model itself, its replacement after its removal, or `undefined`. */
   #servedBy(model: CatalogModel): CatalogModel | undefined {
     let current = model;
     for (let step = 0; step < REPLACEMENTS; step += 1) {
@@ -230,7 +231,7 @@ function ofType<T>(maps: Map<ModelType, Map<string, T>>, type: ModelType): Map<s
   return known;
 }
 
-/** Case, dots, underscores, spaces and colons are all the same dash. */
+/** Lower case; dots, underscores, spaces and colons become dashes. */
 function normal(name: string): string {
   return name
     .trim()
@@ -242,7 +243,7 @@ function withoutVendor(name: string): string {
   return name.slice(name.lastIndexOf('/') + 1);
 }
 
-/** What the answer's headers say about a deprecated model. */
+/** Response headers of a deprecated model. */
 export interface DeprecationNotice {
   /** For `x-<name>-model-deprecation-warning`. ASCII, one line. */
   readonly warning: string;
@@ -250,7 +251,7 @@ export interface DeprecationNotice {
   readonly date: string;
 }
 
-/** The notice for a model that still serves, and, with `servedBy`, for one that no longer does. */
+/** The notice for a deprecated model that still serves or, with `servedBy`, for a replaced one. */
 function noticeFor(
   { id, deprecation }: CatalogModel,
   servedBy: CatalogModel | undefined,

@@ -1,6 +1,6 @@
 /**
- * A model as the rest of the server sees it: settings with every gap filled, prices compiled, and
- * where it comes from. Built from configured settings, from what engines report, or from both.
+ * A model of the catalog: settings with all defaults, compiled prices, and its origin. Built from
+ * configured settings, from engine reports, or from both.
  */
 import type {
   Capability,
@@ -14,27 +14,30 @@ import { compilePrice, type Price, scaledRow } from './pricing.ts';
 import { DAY_MS } from '../core/clock.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
 
-/** Why a model that is known does not serve now: still on its way, or not to be had. */
+/** Why a known model is unavailable: it is being fetched, or failed. */
 export interface ModelOutage {
   /** For callers, after the name of the model: `is being fetched: 12 %`. */
   readonly reason: string;
-  /** The time of the monotonic clock, in milliseconds, at which it should serve; missing when waiting does not help. */
+  /**
+   * Monotonic time in milliseconds at which it should be available; missing if waiting does not
+   * help.
+   */
   readonly backAtMs?: number;
 }
 
-/** Where a model comes from, best first: the order in which traits move between models. */
+/** Origins of models, best first: the order of preference for traits. */
 export const ORIGINS = ['configured', 'discovered', 'downloaded', 'demo'] as const;
 export type Origin = (typeof ORIGINS)[number];
 
 export interface Replica {
   readonly engine: string;
-  /** The engine's own id of the model. */
+  /** The engine's id of the model. */
   readonly model: string;
   readonly weight: number;
   readonly order: number;
 }
 
-/** A model that nobody configured: found on a local port, or run by an embedded engine. */
+/** A model without configuration: found on a local port, or run by an embedded engine. */
 export interface DiscoveredModel {
   readonly id: string;
   readonly type: ModelType;
@@ -51,7 +54,7 @@ export interface DiscoveredModel {
   readonly video?: ModelSettings['video'];
   readonly rerank?: ModelSettings['rerank'];
   readonly quantization?: ModelSettings['quantization'];
-  /** Number of parameters, for the tier. */
+  /** Number of parameters, which determines the tier. */
   readonly parameters?: number;
   /** Default: the configured default price of its type. */
   readonly price?: PriceSettings;
@@ -78,24 +81,24 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly ownedBy: string;
   readonly createdSeconds: number;
   readonly tier: Tier;
-  /** Tokens of prompt and completion together; 0 where the type has none. */
+  /** Tokens of prompt and completion together; 0 if the type has no context. */
   readonly context: number;
   readonly maxCompletionTokens: number;
   readonly capabilities: ReadonlySet<Capability>;
   readonly price: Price | undefined;
-  /** Of a request in a batch; missing where the model is none of batches. */
+  /** Price of a request in a batch; missing if the model does not support batches. */
   readonly batchPrice: Price | undefined;
   readonly replicas: readonly Replica[];
-  /** Where it stands in its life when the catalogue was read. */
+  /** Deprecation stage when the snapshot was built. */
   readonly stage: Stage;
-  /** When that changes: infinity for never. */
+  /** Time of the next stage; `Infinity` for never. */
   readonly stageEndsMs: number;
 }
 
-/** The life of a model that goes: announced, warned, removed (rerouted or refused), and not listed. */
+/** Deprecation: announced, warned, removed (rerouted or rejected), no longer listed. */
 export type Stage = 'active' | 'warned' | 'removed' | 'gone';
 
-/** Types whose requests can be in a batch: those that take JSON and give JSON. */
+/** Types with batch support: those with JSON requests and JSON responses. */
 export type BatchType = Extract<
   ModelType,
   'text' | 'embedding' | 'image' | 'moderation' | 'rerank'
@@ -112,7 +115,7 @@ function isBatchType(type: ModelType): boolean {
   return BATCH_TYPES.has(type);
 }
 
-/** Versioning, retired entries: listed up to 30 days after the removal. */
+/** Retired models stay listed for 30 days after their removal, as documented. */
 const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
 export interface ModelDefaults {
@@ -120,11 +123,11 @@ export interface ModelDefaults {
   readonly startedSeconds: number;
   readonly nowMs: number;
   readonly defaults: DefaultsSection;
-  /** Share of a price that a request in a batch has. */
+  /** Price of a batch request as a fraction of the normal price. */
   readonly batchPriceFactor: string;
 }
 
-/** A configured model; what an engine reports about the same id fills what was left open. */
+/** A configured model; an engine's report for the same id fills missing settings. */
 export function configuredModel(
   settings: ModelSettings,
   found: DiscoveredModel | undefined,
@@ -160,7 +163,7 @@ export function configuredModel(
   };
 }
 
-/** A model as an engine reports it, with the default price of its type. */
+/** A model reported by an engine, with the default price of its type. */
 export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): CatalogModel {
   const { id, type, origin, description = '', source = '', listed = true } = found;
   const { defaults } = given;
@@ -220,7 +223,7 @@ function replicasOf(found: DiscoveredModel | undefined): readonly Replica[] {
   return (found?.replicas ?? []).map((replica) => ({ weight: 1, order: 0, ...replica }));
 }
 
-/** The same model on several engines is one model with several replicas. */
+/** Merges the same model of several engines into one model with several replicas. */
 export function mergeDiscovered(
   models: readonly DiscoveredModel[],
 ): ReadonlyMap<string, DiscoveredModel> {
@@ -236,8 +239,8 @@ export function mergeDiscovered(
 }
 
 /**
- * The limit tier of a text model by its size. Sizes: XS up to 4 B parameters, S up to 15 B, M up
- * to 80 B, L above. Where nothing tells the size, M: neither generous nor useless.
+ * Limit tier of a text model by size: XS up to 4 B parameters, S up to 15 B, M up to 80 B, L above.
+ * Unknown sizes are M, the middle.
  */
 const SIZES: readonly (readonly [upToBillions: number, tier: Tier])[] = [
   [4, 'XS'],
@@ -245,15 +248,14 @@ const SIZES: readonly (readonly [upToBillions: number, tier: Tier])[] = [
   [80, 'M'],
 ];
 
-/** The tier of a parameter count. */
 export function tierOfParameters(parameters: number): Tier {
   return SIZES.find(([billions]) => parameters <= billions * 1e9)?.[1] ?? 'L';
 }
 
-// `8x7b` counts its experts; `a3b` (active parameters) is not the size.
+// `8x7b` counts all experts; `a3b` (active parameters) is not the size.
 const COUNT = /(?<![a-z0-9.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])/g;
 
-/** Parameters that an id such as `qwen3:0.6b`, `mixtral-8x7b` or `smol-135M` tells. */
+/** The parameter count in an id such as `qwen3:0.6b`, `mixtral-8x7b` or `smol-135M`. */
 export function parametersInId(id: string): number | undefined {
   let largest: number | undefined;
   for (const [, experts = '1', size = '0', unit] of id.toLowerCase().matchAll(COUNT)) {
@@ -263,7 +265,6 @@ export function parametersInId(id: string): number | undefined {
   return largest;
 }
 
-/** The tier guessed from the id. */
 export function tierOfId(id: string): Tier {
   const parameters = parametersInId(id);
   return parameters === undefined ? 'M' : tierOfParameters(parameters);

@@ -1,11 +1,11 @@
 /**
- * The model id closest to a mistyped one, among thousands, without looking at each: three-letter
- * pieces find the few candidates, edit distance picks among them.
+ * Finds the model id closest to a mistyped one among thousands without comparing all: trigrams
+ * select a few candidates, edit distance chooses between them.
  */
 import { editDistance } from '../core/nearest-word.ts';
 
 const CANDIDATES = 8;
-/** Longest name that is compared; a longer one is no model id. */
+/** Longer names are not compared. */
 const COMPARED_CHARACTERS = 128;
 
 export class NearestId {
@@ -23,7 +23,7 @@ export class NearestId {
     }
   }
 
-  /** The nearest id, or `undefined` when none resembles the name. */
+  /** The nearest id, or `undefined` if none is similar. */
   find(name: string): string | undefined {
     if (name.length > COMPARED_CHARACTERS) return undefined;
     const wanted = name.toLowerCase();
@@ -51,7 +51,7 @@ function piecesOf(text: string): ReadonlySet<string> {
   return pieces;
 }
 
-/** Indexes of the largest counts, largest first; zeros are no candidates. */
+/** Indexes of the largest counts, largest first, without zeros. */
 function topOf(counts: Uint16Array): readonly number[] {
   const top: number[] = [];
   let least = 0;

@@ -43,7 +43,7 @@ test('above the threshold the extended prices hold for the whole request', () =>
   const price = compilePrice(FULL);
   assert.equal(chargeFor({ promptTokens: 32_000, completionTokens: 10 }, price), 9_612_000n);
   assert.equal(chargeFor({ promptTokens: 32_001, completionTokens: 10 }, price), 19_218_600n);
-  // Cache writes have no extended price here: the ordinary one stays.
+  // Cache writes have no extended price here: the ordinary price applies.
   assert.equal(
     chargeFor({ promptTokens: 32_001, cachedTokens: 1, cacheWriteTokens: 32_000 }, price),
     12_000_120n,
@@ -261,7 +261,7 @@ test('a model that is none of batches is refused there, and sold elsewhere', () 
   assert.throws(() => requireBatchPrice({ ...model, price: undefined }), { code: 'MODEL_OFFLINE' });
 });
 
-/** An independent sum: integers of 1e-15 USD made from the digits of the row. */
+/** An independent sum: integers of 1e-15 USD from the digits of the row. */
 function digits(usdText: string): bigint {
   const [whole = '0', fraction = ''] = usdText.split('.');
   return BigInt(whole + fraction.padEnd(9, '0'));

@@ -1,7 +1,7 @@
 /**
- * What a request costs. Prices are exact integers (femto-USD per token, nano-USD per unit), a
- * charge is summed exactly and rounded once, half up, and a bound is never below the charge of any
- * usage within it: `charge(usage) <= bound(usage's bounds)`. Holds no balance and moves no money.
+ * Computes charges. Prices are exact integers (femto-USD per token, nano-USD per unit). A charge is
+ * summed exactly and rounded once, half up. A bound is never below the charge of any usage within
+ * it: `charge(usage) <= bound(usage's bounds)`. This file moves no money.
  */
 import type { ModelType, PriceSettings } from '../config/config.ts';
 import { assert } from '../core/assert.ts';
@@ -24,41 +24,41 @@ import {
 /** Femto-USD per token. */
 interface TokenRates {
   readonly input: bigint;
-  /** Absent where the work has no output (embeddings). */
+  /** Missing if the work has no output (embeddings). */
   readonly output: bigint | undefined;
   readonly cacheInput: bigint;
   readonly cacheWrite: bigint;
 }
 
-/** The most that a token may turn out to cost: a bound does not know which kind it will be. */
+/** Maximum price of a token; a bound does not know which kind of token it will be. */
 type DearestRates = Pick<TokenRates, 'input' | 'output'>;
 
-/** A price row, ready to compute with. */
+/** A price row, compiled for computation. */
 export interface Price {
-  /** 12 hex digits of the row's hash; stands on every usage record. */
+  /** 12 hex digits of the row's hash; stored with every usage record. */
   readonly version: string;
   readonly tokens: TokenRates | undefined;
   readonly dearest: DearestRates | undefined;
   /**
-   * Rates of the whole request when the prompt has more than `above` tokens. A prompt whose bound is
-   * above may stay below, so its dearest rates are those of both rows.
+   * Rates of the whole request if the prompt has more than `above` tokens. A prompt whose bound is
+   * above may still be shorter, so its maximum rates are the higher ones of both rows.
    */
   readonly extended:
     | { readonly above: number; readonly rates: TokenRates; readonly dearest: DearestRates }
     | undefined;
   readonly perImage: Nano | undefined;
-  /** By size and quality, the first that fits. */
+  /** By size and quality; the first match applies. */
   readonly imageRates: readonly ImageRate[];
   readonly perSecond: Nano | undefined;
-  /** Femto-USD per character of text that is spoken. */
+  /** Femto-USD per character of spoken text. */
   readonly perCharacter: bigint | undefined;
   readonly perSearch: Nano | undefined;
   readonly perRequest: Nano;
-  /** The row as it was written, for lists. */
+  /** The row as configured, for lists. */
   readonly row: PriceSettings;
 }
 
-/** What an image is made as; what is not said is any. */
+/** Properties of an image that determine its price; a missing one matches any. */
 export interface ImageKind {
   readonly size?: string | undefined;
   readonly quality?: string | undefined;
@@ -68,35 +68,37 @@ interface ImageRate extends ImageKind {
   readonly eachNano: Nano;
 }
 
-/** What has a price of its own. */
+/** Billed units other than tokens. */
 interface Units {
   readonly images?: number;
-  /** Of text that is spoken. */
+  /** Characters of spoken text. */
   readonly characters?: number;
-  /** Of up to 100 documents that are ranked. */
+  /** Searches, each of up to 100 ranked documents. */
   readonly searches?: number;
-  /** Length of audio. */
+  /** Milliseconds of audio. */
   readonly audioMs?: number;
-  /** Searches, scraped pages and the like, priced by who ran them. */
+  /**
+   * Searches, scraped pages and similar extras in nano-USD, priced by the feature that ran them.
+   */
   readonly surcharges?: Nano;
 }
 
-/** What a request used. All counts are whole and not negative. */
+/** The usage of a request. All counts are non-negative integers. */
 export interface Usage extends Units {
   /** All prompt tokens, cached ones included. */
   readonly promptTokens?: number;
-  /** Of the prompt tokens: read from a cache. */
+  /** Prompt tokens read from a cache. */
   readonly cachedTokens?: number;
-  /** Of the prompt tokens: written to a cache. */
+  /** Prompt tokens written to a cache. */
   readonly cacheWriteTokens?: number;
   /** All completion tokens of all choices, reasoning included. */
   readonly completionTokens?: number;
 }
 
-/** The most that a request can use. */
+/** The maximum usage of a request. */
 export interface UsageBound extends Units {
   readonly promptTokens?: number;
-  /** Cap of one choice. */
+  /** Token limit of one choice. */
   readonly maxOutputTokens?: number;
   /** Number of choices (`n`). Default 1. */
   readonly choices?: number;
@@ -105,7 +107,7 @@ export interface UsageBound extends Units {
 const VERSION_DIGITS = 12;
 const MS_PER_SECOND = 1_000n;
 
-/** Compiles a checked price row; an unknown price is `undefined` and sells nothing. */
+/** Compiles a validated price row; a missing price is `undefined`, and the work cannot be sold. */
 export function compilePrice(row: PriceSettings): Price {
   const amount = (usd: string | undefined) => (usd === undefined ? undefined : usdToNano(usd));
   const tokens = compileRates(row);
@@ -129,7 +131,7 @@ export function compilePrice(row: PriceSettings): Price {
   };
 }
 
-/** Equal rows have equal versions, in whatever order and spelling their amounts were written. */
+/** Equal rows have equal versions, whatever the order and format of their amounts. */
 function versionOf(row: PriceSettings): string {
   const { extended, imageRates = [], ...flat } = row;
   const { above, ...long } = extended ?? {};
@@ -138,7 +140,7 @@ function versionOf(row: PriceSettings): string {
     ...Object.entries(long).map(([key, usd]) => [`extended.${key}`, usd] as const),
   ].flatMap(([key, usd]) => (usd === undefined ? [] : [`${key}=${usdToNano(usd)}`]));
   if (above !== undefined) parts.push(`extended.above=${above}`);
-  // Their order counts: the first that fits holds.
+  // The order matters, because the first match applies.
   for (const [place, { size = '', quality = '', perImage }] of imageRates.entries()) {
     parts.push(`image.${place}.${size}.${quality}=${usdToNano(perImage)}`);
   }
@@ -160,7 +162,7 @@ function compileExtended(row: PriceSettings, base: TokenRates | undefined): Pric
   const { extended } = row;
   if (extended === undefined || base === undefined) return undefined;
   const input = perMillionToFemto(extended.input);
-  // A cache price that the long row leaves out is the one the short row names, else its input.
+  // A cache price that the extended row omits is that of the base row, or else its input price.
   const cacheInput = extended.cacheInput ?? row.cacheInput ?? extended.input;
   const cacheWrite = extended.cacheWrite ?? row.cacheWrite ?? extended.input;
   const rates = {
@@ -185,7 +187,7 @@ function dearestOf({ input, output, cacheInput, cacheWrite }: TokenRates): Deare
   return { input: larger(input, larger(cacheInput, cacheWrite)), output };
 }
 
-/** The price of a model, or the refusal to serve it for nothing. */
+/** The price of a model; throws if it has none. */
 export function requirePrice(model: {
   readonly id: string;
   readonly price: Price | undefined;
@@ -197,7 +199,7 @@ export function requirePrice(model: {
   });
 }
 
-/** The same for a request of a batch; a model that is sold may be none of batches (403). */
+/** The price of a request in a batch; throws 403 if the model does not support batches. */
 export function requireBatchPrice(model: {
   readonly id: string;
   readonly price: Price | undefined;
@@ -210,8 +212,8 @@ export function requireBatchPrice(model: {
 }
 
 /**
- * The row of a model at a share of its prices, each rounded half up to its last decimal. What a text
- * model searches keeps its price: others are paid for it.
+ * The price row scaled by a factor, each price rounded half up to its last decimal. Search prices
+ * of a text model stay, because third parties are paid for searches.
  */
 export function scaledRow(row: PriceSettings, factor: string, type: ModelType): PriceSettings {
   const factorNano = usdToNano(factor);
@@ -236,8 +238,8 @@ export function chargeFor(usage: Usage, price: Price): Nano {
 }
 
 /**
- * The exact charge of one request that took several engine calls: each call has the rates of its
- * own length, units are charged once, and the sum is rounded once.
+ * The exact charge of one request with several engine calls: each call has the rates of its own
+ * length, units are charged once, and the sum is rounded once.
  */
 export function chargeForCalls(calls: readonly Usage[], units: Units, price: Price): Nano {
   let femto = unitCharge(units, price);
@@ -252,7 +254,7 @@ function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
   if (prompt === 0n && completion === 0n) return 0n;
   const isLong = extended !== undefined && prompt > BigInt(extended.above);
   const rates = isLong ? extended.rates : (tokens ?? unpriced('tokens'));
-  // An engine that reports more cached tokens than prompt tokens is not paid for the difference.
+  // Cached tokens beyond the prompt tokens are not billed.
   const cached = cachedTokens === 0 ? 0n : smaller(tokenCount(cachedTokens), prompt);
   const written =
     cacheWriteTokens === 0 ? 0n : smaller(tokenCount(cacheWriteTokens), prompt - cached);
@@ -284,7 +286,6 @@ function unitCharge(units: Units, price: Price): bigint {
   return femto;
 }
 
-/** What one image of a kind costs. */
 export function imagePrice({ size, quality }: ImageKind, price: Price): Nano {
   const rate = price.imageRates.find(
     (one) =>
@@ -294,7 +295,7 @@ export function imagePrice({ size, quality }: ImageKind, price: Price): Nano {
   return rate?.eachNano ?? price.perImage ?? unpriced('images');
 }
 
-/** The most that `imagePrice` is for any image that fits what is said of its kind. */
+/** The maximum of `imagePrice` for all images that match the given properties. */
 export function dearestImage({ size, quality }: ImageKind, price: Price): Nano {
   let most = price.perImage ?? unpriced('images');
   for (const one of price.imageRates) {
@@ -306,7 +307,7 @@ export function dearestImage({ size, quality }: ImageKind, price: Price): Nano {
   return most;
 }
 
-/** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */
+/** An upper bound of `chargeFor` for every usage within `bound`; the amount of a hold. */
 export function boundFor(bound: UsageBound, price: Price): Nano {
   const prompt = tokenCount(bound.promptTokens);
   const { choices = 1 } = bound;
@@ -322,8 +323,8 @@ export function boundFor(bound: UsageBound, price: Price): Nano {
 }
 
 /**
- * The largest `maxOutputTokens` whose bound fits into `granted`; `undefined` when not even the
- * prompt fits. Without a price on output it is `Number.MAX_SAFE_INTEGER`.
+ * The largest `maxOutputTokens` whose bound fits into `granted`; `undefined` if the prompt alone
+ * exceeds it. Without an output price it is `Number.MAX_SAFE_INTEGER`.
  */
 export function outputTokensAffordable(
   granted: Nano,
@@ -342,14 +343,14 @@ export function outputTokensAffordable(
   return tokens > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(tokens);
 }
 
-/** What a token may cost at most in a request with a prompt of up to so many. */
+/** Maximum price of a token in a request with a prompt up to the bound. */
 function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRates {
   const { extended } = price;
   if (extended !== undefined && promptTokens > extended.above) return extended.dearest;
   return price.dearest ?? unpriced('tokens');
 }
 
-/** No price, no sale: a kind of work that the row does not price is refused. */
+/** Rejects work for which the row has no price. */
 function unpriced(what: string): never {
   throw new Fault('MODEL_OFFLINE', {
     message: `The model has no price for ${what} and does not sell them`,

@@ -1,15 +1,15 @@
 /**
- * Which model holds which trait. A trait that the operator wrote stays where it is; every other
- * one goes to the best model that can hold it, and moves by itself when a better one appears:
- * configured models before discovered ones, those before downloaded ones, the demo model last;
- * models that serve nobody (offline, removed, without replicas) and models of a plan come after
- * all others; equals keep the order of the configuration.
+ * Assigns traits to models. A trait that the operator configured stays with its model; each other
+ * trait goes to the best model that qualifies, and is reassigned when a better one appears. The
+ * order is: configured models, discovered ones, downloaded ones, the demo model. Unavailable models
+ * (offline, removed, without replicas) and models of a plan come last; otherwise the order of the
+ * configuration decides.
  */
 import type { Capability, Tier } from '../config/config.ts';
 import { TIERS } from '../config/config.ts';
 import { type CatalogModel, ORIGINS } from './model.ts';
 
-/** Traits that a text model gets for what it can do. */
+/** Traits that a text model gets for a capability. */
 const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
   function_calling_default: 'functionCalling',
   default_vision: 'vision',
@@ -17,7 +17,7 @@ const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
   default_code: 'optimizedForCode',
 };
 
-/** Trait to model, for the models of one type. */
+/** Maps trait to model, for the models of one type. */
 export function assignTraits(models: readonly CatalogModel[]): ReadonlyMap<string, CatalogModel> {
   const ranked = models
     .filter((model) => model.listed && !isMeaningless(model))
@@ -34,7 +34,7 @@ export function assignTraits(models: readonly CatalogModel[]): ReadonlyMap<strin
   return traits;
 }
 
-/** The demo's vectors are word statistics: who asks for the default should get none rather. */
+/** The demo's vectors carry no meaning, so they must not become a default. */
 function isMeaningless({ origin, type }: CatalogModel): boolean {
   return origin === 'demo' && type === 'embedding';
 }
@@ -60,7 +60,7 @@ function derive(
   }
 }
 
-/** The first model whose tier no peer beats. */
+/** `best`, unless the tier of a peer beats it: then the first such peer with the extreme tier. */
 function extreme(
   peers: readonly CatalogModel[],
   best: CatalogModel,
@@ -73,7 +73,7 @@ function extreme(
   );
 }
 
-/** Weights of what counts against a model; each outweighs all that follow. */
+/** Weights of disadvantages; each outweighs the sum of the following ones. */
 const SERVES_NOBODY = 100;
 const NEEDS_PLAN = 10;
 

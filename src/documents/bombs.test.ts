@@ -1,6 +1,6 @@
 /**
- * Files made to hurt: each costs a worker process a bounded time and memory, the server stays
- * responsive throughout, and the next honest file is read.
+ * Malicious files: each costs a worker process bounded time and memory, the server stays
+ * responsive, and the next valid file is read.
  */
 import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
@@ -20,9 +20,9 @@ import {
   zipFile,
 } from '../../test/support/test-files.ts';
 
-/** Wide enough for a busy machine; what is forbidden is one stuck for good. */
+/** Generous for busy machines; the test is for workers that never return. */
 const MAX_BOMB_MS = 60_000;
-/** For those that are told what they are: on a busy machine that takes long. */
+/** For files with an expected error message, which takes long on a busy machine. */
 const PATIENCE = { timeoutMs: 40_000 };
 const MAX_LOOP_DELAY_MS = 250;
 const FAST = { level: 1 };
@@ -36,7 +36,10 @@ before(() => {
 });
 after(() => documents.close());
 
-/** A bomb is built before the loop is watched: deflating 200 MB is not the server's work. */
+/**
+ * Builds a file before the event loop is monitored, because deflating 200 MB is not the server's
+ * work.
+ */
 async function watched<T>(work: () => Promise<T>): Promise<T> {
   const delay = monitorEventLoopDelay({ resolution: 2 });
   const startedMs = performance.now();
@@ -47,7 +50,7 @@ async function watched<T>(work: () => Promise<T>): Promise<T> {
   const tookMs = performance.now() - startedMs;
   assert.ok(tookMs < MAX_BOMB_MS, `took ${tookMs} ms`);
   const { user, system } = process.threadCpuUsage(cpu);
-  // On a crowded machine the loop also waits for its turn: it was held no longer than it computed.
+  // On a busy machine the loop also waits for CPU; it was blocked at most for its CPU time.
   const heldMs = Math.min(delay.percentile(99) / 1e6, (user + system) / 1e3);
   assert.ok(heldMs < MAX_LOOP_DELAY_MS, `the loop was held for ${heldMs} ms`);
   return result;

@@ -1,13 +1,13 @@
 /**
- * Bytes of a text file to text: byte order mark, then what the sender says, then UTF-8 if it is
- * valid, else Windows-1252, which never fails. Binary data is recognised and refused.
+ * Decodes a text file: by its byte order mark, the declared charset, UTF-8 if valid, else
+ * Windows-1252, which accepts every byte. Binary data is rejected.
  */
 import { ReaderError } from './reader-error.ts';
 
-/** So much of the beginning tells text from binary. */
+/** Bytes at the start that are checked for binary data. */
 const SAMPLE_BYTES = 8_192;
 
-/** Decodes text; throws `ReaderError` when the bytes are not text. */
+/** Decodes text; throws `ReaderError` if the bytes are not text. */
 export function decodeText(bytes: Uint8Array, charset?: string): string {
   const mark = byteOrderMark(bytes);
   if (mark !== undefined) return new TextDecoder(mark).decode(bytes);
@@ -17,7 +17,7 @@ export function decodeText(bytes: Uint8Array, charset?: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
-    // Not UTF-8: old Western text is what remains, and every byte of it has a meaning.
+    // Windows-1252 is the most likely other encoding.
     return new TextDecoder('windows-1252').decode(bytes);
   }
 }
@@ -36,7 +36,7 @@ function decoderFor(charset: string): TextDecoder | undefined {
   try {
     return new TextDecoder(charset);
   } catch {
-    return undefined; // an unknown label is the same as none
+    return undefined; // an unknown charset is ignored
   }
 }
 

@@ -1,10 +1,10 @@
 /**
- * Data URLs (RFC 2397) as chat content carries them. The payload stays text until somebody needs
- * its bytes: a picture of 25 MB is passed on without being decoded.
+ * Data URLs (RFC 2397) in chat content. The payload stays text until its bytes are needed, so that
+ * an image of 25 MB is forwarded without decoding.
  */
 
 export interface DataUrl {
-  /** Lowercase, without parameters; `text/plain` when absent. */
+  /** Lower case, without parameters; `text/plain` if missing. */
   readonly mediaType: string;
   readonly sizeBytes: number;
   head(count: number): Buffer;
@@ -12,14 +12,14 @@ export interface DataUrl {
 }
 
 const MAX_PREFIX_CHARS = 512;
-/** Percent-encoding is for short texts: decoding it is slow. */
+/** Decoding percent-encoding is slow, so its length is limited. */
 const MAX_PERCENT_CHARS = 1_000_000;
 
 export function isDataUrl(text: string): boolean {
   return /^data:/i.test(text.slice(0, 5));
 }
 
-/** Reads a data URL; `undefined` when the text is none or its payload is not what it says. */
+/** Parses a data URL; `undefined` if it is invalid. */
 export function parseDataUrl(url: string): DataUrl | undefined {
   const comma = url.slice(0, MAX_PREFIX_CHARS).indexOf(',');
   if (comma === -1 || !isDataUrl(url)) return undefined;
@@ -41,10 +41,10 @@ export function fromBytes(mediaType: string, bytes: Buffer): DataUrl {
   };
 }
 
-/** Base64 from `start` on; `undefined` when it is something else. */
+/** Base64 from `start` on; `undefined` for other text. */
 export function fromBase64(mediaType: string, text: string, start = 0): DataUrl | undefined {
-  // Only the beginning is looked at: what follows is the engine's to refuse, and scanning 30 MB
-  // of it would hold the event loop.
+  // Only the start is checked: scanning 30 MB would block the event loop, and the engine rejects
+  // invalid data anyway.
   if (!/^[A-Za-z0-9+/_=\s-]*$/.test(text.slice(start, start + MAX_PREFIX_CHARS))) return undefined;
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const sizeBytes = Math.floor(((text.length - start) * 3) / 4) - padding;
@@ -52,7 +52,7 @@ export function fromBase64(mediaType: string, text: string, start = 0): DataUrl 
     mediaType,
     sizeBytes: Math.max(0, sizeBytes),
     head: (count) => {
-      const chars = Math.ceil(count / 3) * 4 + 256; // some room for line breaks
+      const chars = Math.ceil(count / 3) * 4 + 256; // allows for line breaks
       return Buffer.from(text.slice(start, start + chars), 'base64').subarray(0, count);
     },
     bytes: () => Buffer.from(text.slice(start), 'base64'),

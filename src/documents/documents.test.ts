@@ -1,4 +1,7 @@
-/** Documents through real worker processes: what each format gives, and why a file gives nothing. */
+/**
+ * Documents through real worker processes: the text of each format, and the reasons for unreadable
+ * files.
+ */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { DocumentsSection } from '../config/web-section.ts';

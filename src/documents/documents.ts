@@ -1,7 +1,8 @@
 /**
- * The public file of documents: files and pages to text, pictures of engines to facts, exact token
- * counts. Everything that parses runs in worker processes with bounds of time and memory; a file that
- * cannot be read is an outcome with a reason, which becomes a note in the prompt, never an error.
+ * The public file of documents: converts files and pages to text, reads properties of generated
+ * images, counts tokens exactly. All parsing runs in worker processes with limits of time and
+ * memory. A file that cannot be read is a result with a reason, which becomes a note in the prompt,
+ * not an error.
  */
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
@@ -19,7 +20,7 @@ export type { Tokenizer } from './tokenizer.ts';
 
 type DocumentsOptions = Config['documents'] & { readonly clock: Clock; readonly log: Log };
 
-/** `caller` is an account or address: jobs of one do not crowd out those of others. */
+/** `caller` is an account or address, for fair queueing. */
 interface ReadRequest extends Pick<RunOptions, 'signal' | 'caller'> {
   readonly bytes: Uint8Array;
   readonly limits?: Partial<Pick<DocumentsOptions, 'maxChars' | 'maxPages' | 'timeoutMs'>>;
@@ -27,7 +28,7 @@ interface ReadRequest extends Pick<RunOptions, 'signal' | 'caller'> {
 
 export interface ExtractRequest extends ReadRequest {
   readonly filename: string;
-  /** What the sender claims; the bytes decide. */
+  /** Declared by the sender; the bytes take precedence. */
   readonly mediaType: string;
 }
 
@@ -72,7 +73,9 @@ export class Documents {
     this.tokenizer = new Tokenizer(this.#counters);
   }
 
-  /** The text of a file. Throws `SERVICE_UNAVAILABLE` when too many wait, and the abort's reason. */
+  /**
+   * The text of a file. Throws `SERVICE_UNAVAILABLE` if the queue is full, and the abort reason.
+   */
   async extract(request: ExtractRequest): Promise<Extraction> {
     const { filename, mediaType, limits } = request;
     const { maxChars, maxPages } = { ...this.#settings, ...limits };
@@ -83,7 +86,7 @@ export class Documents {
     return { ok: true, text, truncated };
   }
 
-  /** The readable part of a fetched page as Markdown; other media types go through `extract`. */
+  /** The readable part of a fetched page as Markdown; other media types are passed to `extract`. */
   async readPage(request: PageRequest): Promise<PageText> {
     const { url, charset, mediaType, limits } = request;
     const { maxChars, maxPages } = { ...this.#settings, ...limits };
@@ -98,7 +101,7 @@ export class Documents {
     return { ok: true, markdown, truncated, ...(title !== undefined && { title }) };
   }
 
-  /** What a PNG shows, or why it is none. Throws as `extract` does. */
+  /** The properties of a PNG, or why it is invalid. Throws as `extract` does. */
   async readPng(request: ReadRequest): Promise<PngReading> {
     const read = await this.#read({ kind: 'png' }, request);
     if (!read.ok) return read;
@@ -129,7 +132,7 @@ export class Documents {
   }
 }
 
-/** What stands in the prompt in place of a file: its delimited text, or a note why there is none. */
+/** The text for the prompt: the delimited content of the file, or a note why it cannot be read. */
 export function fileText(filename: string, extraction: Extraction): string {
   const name = singleLineLabel(filename) || 'unnamed';
   if (!extraction.ok) return `[The file "${name}" could not be read: it ${extraction.reason}]`;

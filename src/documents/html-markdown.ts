@@ -1,16 +1,16 @@
 /**
- * HTML to Markdown in one pass over the text, without a tree: depth, unclosed tags and size cost
- * linear time. Headings, lists, tables, links, quotes and code keep their shape; scripts, styles and
- * images are dropped. It serves pages, EPUB chapters, HTML files and the HTML that DOCX becomes.
+ * Converts HTML to Markdown in one pass without a tree: nesting, unclosed tags and size cost linear
+ * time. Keeps headings, lists, tables, links, quotes and code; drops scripts, styles and images.
+ * Used for pages, EPUB chapters, HTML files and the HTML of converted DOCX files.
  */
 import { MarkdownWriter } from './markdown-writer.ts';
 import { scanHtml } from './markup.ts';
 
 export interface HtmlOptions {
   readonly maxChars: number;
-  /** Links become absolute against it; without it only absolute links keep their target. */
+  /** Base of relative links; without it only absolute links keep their target. */
   readonly baseUrl?: string;
-  /** Elements to leave out besides scripts and the like, as navigation on a page. */
+  /** Additional elements to drop, such as the navigation of a page. */
   readonly without?: readonly string[];
 }
 
@@ -20,7 +20,7 @@ export interface Markdown {
   readonly isTruncated: boolean;
 }
 
-/** What they hold is no text of the page, up to their closing tag. */
+/** Elements whose content is dropped up to the closing tag. */
 const DROPPED = (
   'script style textarea xmp iframe noembed noframes template svg object select dialog canvas ' +
   'video audio math'
@@ -29,7 +29,7 @@ const VOID = new Set(
   'area base br col embed hr img input link meta param source track wbr'.split(' '),
 );
 
-/** Turns HTML into Markdown of at most `maxChars` characters; never throws on bad HTML. */
+/** Returns Markdown of at most `maxChars` characters; never throws for invalid HTML. */
 export function htmlToMarkdown(html: string, options: HtmlOptions): Markdown {
   const writer = new MarkdownWriter(options.maxChars);
   const dropped = new Set([...DROPPED, ...(options.without ?? [])]);
@@ -66,7 +66,7 @@ export function htmlToMarkdown(html: string, options: HtmlOptions): Markdown {
   };
 }
 
-/** How deep the elements of a page nest, counted without building anything. */
+/** Nesting depth and number of elements of a page, counted without building a tree. */
 export function measureHtml(html: string): { depth: number; elements: number } {
   let open = 0;
   let depth = 0;

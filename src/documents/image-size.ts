@@ -1,17 +1,17 @@
 /**
- * How many pixels a picture of a caller may have, by what its header says: a small file can unpack
- * to gigabytes, so it is refused before anything decodes it.
+ * Limits the pixels of a caller's image by its header, before it is decoded: a small file can
+ * decompress to gigabytes.
  */
 import { open } from 'node:fs/promises';
 import { Fault } from '../core/faults.ts';
 import { type ImageSize, imageSize } from '../core/media-type.ts';
 
-/** 8K: the most that the specification lets an image have. */
+/** 8K, the limit of the specification. */
 export const MAX_IMAGE_PIXELS = 33_177_600;
-/** Where a camera's header, with its preview and colour profile, has come to the size. */
+/** Enough for camera headers, which contain a preview and a colour profile before the size. */
 const HEADER_BYTES = 1_048_576;
 
-/** Throws 422 for too many pixels and 400 for too few; a size that is not told is none of either. */
+/** Throws 422 for too many pixels and 400 for too few; accepts an unknown size. */
 export function requirePixels(size: ImageSize | undefined, minPixels = 1): void {
   if (size === undefined) return;
   const { width, height } = size;
@@ -22,7 +22,7 @@ export function requirePixels(size: ImageSize | undefined, minPixels = 1): void 
   if (pixels > MAX_IMAGE_PIXELS) throw new Fault('IMAGE_TOO_LARGE', options);
 }
 
-/** The size that the header of a file states; `undefined` when it states none. */
+/** The size in the header of a file; `undefined` if there is none. */
 export async function imageSizeOf(path: string): Promise<ImageSize | undefined> {
   const file = await open(path);
   try {

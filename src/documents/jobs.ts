@@ -1,8 +1,11 @@
-/** What the server asks of a worker process and what comes back: both ends import these shapes. */
+/** Messages between the server and its worker processes. */
 
 import type { PngFacts } from './read-png.ts';
 
-/** `reader` parses documents and pages, `tokenizer` counts; each loads only its own libraries. */
+/**
+ * `reader` parses documents and pages, `tokenizer` counts tokens; each loads only its own
+ * libraries.
+ */
 export type WorkerRole = 'reader' | 'tokenizer';
 
 export type Encoding = 'o200k' | 'cl100k';
@@ -10,7 +13,7 @@ export type Encoding = 'o200k' | 'cl100k';
 export interface ExtractJob {
   readonly kind: 'extract';
   readonly filename: string;
-  /** What the sender claims; the bytes decide. */
+  /** Declared by the sender; the bytes take precedence. */
   readonly mediaType: string;
   readonly maxChars: number;
   readonly maxPages: number;
@@ -28,8 +31,8 @@ export interface PngJob {
 }
 
 /**
- * - `count`: the payload is the texts one after another, of `sizes` UTF-8 bytes
- * - `decode`: the payload is the ids as unsigned 32-bit integers, little endian
+ * - `count`: the payload is the concatenated texts, of `sizes` UTF-8 bytes each
+ * - `decode`: the payload is the token ids as unsigned 32-bit integers, little endian
  */
 export type TokenJob =
   | { readonly kind: 'count'; readonly encoding: Encoding; readonly sizes: readonly number[] }
@@ -38,7 +41,7 @@ export type TokenJob =
 export type ReaderJob = ExtractJob | PageJob | PngJob;
 export type Job = ReaderJob | TokenJob;
 
-/** What arrives on the pipe: the job and the number of milliseconds it may take. */
+/** The job and its time limit in milliseconds. */
 export interface JobHeader {
   readonly job: Job;
   readonly timeoutMs: number;
@@ -50,7 +53,7 @@ export interface Unreadable {
   readonly reason: string;
 }
 
-/** The text of a reply is its payload; what is undefined does not pass the pipe. */
+/** The text of a reply is its payload; undefined members are not sent. */
 export type ReplyHeader =
   | {
       readonly ok: true;
@@ -61,7 +64,7 @@ export type ReplyHeader =
     }
   | Unreadable;
 
-/** What a process sends: `isSpent` when it keeps too much memory for another job. */
+/** Message of a worker; `isSpent` if it uses too much memory for another job. */
 export type SentHeader = ReplyHeader & { readonly isSpent?: boolean };
 
 export interface Reply {
@@ -69,5 +72,5 @@ export interface Reply {
   readonly payload: Uint8Array;
 }
 
-/** Runs one job in a worker process; rejects only for bugs of ours. */
+/** Runs one job in a worker process; rejects only because of a bug. */
 export type RunJob = (job: Job, payload: Buffer) => Promise<Reply>;

@@ -1,11 +1,11 @@
 /**
- * Writes Markdown from a flat series of elements and text: collapses white space, counts line
- * breaks, indents lists and quotes, builds table rows. It holds no tree; nesting is a few bounded
- * counters.
+ * Writes Markdown from a flat sequence of elements and text: collapses white space, counts line
+ * breaks, indents lists and quotes, builds table rows. It builds no tree; nesting is tracked by
+ * bounded counters.
  */
 import { TextSink } from './text-sink.ts';
 
-/** Deeper nesting is written at this depth: indentation must not grow with hostile input. */
+/** Deeper lists are written at this depth, so that malicious input cannot grow the indentation. */
 const MAX_LIST_DEPTH = 8;
 const MAX_QUOTE_DEPTH = 3;
 
@@ -54,19 +54,19 @@ export class MarkdownWriter {
     else this.#inline(text.replace(/[ \t\r\n\f\u00a0]+/g, ' '));
   }
 
-  /** Ends the line; 2 leaves an empty one. Inside a table cell it is a space. */
+  /** Ends the line; a `count` of 2 adds an empty line. Inside a table cell it writes a space. */
   #break(count: number): void {
     if (this.#cells !== undefined) {
       this.#inline(' ');
       return;
     }
     this.#closeLink();
-    if (BARE_ITEM.test(this.#line)) return; // `<li><p>text`: the text belongs behind the mark
+    if (BARE_ITEM.test(this.#line)) return; // `<li><p>text`: the text belongs after the list mark
     this.#flush();
     this.#pendingBreaks = Math.max(this.#pendingBreaks, count);
   }
 
-  /** An element begins; `href` is where a link leads. */
+  /** Opens an element; `href` returns the target of a link. */
   open(name: string, href: () => string | undefined): void {
     this.#breakAround(name);
     switch (name) {
@@ -178,7 +178,7 @@ export class MarkdownWriter {
   }
 
   #openTable(): void {
-    // A table in a cell means a page laid out with tables: its cells are blocks, not columns.
+    // A table inside a cell means a layout table: write its cells as blocks.
     if (this.#cells !== undefined) this.#spillCells();
     if (this.#tables.length < MAX_LIST_DEPTH) this.#tables.push({ rows: 0 });
     this.#break(2);
@@ -252,7 +252,7 @@ export class MarkdownWriter {
     }
   }
 
-  /** The cells of the open row; the first was opened before any text of it came. */
+  /** Takes the cells of the open row; the first one was opened before any of its text. */
   #takeCells(): string[] | undefined {
     const cells = this.#cells;
     if (cells === undefined) return undefined;
@@ -293,5 +293,5 @@ export class MarkdownWriter {
   }
 }
 
-/** A paragraph longer than this is written in pieces, so that no line grows with the document. */
+/** Longer paragraphs are written in pieces, so that line buffers stay small. */
 const LONG_LINE_CHARS = 8_192;

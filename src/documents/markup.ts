@@ -1,19 +1,19 @@
 /**
- * A flat scan over XML or HTML: no tree and no recursion, so that depth, unclosed tags and size cost
- * linear time, and no entities of a document's own, so that "billion laughs" cost nothing. It reads
- * what programs and people write and does not validate.
+ * A flat scanner for XML and HTML: no tree and no recursion, so that nesting, unclosed tags and
+ * size cost linear time. Entity definitions are rejected, which prevents "billion laughs" attacks.
+ * It does not validate.
  */
 import { Tokenizer } from 'htmlparser2';
 import { ReaderError } from './reader-error.ts';
 
-/** The first ones of a tag: no page has more that mean something. */
+/** Further attributes of a tag are ignored; no real page needs more. */
 const MAX_ATTRIBUTES = 100;
 const NO_BREAK_SPACE = 0xa0;
 
-/** Of XML, a name finds also an attribute that has a prefix before it. */
+/** In XML, a name also matches an attribute with a prefix. */
 export type Attribute = (name: string) => string | undefined;
 
-/** Names are without prefix in XML, and in lower case in HTML. Text comes in pieces. */
+/** Names have no prefix in XML and are lower case in HTML. Text may arrive in pieces. */
 export interface MarkupHandler {
   open?(name: string, attribute: Attribute, isSelfClosing: boolean): void;
   close?(name: string): void;
@@ -21,7 +21,7 @@ export interface MarkupHandler {
   isDone?(): boolean;
 }
 
-/** Tags that close themselves open and close. Throws for a document that defines entities. */
+/** Calls `open` and `close` for self-closing tags. Throws for a document that defines entities. */
 export function scanXml(xml: string, handler: MarkupHandler): void {
   scan(xml, true, handler);
 }
@@ -82,14 +82,14 @@ function scan(markup: string, xmlMode: boolean, handler: MarkupHandler): void {
         stopWhenDone();
       },
       ontext: (start, end) => text(markup.slice(start, end)),
-      // Pages write it for layout; in a prompt it is a space.
+      // A non-breaking space is layout; write a plain space into the prompt.
       ontextentity: (code) =>
         text(code === NO_BREAK_SPACE && !xmlMode ? ' ' : String.fromCodePoint(code)),
       oncdata: (start, end, offset) => {
         if (xmlMode) text(markup.slice(start, end - offset));
       },
       ondeclaration: (start, end) => {
-        // No office format defines entities, so it is an attack.
+        // No office format defines entities, so this is an attack.
         const isDefining = xmlMode && markup.slice(start, end).includes('[');
         if (isDefining) throw new ReaderError('defines XML entities of its own');
       },

@@ -1,11 +1,11 @@
 /**
- * Foreign media on its way into the server: fetched through the guard, or decoded from a data URL,
- * into files of one request that go away with it. Sizes and times are bounded; what is in a file is
- * nobody's word but that of its first bytes.
+ * Stores untrusted media for one request: fetched through the guard, or decoded from a data URL,
+ * into files that are deleted with the request. Sizes and times are limited; the type of a file is
+ * detected from its first bytes.
  *
- * Bytes are counted before they are written, so that a full disk is a refusal and not an accident:
- * what is being fetched, what jobs were given and what came out of them, of one caller and of all.
- * Each process counts what it fetches; what jobs hold is asked of the database, for all of them.
+ * Bytes are counted before they are written, so that a full disk causes a clean rejection: bytes
+ * being fetched, job inputs and job results, per caller and in total. Each process counts its own
+ * fetches; the database counts the jobs of all processes.
  */
 import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ export interface MediaFilesParts {
   /** A folder that lives as long as the process. */
   readonly folder: () => Promise<string>;
   readonly timeoutMs: number;
-  /** Of all media on the disk, and of one caller's. */
+  /** Limits of all media on the disk, and of one caller's. */
   readonly maxBytes: number;
   readonly maxCallerBytes: number;
   readonly stored: (holder: string) => Promise<{ callerBytes: number; allBytes: number }>;
@@ -30,7 +30,7 @@ export interface MediaFilesParts {
 
 export interface MediaLimits {
   readonly maxBytes: number;
-  /** Shorter than that of the configuration, where nobody has paid yet. */
+  /** Shorter than the configured limit, for anonymous requests. */
   readonly timeoutMs?: number;
   readonly signal: AbortSignal;
 }
@@ -42,14 +42,14 @@ export interface MediaFile {
 
 const MAX_REDIRECTS = 5;
 const RETRY_AFTER_SECONDS = 60;
-/** The database is asked once for so much. */
+/** Bytes that are reserved with one database query. */
 const COUNTED_AT_ONCE_BYTES = 16_000_000;
 const DATA_HEAD = /^data:[^,]{0,200};base64,/i;
 const DATA_HEAD_CHARACTERS = 256;
 
 export class MediaFiles {
   readonly #parts: MediaFilesParts;
-  /** Bytes by account or address. */
+  /** Bytes being fetched, by account or address. */
   readonly #fetching = new Map<string, number>();
   #allFetching = 0;
 
@@ -58,8 +58,8 @@ export class MediaFiles {
   }
 
   /**
-   * Runs `work` with a folder of its own, which is gone when it ends. `holder` is the account or
-   * address whose media it is.
+   * Runs `work` with a folder that is deleted afterwards. `holder` is the account or address that
+   * owns the media.
    */
   async within<T>(holder: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));
@@ -81,7 +81,7 @@ export class MediaFiles {
     try {
       const { maxBytes, maxCallerBytes, stored } = this.#parts;
       const { callerBytes, allBytes } = await stored(holder);
-      // Others may have taken theirs meanwhile: all that was counted is looked at.
+      // Concurrent requests may have reserved bytes during the query, so check the current totals.
       if (callerBytes + (this.#fetching.get(holder) ?? 0) > maxCallerBytes) {
         throw new Fault('RATE_LIMIT_EXCEEDED', {
           message: `Your media takes more than ${Math.floor(maxCallerBytes / 1_000_000)} MB on this server: wait for running requests, and complete videos that you have`,
@@ -108,7 +108,7 @@ export class MediaFiles {
   }
 }
 
-/** The share of one request in the bytes of the disk. */
+/** The bytes reserved by one request. */
 interface Budget {
   readonly holder: string;
   /** Faults: 429, 503. */
@@ -135,7 +135,7 @@ export class MediaWorkspace {
     return join(this.#folder, String(this.#count));
   }
 
-  /** Counts bytes that will be written. Faults: 429, 503. */
+  /** Reserves bytes before they are written. Faults: 429, 503. */
   async reserve(bytes: number): Promise<void> {
     this.#usedBytes += bytes;
     const missing = this.#usedBytes - this.#countedBytes;
@@ -150,7 +150,7 @@ export class MediaWorkspace {
     this.#countedBytes = 0;
   }
 
-  /** Writes what is in memory. Faults: those of the budget. */
+  /** Writes bytes from memory. Faults: those of the budget. */
   async write(bytes: Buffer): Promise<MediaFile> {
     await this.reserve(bytes.length);
     const path = this.newPath();
@@ -158,7 +158,9 @@ export class MediaWorkspace {
     return { path, sizeBytes: bytes.length };
   }
 
-  /** Writes what a URL gives. Faults: those of the guard and the budget; 413; INVALID_REQUEST. */
+  /**
+   * Writes the content of a URL. Faults: those of the guard and the budget; 413; INVALID_REQUEST.
+   */
   async fetch(url: string, limits: MediaLimits): Promise<MediaFile> {
     const path = this.newPath();
     const file = await open(path, 'w');
@@ -204,7 +206,7 @@ function dataStart(url: string): number | undefined {
   return DATA_HEAD.exec(url.slice(0, DATA_HEAD_CHARACTERS))?.[0].length;
 }
 
-/** The bytes of a base64 data URL; `undefined` for another kind. */
+/** The bytes of a base64 data URL; `undefined` for other URLs. */
 export async function dataUrlBytes(url: string): Promise<Buffer | undefined> {
   const start = dataStart(url);
   return start === undefined ? undefined : await decodeBase64(url, start);
@@ -215,7 +217,7 @@ export async function mediaTypeOf(path: string, want: 'av' | 'image'): Promise<s
   try {
     return CONTAINER_TYPES[(await inspectMedia(path, want)).format];
   } catch (error) {
-    // The same finding under the code that callers know for images.
+    // The error code documented for images.
     if (want === 'image' && error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT') {
       throw new Fault('CORRUPTED_IMAGE', { message: error.message });
     }

@@ -1,19 +1,19 @@
 /**
- * What the Office Open XML formats have in common: parts that point at other parts through
- * relationship files (ECMA-376 part 2).
+ * Shared code of the Office Open XML formats: parts refer to other parts through relationship files
+ * (ECMA-376 part 2).
  */
 import { posix } from 'node:path';
 import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 export interface Relationship {
-  /** Of the target, from the root of the archive, without a leading slash. */
+  /** Path of the target from the root of the archive, without a leading slash. */
   readonly path: string;
-  /** The last word of the type URL: `slide`, `notesSlide`, `worksheet`. */
+  /** The last segment of the type URL: `slide`, `notesSlide`, `worksheet`. */
   readonly type: string;
 }
 
-/** The relationships of a part by id; external targets are left out. */
+/** The relationships of a part by id, without external targets. */
 export async function relationships(
   zip: ZipArchive,
   part: string,
@@ -32,12 +32,14 @@ export async function relationships(
   return found;
 }
 
-/** A path relative to a folder of an archive, with `.` and `..` walked. */
+/** Resolves a path with `.` and `..` relative to a folder of an archive. */
 export function resolvePath(folder: string, target: string): string {
   return posix.resolve('/', folder, target).slice(1);
 }
 
-/** The main part of an office document, such as `word/document.xml`; `undefined` when it is none. */
+/**
+ * The main part of an office document, such as `word/document.xml`; `undefined` for other archives.
+ */
 export async function officePart(zip: ZipArchive): Promise<string | undefined> {
   for (const target of (await relationships(zip, '')).values()) {
     if (target.type === 'officeDocument') return target.path;

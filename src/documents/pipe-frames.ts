@@ -1,6 +1,6 @@
 /**
  * Messages on a pipe between the server and a worker process: a length, a JSON header, a length,
- * raw bytes. Bytes are never turned into text or JSON, and a large payload is one write.
+ * raw bytes. The payload is never converted, and a large one is one write.
  */
 
 export interface Frame<Header> {
@@ -19,15 +19,15 @@ export function encodeFrame(header: unknown, payload: Uint8Array): readonly Uint
   return [Buffer.concat([prefix, text]), payload];
 }
 
-/** Puts frames together again from whatever pieces the pipe gives. */
+/** Reassembles frames from the chunks of a pipe. */
 export class FrameReader<Header> {
   readonly #maxBytes: number;
   #chunks: Buffer[] = [];
   #bytes = 0;
-  /** So many make the next frame, or tell how many will. */
+  /** Bytes needed to complete the next frame, or to read its lengths. */
   #wantedBytes = PREFIX_BYTES;
 
-  /** A peer that announces a frame of more than `maxBytes` is broken: `push` throws then. */
+  /** `push` throws if the peer announces a frame of more than `maxBytes`. */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }

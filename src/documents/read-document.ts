@@ -1,6 +1,6 @@
 /**
- * Finds out what a file is, by its bytes before its name, and has the right reader write its text.
- * Runs in a worker process only.
+ * Detects the type of a file, by its bytes first and its name second, and calls its reader. Runs in
+ * worker processes only.
  */
 import { sniffMedia } from '../core/media-type.ts';
 import { decodeText, htmlCharset } from './charset.ts';
@@ -27,7 +27,7 @@ export interface DocumentText {
   readonly isTruncated: boolean;
 }
 
-/** The text of a file; throws `ReaderError` with the reason why there is none. */
+/** The text of a file; throws `ReaderError` with the reason if it has none. */
 export async function readDocument(bytes: Buffer, options: ReadOptions): Promise<DocumentText> {
   if (bytes.length === 0) throw new ReaderError('is empty');
   const sink = new TextSink(options.maxChars);

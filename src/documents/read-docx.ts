@@ -1,6 +1,6 @@
 /**
- * The text of a DOCX document, through mammoth and Markdown. The archive is first read with our own
- * bounds and handed on uncompressed, without media: mammoth never sees a bomb or a picture.
+ * Converts a DOCX document to Markdown with mammoth. The archive is first read with our own limits
+ * and passed on uncompressed and without media, so that mammoth never decompresses untrusted data.
  */
 import mammoth from 'mammoth';
 import { zipSync } from 'fflate';

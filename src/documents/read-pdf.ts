@@ -1,14 +1,15 @@
 /**
- * The text of a PDF, page by page. Fonts are not rendered and pictures not decoded; a document without any text is said to be a scan.
+ * Extracts the text of a PDF, page by page, without rendering fonts or decoding images. A document
+ * without text is reported as a scan.
  */
 import { getDocumentProxy, getResolvedPDFJS } from 'unpdf';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
 
-/** Pictures above this are dropped unread by the parser: text is all that is wanted. */
+/** Makes the parser skip images, since only text is needed. */
 const MAX_IMAGE_PIXELS = 1;
 
-/** Loads the parser, which is otherwise loaded at the first PDF, when files cannot be read any more. */
+/** Loads the parser in advance, because files cannot be read later. */
 export async function preparePdf(): Promise<void> {
   await getResolvedPDFJS();
 }
@@ -42,7 +43,7 @@ async function open(bytes: Uint8Array): Promise<Document> {
       verbosity: 0,
     });
   } catch (error) {
-    const name = error instanceof Error ? error.name : ''; // the parser names its refusals
+    const name = error instanceof Error ? error.name : ''; // the parser distinguishes errors by name
     if (name === 'PasswordException') throw new ReaderError('is protected by a password');
     throw new ReaderError('is damaged or not a PDF');
   }

@@ -6,7 +6,7 @@ import { readPng } from './read-png.ts';
 import { ReaderError } from './reader-error.ts';
 
 const [width, height] = [61, 37];
-/** Noise whose alpha goes from nothing on the left to everything on the right. */
+/** Noise whose alpha increases from 0 on the left to opaque on the right. */
 const pixels = Buffer.from(
   Array.from({ length: width * height * 4 }, (_, at) => {
     const x = Math.floor(at / 4) % width;

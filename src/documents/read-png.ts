@@ -1,9 +1,10 @@
 /**
- * Reads a PNG to its end without keeping a pixel: every chunk with its checksum, all rows of all
- * passes, and how much of the picture its alpha shows and clears. What it accepts, a viewer shows.
+ * Decodes a PNG completely without storing pixels: verifies every chunk with its checksum and all
+ * rows of all passes, and measures the visible and the transparent share of its alpha channel. A
+ * PNG that passes can be displayed.
  *
- * Rows are unfiltered in one lane only: a PNG filter never mixes a byte with one of another channel
- * (PNG §9), so the alpha is had for a fraction of the work, in the memory of two rows.
+ * Only the alpha bytes are unfiltered: a PNG filter never mixes bytes of different channels (PNG
+ * §9). This saves most of the work and needs the memory of two rows.
  */
 import { crc32, createInflate } from 'node:zlib';
 import { ReaderError } from './reader-error.ts';
@@ -11,18 +12,21 @@ import { ReaderError } from './reader-error.ts';
 export interface PngFacts {
   readonly width: number;
   readonly height: number;
-  /** Shares of all pixels, from 0 to 1; `undefined` for a picture that has no alpha. */
+  /** Shares of all pixels, from 0 to 1; `undefined` for an image without alpha. */
   readonly alpha: AlphaShares | undefined;
 }
 
 export interface AlphaShares {
-  /** Pixels that can be seen at all. */
+  /** Share of visible pixels. */
   readonly seen: number;
-  /** Pixels through which something else can be seen. */
+  /** Share of transparent pixels. */
   readonly clear: number;
 }
 
-/** A quarter of full opacity: below it a pixel is as good as gone, and above its mirror as there. */
+/**
+ * A quarter of full opacity: a pixel below it counts as transparent; above its mirror value it
+ * counts as opaque.
+ */
 const SEEN_FROM = 64;
 const CLEAR_TO = 255 - SEEN_FROM;
 
@@ -41,7 +45,7 @@ function damaged(what: string): ReaderError {
   return new ReaderError(`is no whole PNG: ${what}`);
 }
 
-/** The facts of a PNG; throws `ReaderError` for anything that is not a whole one. */
+/** The properties of a PNG; throws `ReaderError` if it is invalid or incomplete. */
 export async function readPng(bytes: Buffer): Promise<PngFacts> {
   const [first, ...chunks] = chunksOf(bytes);
   if (first?.type !== 'IHDR') throw damaged('it does not begin with its header');
@@ -54,7 +58,7 @@ export async function readPng(bytes: Buffer): Promise<PngFacts> {
   for (const data of dataOf('IDAT')) inflate.write(data);
   inflate.end();
   try {
-    for await (const chunk of inflate as AsyncIterable<Buffer>) rows.push(chunk); // no encoding was set
+    for await (const chunk of inflate as AsyncIterable<Buffer>) rows.push(chunk); // without an encoding, chunks are buffers
   } catch (error) {
     throw error instanceof ReaderError ? error : damaged('its pixels cannot be unpacked');
   }
@@ -63,7 +67,7 @@ export async function readPng(bytes: Buffer): Promise<PngFacts> {
   return { width, height, alpha: rows.alpha };
 }
 
-/** All chunks up to the end; throws when one is cut, wrong, or something follows the last. */
+/** All chunks; throws if one is cut off or damaged, or if data follows the last one. */
 function chunksOf(bytes: Buffer): Chunk[] {
   if (!bytes.subarray(0, SIGNATURE.length).equals(SIGNATURE)) throw damaged('it has no signature');
   const chunks: Chunk[] = [];
@@ -84,7 +88,7 @@ function chunksOf(bytes: Buffer): Chunk[] {
 }
 
 const [GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA] = [0, 2, 3, 4, 6] as const;
-/** PNG §11.2.2: the channels of each colour type, and the depths that it may have. */
+/** PNG §11.2.2: channels and allowed bit depths of each colour type. */
 const FORMATS: Readonly<Record<number, { channels: number; depths: readonly number[] }>> = {
   [GREY]: { channels: 1, depths: [1, 2, 4, 8, 16] },
   [COLOUR]: { channels: 3, depths: [8, 16] },
@@ -92,7 +96,7 @@ const FORMATS: Readonly<Record<number, { channels: number; depths: readonly numb
   [GREY_ALPHA]: { channels: 2, depths: [8, 16] },
   [COLOUR_ALPHA]: { channels: 4, depths: [8, 16] },
 };
-/** x and y of the first pixel of a pass, and the steps to the next ones (PNG §8.2). */
+/** Position of the first pixel of a pass, and the steps to the next ones (PNG §8.2). */
 const ADAM7 = [
   [0, 0, 8, 8],
   [4, 0, 8, 8],
@@ -134,12 +138,14 @@ function readHeader(data: Buffer): Header {
   return { width, height, depth, colour, bitsPerPixel: depth * format.channels, passes };
 }
 
-/** Puts the unpacked bytes together to rows, and counts their alpha. */
+/** Assembles rows from decompressed bytes, and counts their alpha values. */
 class Rows {
   readonly #header: Header;
   readonly #transparency: Buffer | undefined;
   readonly #hasAlpha: boolean;
-  /** Where in a pixel the high byte of its alpha is, and how far the next pixel. */
+  /**
+   * Offset of the alpha byte (the high one of two) in a pixel, and the distance to the next pixel.
+   */
   readonly #lane: number;
   readonly #stride: number;
   #pass = 0;
@@ -188,7 +194,7 @@ class Rows {
     if (pass === undefined) return;
     const { bitsPerPixel, colour } = this.#header;
     const bytes = Math.ceil((pass.width * bitsPerPixel) / 8);
-    // A filter byte stands before each row.
+    // Each row starts with a filter byte.
     this.#row = Buffer.alloc(1 + bytes);
     this.#done = 0;
     this.#above = new Uint8Array(colour === PALETTE ? bytes : pass.width);
@@ -212,7 +218,7 @@ class Rows {
     this.#begin();
   }
 
-  /** PNG §9.2, of the lane alone. */
+  /** PNG §9.2, for the alpha bytes only. */
   #unfilter(filter: number): void {
     const [row, above, here, stride] = [this.#row, this.#above, this.#here, this.#stride];
     let [left, corner] = [0, 0];
@@ -229,7 +235,7 @@ class Rows {
     }
   }
 
-  /** The alpha of each index of a row; entries without a value of their own are opaque. */
+  /** The alpha of each palette index of a row; entries without a value are opaque. */
   #alphasOf(width: number, transparency: Buffer): Uint8Array {
     const { depth } = this.#header;
     const mask = (1 << depth) - 1;

@@ -1,6 +1,6 @@
 /**
- * The text of a PPTX presentation: slides in the order they are shown, numbered, each with its
- * paragraphs, table rows and the speaker's notes.
+ * Extracts the text of a PPTX presentation: numbered slides in display order, each with its
+ * paragraphs, table rows and speaker notes.
  */
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
@@ -29,7 +29,7 @@ async function slidePaths(zip: ZipArchive, part: string): Promise<string[]> {
   const paths: string[] = [];
   scanXml(xml, {
     open(name, attribute) {
-      // `id` is the slide's own number here; the relationship is `r:id`, which comes second.
+      // `id` is the slide's own number; the relationship is `r:id`, the second attribute.
       if (name !== 'sldId') return;
       const path = targets.get(attribute('r:id') ?? '')?.path;
       if (path !== undefined) paths.push(path);
@@ -46,13 +46,13 @@ async function notesOf(zip: ZipArchive, slide: string): Promise<string | undefin
   return undefined;
 }
 
-/** Paragraphs as lines; the cells of a table row stand in one line. */
+/** Writes paragraphs as lines, and the cells of a table row as one line. */
 function readShapes(xml: string, sink: TextSink): string {
   let text = '';
   let paragraph = '';
   let row: string[] | undefined;
   let isText = false;
-  let isNumber = false; // the slide number that notes repeat
+  let isNumber = false; // the slide number is repeated in the notes
   scanXml(xml, {
     open(name, attribute) {
       if (name === 'tr') row = [];

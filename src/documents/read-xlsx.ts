@@ -1,7 +1,7 @@
 /**
- * The cells of an XLSX workbook as CSV, one part per sheet under its name. Values are what the file
- * shows: cached results of formulas, dates as ISO text, booleans as words. Empty columns keep their
- * place, hidden sheets are read as well.
+ * Writes the cells of an XLSX workbook as CSV, one named part per sheet. Values are those
+ * displayed: cached results of formulas, ISO dates, booleans as words. Empty columns are kept, and
+ * hidden sheets are included.
  */
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
@@ -9,7 +9,7 @@ import { TextSink } from './text-sink.ts';
 import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
-/** The format's own bounds: columns A to XFD. */
+/** The limit of the format: columns A to XFD. */
 const MAX_COLUMNS = 16_384;
 const MAX_SHARED_STRINGS = 2_000_000;
 
@@ -21,7 +21,7 @@ interface Sheet {
 interface Workbook {
   readonly strings: readonly string[];
   readonly isDateStyle: readonly boolean[];
-  /** Old files of the Mac count days from 1904. */
+  /** Old Mac files count days from 1904. */
   readonly startsIn1904: boolean;
 }
 
@@ -65,7 +65,7 @@ function readSharedStrings(xml = ''): string[] {
   const strings: string[] = [];
   let current: string | undefined;
   let isText = false;
-  let isPhonetic = false; // readings of Japanese words are not part of the text
+  let isPhonetic = false; // phonetic readings of Japanese words are not part of the text
   scanXml(xml, {
     open(name) {
       if (name === 'si') current = '';
@@ -156,7 +156,7 @@ function readSheet(xml: string, book: Workbook, sink: TextSink): void {
   });
 }
 
-/** The zero-based column of a reference such as `AB12`; the next one when it is missing. */
+/** The zero-based column of a reference such as `AB12`; `next` if it is missing. */
 function columnOf(reference: string | undefined, next: number): number {
   const letters = /^[A-Z]{1,3}/.exec(reference ?? '')?.[0];
   if (letters === undefined) return Math.min(next, MAX_COLUMNS - 1);
@@ -178,7 +178,10 @@ function showCell(cell: Cell, book: Workbook): string {
   }
 }
 
-/** Days between the epoch of spreadsheets and 1970, after and before the 29 February 1900 that never was. */
+/**
+ * Days between the spreadsheet epoch and 1970. Spreadsheets include 29 February 1900, which did not
+ * exist, so dates before it differ by one day.
+ */
 const DAYS_TO_1970 = 25_569;
 const DAYS_TO_1970_FROM_1904 = 24_107;
 const DAY_MS = 86_400_000;

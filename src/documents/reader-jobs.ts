@@ -1,6 +1,6 @@
 /**
- * The jobs of a `reader` worker: documents and pages to text, pictures to facts, every failure to a
- * reason.
+ * Jobs of a `reader` worker: converts documents and pages to text, reads images, and converts every
+ * error to a reason.
  */
 import type { Job, Reply, ReplyHeader } from './jobs.ts';
 import { readDocument } from './read-document.ts';
@@ -9,7 +9,7 @@ import { preparePdf } from './read-pdf.ts';
 import { readPng } from './read-png.ts';
 import { ReaderError } from './reader-error.ts';
 
-/** Loads what its libraries would load later. */
+/** Loads libraries in advance that would otherwise be loaded on first use. */
 export const prepareReader = preparePdf;
 
 export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
@@ -25,7 +25,8 @@ export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
         throw new ReaderError('is no job of a reader');
     }
   } catch (error) {
-    // Parsers throw anything at all on hostile input; whatever it is, the file was not readable.
+    // Parsers throw arbitrary errors for malicious input; all of them mean that the file is not
+    // readable.
     return { header: { ok: false, reason: reasonFor(error) }, payload: Buffer.alloc(0) };
   }
 }

@@ -1,4 +1,4 @@
-/** Media of chat content: real headers, caps, data URLs and a media server on loopback. */
+/** Media of chat content: real headers, limits, data URLs and a media server on loopback. */
 import assert from 'node:assert/strict';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -14,10 +14,13 @@ import { RequestMedia } from './request-media.ts';
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
 
 const BLOCK_BYTES = 1_000_000;
-/** The modulus of the checksum Adler-32. */
+/** The modulus of the Adler-32 checksum. */
 const ADLER = 65_521;
 
-/** Like `deflateSync` of so many zeros, whose blocks are packed once: a bomb has thousands. */
+/**
+ * Like `deflateSync` of `sizeBytes` zeros, but compresses each repeated block once, because bombs
+ * have thousands.
+ */
 function deflatedZeros(sizeBytes: number): Buffer {
   const block = deflateRawSync(Buffer.alloc(BLOCK_BYTES), { finishFlush: constants.Z_FULL_FLUSH });
   const last = deflateRawSync(Buffer.alloc(sizeBytes % BLOCK_BYTES));

@@ -1,7 +1,7 @@
 /**
- * Images, audio, video and files in chat content: counted, measured and checked by their bytes,
- * fetched through the guard when they are remote. Nothing is decoded here. One `RequestMedia` serves
- * one request and bounds what all its fetches hold in memory together.
+ * Images, audio, video and files in chat content: counts, measures and validates them by their
+ * bytes, and fetches remote ones through the guard. Nothing is decoded here. One `RequestMedia`
+ * serves one request and limits the memory of all its fetches.
  */
 import type { Config } from '../config/config.ts';
 import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
@@ -14,12 +14,14 @@ const IMAGE_TYPES = new Set(
 );
 const VIDEO_TYPES = new Set(['mp4', 'mpeg', 'quicktime', 'webm'].map((name) => `video/${name}`));
 const AUDIO_FORMATS = ['wav', 'mp3', 'aiff', 'aac', 'ogg', 'flac', 'm4a', 'pcm16', 'pcm24'];
-/** Raw samples and streams that no magic number marks. */
+/** Raw samples and streams without a magic number. */
 const UNMARKED_AUDIO = new Set(['pcm16', 'pcm24', 'aac', 'mp3', 'aiff']);
 
-/** Decisions 7: at least 64 pixels a side, images and files of at most 25 MB. */
+/**
+ * Limits of the API: at least 64 pixels per side, images and files of at most 25 MB (decision 7).
+ */
 const MIN_IMAGE_SIDE_PX = 64;
-/** More than any camera takes: a few kilobytes as a file can be gigabytes where an engine unpacks it. */
+/** More than any camera; a file of kilobytes can decompress to gigabytes in an engine. */
 const MAX_IMAGE_PIXELS = 120_000_000;
 const HEADER_STEPS_BYTES = [65_536, 1_048_576];
 const MAX_REDIRECTS = 5;
@@ -29,11 +31,11 @@ export type MediaSettings = Config['content'] & { readonly guard: Guard };
 export interface MediaContext {
   readonly signal?: AbortSignal;
   readonly caller?: string;
-  /** The engine fetches remote images and videos itself: the URL is checked and handed on. */
+  /** The engine fetches remote images and videos itself; the URL is only checked. */
   readonly engineFetches?: boolean;
 }
 
-/** The media of one request; `path` names the field in a refusal, as `['messages', '0', …]`. */
+/** The media of one request; `path` is the field in error messages, as `['messages', '0', …]`. */
 export class RequestMedia {
   readonly #settings: MediaSettings;
   readonly #context: MediaContext;
@@ -44,7 +46,7 @@ export class RequestMedia {
     this.#context = context;
   }
 
-  /** A data URL, or the caller's own URL when the engine fetches. */
+  /** Returns a data URL, or the caller's URL if the engine fetches it. */
   async image(url: string, path: readonly string[]): Promise<string> {
     if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxImageBytes, path, ['image/*', 0]);
@@ -74,7 +76,7 @@ export class RequestMedia {
     return isDataUrl(url) ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  /** Bare base64, as the wire has it. */
+  /** Returns bare base64, as the API expects it. */
   audio(
     audio: { data: string; format?: string },
     path: readonly string[],
@@ -111,7 +113,7 @@ export class RequestMedia {
 
   async #isForEngine(url: string): Promise<boolean> {
     if (this.#context.engineFetches !== true || isDataUrl(url)) return false;
-    await this.#settings.guard.check(url); // the engine must not be our way inside
+    await this.#settings.guard.check(url); // prevents requests to internal addresses through the engine
     return true;
   }
 
@@ -140,7 +142,10 @@ export class RequestMedia {
   }
 }
 
-/** Throws 422 for the data URL of a picture that no engine should unpack; all else is the engine's to refuse. */
+/**
+ * Throws 422 for a data URL of an image with too many pixels; other problems are rejected by the
+ * engine.
+ */
 export function requireModestImage(url: string, path: readonly string[]): void {
   const media = parseDataUrl(url);
   const size = media && measure(media);
@@ -172,7 +177,7 @@ function typeOf(
   throw refuse(found(sniffed));
 }
 
-/** JPEG can hide its size behind a long profile, so a short head is tried first. */
+/** Tries a short prefix first; in a JPEG the size may follow a long profile. */
 function measure(media: DataUrl): ImageSize | undefined {
   for (const count of HEADER_STEPS_BYTES) {
     const size = imageSize(media.head(count));

@@ -1,6 +1,7 @@
 /**
- * Entry file of the process that starts document workers for a server (`core/spawner.ts` says why):
- * whoever leaves while a file of theirs is read costs a worker. This process is small, and holds nothing.
+ * Entry file of the process that starts document workers for a server; `core/spawner.ts` contains
+ * the reason. An abort while a file is being read kills a worker, so workers are started often.
+ * This process stays small.
  *
  * It ends with the server, and its workers end with it.
  */
@@ -10,13 +11,13 @@ import { fileURLToPath } from 'node:url';
 import { siblingUrl } from '../core/sibling.ts';
 import type { StarterResult, StarterOrder } from './worker-starter.ts';
 
-/** The heap gets this part of the memory; the rest is for buffers. */
+/** Share of the memory limit for the heap; the rest is for buffers. */
 const HEAP_SHARE = 0.6;
 
 const workers = new Map<number, ChildProcess>();
 
 process.once('disconnect', () => process.exit(0));
-// A terminal's Ctrl-C reaches the whole group; the server decides when this ends.
+// Ctrl-C in a terminal signals the whole process group; the server stops this process itself.
 process.on('SIGINT', () => undefined);
 process.on('message', (message: unknown) => {
   const order = message as StarterOrder; // from the server, of the same version
@@ -35,7 +36,7 @@ function start({ id, role, memoryMb }: StarterOrder & { type: 'start' }): void {
   const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
   const parameters = [role, String(memoryMb * 1_000_000), String(process.pid)];
   const worker = spawn(process.execPath, [...flags, entry, ...parameters], {
-    env: {}, // secrets of the server are none of its business
+    env: {}, // workers must not inherit secrets of the server
     stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
     windowsHide: true,
   });
@@ -47,7 +48,7 @@ function start({ id, role, memoryMb }: StarterOrder & { type: 'start' }): void {
     const [input, , , output] = worker.stdio as unknown as readonly Socket[];
     answer({ type: 'input', id }, input);
     answer({ type: 'output', id }, output);
-    // It waits until the pipes before it have arrived, and are closed here.
+    // Sent after the pipes have been transferred and closed here.
     answer({ type: 'started', id });
   });
 }

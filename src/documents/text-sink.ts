@@ -1,6 +1,6 @@
 /**
- * Collects extracted text up to a number of characters; what comes later is dropped and said to
- * be. Readers ask `isFull` to stop a part early, and `isTruncated` before they begin another.
+ * Collects text up to a number of characters; drops the rest and sets `isTruncated`. Readers check
+ * `isFull` to stop early, and `isTruncated` before they start another part.
  */
 export class TextSink {
   readonly #parts: string[] = [];
@@ -32,7 +32,7 @@ export class TextSink {
     this.#chars += taken.length;
   }
 
-  /** Takes what was made of a part, within the room that there was. */
+  /** Adds converted Markdown, within the remaining capacity. */
   writeMarkdown({
     text,
     isTruncated,
@@ -44,7 +44,7 @@ export class TextSink {
     if (isTruncated) this.#truncated = true;
   }
 
-  /** Says that something was left out, although there was room. */
+  /** Marks the text as truncated although there was capacity. */
   markTruncated(): void {
     this.#truncated = true;
   }

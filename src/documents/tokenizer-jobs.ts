@@ -1,7 +1,7 @@
 /**
- * The jobs of a `tokenizer` worker: exact counts and texts for the vocabularies `o200k` and
- * `cl100k`. The merge loop is quadratic in the length of an unbroken run, so long runs are cut: that
- * changes the count of such a run by about one token in a thousand, and never takes seconds.
+ * Jobs of a `tokenizer` worker: exact token counts and decoded texts for the vocabularies `o200k`
+ * and `cl100k`. The merge loop is quadratic in the length of an unbroken run, so long runs are cut.
+ * This changes the count of such a run by about one token in a thousand.
  */
 import * as cl100k from 'gpt-tokenizer/encoding/cl100k_base';
 import * as o200k from 'gpt-tokenizer/encoding/o200k_base';
@@ -10,7 +10,7 @@ import type { Encoding, Job, Reply } from './jobs.ts';
 /** Longer runs without a change from space to letter are cut. */
 const MAX_RUN_CHARS = 1_024;
 
-/** Marks such as `<|endoftext|>` in a caller's text are text. */
+/** Special tokens such as `<|endoftext|>` in a caller's text are counted as text. */
 const PLAIN = { disallowedSpecial: new Set<string>() };
 
 export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply> {
@@ -32,7 +32,7 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
         });
         return { header: { ok: true }, payload: Buffer.from(library(job.encoding).decode(ids)) };
       } catch {
-        // The library throws for nothing but an id that it does not know.
+        // The library only throws for unknown ids.
         const reason = `holds a token id that ${job.encoding} does not have`;
         return { header: { ok: false, reason }, payload: nothing };
       }
@@ -50,7 +50,7 @@ function texts(payload: Buffer, sizes: readonly number[]): string[] {
   return sizes.map((size) => payload.toString('utf8', at, (at += size)));
 }
 
-/** Cuts a text where a run gets too long; a text without long runs stays whole. */
+/** Cuts a text within runs that are too long. */
 export function pieces(text: string): string[] {
   const cut: string[] = [];
   let start = 0;

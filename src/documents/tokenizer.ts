@@ -1,7 +1,7 @@
 /**
- * Exact token counts, in a process of their own: the vocabularies take 100 MB and long inputs take
- * time. Used where the answer depends on the count (embedding limits, an engine without usage) and
- * for callers that send token ids; admission uses bounds.
+ * Exact token counts in a separate process, because the vocabularies take 100 MB and long inputs
+ * take time. Used where the result depends on the count (embedding limits, an engine without usage)
+ * and for callers that send token ids; admission uses estimates.
  */
 import { assert } from '../core/assert.ts';
 import type { Encoding, TokenJob, Unreadable } from './jobs.ts';
@@ -9,7 +9,7 @@ import type { RunOptions, WorkerPool } from './worker-pool.ts';
 
 type TokenizerOptions = Omit<RunOptions, 'timeoutMs'>;
 
-/** A count of 10 MB of ordinary text takes one second. */
+/** Counting 10 MB of ordinary text takes one second. */
 const TIMEOUT_MS = 10_000;
 
 export class Tokenizer {
@@ -19,7 +19,7 @@ export class Tokenizer {
     this.#pool = pool;
   }
 
-  /** The number of tokens of each text, in order; not `ok` when the worker gave up. */
+  /** The number of tokens of each text, in order; not `ok` if the worker failed. */
   async count(texts: readonly string[], encoding: Encoding, options: TokenizerOptions = {}) {
     const parts = texts.map((text) => Buffer.from(text));
     const sizes = parts.map((part) => part.length);
@@ -33,7 +33,7 @@ export class Tokenizer {
     return { ok: true as const, counts: reply.counts };
   }
 
-  /** The text of token ids; not `ok` when an id is not in the vocabulary. */
+  /** The text of token ids; not `ok` if an id is not in the vocabulary. */
   async decode(ids: readonly number[], encoding: Encoding, options: TokenizerOptions = {}) {
     if (!ids.every((id) => Number.isInteger(id) && id >= 0 && id <= 0xffffffff)) {
       return { ok: false as const, reason: 'holds something that is no token id' };

@@ -1,4 +1,4 @@
-/** The pool against real worker processes: time, memory, aborts, and the bounds of its queue. */
+/** The pool against real worker processes: time, memory, aborts, and queue limits. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, afterEach, test } from 'node:test';
@@ -12,10 +12,10 @@ import { WorkerPool } from './worker-pool.ts';
 import { WorkerStarter } from './worker-starter.ts';
 
 const JOB: Job = { kind: 'extract', filename: 'a', mediaType: '', maxChars: 1_000, maxPages: 10 };
-/** To start a process takes long on a busy machine. */
+/** Starting a process takes long on a busy machine. */
 const PATIENCE_MS = 60_000;
 const HELLO = Buffer.from('hello');
-/** Seconds of parsing in one small file. */
+/** A small file that takes seconds to parse. */
 const OPERATORS = deflateSync(Buffer.alloc(40_000_000, 'q\n'), { level: 1 });
 const SLOW = pdfFile(Array.from({ length: 8 }, () => OPERATORS));
 
@@ -62,7 +62,7 @@ test('a process over its memory is killed and its job ends as `crash`', async ()
 });
 
 test('a process that keeps much of its memory gets no other job', async () => {
-  // It begins with 130 MB, and keeps 420 after the large job.
+  // It starts with 130 MB and uses 420 MB after the large job.
   const pool = openPool();
   const small = await pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS });
   assert.ok(small.ok && small.reply.header.isSpent === false);
@@ -129,7 +129,7 @@ test('the job of another caller goes before the queue of a busy one', async () =
     await pool.run(JOB, bytes, { timeoutMs: PATIENCE_MS, caller });
     order.push(caller);
   };
-  const busy = ask('busy', SLOW); // holds one process throughout
+  const busy = ask('busy', SLOW); // occupies one process throughout
   await Promise.all([
     ask('busy', HELLO),
     ask('busy', HELLO),
@@ -141,7 +141,7 @@ test('the job of another caller goes before the queue of a busy one', async () =
   await busy;
 });
 
-/** Processes by the id of their parent. */
+/** Child processes of a process id. */
 function childrenOf(parent: number): { pid: number; args: string }[] {
   const listed = execFileSync('ps', ['-A', '-o', 'pid=,ppid=,args='], { encoding: 'utf8' });
   return listed.split('\n').flatMap((line) => {

@@ -1,7 +1,6 @@
 /**
- * A small number of worker processes for one role, a bounded queue before them, and a time limit
- * on each job. A job that hangs, crashes or eats memory costs its process and nothing else; the next
- * job gets a fresh one.
+ * A few worker processes for one role, with a bounded queue and a time limit per job. A job that
+ * hangs, crashes or exceeds its memory only kills its process; the next job gets a new one.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -21,7 +20,7 @@ export interface WorkerPoolOptions {
 }
 
 export interface RunOptions {
-  /** From the start of the job, not from queueing. */
+  /** From the start of the job, without the time in the queue. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal | undefined;
   readonly caller?: string | undefined;
@@ -33,21 +32,21 @@ export type RunOutcome =
 
 const MAX_QUEUED_JOBS = 64;
 const MAX_QUEUED_BYTES = 256_000_000;
-/** A caller may hold this part of the queue. */
+/** Limit per caller, so that one caller cannot fill the queue. */
 const MAX_QUEUED_JOBS_PER_CALLER = 16;
 const RETRY_AFTER_SECONDS = 5;
-/** The code of a process is fresh again after so many jobs: parsers leak. */
+/** The process is replaced after this many jobs, because parsers leak memory. */
 const MAX_JOBS_PER_PROCESS = 200;
 const IDLE_MS = 120_000;
-/** Loading the libraries comes on top of the first job's own time. */
+/** Added to the first job's time limit, for loading the libraries. */
 const START_ALLOWANCE_MS = 30_000;
-/** Text is cut long before; a larger reply comes from a broken worker. */
+/** Text is truncated far below this size; a larger reply means a broken worker. */
 const MAX_REPLY_BYTES = 160_000_000;
 
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
   readonly #queue: JobQueue;
-  /** All that live; those without a job are the idle ones. */
+  /** All running processes; those without a job are idle. */
   readonly #processes = new Set<WorkerProcess>();
   #queuedBytes = 0;
   #isClosed = false;
@@ -62,7 +61,7 @@ export class WorkerPool {
     });
   }
 
-  /** Runs one job; throws `SERVICE_UNAVAILABLE` when the queue is full, and the abort's reason. */
+  /** Runs one job; throws `SERVICE_UNAVAILABLE` if the queue is full, and the abort reason. */
   async run(job: Job, payload: Uint8Array, options: RunOptions): Promise<RunOutcome> {
     const { signal, caller } = options;
     signal?.throwIfAborted();
@@ -103,7 +102,7 @@ export class WorkerPool {
   }
 }
 
-/** One process with at most one job. What ends it, ends its job. */
+/** One process with at most one job, which ends with it. */
 class WorkerProcess {
   readonly #options: WorkerPoolOptions;
   readonly #onEnd: () => void;
@@ -114,7 +113,7 @@ class WorkerProcess {
   #isEnded = false;
   #stopTimer: () => void = () => undefined;
 
-  /** `onEnd` hears that it takes no job any more. */
+  /** `onEnd` is called when the process accepts no more jobs. */
   constructor(options: WorkerPoolOptions, onEnd: () => void) {
     this.#options = options;
     this.#onEnd = onEnd;
@@ -122,11 +121,11 @@ class WorkerProcess {
     this.#gone = this.#follow();
   }
 
-  /** Takes what the worker answers, until it has ended. Never rejects. */
+  /** Reads the replies of the worker until it ends. Never rejects. */
   async #follow(): Promise<void> {
     try {
       const { input, output } = await this.#worker.pipes;
-      // A pipe of a dying process breaks; its end says all there is to say.
+      // The pipe of a dying process breaks; its exit is handled separately.
       input.on('error', () => undefined);
       output.on('error', () => undefined);
       const frames = new FrameReader<SentHeader>(MAX_REPLY_BYTES);
@@ -134,7 +133,7 @@ class WorkerProcess {
         try {
           for (const reply of frames.push(chunk)) this.#take(reply);
         } catch (error) {
-          // What does not parse comes from a worker that is not itself any more.
+          // An invalid frame means that the worker is compromised or broken.
           this.#crashed(reasonOf(error));
         }
       });
@@ -151,7 +150,7 @@ class WorkerProcess {
     return this.#settle === undefined;
   }
 
-  /** Rejects with the reason of `signal` only; the process then ends. */
+  /** Rejects only with the abort reason of `signal`; the process is then killed. */
   async run(job: Job, payload: Uint8Array, options: RunOptions): Promise<RunOutcome> {
     const { signal } = options;
     const timeoutMs = options.timeoutMs + (this.#jobs === 0 ? START_ALLOWANCE_MS : 0);
@@ -167,7 +166,7 @@ class WorkerProcess {
         ({ input }) => {
           for (const piece of encodeFrame(header, payload)) input.write(piece);
         },
-        () => undefined, // said by `follow`
+        () => undefined, // reported by `#follow`
       );
     });
     signal?.removeEventListener('abort', abort);

@@ -1,12 +1,12 @@
 /**
- * The process in which hostile bytes are parsed. It reads one job at a time from stdin and answers
- * on descriptor 3. Once its libraries are loaded it gives up reading files; writing files, starting
- * processes and (on Node 25 and later) the network were never allowed to it.
+ * The process that parses untrusted bytes. It reads one job at a time from stdin and replies on
+ * descriptor 3. After loading its libraries it drops the permission to read files; writing files,
+ * starting processes and (on Node 25 and later) the network are never permitted.
  *
- * A second thread of it ends the process when it is too large, too late, or an orphan: it runs while
- * the first is stuck in a parser, which is when it counts.
+ * A second thread kills the process if it uses too much memory, exceeds its time limit, or loses
+ * its parent. It keeps running while a parser blocks the first thread.
  *
- * Arguments: role, memory bound in bytes, pid of the process that has started it.
+ * Arguments: role, memory limit in bytes, pid of the parent process.
  */
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
@@ -15,12 +15,12 @@ import { assert } from '../core/assert.ts';
 import { encodeFrame, FrameReader } from './pipe-frames.ts';
 import type { JobHeader, RunJob, SentHeader } from './jobs.ts';
 
-/** The second thread strikes this much after the server should have. */
+/** Delay after the server's own time limit before the second thread acts. */
 const GRACE_MS = 3_000;
 const CHECK_EVERY_MS = 20;
-/** The largest body that the server takes, or picture that an engine gives, with room. */
+/** The largest request body or generated image, with a margin. */
 const MAX_JOB_BYTES = 140_000_000;
-/** A process that keeps more of its memory than this gets no other job. */
+/** A process that still uses more than this share of its memory limit gets no other job. */
 const KEPT_SHARE = 0.6;
 const REPLY_DESCRIPTOR = 3;
 const NANO_PER_MS = 1_000_000;
@@ -46,16 +46,18 @@ async function work(): Promise<void> {
       Atomics.store(deadline, 0, BigInt(Math.ceil(monotonicMs() + header.timeoutMs + GRACE_MS)));
       const reply = await runJob(header.job, payload);
       Atomics.store(deadline, 0, 0n);
-      // What one job leaves behind is not counted against the next, which may be another caller's.
+      // Memory left by one job must not count against the next, which may be of another caller.
       const isSpent = process.memoryUsage.rss() > Number(maxBytes) * KEPT_SHARE;
       const sent: SentHeader = { ...reply.header, isSpent };
       for (const piece of encodeFrame(sent, reply.payload)) replies.write(piece);
     }
   }
-  process.exit(0); // stdin has ended: the server is gone or wants no more
+  process.exit(0); // stdin has ended: the server is gone or closed the pipe
 }
 
-/** Milliseconds of the monotonic clock; threads of a process share its origin, unlike `performance.now`. */
+/**
+ * Monotonic clock in milliseconds; unlike `performance.now`, it has the same origin in all threads.
+ */
 function monotonicMs(): number {
   return Number(process.hrtime.bigint()) / NANO_PER_MS;
 }
@@ -67,13 +69,13 @@ async function loadRole(): Promise<RunJob> {
   return reader.runReaderJob;
 }
 
-/** Node 26 can give up a permission for good; older ones keep reading, and nothing else. */
+/** Node 26 can drop a permission permanently; older versions keep reading files. */
 function dropPermissions(): void {
-  const permission = process.permission as { drop?: (scope: string) => void } | undefined; // new in 26
+  const permission = process.permission as { drop?: (scope: string) => void } | undefined; // Node 26
   for (const scope of ['fs.read', 'worker']) permission?.drop?.(scope);
 }
 
-/** `deadline` is the `monotonicMs` at which the present job is overdue; 0 when idle. */
+/** `deadline` is the `monotonicMs` at which the current job is overdue; 0 when idle. */
 function watch(deadline: BigInt64Array): void {
   setInterval(() => {
     const dueMs = Number(Atomics.load(deadline, 0));

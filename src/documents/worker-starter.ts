@@ -1,6 +1,6 @@
 /**
- * Starts document workers from a process of its own (`starter-process.ts`). What a worker reads and writes
- * goes through its own pipes, which the process hands over.
+ * Starts document workers from a separate process (`starter-process.ts`), which transfers the pipes
+ * of each worker to this process.
  */
 import type { Socket } from 'node:net';
 import { siblingUrl } from '../core/sibling.ts';
@@ -18,7 +18,10 @@ export type StarterOrder =
 
 export type StarterResult =
   | { readonly type: 'input' | 'output'; readonly id: number }
-  /** Nobody else has the pipes any more: what is written arrives, and what is answered is read here. */
+  /**
+   * The pipes have been transferred and closed in the starter process, so this process can use
+   * them.
+   */
   | { readonly type: 'started'; readonly id: number }
   | { readonly type: 'failed'; readonly id: number; readonly reason: string };
 
@@ -32,7 +35,10 @@ export interface StartedWorker {
   readonly kill: () => void;
 }
 
-/** A process may die before it is known here that it has; two in a row die of what they are asked. */
+/**
+ * The death of a starter process may not be known yet; two failures in a row are caused by the
+ * request.
+ */
 const MAX_TRIES = 2;
 
 interface Starting {

@@ -1,7 +1,7 @@
 /**
- * Reads members of a ZIP archive within bounds. The sizes that an archive states are not used: only
- * the members that a reader requests are inflated, and each of them and all together stop at a limit.
- * Archives inside archives are not opened.
+ * Reads members of a ZIP archive within limits. Sizes stated by the archive are not trusted: only
+ * requested members are decompressed, and each of them and their total stop at a limit. Nested
+ * archives are not opened.
  */
 import { type Entry, type ZipFile, fromBufferPromise } from 'yauzl';
 import { ReaderError } from './reader-error.ts';
@@ -11,7 +11,7 @@ const MAX_ENTRY_BYTES = 64_000_000;
 const MAX_TOTAL_BYTES = 128_000_000;
 
 const END_BYTES = 22;
-/** The record in front of the end of a zip64 archive. */
+/** The record before the end record of a zip64 archive. */
 const ZIP64_LOCATOR = { signature: 0x07064b50, sizeBytes: 20 };
 const [STORED, DEFLATED] = [0, 8];
 
@@ -28,7 +28,7 @@ export class ZipArchive {
   /** Reads the directory of an archive; throws `ReaderError`. */
   static async open(bytes: Buffer): Promise<ZipArchive> {
     const entries = new Map<string, Entry>();
-    // Names stay bytes, as a wrong name must not cost the rest of the archive.
+    // Names are kept as bytes, so that an invalid name does not make the archive unreadable.
     const options = { lazyEntries: true, decodeStrings: false, validateEntrySizes: false };
     const file = await orDamaged(fromBufferPromise(bytes, options));
     const locatorAt = bytes.length - END_BYTES - file.comment.length - ZIP64_LOCATOR.sizeBytes;
@@ -52,7 +52,10 @@ export class ZipArchive {
     return this.#entries.has(name);
   }
 
-  /** The bytes of a member, or `undefined` if there is none; throws `ReaderError` over the bounds. */
+  /**
+   * The bytes of a member, or `undefined` if it does not exist; throws `ReaderError` above the
+   * limits.
+   */
   async read(name: string): Promise<Buffer | undefined> {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;
@@ -86,7 +89,7 @@ export class ZipArchive {
   }
 }
 
-/** Every error of the library means that the archive is not in order. */
+/** Every error of the library means that the archive is damaged. */
 async function orDamaged<T>(reading: Promise<T>): Promise<T> {
   try {
     return await reading;

@@ -1,6 +1,6 @@
 /**
- * How an engine is asked for pictures, and what of its answer is sold: each picture is looked at, and
- * costs what its size and quality cost. Engines that have not heard of a field are asked without it.
+ * Requests images from an engine and prices the response: each image is validated and costs the
+ * price of its size and quality. A field that an engine rejects is omitted in a second request.
  */
 import type { Outcome } from '../billing/sale.ts';
 import { type ImageKind, imagePrice } from '../catalog/catalog.ts';
@@ -37,35 +37,35 @@ export interface ImageOrder {
   readonly prompt: string;
   readonly count: number;
   readonly inputImages?: number;
-  /** Named by the caller; `undefined` for what the engine chooses. */
+  /** Requested by the caller; `undefined` lets the engine choose. */
   readonly kind: ImageKind;
   readonly format: ImageFormat | undefined;
-  /** The answer has data URLs. */
+  /** The response contains data URLs. */
   readonly asUrls: boolean;
   readonly stream: boolean;
-  /** Of each picture, in a stream, while it is made. */
+  /** Number of partial images per image in a stream. */
   readonly partialImages: number;
   readonly work: 'image' | 'image_edit';
   readonly path: '/images/generations' | '/images/edits';
   readonly contentType: string;
-  /** Brings what its caller named by URL, once its price is held. */
+  /** Fetches inputs given by URL, after the hold is placed. */
   readonly fetch?: (signal: AbortSignal) => Promise<void>;
   readonly body: (
     model: string,
     form: ImageForm,
   ) => ReturnType<NonNullable<EngineCall['buildBody']>>;
-  /** What the events of a stream are called: `image_generation` or `image_edit`. */
+  /** Prefix of the event names of a stream. */
   readonly event: 'image_generation' | 'image_edit';
 }
 
-/** A picture of the largest size that does not compress, as base64. */
+/** Base64 length of an image of the maximum size that does not compress. */
 export const MAX_IMAGE_BASE64 = 64 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const MIN_RESPONSE_BYTES = 1024 * 1024;
-/** A large picture takes minutes on a small machine. */
+/** A large image takes minutes on a small machine. */
 const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 
-/** Replicas that refused a field, and answered without it. */
+/** Replicas that rejected a field and accepted the request without it. */
 export interface KnownForms {
   readonly plainReplicas: LearnedReplicas;
   readonly wholeReplicas: LearnedReplicas;
@@ -73,11 +73,11 @@ export interface KnownForms {
 
 export interface ImageForm {
   readonly isPlain: boolean;
-  /** Asked for as events while a picture is made; 0 for the whole answer. */
+  /** Number of partial images in a streaming request; 0 for a non-streaming request. */
   readonly partialImages: number;
 }
 
-/** The form of one call, which each replica may refuse once for each field. */
+/** The fields of one call; each replica may reject each optional field once. */
 export class FormOfCall {
   readonly #known: KnownForms;
   readonly #order: ImageOrder;
@@ -98,7 +98,7 @@ export class FormOfCall {
     return this.#order.body(replica.model, form);
   }
 
-  /** Remembers for later calls what the replica that answered had refused. */
+  /** Remembers the fields that the successful replica had rejected. */
   learn(replica: Replica): void {
     if (this.#plain === replica) this.#known.plainReplicas.add(replica);
     if (this.#whole === replica) this.#known.wholeReplicas.add(replica);
@@ -121,7 +121,7 @@ export class FormOfCall {
   }
 }
 
-/** Whether an engine refuses a field: its validation names it. */
+/** Whether the engine's validation error names a field. */
 function names({ status, body }: EngineFailure, field: RegExp): boolean {
   return (status === 400 || status === 422) && field.test(String(body ?? ''));
 }
@@ -182,7 +182,7 @@ export async function lookedAt(
   looking: Reading,
 ): Promise<Made | string> {
   const images: Made['images'][number][] = [];
-  // What was not asked for is not paid, and not looked at.
+  // Images beyond the requested number are neither billed nor checked.
   for (const one of data.slice(0, count)) {
     const base64: unknown = isJsonObject(one) ? one['b64_json'] : undefined;
     if (typeof base64 !== 'string') return 'An image is not in "b64_json"';
@@ -205,8 +205,8 @@ export async function lookedAt(
 }
 
 /**
- * What pictures of these sizes cost: an engine that made a smaller one than it was asked for is paid
- * for that, and never for a larger one.
+ * The charge for images of these sizes: an image smaller than requested has its own price; a larger
+ * one is never billed higher.
  */
 export function costOfImages(
   sizes: readonly string[],
@@ -256,7 +256,7 @@ export function saleOf(
   };
 }
 
-/** Has the pictures made in one answer; rejects with the Fault of an engine that fails. */
+/** Requests the images with one call; rejects with the Fault of a failing engine. */
 export async function soldImages(
   parts: MakeImagesParts,
   order: ImageOrder,

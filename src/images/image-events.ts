@@ -1,9 +1,10 @@
 /**
- * Pictures as events: what an engine shows of them while it makes them, then each one that was sold.
+ * Images as server-sent events: partial images while the engine generates them, then each sold
+ * image.
  *
- * A partial picture is passed on as it comes, and costs nothing of its own. It can be nearly the whole
- * one, so a caller who leaves after the first of them pays for what was ordered; an engine that breaks
- * off costs nothing. The finished pictures leave when the charge is on disk.
+ * A partial image is forwarded at once and has no price of its own. It can be nearly complete, so a
+ * caller who disconnects after the first one is charged for the whole order; a failure of the
+ * engine costs nothing. The final images are sent after the charge is committed.
  */
 import type { Outcome } from '../billing/sale.ts';
 import { decodeBase64 } from '../core/event-loop.ts';
@@ -46,7 +47,7 @@ const ANSWER_TYPES = ['text/event-stream', 'application/json'];
 const EVENT_FRAME_BYTES = 64 * 1024;
 const DONE = '[DONE]';
 
-/** An event for each picture once all are charged; comments keep the connection open until then. */
+/** Sends an event per image after the charge; comments keep the connection open until then. */
 export async function answerAsEvents(
   parts: MakeImagesParts,
   order: ImageOrder,
@@ -81,7 +82,7 @@ export async function answerAsEvents(
       await sale.settle(left);
       noteOutcome(context, left);
     }
-    // Before the headers an error is a status; after them it is an event.
+    // Before the headers are sent, an error sets the status; afterwards it is an event.
     if (!stream.hasBegun || signal.aborted) throw error;
     if (left === undefined) await sale.release({ status: 'failed' });
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
@@ -93,7 +94,7 @@ export async function answerAsEvents(
   }
 }
 
-/** An engine's own events while it makes pictures, or its whole answer where it has none. */
+/** Receives an engine's events, or its non-streaming response. */
 class PartialImages implements EngineSink {
   readonly #parts: MakeImagesParts;
   readonly #order: ImageOrder;
@@ -104,9 +105,9 @@ class PartialImages implements EngineSink {
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   #outcome: EngineOutcome | undefined;
-  /** Of an answer that is no stream. */
+  /** Body of a non-streaming response. */
   readonly #chunks: Buffer[] = [];
-  /** Events are looked at one after the other. */
+  /** Events are validated one after the other. */
   #looking: Promise<void> = Promise.resolve();
   readonly #completed: JsonObject[] = [];
   #problem: string | undefined;
@@ -169,12 +170,12 @@ class PartialImages implements EngineSink {
     return !this.#answer.isBlocked;
   }
 
-  /** An engine whose caller does not read is given up as late: that is no failure of its own. */
+  /** The engine was aborted because the caller does not read: not a failure of the engine. */
   get isGivenUp(): boolean {
     return this.#outcome?.ok === false && this.#outcome.reason === 'timeout';
   }
 
-  /** What a caller owes who left when pictures had been shown. */
+  /** The charge for a caller who disconnected after partial images were sent. */
   leftOutcome(): Outcome | undefined {
     if (this.#shown === undefined) return undefined;
     const { size, quality } = this.#shown;
@@ -213,7 +214,7 @@ class PartialImages implements EngineSink {
     if (!isJsonObject(event)) return this.#stop('An event is no JSON object');
     const { type, error, b64_json: base64 } = event;
     if (isJsonObject(error) || typeof error === 'string') return this.#stop(JSON.stringify(error));
-    // Engines may tell more; only pictures are passed on.
+    // Only events with images are forwarded.
     if (typeof base64 !== 'string') return;
     const isPartial = typeof type === 'string' && type.endsWith('.partial_image');
     if (isPartial) return await this.#show(event, base64);
@@ -268,7 +269,7 @@ function eventsOf(made: Made, order: ImageOrder, created_at: number, cost: Charg
   return Buffer.from(events.join(''));
 }
 
-/** Base64 needs no escapes: it is put before the other members, not through a JSON writer. */
+/** Base64 needs no escaping, so it is inserted without JSON.stringify, which would copy it. */
 function imageEvent(bytes: Buffer, facts: JsonObject & { readonly type: string }): string {
   const json = `{"b64_json":"${bytes.toString('base64')}",${JSON.stringify(facts).slice(1)}`;
   return eventText(facts.type, json);

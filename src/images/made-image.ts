@@ -1,6 +1,6 @@
 /**
- * A picture that an engine has made, looked at before it is sold: it is one, whole, of a size that
- * can be shown. A PNG is unpacked to its last row in the sandbox; of JPEG and WebP the frame is read.
+ * Validates a generated image before it is sold: its type, completeness and size. A PNG is decoded
+ * completely in the sandbox; of JPEG and WebP only the frame is checked.
  */
 import { imageSize, imageType } from '../core/media-type.ts';
 import type { Documents } from '../documents/documents.ts';
@@ -21,7 +21,7 @@ interface Looking {
   readonly caller: string;
 }
 
-/** The picture in `bytes`; `undefined` when it is none that can be sold. */
+/** Resolves to the image in `bytes`; `undefined` if it is not valid. */
 export async function madeImage(
   bytes: Buffer,
   { documents, signal, caller }: Looking,
@@ -35,7 +35,7 @@ export async function madeImage(
   return isWhole ? image : undefined;
 }
 
-/** The picture in `bytes` by its head alone, for what is shown and not sold. */
+/** The image in `bytes` by its header alone, for partial images, which are not sold. */
 export function shownImage(bytes: Buffer): MadeImage | undefined {
   const type = imageType(bytes);
   const format = IMAGE_FORMATS.find((one) => type === `image/${one}`);
@@ -48,7 +48,7 @@ export function shownImage(bytes: Buffer): MadeImage | undefined {
 const JPEG_END = 0xff_d9;
 const RIFF_HEAD_BYTES = 8;
 
-/** A JPEG ends with its mark; the length of a WebP stands in its head, and is even. */
+/** A JPEG ends with its end marker; the header of a WebP contains its length, which is even. */
 function hasWholeFrame(bytes: Buffer, format: 'jpeg' | 'webp'): boolean {
   if (format === 'jpeg') return bytes.readUInt16BE(bytes.length - 2) === JPEG_END;
   const told = bytes.readUInt32LE(4) + RIFF_HEAD_BYTES;

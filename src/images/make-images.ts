@@ -1,7 +1,7 @@
 /**
- * Pictures made by an engine and sold by the piece, for every route that has them made: the dearest
- * kind that fits the request is set aside, each picture is looked at, and what was delivered is
- * charged by its size and quality.
+ * Generates and sells images, for all image endpoints: places a hold for the most expensive kind
+ * that matches the request, validates each image, and charges the delivered images by size and
+ * quality.
  */
 import { dearestImage, surcharge } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
@@ -28,7 +28,9 @@ import { answerAsEvents } from './image-events.ts';
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
 
-/** Has pictures made, charges them and answers. Throws 400, 401, 402, 403, 404, 422, 429, 5xx. */
+/**
+ * Generates images, charges for them and responds. Throws 400, 401, 402, 403, 404, 422, 429, 5xx.
+ */
 export async function makeImages(
   parts: MakeImagesParts,
   context: RequestContext,
@@ -46,7 +48,7 @@ export async function makeImages(
   });
 }
 
-/** What the model does not take is refused before an engine hears of it. */
+/** Rejects what the model does not support, before an engine is called. */
 function requireFitting(order: ImageOrder, model: HeldWork['model']): void {
   const { image, id } = model;
   const refuse = (field: string, message: string): never => {
@@ -97,7 +99,7 @@ async function answerWhole(
   });
 }
 
-/** Base64 needs no escapes: it is put between texts, not through a JSON writer. */
+/** Base64 needs no escaping, so it is joined as text, without JSON.stringify. */
 function bodyOf(made: Made, order: ImageOrder, created: number, cost: ChargedCost): Buffer {
   const pieces: string[] = [`{"created":${created},"data":[`];
   for (const [place, { bytes, format, revisedPrompt }] of made.images.entries()) {

@@ -1,7 +1,8 @@
 /**
- * A signed EVM transaction that is broadcast twice is broadcast once: a node that says "already
- * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
- * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
+ * Recognises a signed EVM transaction that was already broadcast. If a node returns "already
+ * known", the first broadcast succeeded; if it returns "nonce too low", the node is queried for the
+ * same transaction on the chain. The hash is computed from the signed bytes, so no node response is
+ * trusted.
  */
 import { type Call, hasParams } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
@@ -11,7 +12,7 @@ const ALREADY_KNOWN =
   /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
 const NONCE_USED = /nonce (is )?too low|old ?nonce|nonce has already been used|invalid nonce/i;
 const RAW_TRANSACTION = /^0x(?:[0-9a-f]{2})+$/i;
-/** EIP-4844: blob transactions travel with their blobs, which are no part of the hash. */
+/** EIP-4844: blob transactions are sent with their blobs, which are not part of the hash. */
 const BLOB_TYPE = 0x03;
 /** Typed transactions up to EIP-7702 are hashed over their signed bytes. */
 const LAST_PLAIN_TYPE = 0x04;
@@ -25,16 +26,16 @@ export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' 
   return NONCE_USED.test(error.message) ? 'ask' : 'no';
 }
 
-/** The hash of the transaction in the params of a call, or undefined when it has another form. */
+/** The hash of the transaction in the params of a call, or `undefined` if its format is unknown. */
 export async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
   if (!hasParams(body, call.span)) return undefined;
-  // ParsedRequest checked that the span is a JSON array.
+  // ParsedRequest has checked that the span is a JSON array.
   const [raw] = JSON.parse(body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
   const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));
   if (hashed === undefined) return undefined;
-  // Four hundred files for one function that few processes ever need: loaded when it is.
+  // Imported on first use, because viem loads four hundred files.
   const { keccak256 } = await import('viem');
   return keccak256(hashed);
 }
@@ -46,7 +47,7 @@ function hashedBytes(bytes: Buffer): Uint8Array | undefined {
   if (type !== BLOB_TYPE) return bytes;
   const outer = listHeader(bytes, 1);
   const inner = outer && listHeader(bytes, outer.contentStart);
-  // Without blobs the list holds the fields themselves, and the first one is no list.
+  // Without blobs the list contains the fields themselves, and the first field is not a list.
   if (outer === undefined || inner === undefined) return bytes;
   return Buffer.concat([Buffer.of(BLOB_TYPE), bytes.subarray(outer.contentStart, inner.end)]);
 }

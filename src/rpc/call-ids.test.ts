@@ -1,4 +1,4 @@
-/** Ids of our own: their form, that none comes twice, and how nodes spell them. */
+/** Own call ids: their format, their uniqueness, and the formats in which nodes return them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CallIds, MAX_BATCH_ITEMS, OWN_ID_DIGITS, whoseId, writeOwnId } from './call-ids.ts';

@@ -1,4 +1,4 @@
-/** Every listed method on every network, and the refusals of a body. */
+/** Every listed method on every network, and the rejections of invalid bodies. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { systemClock } from '../core/clock.ts';

@@ -1,9 +1,10 @@
 /**
- * Which networks exist and which methods a caller may send to them, at which tier.
+ * The networks, and the methods with their tiers that a caller may call on each.
  *
- * The allowlist is by family, case-sensitive and closed: what neither a listed name nor a prefix
- * rule of the family covers is refused. An optional method is refused unless the operator allows
- * it or a prefix rule of the specification covers its name. It does not know upstreams or prices.
+ * The allowlist is per family, case-sensitive and closed: a method is rejected unless it is listed
+ * or a prefix rule of the family covers it. An optional method is rejected unless the operator
+ * allows it or a prefix rule of the specification covers it. This file does not know upstreams or
+ * prices.
  */
 import methodData from './methods.json' with { type: 'json' };
 import networkData from './networks.json' with { type: 'json' };
@@ -11,13 +12,16 @@ import networkData from './networks.json' with { type: 'json' };
 export type Family = 'evm' | 'starknet' | 'solana';
 
 /**
- * What may be done when a node fails: `safe` may go to another node; `safe-notnull` also asks
- * another node when the result is null; `write-dedupe` is a signed transaction whose second
- * broadcast is recognised; `write-no-retry` is never sent again once bytes have left.
+ * Retries after the failure of a node. `safe`: another node may be called; `safe-notnull`: another
+ * node is also called if the result is null; `write-dedupe`: a signed transaction, whose second
+ * broadcast is recognised; `write-no-retry`: never sent again once bytes were sent.
  */
 export type RetryClass = 'safe' | 'safe-notnull' | 'write-dedupe' | 'write-no-retry';
 
-/** How callers may share an answer: for long, while it is on its way, or as long as its block. */
+/**
+ * How callers share a response: for a long time, while the call is pending, or for the lifetime of
+ * its block.
+ */
 export type Sharing = 'static' | 'head' | 'by-hash';
 
 export type NodeKind = 'node' | 'bundler';
@@ -27,9 +31,9 @@ export interface Method {
   /** Multiplier of the base credits of the network. */
   readonly tier: 1 | 2 | 4;
   readonly retry: RetryClass;
-  /** Whether a call may go to another node although its bytes may have arrived at one. */
+  /** Whether a call may go to another node although a node may have received it. */
   readonly mayRepeat: boolean;
-  /** None when every caller needs an answer of its own. */
+  /** `undefined` if responses are not shared. */
   readonly sharing: Sharing | undefined;
   readonly node: NodeKind;
 }
@@ -41,7 +45,10 @@ export interface Network {
   readonly chainId: string;
   readonly baseCredits: number;
   readonly blockTimeMs: number;
-  /** Blocks behind the best node from which a node is asked last, and not at all. */
+  /**
+   * Number of blocks behind the best node from which a node is used last, and from which it is not
+   * used.
+   */
   readonly laggingBlocks: number;
   readonly syncingBlocks: number;
   readonly publicNodes: readonly string[];
@@ -56,7 +63,7 @@ export type RefusalKind =
   | 'family'
   | 'unlisted';
 
-/** A row of `methods.json`; its test knows every word that stands there. */
+/** A row of `methods.json`; the test validates its values. */
 interface MethodRow extends Pick<Method, 'name' | 'retry' | 'tier'> {
   readonly family: Family;
   readonly cache: 'static' | 'head' | 'by-block' | 'finalized' | 'never';
@@ -69,22 +76,22 @@ interface PrefixRule extends Pick<Method, 'tier'> {
   readonly family: Family;
 }
 
-/** Names of one kind; a `*` at the end stands for anything. */
+/** Method names that are rejected for the same reason; `*` at the end matches any suffix. */
 interface RefusedNames {
   readonly kind: RefusalKind;
   readonly names: readonly string[];
 }
 
-/** Names that a prefix rule may cover; anything else never reaches a node. */
+/** Names that a prefix rule may cover; other names are never sent to a node. */
 const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
-/** WebSocket-only names of all families, listed or not. */
+/** WebSocket-only methods of all families, listed or not. */
 const WEBSOCKET_NAME =
   /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
 export const RAW_BROADCAST = 'eth_sendRawTransaction';
-/** Verbs of unlisted names that change the chain: such a call is never sent twice. */
+/** Verbs of unlisted methods that change the chain; such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
-/** Reads whose answer the hash of a block determines. */
+/** Reads whose result is fixed by the hash of a block. */
 const BY_BLOCK_HASH = new Set([
   'eth_getBlockByHash',
   'eth_getBlockTransactionCountByHash',
@@ -106,9 +113,9 @@ export class Catalogue {
   readonly #rules: readonly PrefixRule[];
   readonly #refused: readonly RefusedNames[];
 
-  /** `allow` names optional methods that the operator switches on. */
+  /** `allow` contains optional methods that the operator enables. */
   constructor(allow: readonly string[] = []) {
-    // The words of the data files are held to these types by their test.
+    // The test validates the values of the data files.
     const { methods, prefixRules, refused } = methodData as {
       readonly methods: readonly MethodRow[];
       readonly prefixRules: readonly PrefixRule[];
@@ -131,7 +138,7 @@ export class Catalogue {
     return this.#networks.get(slug);
   }
 
-  /** The method that a name calls, or why it is refused. */
+  /** The method of a name, or the reason of its rejection. */
   resolve({ family }: Network, name: string): Method | RefusalKind {
     const method = this.#methods[family].get(name);
     if (method !== undefined && !this.#off.has(method)) return method;
@@ -151,7 +158,7 @@ function isMatch(pattern: string, name: string): boolean {
   return pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
 }
 
-/** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
+/** An unlisted method under a prefix rule: reads may be repeated, others may not. */
 function prefixedMethod(name: string, tier: Method['tier']): Method {
   const mayRepeat = !WRITING_NAME.test(name);
   const retry = mayRepeat ? 'safe' : 'write-no-retry';
@@ -164,7 +171,7 @@ function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Metho
     name,
     tier,
     retry,
-    // Of the writes only the plain broadcast can be recognised by its hash on the second node.
+    // Of the writes, only the plain broadcast can be recognised by its hash on a second node.
     mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
     sharing: cache === 'static' || cache === 'head' ? cache : isByHash ? 'by-hash' : undefined,
     node,

@@ -1,19 +1,20 @@
 /**
- * Whose answer is it: what a node said to the caller, or the node's own trouble?
+ * Classifies the reply of a node: a result for the caller, or a fault of the node.
  *
- * The body decides before the status does. A result is an answer under any status. So is an error
- * object, unless its HTTP status or its code says quota, account or outage: those are faults of the
- * upstream, which another upstream may heal and whose text never reaches a caller. Sentences are
- * read only beside the one code that a provider is known to send them with: a message by itself
- * may be a revert reason or an echo of the request, both of which the caller chooses.
+ * The body takes precedence over the status. A result is a response under any status. So is an
+ * error object, unless its HTTP status or code means quota, account or outage: these are faults of
+ * the upstream, another upstream may succeed, and their text is never sent to a caller. Error
+ * messages are only read together with the one code that a provider is known to use with them,
+ * because a message alone may be a revert reason or an echo of the request, which the caller
+ * controls.
  */
 import type { ReplySpan } from '../json/json-spans.ts';
 import type { Family } from './catalogue.ts';
 
 /**
- * What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx);
- * `request-too-large`: it takes no request of this size; `unread`: it closed the connection before
- * it had read a large one; `stray`: it sent the reply to another call.
+ * Faults of an upstream. `refused`: it rejected the request itself (a plain 4xx);
+ * `request-too-large`: it rejects requests of this size; `unread`: it closed the connection before
+ * reading a large request; `stray`: it sent the reply to another call.
  */
 export type UpstreamFault =
   | 'transport'
@@ -41,20 +42,20 @@ export interface NodeError {
   readonly message: string;
 }
 
-/** Error objects up to this size are read; a larger one is an answer by itself. */
+/** Larger error objects are passed on as a response without being read. */
 const MAX_ERROR_READ_BYTES = 65_536;
 const LETTER_N = 0x6e;
 
-/** Codes that speak about the call under any status: revert, unknown method, bad params. */
+/** Codes that concern the call under any status: revert, unknown method, invalid params. */
 const CALL_CODES = new Set([3, -32601, -32602]);
-/** Codes that mean the allowance of our account, whoever sends them. */
+/** Codes that mean the quota of the operator's account. */
 const QUOTA_CODES = new Set([429, -32029, -32090, -32097]);
-/** EIP-1474 "limit exceeded": of the account, or of what one call may ask for. */
+/** EIP-1474 "limit exceeded": of the account, or of a single call. */
 const LIMIT_CODE = -32005;
 const ACCOUNT_LIMIT =
   /rate.?limit|request rate|request count|(requests?|rps) limit|too many (queued |concurrent )?requests|queued requests|capacity|compute unit|quota/i;
 
-/** What one provider says with a code that others use for errors of the call. */
+/** Messages of single providers with a code that other nodes use for errors of the call. */
 const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = new Map([
   // 1RPC.
   [-32001, [/^you've reached the usage limit for your current plan/i, 'quota']],
@@ -79,8 +80,8 @@ const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = n
 ]);
 
 /**
- * Judges one item of a reply. `status` is that of the HTTP response that carried it; `hasId` is false
- * for an item without an id.
+ * Classifies one item of a reply. `status` is the HTTP status of the reply; `hasId` is `false` for
+ * an item without an id.
  */
 export function judgeItem(
   bytes: Buffer,
@@ -96,30 +97,30 @@ export function judgeItem(
     return { kind: 'answer', outcome, bytes, span, isNull, error: undefined };
   }
   const error = readError(bytes, span.errorStart, span.errorEnd);
-  // A gateway's own words in place of an error object.
+  // The body is from a gateway instead of a node.
   if (error === undefined) return faultOfStatus(status);
   const fault = faultOfError(error, status, family);
   return fault ?? { kind: 'answer', outcome: 'error', bytes, span, isNull: false, error };
 }
 
-/** Judges a reply whose body is no JSON-RPC reply at all. */
+/** Classifies a reply whose body is not JSON-RPC. */
 export function faultOfStatus(status: number): UpstreamFault {
   if (status === 429) return 'quota';
   if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
   return REFUSING_STATUSES.has(status) ? 'refused' : 'broken';
 }
 
-/** Statuses by which a node refuses the request itself; 404 and 405 speak of a wrong address. */
+/** Statuses that reject the request itself; 404 and 405 mean a wrong URL. */
 const REFUSING_STATUSES = new Set([400, 413, 414, 415, 422, 431]);
 
 function faultOfError(error: NodeError, status: number, family: Family): UpstreamFault | undefined {
   if (status === 429) return 'quota';
   if (CALL_CODES.has(error.code)) return undefined;
   if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
-  // A gateway without a node behind it, or a server error that says no more than that.
+  // A gateway without a working node, or an unspecific server error.
   if (status > 500 || (status === 500 && error.code === -32603)) return 'broken';
   if (QUOTA_CODES.has(error.code)) return 'quota';
-  // On Solana the code says that the node is behind or unhealthy.
+  // On Solana the code means that the node is behind or unhealthy.
   if (error.code === LIMIT_CODE)
     return family === 'solana' || ACCOUNT_LIMIT.test(error.message) ? 'quota' : undefined;
   const known = family === 'evm' ? PROVIDER_FAULTS.get(error.code) : undefined;
@@ -138,7 +139,7 @@ function readError(bytes: Buffer, start: number, end: number): NodeError | undef
       message: typeof message === 'string' ? message.slice(0, 500) : '',
     };
   } catch {
-    // The inside of a reply is not checked by the scanner; an unreadable error stays an error.
+    // The scanner does not validate the inside of a reply; unreadable JSON stays an error.
     return { code: 0, message: '' };
   }
 }

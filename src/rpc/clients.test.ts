@@ -1,4 +1,4 @@
-/** Unmodified clients of the three families through the proxy, on real and on canned nodes. */
+/** Unmodified clients of the three families through the proxy, on real and on fake nodes. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -37,18 +37,18 @@ async function serve(network: string, urls: readonly string[]): Promise<RpcServe
   return started;
 }
 
-/** The first two accounts of anvil, known to everybody and worth nothing. */
+/** The first two accounts of anvil; their keys are public. */
 const KEYS = [
   '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80',
   '0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d',
 ] as const;
 const TOPIC = `0x${'77'.repeat(32)}` as const;
-/** Returns 42 and emits one log, whatever it is called with. */
+/** Returns 42 and emits one log for any input. */
 const CONTRACT = `0x60308060093d393df3602a6000527f${TOPIC.slice(2)}60206000a160206000f3` as const;
 
 interface Pair {
   readonly urls: readonly string[];
-  /** Ends the first node as a crash would. */
+  /** Kills the first node. */
   readonly killFirst: () => Promise<void>;
 }
 
@@ -201,7 +201,7 @@ describe('Solana clients', () => {
       },
     });
     const account = await connection.getAccountInfo(new PublicKey(system));
-    // web3.js 1 holds numbers as doubles; the digits that reached it are exact.
+    // web3.js 1 converts numbers to doubles; the digits that it received are exact.
     assert.equal(account!.rentEpoch, Number(U64_MAX));
     assert.match(text, /"rentEpoch":18446744073709551615/);
     assert.deepEqual(proxy.credits, [30, 30]);

@@ -1,16 +1,16 @@
 /**
  * The cap on credits in a rolling 24 hours, exact across processes.
  *
- * Invariant: `total` of a caller's window row is the sum of its minutes that are younger than 24
- * hours, current minute included, and never passes the cap. A reservation is one conditional
- * update; the first one of a minute also closes the minute before and lets old minutes go. What a
- * reservation did not use is given back to the minute that it was taken from.
+ * Invariant: `total` of a caller's window row is the sum of its minutes of the last 24 hours,
+ * including the current one, and never exceeds the cap. A reservation is one conditional update;
+ * the first one of a minute also closes the previous minute and drops expired ones. Unused credits
+ * of a reservation are returned to the minute from which they were taken.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { Batcher, type Queryable, type Store } from '../db/db.ts';
 
 const WINDOW_MINUTES = 1_440;
-/** Losing the last milliseconds of a limit in a crash costs nobody money. */
+/** A crash may lose the last milliseconds of a limit, which costs no money. */
 export const NOT_DURABLE = { durable: false } as const;
 
 export interface CreditReservation {
@@ -36,12 +36,12 @@ interface CreditRequest {
 }
 
 export interface Credits {
-  /** Takes `credits` from the caller's window when the cap has room for all of them. */
+  /** Reserves `credits` in the caller's window if the cap allows all of them. */
   reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome>;
   correct(reservation: CreditReservation, usedCredits: number): void | Promise<void>;
   /** Credits that the caller used in the last 24 hours, reservations included. */
   used(caller: string): number | Promise<number>;
-  /** Forgets minutes and callers that are out of every window; for the daily round. */
+  /** Deletes expired minutes and callers; called once a day. */
   prune(): Promise<void>;
   close(): Promise<void>;
 }
@@ -62,7 +62,7 @@ export class CreditCap implements Credits {
     });
   }
 
-  /** What is asked in one turn of the event loop is decided in one transaction. */
+  /** Requests of one turn of the event loop are decided in one transaction. */
   reserve(caller: string, credits: number, cap: number): Promise<CreditOutcome> {
     return this.#requests.add({ caller, credits, cap });
   }
@@ -72,7 +72,7 @@ export class CreditCap implements Credits {
     const byCaller = Map.groupBy(requests, ({ caller }) => caller);
     const outcomes = new Map<CreditRequest, CreditOutcome>();
     await this.#store.transaction(async (tx) => {
-      // In one order for all processes, so that two transactions cannot wait for each other.
+      // In the same order in all processes, so that two transactions cannot deadlock.
       for (const caller of [...byCaller.keys()].sort())
         await decideCaller(tx, caller, minute, byCaller.get(caller) ?? [], outcomes);
     }, NOT_DURABLE);
@@ -85,7 +85,7 @@ export class CreditCap implements Credits {
     const { caller, minute } = reservation;
     await this.#store.transaction(async (tx) => {
       if (await add(tx, caller, minute, -back, Number.MAX_SAFE_INTEGER)) return;
-      // A minute that has left the window meanwhile took its credits with it.
+      // An expired minute has already removed its credits from the total.
       if (!(await takeFromClosed(tx, caller, minute, back))) return;
       await tx.query('UPDATE rpc_credit_window SET total = total - $2 WHERE caller = $1', [
         caller,
@@ -107,7 +107,7 @@ export class CreditCap implements Credits {
   }
 
   async close(): Promise<void> {
-    // Everything is written when it is counted.
+    // Nothing to do: every count is written at once.
   }
 
   #minute(): number {
@@ -115,10 +115,10 @@ export class CreditCap implements Credits {
   }
 }
 
-/** Forgets windows that have ended by `minute`; gives those callers whose windows they were. */
+/** Deletes windows that have expired by `minute`; returns their callers. */
 export async function pruneWindows(store: Store, minute: number): Promise<readonly string[]> {
   return store.transaction(async (tx) => {
-    // The row first, as everywhere: then no reservation can come between.
+    // Lock the window row first, as everywhere, so that no reservation runs in between.
     const idle = await tx.query<{ caller: string }>(
       'DELETE FROM rpc_credit_window WHERE minute < $1 RETURNING caller',
       [minute - WINDOW_MINUTES],
@@ -129,7 +129,7 @@ export async function pruneWindows(store: Store, minute: number): Promise<readon
   }, NOT_DURABLE);
 }
 
-/** Takes credits off a minute that is closed; false when it has left the window. */
+/** Subtracts credits from a closed minute; returns `false` if the minute has expired. */
 export async function takeFromClosed(
   tx: Queryable,
   caller: string,
@@ -143,7 +143,7 @@ export async function takeFromClosed(
   return closed.length > 0;
 }
 
-/** Decides the requests of one caller: all at once when all fit, else one after the other. */
+/** Decides the requests of one caller: all at once if all fit, else one after the other. */
 async function decideCaller(
   tx: Queryable,
   caller: string,
@@ -159,7 +159,7 @@ async function decideCaller(
   }
   const haveAll = await add(tx, caller, minute, sum, least);
   const row = haveAll ? undefined : await roll(tx, caller, minute);
-  // Another process may be a minute ahead of this one; its minute is then ours.
+  // Another process may already be in the next minute; use its minute.
   const current = row === undefined ? minute : Number(row.minute);
   let usedCredits = Number(row?.total ?? 0n);
   for (const request of requests) {
@@ -171,7 +171,7 @@ async function decideCaller(
   }
 }
 
-/** Adds to the current minute, if it is the caller's and the total stays below the cap. */
+/** Adds to the current minute if it is still current and the total stays within the cap. */
 async function add(
   tx: Queryable,
   caller: string,
@@ -187,7 +187,10 @@ async function add(
   return rows.length > 0;
 }
 
-/** Brings the caller's window to `minute` and returns it, its row locked until the transaction ends. */
+/**
+ * Advances the caller's window to `minute` and returns it; its row stays locked until the
+ * transaction ends.
+ */
 export async function roll(tx: Queryable, caller: string, minute: number): Promise<WindowRow> {
   const [row] = await tx.query<WindowRow>(
     `INSERT INTO rpc_credit_window (caller, minute, current, total) VALUES ($1, $2, 0, 0)
@@ -204,7 +207,7 @@ export async function roll(tx: Queryable, caller: string, minute: number): Promi
       [caller, row.minute, row.current],
     );
   }
-  // A minute leaves only when all of it is older than 24 hours.
+  // A minute expires only when all of it is older than 24 hours.
   await tx.query('DELETE FROM rpc_credit WHERE caller = $1 AND minute < $2', [
     caller,
     minute - WINDOW_MINUTES,

@@ -1,6 +1,6 @@
 /**
- * Errors that nodes, bundlers and providers are known to answer with: which of them reach the
- * caller as they are, at five credits, and which are the node's own trouble and heal elsewhere.
+ * Errors that nodes, bundlers and providers return: which of them are passed to the caller
+ * unchanged for five credits, and which are faults of the node and are retried elsewhere.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -20,7 +20,7 @@ interface Known {
   readonly network?: 'solana-mainnet' | 'starknet-mainnet' | 'zksync-mainnet';
 }
 
-/** Texts with the words of quotas and keys that a caller can put into a revert reason or an echo. */
+/** Messages about quotas and keys that a caller can put into a revert reason or an echo. */
 const CHOSEN = [
   'execution reverted: throttled',
   'execution reverted: forbidden',
@@ -83,7 +83,7 @@ const OF_THE_CALL: readonly Known[] = [
   { from: 'proxyd', code: -32019, message: 'block is out of range', status: 400 },
   { from: 'jayson', code: -32602, message: 'Invalid params', status: 500 },
   { from: 'a gateway', code: -32000, message: 'execution reverted', status: 500 },
-  // ERC-7769, with the texts of the standard and of bundlers.
+  // ERC-7769, with the messages of the standard and of bundlers.
   { from: 'bundler', code: -32500, message: 'AA23 reverted: not authorized' },
   { from: 'bundler', code: -32501, message: 'paymaster rejected: subscription expired' },
   { from: 'bundler', code: -32502, message: 'account uses banned opcode: GAS, forbidden' },
@@ -304,7 +304,7 @@ const OF_THE_NODE: readonly Known[] = [
   },
 ];
 
-/** The node's own spelling, which is not that of JSON.stringify. */
+/** Formatted as nodes do it, which differs from JSON.stringify. */
 function reply({ code, message, data }: Known, id: unknown): string {
   const more = data === undefined ? '' : ` , "data":${JSON.stringify(data)}`;
   return `{"error":{ "message":${JSON.stringify(message)},"code":${code}${more}},"jsonrpc":"2.0",  "id":${JSON.stringify(id)}}`;

@@ -1,4 +1,4 @@
-/** What one caller can do to the others through the nodes: nothing. */
+/** One caller must not be able to affect the others through the nodes. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -51,7 +51,7 @@ describe('ids', () => {
 
 const TOO_LARGE = 'HTTP/1.1 413 Payload Too Large\r\ncontent-length: 9\r\n\r\ntoo large';
 
-/** A node that refuses above `limitBytes` before it has read the body. */
+/** A node that rejects requests above `limitBytes` before reading the body. */
 async function refusingNode(limitBytes: number, refusal = TOO_LARGE): Promise<string> {
   const file = new URL('../../test/rpc/refusing-node-worker.ts', import.meta.url);
   const worker = new Worker(file, { workerData: { limitBytes, refusal } });
@@ -81,7 +81,7 @@ function rpcOf(
   };
 }
 
-/** Closes a connection that has served an answer as soon as the next request is written to it. */
+/** Closes a used connection as soon as the next request is written to it. */
 async function drowsyNode(
   chain = CHAINS[NETWORK],
 ): Promise<{ readonly url: string; readonly methods: string[] }> {
@@ -125,7 +125,7 @@ describe('sizes', () => {
     for (const refusal of [TOO_LARGE, TOO_LARGE.replace('\r\n', '\r\nconnection: close\r\n')]) {
       const url = await refusingNode(MEGABYTE, refusal);
       for (let round = 0; round < 12; round += 1) {
-        // Nothing is known of the node yet.
+        // The node has no recorded state yet.
         const { ask, lines } = rpcOf([{ url }]);
         const refused = await fault(ask(body));
         assert.equal(refused.status, 413);
@@ -159,7 +159,7 @@ describe('sizes', () => {
       const answer = await ask(body, `caller ${round}`);
       assert.equal(json(answer).result, 'eth_call done');
       assert.equal(answer.credits, 20);
-      // What the first one refused it is not sent again.
+      // A request of the rejected size is not sent to the first node again.
       assert.equal(answer.retries, round === 0 ? 1 : 0);
     }
   });
@@ -183,7 +183,7 @@ describe('sizes', () => {
     const one = await bench([plainly()], { upstream: { maxRequestBytes: 100_000 } });
     const refused = await fault(one.ask(large(1)));
     assert.equal(refused.code, 'PAYLOAD_TOO_LARGE');
-    // A little less than the node takes, since our ids are longer.
+    // A little less than the limit of the node, because our ids are longer.
     assert.match(refused.message, /send at most 99980 bytes$/);
     assert.equal(one.nodes[0]!.asked.length, 0);
     const params = [`0x${'ab'.repeat(20_000)}`];
@@ -240,7 +240,7 @@ describe('a connection that the node closes as the next request is written', () 
         assert.equal(answer.credits, 20);
       }
       assert.deepEqual(lines, []);
-      // Eight answers and that to the question of ours, and what was written in vain.
+      // Eight responses, one to the server's own request, and the requests written in vain.
       assert.ok(methods.length > 9 + 4, `${methods.length} requests`);
     }
   });
@@ -262,7 +262,7 @@ describe('a connection that the node closes as the next request is written', () 
 });
 
 describe('faults', () => {
-  /** Fails whatever asks for trouble, and answers everybody else. */
+  /** Fails for requests that contain "trouble", and responds to all others. */
   const poisoned: NodeResponse = (request, response) => {
     if (request.text.includes('trouble')) response.destroy();
     else plainly()(request, response);
@@ -294,7 +294,7 @@ describe('faults', () => {
 });
 
 describe('shares', () => {
-  /** Calls that a node does not answer before it is told to. */
+  /** A node that responds only when the test releases it. */
   function slowNode() {
     const waiting: (() => void)[] = [];
     let isLet = false;
@@ -323,7 +323,7 @@ describe('shares', () => {
     const hogs = ['eve', 'mallory', 'trudy'].map(async (hog) =>
       times(100, () => one.ask(slowCall, hog)),
     );
-    // She has her answers before any of the others has one.
+    // Alice receives her responses before any of the others does.
     for (let round = 0; round < 5; round += 1) await one.ask(call('eth_call'), 'alice');
     await until(() => slow.waiting.length > 50, 'the work of the others');
     for (let round = 0; round < 5; round += 1) await one.ask(call('eth_call'), 'alice');
@@ -336,7 +336,8 @@ describe('shares', () => {
     const hog = times(180, () => one.ask(call('eth_call'), 'mallory'));
     await Promise.all([one.ask(call('eth_gasPrice'), 'alice'), hog]);
     const methods = one.nodes[0]!.asked.map((request) => request.calls[0]!.method);
-    // In turns it is among the first that the node takes at once; in one line it were the last.
+    // With turns it is in the first group that the node accepts; in a single queue it would be
+    // last.
     const turn = methods.indexOf('eth_gasPrice');
     assert.ok(turn >= 0 && turn < 90, `alice came as number ${turn}`);
   });

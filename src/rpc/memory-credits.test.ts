@@ -1,4 +1,6 @@
-/** Credits that are counted in memory beside a file: as exact as the rows, which follow them. */
+/**
+ * Credits counted in memory beside a database file: as exact as the rows, which are written later.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
@@ -28,7 +30,7 @@ describe('credits in memory', () => {
       Array.from({ length: 60 }, async () => credits.reserve('alice', 20, CAP)),
     );
     assert.equal(outcomes.filter(({ ok }) => ok).length, 50);
-    // Known by now, so nothing is waited for.
+    // The window is in memory now, so the result is synchronous.
     assert.deepEqual(credits.reserve('alice', 1, CAP), { ok: false, usedCredits: CAP });
     await credits.close();
     assert.deepEqual(await rowOf(store, 'alice'), [CAP, CAP]);
@@ -54,7 +56,7 @@ describe('credits in memory', () => {
     assert.ok(outcome.ok);
     await credits.correct(outcome.reservation, 500);
     clock.advance(100);
-    await store.transaction(async () => undefined); // the write stands before it in the queue
+    await store.transaction(async () => undefined); // the write is queued before it
     assert.deepEqual(await rowOf(store, 'alice'), [500, 500]);
     const later = new MemoryCredits(store, clock);
     assert.equal(await later.used('alice'), 500);

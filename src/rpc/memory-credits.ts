@@ -1,10 +1,10 @@
 /**
- * The credit cap of the one process beside a file: windows are counted in memory, so that a request
- * waits for nothing, and written behind it. A crash forgets what came since the last write, which
- * costs nobody money; the sums of the rows are those of `credit-cap.ts`.
+ * The credit cap of a single process with a database file: windows are counted in memory, so that a
+ * request does not wait, and written later. A crash loses the counts since the last write, which
+ * costs no money. The rows have the format of `credit-cap.ts`.
  *
- * Invariant: a window in memory is what its row says, with all that was counted since. While a row
- * is read, or brought to the next minute, whatever is asked of its caller waits for that.
+ * Invariant: a window in memory equals its row plus all later counts. While a row is read, or
+ * advanced to the next minute, calls for its caller wait.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
@@ -19,7 +19,7 @@ import {
 } from './credit-cap.ts';
 
 const WRITE_AFTER_MS = 100;
-/** Callers in memory; past that those whose counts are written are read again when they come. */
+/** Callers in memory; above it, written windows are dropped and read again when needed. */
 const MAX_WINDOWS = 10_000;
 
 interface Window {
@@ -47,7 +47,7 @@ export class MemoryCredits implements Credits {
   reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome> {
     const window = this.#current(caller);
     if (window === undefined) {
-      // Asked again: one that comes beside it may have had it forgotten.
+      // Start again: a concurrent call may have dropped the window.
       return this.#open(caller).then(() => this.reserve(caller, credits, cap));
     }
     return this.#take(window, credits, cap);
@@ -72,7 +72,7 @@ export class MemoryCredits implements Credits {
     const minute = this.#minute();
     for (const caller of await pruneWindows(this.#store, minute)) {
       const window = this.#windows.get(caller);
-      // One that came back meanwhile has another minute.
+      // A window used in the meantime has a later minute.
       if (window !== undefined && window.minute < minute) this.#forget(window);
     }
   }
@@ -95,7 +95,7 @@ export class MemoryCredits implements Credits {
     window.isWritten = false;
     this.#unwritten.push(window);
     this.#stopWaiting ??= this.#clock.after(WRITE_AFTER_MS, () => {
-      // What could not be written is written with what comes next.
+      // Counts of a failed write are written with the next ones.
       this.#write().catch(() => undefined);
     });
   }
@@ -104,14 +104,14 @@ export class MemoryCredits implements Credits {
     return Math.floor(this.#clock.nowMs() / MINUTE_MS);
   }
 
-  /** The window of a caller in the minute that runs, unless it has to be read. */
+  /** The window of a caller in the current minute; `undefined` if it has to be read first. */
   #current(caller: string): Window | undefined {
     const window = this.#windows.get(caller);
     if (window === undefined || window.minute < this.#minute()) return undefined;
     return this.#opening.size > 0 && this.#opening.has(caller) ? undefined : window;
   }
 
-  /** Reads the row of a caller, or brings it to the minute that runs. */
+  /** Reads the row of a caller, or advances it to the current minute. */
   #open(caller: string): Promise<Window> {
     const opening = this.#opening.get(caller);
     if (opening !== undefined) return opening;
@@ -121,7 +121,7 @@ export class MemoryCredits implements Credits {
   }
 
   async #roll(caller: string): Promise<Window> {
-    // The row has to have all of the minute that it closes.
+    // The row must contain all counts of the minute that it closes.
     await this.#write();
     const row = await this.#store.transaction(
       (tx) => roll(tx, caller, this.#minute()),
@@ -144,11 +144,11 @@ export class MemoryCredits implements Credits {
 
   #forget(window: Window): void {
     this.#windows.delete(window.caller);
-    // A caller that still has it writes to no row.
+    // Callers that still hold this object write to no row.
     window.minute = -1;
   }
 
-  /** To a minute that has ended, as far as this one knows. */
+  /** Returns credits to a minute that has ended according to this process. */
   async #giveBack(caller: string, minute: number, back: number): Promise<void> {
     let window = this.#current(caller);
     for (; window === undefined; window = this.#current(caller)) await this.#open(caller);
@@ -159,7 +159,7 @@ export class MemoryCredits implements Credits {
       (tx) => takeFromClosed(tx, caller, minute, back),
       NOT_DURABLE,
     );
-    // A minute that has left the window meanwhile took its credits with it.
+    // An expired minute has already removed its credits from the total.
     if (!isInWindow) this.#add(window, back);
   }
 

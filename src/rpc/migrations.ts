@@ -1,6 +1,6 @@
 /**
- * Tables of the rolling credit cap. `rpc_credit_window` holds one row for each caller: the sum of
- * the window and what the current minute added; `rpc_credit` holds the closed minutes.
+ * Tables of the rolling credit cap. `rpc_credit_window` has one row per caller with the sum of the
+ * window and the credits of the current minute; `rpc_credit` contains the closed minutes.
  */
 import type { Migration } from '../db/db.ts';
 

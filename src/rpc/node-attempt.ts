@@ -1,9 +1,9 @@
 /**
- * One question to one node: a request alone or a batch, and what came back for each item.
+ * Sends one request, single or batch, to one node and returns the reply for each item.
  *
- * It checks the node's identity before the first question, keeps the caller's share, notes its
- * health, and turns every way a node can misbehave into one of a few outcomes. It never decides
- * to ask another node.
+ * It verifies the node's identity before the first request, enforces the caller's share, records
+ * the node's health, and reduces all node failures to a few outcomes. It never selects another
+ * node.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
@@ -29,20 +29,20 @@ export interface RunSettings {
   readonly budget: ByteBudget;
   readonly maxReplyBytes: number;
   readonly maxBatchReplyBytes: number;
-  /** Longest time that a request may take over all nodes that it is sent to. */
+  /** Time limit of a request over all nodes. */
   readonly totalTimeoutMs: number;
 }
 
-/** What one run of a request carries from node to node. */
+/** State of one run of a request, shared by its attempts. */
 export class RunContext {
   readonly settings: RunSettings;
   readonly network: Network;
-  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
+  /** The caller, for its share of nodes and memory and as witness of faults. */
   readonly caller: string;
   readonly signal: Cancelling | undefined;
-  /** Monotonic time at which the run ends whatever is missing. */
+  /** Monotonic time at which the run ends even if replies are missing. */
   readonly deadlineMs: number;
-  /** What of the budget the replies of this run hold; given back when the run ends. */
+  /** Bytes of the budget that the replies of this run use; released when the run ends. */
   heldBytes = 0;
   attempts = 0;
 
@@ -64,7 +64,7 @@ export interface StreamResponse {
   readonly kind: 'stream';
   readonly outcome: ItemResponse['outcome'];
   readonly head: Buffer;
-  /** Where the head has our id; -1 where it follows the result, in `rest`. */
+  /** Position of our id in the head; -1 if it follows the result, in `rest`. */
   readonly idStart: number;
   readonly idEnd: number;
   readonly ownId: number;
@@ -74,9 +74,12 @@ export interface StreamResponse {
 export interface AttemptFault {
   readonly kind: 'fault';
   readonly fault: UpstreamFault;
-  /** Whether the node may have acted on the request. */
+  /** Whether the node may have processed the request. */
   readonly isSent: boolean;
-  /** The caller left; the fault is `timeout` when it had waited longer than the node normally takes. */
+  /**
+   * The caller disconnected; the fault is `timeout` if it had waited longer than the node normally
+   * takes.
+   */
   readonly isAborted: boolean;
 }
 
@@ -84,11 +87,11 @@ export type OneReply = ItemResponse | StreamResponse | AttemptFault;
 
 interface Matched {
   readonly kind: 'items';
-  /** By position of the question; undefined where no usable answer came. */
+  /** In the order of the calls; `undefined` without a usable reply. */
   readonly answers: readonly (ItemResponse | undefined)[];
-  /** The node does not keep to the batch rules: ask what is missing one by one. */
+  /** The node violates the batch rules: send the missing calls one by one. */
   readonly isIrregular: boolean;
-  /** Of the last item that told one. */
+  /** The fault of the last item that had one. */
   readonly fault: UpstreamFault | undefined;
 }
 
@@ -96,10 +99,10 @@ type ManyReply = Matched | AttemptFault;
 
 export interface AttemptOptions {
   readonly canStream: boolean;
-  /** Whether the node may get it twice, when its connection dies before an answer begins. */
+  /** Whether the request may be sent again if its connection dies before a reply begins. */
   readonly mayRepeat: boolean;
   readonly timeoutMs: number;
-  /** Wait for a place at the node instead of giving up. */
+  /** Wait for a slot of the node instead of giving up. */
   readonly mayWait: boolean;
 }
 
@@ -111,7 +114,7 @@ interface IdRange {
 export class NodeAttempt {
   readonly upstream: Upstream;
   readonly isLast: boolean;
-  /** Several callers want the answer: it does not end when one of them leaves. */
+  /** Several callers share the reply: it continues when one of them disconnects. */
   readonly isShared: boolean;
   readonly #run: RunContext;
 
@@ -151,7 +154,7 @@ export class NodeAttempt {
     const whose = first === undefined ? 'none' : whoseId(reply.body, first, ids.firstId);
     if (whose === 'none' && isSizeRefusal(reply, body)) return this.#refuseSize(body);
     if (!scan.ok) return this.#fail(statusFault(reply));
-    // One object for a batch: the trouble of the node, or a node that takes no batches.
+    // One object for a batch: a fault of the node, or a node without batch support.
     const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
     if (typeof alone === 'string') return this.#fail(alone);
     const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
@@ -168,7 +171,7 @@ export class NodeAttempt {
     options: AttemptOptions,
   ): Promise<NodeReply | AttemptFault> {
     const { upstream } = this;
-    // What is learnt spares a node where there is another; it refuses nobody by itself.
+    // A learned size limit only skips nodes while there are others.
     const isRefused = options.mayWait
       ? upstream.refusesBytes(sizeOf(body))
       : !upstream.takesBytes(sizeOf(body));
@@ -180,7 +183,7 @@ export class NodeAttempt {
     );
   }
 
-  /** A place at a node that was not asked yet, or that has none at once. */
+  /** Reserves a slot at a node; waits for one only if `mayWait` is set. */
   async #admit(calls: number, options: AttemptOptions): Promise<Holder | AttemptFault> {
     const { upstream } = this;
     if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
@@ -234,7 +237,7 @@ export class NodeAttempt {
     else share.give(holder);
     if (!reply.ok) {
       const { isSent, isAborted, tookMs } = reply;
-      // A caller that gave up waiting saw a node that is too slow.
+      // A caller that gave up after a long wait indicates a slow node.
       const isLate = isAborted && isSent && tookMs > upstream.normalMs;
       const fault = isLate ? 'timeout' : reply.fault;
       if (isLate || !reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
@@ -246,14 +249,14 @@ export class NodeAttempt {
     return reply;
   }
 
-  /** Resolves when the caller leaves and no other caller shares the response. */
+  /** Aborts when the caller disconnects, unless other callers share the reply. */
   get #signal(): Cancelling | undefined {
     return this.isShared ? undefined : this.#run.signal;
   }
 
   #refuseSize(body: RequestBody): AttemptFault {
     this.upstream.noteTooLarge(sizeOf(body));
-    // A request that was refused unread has done nothing.
+    // A request that was rejected unread had no effect.
     return unsent('request-too-large');
   }
 
@@ -277,7 +280,8 @@ function matchItems(
   let fault: UpstreamFault | undefined;
   for (const item of items) {
     const position = plainId(body, item.idStart, item.idEnd) - firstId;
-    // An answer to nobody, or a second answer: neither may be trusted to be the right one.
+    // A reply to no call, or a second reply to the same call: discard both, since either may be
+    // wrong.
     if (position < 0 || position >= count || seen[position] === 1) {
       if (position >= 0 && position < count) answers[position] = undefined;
       isIrregular = true;
@@ -292,8 +296,8 @@ function matchItems(
 }
 
 /**
- * Whether a node refused a request for its size before it read it; not asked about an object with
- * an id, which answers a call: QuickNode says that a range of blocks is too large in that way.
+ * Whether a node rejected a request for its size before reading it. Not used for an object with an
+ * id, which is the reply to a call: QuickNode reports a too large range of blocks that way.
  */
 function isSizeRefusal({ status }: NodeReply, body: RequestBody): boolean {
   return status === 413 && sizeOf(body) >= MIN_LIMIT_BYTES;
@@ -305,7 +309,7 @@ function judgeStream(
   ownId: number,
 ): StreamResponse | UpstreamFault {
   const { first, idStart, idEnd } = peekReply(reply.body);
-  // An id that follows the result is checked at the end of the stream.
+  // An id after the result is checked at the end of the stream.
   const whose = idStart < 0 ? 'own' : whoseId(reply.body, { idStart, idEnd }, ownId);
   if (first === 'none' || whose === 'other') {
     rest.destroy();
@@ -317,7 +321,7 @@ function judgeStream(
 }
 
 function statusFault({ status }: NodeReply): UpstreamFault {
-  // A body that is no JSON-RPC reply under a status of success is a broken node.
+  // A success status without a JSON-RPC body means a broken node.
   return status >= 200 && status < 300 ? 'broken' : faultOfStatus(status);
 }
 

@@ -1,9 +1,9 @@
 /**
- * One HTTP exchange with a node: a POST out, bytes back.
+ * One HTTP exchange with a node: sends a POST request and returns the reply's bytes.
  *
  * Invariant: at most `HEAD_BYTES` of a streamed reply and `maxBytes` of a buffered one are in
- * memory, decoded; a compressed reply counts as what it unpacks to. Redirects are not followed.
- * No failure carries an address. It does not read JSON.
+ * memory; a compressed reply counts with its decompressed size. Redirects are not followed.
+ * Failures contain no URL. This file does not parse JSON.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import { unescape } from 'node:querystring';
@@ -25,24 +25,24 @@ import { UpstreamPool } from '../net/upstream-pool.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 30_000;
-/** Longest silence inside a reply, and the longest that a stream may take as a whole. */
+/** Longest pause within a reply, and time limit of a whole stream. */
 const IDLE_MS = 30_000;
 const STREAM_TOTAL_MS = 600_000;
-/** A stream ends by a timer of its own, which also runs while its reader pauses. */
+/** A stream has a timer of its own, which also runs while its reader pauses. */
 const STREAM_LIMITS: TimeLimits = {
   connectMs: Infinity,
   firstByteMs: Infinity,
   idleMs: IDLE_MS,
   totalMs: Infinity,
 };
-/** Trap of the specification: the credits header precedes the body, so this much is looked at. */
+/** The credits header must precede the body, so this many bytes are read before it is sent. */
 const HEAD_BYTES = 1_048_576;
-/** Replies below this size are not counted against the budget: there are never enough of them. */
+/** Smaller replies do not count for the budget, because few exist at the same time. */
 const UNCOUNTED_BYTES = 65_536;
-/** Ways in which the connection itself ends an answer that has begun. */
+/** Failures of the connection after a reply has begun. */
 const BROKEN: ReadonlySet<UpstreamFailureKind> = new Set(['cut', 'reset', 'garbage']);
 
-/** What is more than that no answer came over the connection. */
+/** Failures with a fault more specific than `transport`. */
 const FAULT_OF_KIND: ReadonlyMap<UpstreamFailureKind, NodeFailure['fault']> = new Map([
   ['too-large', 'too-large'],
   ['first-byte-timeout', 'timeout'],
@@ -50,10 +50,10 @@ const FAULT_OF_KIND: ReadonlyMap<UpstreamFailureKind, NodeFailure['fault']> = ne
   ['total-timeout', 'timeout'],
 ]);
 
-/** Bytes that all replies in memory may take together; a caller at most as many as it leaves. */
+/** Memory limit for all buffered replies; one caller may use at most as much as it leaves free. */
 export class ByteBudget {
   readonly #limitBytes: number;
-  /** By caller; only replies that are counted at all come in here. */
+  /** Bytes by caller. */
   readonly #held = new Map<string, number>();
   #usedBytes = 0;
 
@@ -91,9 +91,9 @@ export interface Question {
   readonly maxBytes: number;
   /** Whether a reply longer than `HEAD_BYTES` becomes a stream. */
   readonly canStream: boolean;
-  /** Whether it does no harm when the node gets it twice. */
+  /** Whether the node may receive the request twice. */
   readonly mayRepeat: boolean;
-  /** Whose share of the budget the reply takes. */
+  /** The caller whose share of the budget the reply uses. */
   readonly caller: string;
   readonly budget: ByteBudget;
   readonly signal: Cancelling | undefined;
@@ -102,28 +102,28 @@ export interface Question {
 export interface NodeReply {
   readonly ok: true;
   readonly status: number;
-  /** The whole reply, or its first bytes when `rest` is there. */
+  /** The whole reply, or its first bytes if `rest` is set. */
   readonly body: Buffer;
   readonly rest: Readable | undefined;
-  /** What of the budget is held for `body`; whoever drops the body gives it back. */
+  /** Bytes of the budget used by `body`; release them when dropping the body. */
   readonly heldBytes: number;
-  /** From the question to the reply, or to its first bytes. */
+  /** Milliseconds from the request to the reply, or to its first bytes. */
   readonly tookMs: number;
 }
 
 export interface NodeFailure {
   readonly ok: false;
   readonly fault: 'timeout' | 'too-large' | 'transport' | 'unread';
-  /** Whether the node may have acted on the request. */
+  /** Whether the node may have processed the request. */
   readonly isSent: boolean;
-  /** The caller left. */
+  /** The caller disconnected. */
   readonly isAborted: boolean;
   /**
-   * A caller that left, our own memory limit, and a large request that the node closed on say
-   * nothing about the node.
+   * The failure says nothing about the node: the caller disconnected, our memory limit was reached,
+   * or the node closed the connection on a large request.
    */
   readonly isBlameless: boolean;
-  /** From the question to the failure. */
+  /** Milliseconds from the request to the failure. */
   readonly tookMs: number;
 }
 
@@ -131,7 +131,7 @@ export interface NodeFailure {
 export interface NodeClient {
   /** Never rejects. */
   post(question: Question): Promise<NodeReply | NodeFailure>;
-  /** Ends keep-alive: the node has sent a reply that belongs to no call of its connection. */
+  /** Disables keep-alive, after a reply that belongs to no call of its connection. */
   loseKeepAlive(): void;
   close(): Promise<void>;
 }
@@ -179,7 +179,7 @@ function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
     'accept-encoding': 'gzip',
   };
   if (url.username !== '') {
-    // A percent sign that escapes nothing stands for itself.
+    // An invalid percent escape is used literally.
     const pair = `${unescape(url.username)}:${unescape(url.password)}`;
     headers['authorization'] = `Basic ${Buffer.from(pair).toString('base64')}`;
   }
@@ -215,11 +215,11 @@ class NodeExchange extends Exchange {
   #gunzip: Gunzip | undefined;
   #stream: Readable | undefined;
   #cancelTimer: (() => void) | undefined;
-  /** Of a stream: whether its reader takes what comes. */
+  /** Whether the reader of a stream is consuming data. */
   #isRead = false;
   #isOutOfMemory = false;
   #isOver = false;
-  /** A function: an object as a listener keeps what it has finished alive (bench/README.md). */
+  /** A closure, because a listener object would keep finished state alive (bench/README.md). */
   readonly onLeave = (): void => this.#stop('aborted');
 
   constructor(node: Node, question: Question, timeoutMs: number, repeats: number, settle: Settle) {
@@ -229,7 +229,7 @@ class NodeExchange extends Exchange {
       headers: node.headers,
       body: question.body,
       limits: { connectMs: timeoutMs, firstByteMs: timeoutMs, idleMs: IDLE_MS, totalMs: timeoutMs },
-      // What it unpacks to is counted here.
+      // The decompressed size is limited below.
       maxResponseBytes: Infinity,
     });
     this.#node = node;
@@ -261,7 +261,7 @@ class NodeExchange extends Exchange {
     const mayRepeat = this.#question.mayRepeat || isUnread;
     const isOfConnection = kind === 'stale' || kind === 'doubtful';
     if (isOfConnection && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
-    // The status of a refusal says enough, however little of its text came.
+    // The status of an error response suffices, even if its body is incomplete.
     if (this.#status >= 400 && this.#stream === undefined && BROKEN.has(kind)) {
       this.#gunzip?.destroy();
       return this.#finish();
@@ -287,7 +287,7 @@ class NodeExchange extends Exchange {
   #repeat(): void {
     this.#close();
     const leftMs = this.limits.totalMs - this.tookMs;
-    // The connection that died is given up first.
+    // Deferred, so that the dead connection is released first.
     queueMicrotask(() => ask(this.#node, this.#question, leftMs, this.#repeats + 1, this.#settle));
   }
 
@@ -329,11 +329,11 @@ class NodeExchange extends Exchange {
         done(error);
       },
     });
-    // Its reader hears of an error whenever it comes; before that nobody else does.
+    // The error reaches the reader; this listener only prevents an unhandled error before.
     stream.on('error', () => undefined);
     this.limits = STREAM_LIMITS;
     this.#cancelTimer = this.#node.pool.clock.after(STREAM_TOTAL_MS, () => {
-      // The node waits for the reader: that is the slow one, and ends as one that has left.
+      // If the reader is slow, end the stream as if the caller had disconnected.
       if (this.#isRead) this.#stop('total-timeout');
       else stream.destroy();
     });
@@ -354,7 +354,7 @@ class NodeExchange extends Exchange {
     else this.#gunzip.resume();
   }
 
-  /** The reader of a stream wants no more of it. */
+  /** Called when the reader closes the stream. */
   #leave(): void {
     if (this.#isOver) return;
     this.#close();
@@ -378,7 +378,7 @@ class NodeExchange extends Exchange {
     this.#settle({ ok: true, status: this.#status, body, rest, heldBytes, tookMs: this.tookMs });
   }
 
-  /** Ends it from our side, also while what has come is still unpacked. */
+  /** Ends the exchange from our side, even while received data is being decompressed. */
   #stop(kind: UpstreamFailureKind): void {
     this.fail(kind, '');
     this.onFailure(kind);

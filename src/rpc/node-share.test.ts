@@ -1,4 +1,4 @@
-/** Turns at a node, on a virtual clock: whose request goes when, and who waits for whom. */
+/** Turns at a node on a virtual clock: which request is sent when, and which one waits. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -7,7 +7,7 @@ import { NodeShare } from './node-share.ts';
 
 const SECOND_MS = 1_000;
 
-/** Lets the admitted requests go on. */
+/** Lets admitted requests continue. */
 async function settled(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
 }
@@ -17,7 +17,7 @@ interface Asked {
   readonly calls: number;
 }
 
-/** `a100` is a batch of 100 by caller a. */
+/** `a100` is a batch of 100 calls by caller a. */
 function asked(text: string): Asked[] {
   return text.split(' ').map((one) => ({ caller: one.charAt(0), calls: Number(one.slice(1)) }));
 }
@@ -25,7 +25,7 @@ function asked(text: string): Asked[] {
 describe('the order in which requests wait', () => {
   const table: readonly {
     readonly name: string;
-    /** In the order in which they came, after a first request that took the whole second. */
+    /** Requests in order of arrival, after a first request that used the whole second. */
     readonly came: string;
     readonly went: string;
   }[] = [
@@ -97,7 +97,7 @@ test('eight callers with batches of 100 make no call of honest callers late', as
       share.give(holder);
     }
   };
-  // Each keeps several batches waiting.
+  // Each caller keeps several batches waiting.
   for (let caller = 0; caller < 8; caller += 1)
     for (let line = 0; line < 4; line += 1) void hog(`hog ${caller}`);
   const tookMs: number[] = [];
@@ -121,9 +121,9 @@ test('eight callers with batches of 100 make no call of honest callers late', as
   }
   await honestCallers;
   assert.deepEqual([failed, tookMs.length], [0, 60]);
-  // A batch that has begun borrows one second.
+  // A batch that has begun borrows up to one second.
   assert.ok(Math.max(...tookMs) <= SECOND_MS + 50, `${Math.max(...tookMs)} ms`);
-  // What they leave goes to the batches.
+  // The batches get the remaining capacity.
   const earned = ((clock.monotonicMs() - beganMs) * RATE) / SECOND_MS;
   assert.ok(batches * 100 + tookMs.length >= earned, `${batches} batches`);
   share.close();
@@ -132,7 +132,7 @@ test('eight callers with batches of 100 make no call of honest callers late', as
 test('a caller that was idle has saved nothing up, and one that was busy alone owes nothing', async () => {
   const clock = new TestClock();
   const share = new NodeShare(64, 10, clock);
-  // Alone and within the rate, for a while.
+  // A single caller within the rate, for some time.
   for (let second = 0; second < 50; second += 1) {
     for (let call = 0; call < 10; call += 1) share.give(share.take('busy', 1)!);
     clock.advance(SECOND_MS);
@@ -149,7 +149,7 @@ test('a caller that was idle has saved nothing up, and one that was busy alone o
     clock.advance(100);
     await settled();
   }
-  // Its last call counts, and no earlier one.
+  // Only its last call counts, not earlier ones.
   const turns = order.slice(0, 6).filter((caller) => caller === 'busy').length;
   assert.ok(turns === 2 || turns === 3, order.join(' '));
   share.close();
@@ -198,7 +198,7 @@ test('a caller never holds more connections than it leaves free', async () => {
   assert.ok(share.take('b', 1));
   share.give(holders[0]!);
   await settled();
-  // Three held, four free: one more.
+  // Three connections in use and four free: one more is allowed.
   assert.ok(await waiting);
   assert.equal(share.take('a', 1), undefined);
   share.close();

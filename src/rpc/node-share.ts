@@ -1,18 +1,21 @@
 /**
- * Who may call a node now: its connections and its calls per second, shared by the callers.
+ * Shares the connections and the calls per second of one node between callers.
  *
- * Invariants: a caller holds at most as many connections as are left free, so that a further caller
- * goes ahead at once however many slow calls a few callers have. Requests that must wait go in an
- * order that is fair by calls (weighted fair queueing): each caller has a count of the calls that it
- * was served, and the request goes first that leaves the lowest count. So a single call waits for
- * no batch of another caller that has not begun. The queue is bounded. It knows no node and no request.
+ * Invariants: a caller may use at most as many connections as remain free, so that another caller
+ * can always proceed, however many slow calls a few callers have. Waiting requests are ordered by
+ * weighted fair queueing: each caller has a count of its served calls, and the request that leaves
+ * the lowest count goes first. So a single call never waits for a batch of another caller that has
+ * not begun. The queue is bounded. This file does not know nodes or requests.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
 
-/** Requests that wait for one node; above it the newest of the caller with most of them gives way. */
+/**
+ * Requests that wait for one node; above it the newest request of the caller with the most is
+ * removed.
+ */
 const MAX_WAITING = 4_096;
-/** Callers remembered; above it those that hold nothing are forgotten. */
+/** Callers in memory; above it those without connections are dropped. */
 const MAX_HOLDERS = 10_000;
 const SECOND_MS = 1_000;
 
@@ -20,7 +23,7 @@ export class Holder {
   held = 0;
   /** Calls served, on the scale of `NodeShare.#servedCalls`. */
   servedCalls = 0;
-  /** Requests that wait, the next one first. */
+  /** Waiting requests, the next one first. */
   readonly waiting: Waiter[] = [];
 }
 
@@ -32,11 +35,11 @@ interface Waiter {
 export class NodeShare {
   readonly #clock: Clock;
   readonly #ratePerSecond: number;
-  /** Entries stay: a request changes a number here, not the map. */
+  /** Entries are kept, because changing a number is cheaper than changing the map. */
   readonly #holders = new Map<string, Holder>();
   readonly #queue: Holder[] = [];
   #waiting = 0;
-  /** The lowest count of those that wait: where a caller starts that was idle. It never falls. */
+  /** The lowest count of waiting callers, at which an idle caller starts. It never decreases. */
   #servedCalls = 0;
   #free: number;
   #tokens: number;
@@ -52,18 +55,24 @@ export class NodeShare {
     this.#tokensAtMs = clock.monotonicMs();
   }
 
-  /** Takes a connection and `calls` of this second if both are free now. Give it back once. */
+  /**
+   * Reserves a connection and `calls` of the rate if both are available now. Return it once with
+   * `give`.
+   */
   take(caller: string, calls: number): Holder | undefined {
     const holder = this.#holder(caller);
     if (holder.held >= this.#free) return undefined;
     if (this.#ratePerSecond > 0 && (this.#waiting > 0 || !this.#hasToken())) return undefined;
-    // Nobody waits for the rate: whoever was served most sets the count.
+    // If no request waits for the rate, the caller's own count is the reference.
     this.#servedCalls = this.#countOf(holder);
     this.#admit(holder, calls);
     return holder;
   }
 
-  /** The same, waiting for it. Undefined: the time is over, the caller left, or too many wait. */
+  /**
+   * The same, but waits. Resolves to `undefined` after the timeout, on abort, or if too many
+   * requests wait.
+   */
   async wait(
     caller: string,
     calls: number,
@@ -120,7 +129,9 @@ export class NodeShare {
     }
   }
 
-  /** The caller whose next request leaves the lowest count, of those that may hold a connection. */
+  /**
+   * The caller whose next request leaves the lowest count, among those that may use a connection.
+   */
   #next(): Holder | undefined {
     let next: Holder | undefined;
     let lowest = Infinity;
@@ -133,7 +144,9 @@ export class NodeShare {
     return next;
   }
 
-  /** Raises the count at which idle callers start to the lowest of those that wait for the rate. */
+  /**
+   * Raises the count at which idle callers start to the lowest one of those that wait for the rate.
+   */
   #raise(): void {
     let lowest = Infinity;
     for (const holder of this.#queue)
@@ -141,7 +154,7 @@ export class NodeShare {
     if (lowest < Infinity) this.#servedCalls = lowest;
   }
 
-  /** Time without requests, or without a free connection, saves nothing up. */
+  /** The effective count of a caller: idle time earns no credit. */
   #countOf({ servedCalls }: Holder): number {
     return Math.max(servedCalls, this.#servedCalls);
   }
@@ -155,7 +168,7 @@ export class NodeShare {
     this.#waiting += 1;
   }
 
-  /** Removes a request that waits no longer, unless it is gone. */
+  /** Removes a waiting request, unless it is already gone. */
   #remove(holder: Holder, waiter: Waiter): void {
     const at = holder.waiting.indexOf(waiter);
     if (at < 0) return;
@@ -164,7 +177,10 @@ export class NodeShare {
     if (holder.waiting.length === 0) this.#queue.splice(this.#queue.indexOf(holder), 1);
   }
 
-  /** Ends the newest request of the caller with most of them, if that has more than `holder` would. */
+  /**
+   * Removes the newest request of the caller with the most, if it has more than `holder` would
+   * have.
+   */
   #giveWay(holder: Holder): boolean {
     let longest = holder;
     for (const one of this.#queue) if (one.waiting.length > longest.waiting.length) longest = one;
@@ -194,7 +210,7 @@ export class NodeShare {
   #hasToken(): boolean {
     const nowMs = this.#clock.monotonicMs();
     const earned = ((nowMs - this.#tokensAtMs) * this.#ratePerSecond) / SECOND_MS;
-    // A rate below one a second saves up for one call all the same.
+    // A rate below one per second still accumulates to one call.
     this.#tokens = Math.min(Math.max(1, this.#ratePerSecond), this.#tokens + earned);
     this.#tokensAtMs = nowMs;
     return this.#tokens >= 1;

@@ -1,9 +1,9 @@
 /**
- * Parses a JSON-RPC body: what may go to a node, and what it can cost at most.
+ * Parses a JSON-RPC body, and computes its maximum cost.
  *
- * Invariant: a parsed body is valid JSON of 1 to 100 requests whose methods are all allowed on
- * the network, spelled so that every parser reads the same members. Everything else is one 400
- * that says what was wrong; nothing has reached a node by then, and nothing is billed.
+ * Invariant: a parsed body is valid JSON with 1 to 100 requests whose methods are all allowed on
+ * the network, written so that every JSON parser reads the same members. Any other body is rejected
+ * with 400 before a node is called, and nothing is billed.
  */
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../core/faults.ts';
@@ -21,37 +21,40 @@ import type { ItemResponse } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
 
-/** A node echoes the id before its result, so a long one pushes the result out of our sight. */
+/**
+ * A node sends the id before its result, so a long id would push the result beyond the scanned
+ * bytes.
+ */
 const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 
-/** One call on its way: what the body says, and what came of it. */
+/** One call with its state. */
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
   readonly credits: number;
   answer: ItemResponse | undefined;
-  /** Result bytes of our own: from the cache, or a recognised broadcast. */
+  /** A result of the server itself: from the cache, or a recognised broadcast. */
   result: Buffer | undefined;
-  /** How the last node failed that did not answer it. */
+  /** Fault of the last node that did not answer the call. */
   fault: AttemptFault | undefined;
   wasSecondOpinionAsked: boolean;
 }
 
-/** A request that may be sent to a node; it runs once. */
+/** A validated request; it runs once. */
 export interface ParsedRequest {
   readonly network: Network;
   readonly body: Buffer;
   readonly isBatch: boolean;
   readonly calls: readonly Call[];
   readonly isWrite: boolean;
-  /** The sum of the full tiers: what to reserve, and what the credit cap must have room for. */
+  /** Sum of the full tiers: the amount to reserve, and to check against the credit cap. */
   readonly creditsMax: number;
 }
 
 export type BodyScan = RequestScan | ScanFailure;
 
-/** Reads a body, scanned already or not, or throws a Fault with status 400. */
+/** Parses a body that may already be scanned; throws a Fault with status 400. */
 export function parseRequest(
   catalogue: Catalogue,
   slug: string,
@@ -75,14 +78,14 @@ export function parseRequest(
   return resolveCalls(catalogue, network, body, scan);
 }
 
-/** What an idempotency key is bound to: the exact bytes and the network. */
+/** Binds an idempotency key to the exact bytes and the network. */
 export async function requestFingerprint(parsed: ParsedRequest): Promise<string> {
   const hash = createHash('sha256').update(parsed.network.slug).update('\n');
   await updateInTurns(hash, parsed.body);
   return hash.digest('hex');
 }
 
-/** The id bytes of a call as the caller sent them; a call without an id is answered with null. */
+/** The id bytes of a call as the caller sent them; `null` for a call without an id. */
 export function callerId(body: Buffer, { idStart, idEnd }: RequestSpan): Buffer {
   return idStart < 0 ? NULL_ID : body.subarray(idStart, idEnd);
 }
@@ -114,7 +117,7 @@ function checkItem(
   }
   const id = span.idStart < 0 ? LETTER_N : (body[span.idStart] ?? 0);
   if (id === LETTER_N) {
-    // Without an id a batch item cannot be correlated with its answer.
+    // Without an id, a batch item cannot be matched with its response.
     if (index !== undefined)
       throw itemFault(index, 'id', 'is required in a batch: a number or a string');
   } else if (id !== QUOTE && id !== MINUS && (id < DIGIT_0 || id > DIGIT_9)) {
@@ -125,7 +128,7 @@ function checkItem(
     throw itemFault(index, 'id', `must be at most ${MAX_ID_BYTES} bytes long, not ${size}`);
   }
   const first = span.paramsStart < 0 ? LETTER_N : body[span.paramsStart];
-  // Starknet's own interface takes params by name too, and starknet.js sends no others.
+  // Starknet also accepts params by name, and starknet.js only sends those.
   const isByName = first === OPEN_OBJECT && network.family === 'starknet';
   if (first !== LETTER_N && first !== OPEN_ARRAY && !isByName) {
     throw itemFault(index, 'params', 'must be an array');
@@ -155,7 +158,7 @@ function resolveCalls(
   let before: Call | undefined;
   for (const span of items) {
     let method: Method;
-    // Most batches repeat one method: its name is then compared, not read.
+    // Most batches repeat one method: comparing its bytes is cheaper than decoding it.
     if (before !== undefined && isSameMethod(body, span, before.span)) method = before.method;
     else {
       const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
@@ -194,7 +197,7 @@ function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boole
   return true;
 }
 
-/** The advice for each kind of refused method, in the order in which it is given. */
+/** The error message for each kind of rejected method, in order of precedence. */
 const ADVICE: readonly (readonly [RefusalKind, string])[] = [
   [
     'websocket',

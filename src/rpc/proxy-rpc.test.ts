@@ -1,4 +1,4 @@
-/** The JSON-RPC flow with a real ledger, real limits and a real node: who pays what, exactly. */
+/** The JSON-RPC endpoint with a real ledger, real limits and a real node: the exact charges. */
 import { Cancellation } from '../core/cancellation.ts';
 import assert from 'node:assert/strict';
 import { finished } from 'node:stream/promises';
@@ -37,7 +37,7 @@ const MIGRATIONS = [
 ];
 const ALICE: Caller = { ...walletCaller(`0x${'a'.repeat(40)}`), kind: 'key', keyId: 'key-1' };
 
-/** Room for two long answers. */
+/** Capacity for two long responses. */
 const KEPT_BYTES = 7_000_000;
 
 function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
@@ -48,7 +48,7 @@ onEachStore('proxy rpc', (fixture) => {
   interface Bench {
     readonly node: TestNode;
     readonly usdNano: () => Promise<bigint>;
-    /** Bytes of the responses that are kept. */
+    /** Bytes of the stored responses. */
     readonly keptBytes: () => Promise<number>;
     readonly rpc: Rpc;
     readonly cap: CreditCap;
@@ -146,7 +146,7 @@ onEachStore('proxy rpc', (fixture) => {
               tags: undefined,
               headers: { 'idempotency-key': options.key },
               leaving: options.leaving ?? new Cancellation(),
-            } as unknown as RequestContext, // what the flow reads of it
+            } as unknown as RequestContext, // the members that the endpoint reads
             network: NETWORK,
             body: Buffer.from(JSON.stringify(body)),
             send: async (_context, answer) => {
@@ -225,7 +225,7 @@ onEachStore('proxy rpc', (fixture) => {
 
   test('the request limit answers 429 with its headers and no Retry-After', async (t) => {
     const limits = { requestsPerMinute: 2, staffRequestsPerMinute: 3 };
-    // The minute does not turn between the calls.
+    // The clock stands still, so that the minute does not change between the calls.
     const { clock } = stillClock();
     const b = await bench(t, plainly(), limits, clock);
     const startedMs = clock.nowMs();
@@ -360,7 +360,7 @@ onEachStore('proxy rpc', (fixture) => {
       assert.equal(await b.cap.used(ALICE.accountId), 0);
     }
     assert.equal(b.node.asked.length, 3);
-    // What a key keeps is due, since a retry gets it.
+    // A response stored under a key is charged, because a retry receives it.
     const caller = new Cancellation();
     leaving.push(caller);
     await b.ask(call('eth_call'), { leaving: caller, key: 'k' });
@@ -377,7 +377,7 @@ onEachStore('proxy rpc', (fixture) => {
     await assert.rejects(read(answer));
     await until(async () => (await slow.usdNano()) < usdToNano('1'));
     assert.equal(await slow.usdNano(), nano(usdToNano('1') - 20n * 625n));
-    // Under a key too, and no retry pays for it again.
+    // The same with a key: retries do not pay again.
     const kept = await slow.ask(call('eth_getLogs'), { key: 'k' });
     await clock.sleep(500);
     await assert.rejects(read(kept));

@@ -1,11 +1,11 @@
 /**
- * The JSON-RPC flow: parse the body, count it against the caller's limits, set the full tier price
- * aside, ask the nodes, and settle by what came back.
+ * The JSON-RPC endpoint: parses the body, counts it against the caller's limits, places a hold for
+ * the full tiers, calls the nodes, and settles by their replies.
  *
- * Order of refusals: body and methods (400), idempotency key (400), requests a minute (429), a
- * stored answer (200, nothing is charged), credits a day (429), balance (402), nodes (503).
- * What is not answered by a node costs nothing and is not stored under the key, whoever gave up
- * first. An answer of which nothing was sent costs nothing either, unless a key keeps it for a retry.
+ * Order of checks: body and methods (400), idempotency key (400), requests per minute (429), stored
+ * response (200, not charged), credits per day (429), balance (402), nodes (503). A request without
+ * a node's reply is neither charged nor stored under its key. A response of which no byte was sent
+ * is not charged either, unless it is stored under a key for a retry.
  */
 import type { Readable } from 'node:stream';
 import type {
@@ -65,21 +65,21 @@ export interface ProxyRpcCall {
   readonly network: string;
   readonly body: Buffer;
   readonly scanned?: BodyScan | undefined;
-  /** Sends the answer; of a long one, until its last byte has left. */
+  /** Sends the response; for a stream it resolves after the last byte. */
   readonly send: (context: RequestContext, answer: ProxyRpcResponse) => void | Promise<void>;
 }
 
 export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
   readonly costUsd: string;
-  /** The id of the request that a node answered: of the first one, for a replay. */
+  /** The id of the request that a node answered; for a replay, that of the first request. */
   readonly requestId: string;
   readonly isReplayed: boolean;
   readonly sale: Sale;
-  /** What it left, for the balance headers; missing for a replay. */
+  /** Remaining balance for the headers; missing for a replay. */
   readonly remainingNano: Nano | undefined;
 }
 
-/** A counted request on its way, with what has to be given back when it fails. */
+/** A running request, with the resources to release if it fails. */
 interface Run {
   readonly parts: ProxyRpcParts;
   readonly call: ProxyRpcCall;
@@ -128,7 +128,7 @@ async function chargeOnce(
   if (stored !== undefined) await call.send(call.context, replayed(stored, sale));
 }
 
-/** Limits: requests a minute and caller; a batch is one request, a replay is one too. */
+/** Requests per minute and caller; a batch counts as one request, and so does a replay. */
 export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Caller): LimitOf {
   const own = caller.keyLimits.rpcRequestsPerMinute;
   const { requestsPerMinute, staffRequestsPerMinute } = limits();
@@ -175,13 +175,14 @@ async function charge(
   const run: Run = { parts, call, body, sale, token, reservation };
   if (token !== undefined) sale.keeper = keeperOf(run, token);
   try {
-    // The balance must cover the full tiers before anything is forwarded.
+    // The balance must cover the full tiers before any call is forwarded.
     const fullNano = parts.rpc.cost(body.creditsMax);
     const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
     if (holding !== undefined) await holding;
     const answer = await parts.rpc.run(body, {
       caller: sale.request.caller.accountId,
-      // What changes the chain, and what a retry will ask for by its key, ends without its caller.
+      // Writes, and requests with an idempotency key (a retry needs their response), continue
+      // without the caller.
       signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
     });
     const { kind, rest } = answer;
@@ -190,18 +191,18 @@ async function charge(
       return await release(run, answer);
     }
     if (rest !== undefined) return await sendStream(run, answer, rest);
-    // Everything due is on disk before the answer leaves.
+    // Commit the charge before the response is sent.
     const remainingNano = await settle(run, answer, answer.body);
     const sending = call.send(call.context, answered(run, answer, remainingNano));
     if (sending !== undefined) await sending;
   } catch (error) {
-    // The credits of a sale that has ended are those that it used.
+    // A settled sale has already returned its unused credits.
     if (sale.state !== 'settled') await giveCreditsBack(run, error);
     throw error;
   }
 }
 
-/** A long answer settles when its last bytes are here, and leaves after that. */
+/** Settles a stream when its last bytes have arrived, before they are sent. */
 async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promise<void> {
   const { sale, call, token } = run;
   const { rpc } = run.parts;
@@ -219,10 +220,10 @@ async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promis
     await call.send(call.context, answered(run, { ...answer, rest: held }, after.usdNano));
   } catch (error) {
     held.destroy();
-    // A node that broke off ended the response, so that the caller looks as if it had left.
+    // A node that breaks off ends the response, which looks like a disconnect of the caller.
     if (rest.errored !== null && !isPrematureClose(rest.errored)) throw error;
     if (settling !== undefined) await settling;
-    // Destroyed without a cause of its own: nobody but the caller ends a stream that way.
+    // Destroyed without an error: only the caller ends a stream that way.
     const hasLeft = call.context.leaving.aborted || isPrematureClose(error);
     if (!hasLeft) throw error;
     if (settling !== undefined) return;
@@ -235,10 +236,13 @@ async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promis
   }
 }
 
-/** A retry will ask by its key for what its caller left, and pays no second time: not for a part either. */
+/**
+ * Reads the rest of a response that its caller left, so that a retry receives it without a second
+ * charge. A partial response is not kept.
+ */
 async function keepRest(rest: Readable, kept: KeptResponse): Promise<void> {
   if (rest.readableEnded) return;
-  // Its caller took all the time that there is.
+  // The caller used up the time limit.
   if (rest.destroyed) return kept.drop();
   for await (const chunk of rest) {
     kept.add(chunk);
@@ -251,8 +255,9 @@ function isPrematureClose(error: unknown): boolean {
 }
 
 /**
- * Charges what a node answered, and gives the other credits back. A missing body is too large to be
- * kept. `aborted`: the caller left after the first bytes of an answer that no key keeps.
+ * Charges for the nodes' replies and returns the other credits. `body` is missing if it is too
+ * large to store. `aborted`: the caller disconnected after the first bytes of a response without a
+ * key.
  */
 async function settle(
   run: Run,
@@ -272,7 +277,7 @@ async function settle(
   return settled.after.usdNano;
 }
 
-/** Ends a request whose caller left before any of an answer was sent: nothing is charged. */
+/** Ends a request whose caller disconnected before any byte was sent: nothing is charged. */
 async function release(run: Run, answer: RpcResponse): Promise<void> {
   const counts = countsOf(run, { ...answer, credits: 0 });
   await run.sale.release({ status: 'aborted', ...counts });
@@ -286,7 +291,7 @@ function countsOf(
   return { attempts: retries + 1, extras: { credits, items: body.calls.length } };
 }
 
-/** Keeps what a node answered under the key of the request, in the transaction that charges it. */
+/** Stores the response under the key of the request, in the transaction that charges it. */
 function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper {
   const { idempotency } = parts;
   return {
@@ -312,7 +317,7 @@ async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
   try {
     await run.parts.credits.correct(run.reservation, 0);
   } catch (error) {
-    // They leave the window by themselves; the first error is the caller's.
+    // The credits expire with their minute, so report the first error.
     const { context, network } = run.call;
     const fields = {
       requestId: context.requestId,
@@ -351,7 +356,7 @@ function replayed(stored: StoredResponse, sale: Sale): ProxyRpcResponse {
 
 function requestLimitFault(state: WindowState): Fault {
   const resetSeconds = Math.ceil(state.resetsAtMs / 1_000);
-  // No Retry-After: ethers reads it as milliseconds and burns its retries in an instant.
+  // No Retry-After: ethers reads it as milliseconds and would use up its retries at once.
   return new Fault('RATE_LIMIT_EXCEEDED', {
     message: 'The rate limit for RPC requests is reached',
     fields: {
@@ -366,8 +371,8 @@ function requestLimitFault(state: WindowState): Fault {
 }
 
 /**
- * The cap on credits of 24 hours, and whose requests count against it: those of a key with a cap of
- * its own, with those of the keys that have it from that key, or else those of the account.
+ * The cap on credits in 24 hours and the holder of the count: a key with its own cap (shared with
+ * the keys that inherited it), otherwise the account.
  */
 export function creditCap(
   { limits }: Pick<ProxyRpcParts, 'limits'>,

@@ -1,7 +1,7 @@
 /**
- * The requests as a node gets them: the caller's own bytes with an id of ours in place of the
- * caller's. `params: null` means no params, which not every node knows: an empty list stands there.
- * A large request is not copied but written in pieces of the caller's bytes.
+ * Writes requests for a node: the caller's own bytes with our id in place of the caller's. `params:
+ * null` becomes an empty list, because some nodes reject null. A large request is not copied but
+ * written in slices of the caller's bytes.
  */
 import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
@@ -59,7 +59,7 @@ function hasNullParams(body: Buffer, { span }: Call): boolean {
   return span.paramsStart >= 0 && !hasParams(body, span);
 }
 
-/** The call by itself, with an empty list of params in place of `null`. */
+/** The call with an empty list of params in place of `null`. */
 function withEmptyParams(
   body: Buffer,
   { span }: Call,

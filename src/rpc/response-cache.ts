@@ -1,19 +1,19 @@
 /**
- * Answers that several callers may share: identical head reads in flight, the constants of a chain,
- * and blocks named by their hash. A shared answer is billed like any other.
+ * Responses that several callers may share: identical pending reads of the head, constants of a
+ * chain, and blocks by hash. A shared response is billed like any other.
  *
- * Invariant: only successes are kept, bounded in bytes and time; a key is the exact method and
- * params as sent, and a call with any other member has none (some nodes take a network there), so
- * two calls share an answer only when a node could not tell them apart.
+ * Invariant: only successes are stored, with limits of size and time. A key is the exact method and
+ * params as sent. A call with any other member has no key, because some nodes read a network from
+ * it. So two calls share a response only if a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
 import { type Call, hasParams, type ParsedRequest } from './parse-request.ts';
 import type { Method } from './catalogue.ts';
 import type { ItemResponse } from './classify.ts';
 
-/** Longer params are never shared: they are not repeated either. */
+/** Longer params are unlikely to be repeated. */
 const MAX_PARAMS_BYTES = 256;
-/** Larger results are cheaper to fetch than to keep. */
+/** Larger results are cheaper to fetch than to store. */
 const MAX_RESULT_BYTES = 65_536;
 const STATIC_MS = 600_000;
 const BY_HASH_MS = 60_000;
@@ -39,7 +39,7 @@ export class ResponseCache {
     this.#clock = clock;
   }
 
-  /** Under what a call may share its answer; undefined when it may not. */
+  /** The key under which a call may share its response; `undefined` if it may not. */
   keyOf({ body, network }: ParsedRequest, { method, span }: Call): string | undefined {
     const { hasMore, paramsStart, paramsEnd } = span;
     const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
@@ -58,7 +58,7 @@ export class ResponseCache {
     return undefined;
   }
 
-  /** Keeps the result of a success; head reads are merged in flight, never kept. */
+  /** Stores a successful result; head reads are only shared while pending. */
   keep(key: string, { sharing }: Method, answer: ItemResponse): void {
     if (sharing === 'head' || answer.outcome !== 'success' || answer.isNull) return;
     const { resultStart, resultEnd } = answer.span;

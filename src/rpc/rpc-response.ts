@@ -1,6 +1,4 @@
-/**
- * What a run gives back, and the sentences of the items that Farebox answers itself.
- */
+/** The result of a run, and the error messages that Farebox itself returns. */
 import { Readable } from 'node:stream';
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
@@ -10,22 +8,24 @@ import type { UpstreamFault } from './classify.ts';
 import type { ByteBudget } from './node-client.ts';
 
 export interface RpcResponse {
-  /** `abandoned`: the caller left before there was an answer; nothing is due. */
+  /** `abandoned`: the caller disconnected before there was a response; nothing is charged. */
   readonly kind: 'answered' | 'abandoned';
-  /** The whole body, or its first bytes when `rest` is there. */
+  /** The whole body, or its first bytes if `rest` is set. */
   readonly body: Buffer;
-  /** What follows `body`; it fails when the node breaks off. Destroy it when the caller leaves. */
+  /**
+   * The bytes after `body`; fails if the node breaks off. Destroy it when the caller disconnects.
+   */
   readonly rest: Readable | undefined;
   readonly credits: number;
   readonly retries: number;
 }
 
-/** A node that was taken out or rests is asked again after two seconds at the earliest. */
+/** Longer than the two seconds after which a failed or paused node is used again. */
 const RETRY_AFTER_SECONDS = 5;
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 
-/** Why no node responded, for the caller: names no node and repeats no text of one. */
+/** Messages for the caller without names or messages of nodes. */
 const REASONS: Readonly<Record<UpstreamFault, string>> = {
   transport: 'The connection to the node failed',
   timeout: 'No node answered in time; ask for less in one request',
@@ -47,10 +47,10 @@ export function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number
   return [code, `${reason}; it was not billed`];
 }
 
-/** What an item with an error costs, and a success whose id matches no request. */
+/** Cost of an item with an error, and of a success whose id matches no request. */
 const ERROR_ITEM_CREDITS = 5;
 
-/** Credits that an item costs after it ended; `unknown-id` is a success for another request. */
+/** Credits of an ended item; `unknown-id` is a success for another request. */
 export function itemCredits(
   outcome: 'success' | 'error' | 'unknown-id' | 'unanswered',
   fullCredits: number,
@@ -60,7 +60,7 @@ export function itemCredits(
   return outcome === 'unanswered' ? 0 : ERROR_ITEM_CREDITS;
 }
 
-/** Every node takes less than what was sent; `limitBytes` is the most that one is known to take. */
+/** For a request that exceeds the limit of every node; `limitBytes` is the largest known limit. */
 export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | undefined): Fault {
   const size = `The request of ${parsed.body.length} bytes is larger than the nodes of ${parsed.network.slug} take`;
   const advice =
@@ -70,15 +70,13 @@ export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | unde
   return new Fault('PAYLOAD_TOO_LARGE', { message: `${size}: ${advice}` });
 }
 
-/**
- * The fault of a run that no node answered: 503, and when to try again. It names no node.
- */
+/** The fault of a run without any node reply: 503 with `Retry-After`. It names no node. */
 export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boolean): Fault {
   const later = { retryAfterSeconds: RETRY_AFTER_SECONDS };
   if (last === undefined) return new Fault('RPC_NETWORK_UNAVAILABLE', later);
   const { fault } = last;
   if (fault === 'timeout') return new Fault('RPC_TIMEOUT', later);
-  // The same answer is as large the next time, whatever became of the node.
+  // A retry would return a response of the same size.
   if (fault === 'too-large') {
     return new Fault('RPC_UPSTREAM_FAILED', { message: REASONS[fault], canRetry: false });
   }
@@ -87,8 +85,8 @@ export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boole
 }
 
 /**
- * What is kept of a long answer for the retries by its key: all of it, or nothing when it is larger
- * than an answer may be or than what the memory for replies leaves to the caller. Drop it at the end.
+ * A long response stored for retries with the same key: all of it, or nothing if it exceeds the
+ * limit of a response or the caller's share of the memory budget. Call `drop` at the end.
  */
 export class KeptResponse {
   readonly #budget: ByteBudget;
@@ -127,9 +125,10 @@ export class KeptResponse {
 }
 
 /**
- * The same bytes as `rest`, but the last of them leave only after `beforeEnd` resolved: an answer
- * is settled before it is complete. `seen` gets every chunk on its way. When `rest` or `beforeEnd`
- * fails, so does the result; whoever leaves it destroys `rest`, or reads what is left of it.
+ * Returns the same bytes as `rest`, but the last ones are sent only after `beforeEnd` has resolved,
+ * so that a response is settled before it is complete. `seen` receives every chunk. The result
+ * fails if `rest` or `beforeEnd` does. A caller that abandons the result must destroy `rest` or
+ * read its remainder.
  */
 export function holdLastBytes(
   rest: Readable,

@@ -1,4 +1,4 @@
-/** The proxy against real HTTP nodes that behave, misbehave and die. */
+/** The proxy against real HTTP nodes with correct and with faulty behaviour. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -34,7 +34,7 @@ const MEGABYTE = 1_048_576;
 const dead: NodeResponse = (_request, response) => response.destroy();
 const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
 
-/** Three calls with their methods as results, under the callers' ids and in their order. */
+/** Asserts three calls with their methods as results, under the callers' ids and in their order. */
 function assertThree(answer: RpcResponse): void {
   const items = list(answer);
   assert.deepEqual(
@@ -181,7 +181,7 @@ describe('bytes', () => {
 });
 
 describe('stray replies', () => {
-  /** Sends the reply to the call before, as after a late second response on the connection. */
+  /** Sends the reply to the previous call, as after a late second response on the connection. */
   function lateNode(isLate: (count: number) => boolean): NodeResponse {
     let before: string | undefined;
     let count = 0;
@@ -202,7 +202,7 @@ describe('stray replies', () => {
     const answer = await one.ask(call('eth_call', 1));
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 1, result: 'eth_call done' });
     assert.deepEqual([answer.credits, one.nodes[0]!.asked.length], [20, 3]);
-    // Its connections are trusted no more.
+    // Keep-alive is disabled for this node now.
     await one.ask(call('eth_call', 2));
     const connections = one.nodes[0]!.asked.map(({ headers }) => headers.connection);
     assert.deepEqual(connections, ['keep-alive', 'keep-alive', 'close', 'close']);
@@ -501,7 +501,7 @@ describe('failover', () => {
   test('a dead first node is left after a few calls, and no longer tried', async () => {
     const two = await bench([dead, plainly()]);
     for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), `caller ${round}`);
-    // Five faults, and one call that the connection of the identity question took with it.
+    // Five faults, and one call whose connection the identity request also used.
     assert.equal(two.nodes[0]!.asked.length, 6);
     assert.equal(two.nodes[1]!.asked.length, 12);
     assert.ok(two.lines.some((line) => line.message === 'RPC upstream asked last'));
@@ -770,7 +770,7 @@ describe('sharing', () => {
   });
 
   test('a call with members of its own shares no answer with others', async () => {
-    // As eRPC does, it takes the network of a call from the body.
+    // Like eRPC, it reads the network of a call from the body.
     const one = await bench([
       plainly((asked) => Reflect.get(asked, 'networkId') ?? `${asked.method} done`),
     ]);
@@ -821,7 +821,7 @@ describe('sharing', () => {
 });
 
 describe('sizes', () => {
-  /** Sends `megabytes` of result without ever holding them. */
+  /** Sends a result of `megabytes` without buffering it. */
   const huge =
     (megabytes: number, head = '{"jsonrpc":"2.0","id":OURS,"result":"', end = '"}'): NodeResponse =>
     ({ calls }, response) => {
@@ -909,7 +909,7 @@ describe('sizes', () => {
     const one = await bench([huge(3)]);
     const answer = await one.ask(call('eth_call'));
     await one.rpc.close();
-    // Time for an error that nobody hears.
+    // Gives an unhandled error time to appear.
     await new Promise((resolve) => setImmediate(resolve));
     await assert.rejects(async () => {
       for await (const chunk of answer.rest!) assert.ok(chunk);
@@ -1059,7 +1059,7 @@ describe('leaving and lateness', () => {
       const next = two.ask(call('eth_getLogs'), 'somebody else');
       if (waitedMs < 1_000) await isAsked(4);
       else assert.equal(json(await next).result, 'eth_getLogs done');
-      next.catch(() => undefined); // the node still hangs when it is closed
+      next.catch(() => undefined);
     }
   });
 
@@ -1083,7 +1083,7 @@ describe('leaving and lateness', () => {
     const one = await bench([slow], { ...limits, clock });
     const asked = one.ask([call('eth_call', 1), call('eth_getLogs', 2)]);
     await answered.promise;
-    // What was asked later is here, so the answer is too.
+    // The later call has been answered, so the earlier reply has arrived as well.
     await one.ask(call('eth_gasPrice'));
     pass(300);
     const answer = await asked;

@@ -1,10 +1,10 @@
 /**
- * The blockchain JSON-RPC proxy: parse a body, run it against the nodes of its network, say what
- * it costs. It knows no HTTP server, no account and no ledger.
+ * The blockchain JSON-RPC proxy: parses a body, runs it against the nodes of its network, and
+ * returns the credits. It does not know the HTTP server, accounts or the ledger.
  *
- * A caller asks `parse` (400 or the credits to reserve), then `run` (the answer with the credits
- * due, or a Fault after which nothing is due), and settles. Params, raw transactions and node
- * addresses are never logged.
+ * Call `parse` (throws 400, or returns the credits to reserve), then `run` (returns the response
+ * with its credits, or throws a Fault without a charge), then settle. Params, raw transactions and
+ * node URLs are never logged.
  */
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
@@ -47,7 +47,7 @@ export interface RpcDependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** The proxy for a public node. */
+  /** The proxy URL for a public node. */
   readonly proxyOf: (url: string) => string | undefined;
 }
 
@@ -56,11 +56,11 @@ export interface NodeHealth {
   readonly network: string;
   /** Name of the node; `undefined` if the network itself is unknown. */
   readonly node: string | undefined;
-  /** A sentence for the operator; `undefined` if the node can be used. */
+  /** A sentence for the operator; `undefined` if the node is usable. */
   readonly problem: string | undefined;
 }
 
-/** Public nodes are shared: small batches, few calls. */
+/** Public nodes are shared with others: small batches, few calls. */
 const PUBLIC_UPSTREAM = {
   kind: 'node',
   weight: 1,
@@ -68,9 +68,9 @@ const PUBLIC_UPSTREAM = {
   ratePerSecond: 10,
   timeoutMs: 30_000,
 } as const;
-/** One caller holds at most as many as it leaves free. */
+/** One caller may use at most as many as remain free. */
 const CONNECTIONS_PER_UPSTREAM = 256;
-/** Beyond those of the callers: for questions of our own. */
+/** Additional connections for the server's own requests. */
 const OWN_CONNECTIONS = 2;
 
 export class Rpc {
@@ -115,7 +115,7 @@ export class Rpc {
     return this.#catalogue.slugs;
   }
 
-  /** Reads a body for a network, or throws a Fault with status 400; nothing is sent yet. */
+  /** Parses a body for a network; throws a Fault with status 400. Sends nothing. */
   parse(slug: string, body: Buffer, scanned?: BodyScan): ParsedRequest {
     return parseRequest(this.#catalogue, slug, body, scanned);
   }
@@ -124,13 +124,13 @@ export class Rpc {
     return nano(BigInt(credits) * this.#nanoPerCredit);
   }
 
-  /** Runs a parsed request. Throws a Fault (503) when no node answered: 0 credits then. */
+  /** Runs a parsed request. Throws a Fault (503, 0 credits) if no node responds. */
   run(parsed: ParsedRequest, options: RunOptions): Promise<RpcResponse> {
     const group = this.#group(parsed.network);
     return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
   }
 
-  /** Asks the nodes of a parsed request whether they answer. Throws a Fault (503) when none does. */
+  /** Checks that a node of the request's network responds. Throws a Fault (503) if none does. */
   async requireNode({ network }: ParsedRequest): Promise<void> {
     if (!(await this.#group(network).isResponding())) throw unansweredFault(undefined, false);
   }
@@ -161,7 +161,7 @@ export class Rpc {
     await Promise.all([...this.#groups.values()].map((group) => group.close()));
   }
 
-  /** The nodes of a network, built at its first use: 27 networks cost nothing until then. */
+  /** The nodes of a network, created on first use. */
   #group(network: Network): UpstreamGroup {
     let group = this.#groups.get(network.slug);
     if (group !== undefined) return group;
@@ -184,7 +184,7 @@ export class Rpc {
     return group;
   }
 
-  /** A sentence about a configured network that does not exist; `undefined` for one that does. */
+  /** An error message for a configured network that does not exist; otherwise `undefined`. */
   #unknownNetwork(slug: string): string | undefined {
     if (this.#catalogue.network(slug) !== undefined) return undefined;
     return `There is no network "${slug}"${didYouMean(slug, this.#catalogue.slugs)}`;
@@ -204,7 +204,7 @@ export class Rpc {
     });
     const client = nodeClient({ ...settings, connections, clock, origins });
     const { maxBatch, ratePerSecond } = settings;
-    // A batch borrows no more than a second of the others'.
+    // A batch may borrow at most one second of the rate.
     const perSecond = ratePerSecond === 0 ? maxBatch : Math.max(1, Math.floor(ratePerSecond));
     return new Upstream(
       {

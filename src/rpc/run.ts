@@ -1,10 +1,10 @@
 /**
- * One request on its way over the nodes: exactly one answer for each call, in the order asked,
- * under the caller's ids, whatever the nodes did. Nodes are asked in turn only as far as the retry
- * class of a method allows. Calls of a batch that no node answered carry an error of ours and cost
- * nothing; a request of which no node answered anything is a Fault.
+ * Runs one request over the nodes: exactly one response for each call, in the order of the request
+ * and with the caller's ids, whatever the nodes return. Further nodes are called only as far as the
+ * retry class of a method allows. Calls of a batch without a node reply get an error of the server
+ * and are not charged; a request without any reply is a Fault.
  *
- * Only the ids of a request and of its answer change on the way.
+ * Only the ids are changed in requests and responses.
  */
 import { Readable } from 'node:stream';
 import type { Cancelling } from '../core/cancellation.ts';
@@ -37,13 +37,13 @@ import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
 
-/** A second opinion on a null is worth this wait, not more. */
+/** Time limit for a second opinion on a null. */
 const SECOND_OPINION_MS = 3_000;
-/** Calls asked one by one at the same time when a node does not keep to the batch rules. */
+/** Concurrent single calls to a node that violates the batch rules. */
 const EXPANDED_AT_ONCE = 8;
-/** What an id of ours may add to a call. */
+/** Bytes that our id may add to a call. */
 const ID_ROOM_BYTES = 20;
-/** How often a read is sent to the same node again after a stray reply: the connection is spent. */
+/** Repeats of a read at the same node after a stray reply, on a new connection. */
 const MAX_STRAY_REPEATS = 1;
 
 const NO_BYTES = Buffer.alloc(0);
@@ -112,7 +112,7 @@ export class RpcRun extends RunContext {
     }
   }
 
-  /** From the cache, or together with all who ask the same at this moment. */
+  /** Reads from the cache, or shares the pending call of other callers with the same key. */
   async #askShared(call: Call, key: string): Promise<void> {
     call.result = this.#cache.get(key);
     if (call.result !== undefined) return;
@@ -120,14 +120,14 @@ export class RpcRun extends RunContext {
       await this.#askNodes(this.#group.kindFor(call.method.node), [call], true);
       const { answer, fault } = call;
       if (answer !== undefined) this.#cache.keep(key, call.method, answer);
-      // The share of one caller does not limit the others.
+      // The node quota of one caller must not limit the callers that share the call.
       else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
       else throw this.#unanswered();
       return answer;
     });
   }
 
-  /** Asks the nodes of one kind in turn, each for all that is open. */
+  /** Calls the nodes of one kind in turn, each for all open calls. */
   async #askNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller, calls);
@@ -144,27 +144,27 @@ export class RpcRun extends RunContext {
       let isResponding = this.#stream !== undefined;
       for (const call of open) {
         const { answer } = call;
-        // A second opinion that knows no more has left the null of the node before.
+        // A second opinion without a result keeps the null of the previous node.
         if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
         isResponding = true;
         if (answer.error !== undefined) await this.#recognise(attempt, call, answer.error);
       }
       if (isResponding && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
-      // A stream is the answer, and has one reader.
+      // A stream is the final response and has one reader.
       if (this.#stream !== undefined) return;
       for (const call of open) if (call.fault?.isAborted === true) return;
     }
   }
 
-  /** Answers a broadcast that the node refused only because it has the transaction already. */
+  /** Returns success for a broadcast that the node rejected only because it has the transaction. */
   async #recognise(attempt: NodeAttempt, call: Call, error: NodeError): Promise<void> {
     const hash = await this.#recognisedHash(attempt, call, error);
     if (hash === undefined) return;
     call.result = Buffer.from(`"${hash}"`);
   }
 
-  /** The hash of a raw transaction that the node refused only because it has it already. */
+  /** The hash of a raw transaction that the node rejected only because it has it. */
   async #recognisedHash(
     attempt: NodeAttempt,
     call: Call,
@@ -239,7 +239,7 @@ export class RpcRun extends RunContext {
     await this.#askEach(attempt, missing);
   }
 
-  /** What a node does not take in one request it may take in two: it has read none of it. */
+  /** Splits a request that was too large for the node into two. The node has not read any of it. */
   async #askHalves(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const middle = Math.ceil(calls.length / 2);
     const halves = [calls.slice(0, middle), calls.slice(middle)];
@@ -257,7 +257,7 @@ export class RpcRun extends RunContext {
 
   #note(call: Call, reply: AttemptFault | StreamResponse): void {
     if (reply.kind === 'stream') this.#stream = reply;
-    // What a node refused as such stays refused, whatever the next node fails of.
+    // A rejection by a node takes precedence over faults of later nodes.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
   }
 
@@ -273,7 +273,7 @@ export class RpcRun extends RunContext {
     let isAnswered = stream !== undefined;
     let credits = 0;
     for (const call of calls) {
-      // Billing extra: a plain 4xx of the node is billed like an error item.
+      // A plain 4xx of the node is billed like an error item.
       isAnswered ||= (call.answer ?? call.result) !== undefined || call.fault?.fault === 'refused';
       const isPlain = call.answer?.outcome === 'success' && call.result === undefined;
       credits += isPlain ? call.credits : creditsOf(call, stream);
@@ -295,12 +295,14 @@ export class RpcRun extends RunContext {
     }
     const kind = this.#group.kindFor(large.method.node);
     const limitBytes = this.#group.requestLimitBytes(kind);
-    // The node counts our ids.
+    // The limit of the node includes our ids.
     return requestTooLarge(this.#parsed, limitBytes && limitBytes - calls.length * ID_ROOM_BYTES);
   }
 }
 
-/** Whether another node should be asked: no answer yet, or a null worth a second opinion. */
+/**
+ * Whether another node should be called: no response yet, or a null that needs a second opinion.
+ */
 function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean {
   if (answer !== undefined)
     return answer.isNull && method.retry === 'safe-notnull' && !wasSecondOpinionAsked;
@@ -332,12 +334,12 @@ function noteResponse(call: Call, answer: ItemResponse | undefined): void {
   if (answer === undefined) {
     call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
   } else if (call.answer === undefined || (answer.outcome === 'success' && !answer.isNull)) {
-    // A second opinion counts only when it knows more.
+    // A second opinion counts only if it is not null.
     call.answer = answer;
   }
 }
 
-/** Records for which of the methods the node was too slow, and for which it is no longer. */
+/** Records the methods for which the node was too slow, and those for which it no longer is. */
 function noteTime(
   { upstream: { slowMethods } }: NodeAttempt,
   caller: string,
@@ -360,7 +362,7 @@ function creditsOf(call: Call, stream: StreamResponse | undefined): number {
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
 }
 
-/** The answer to a batch: one item for each call, in order, under the caller's ids. */
+/** The response to a batch: one item per call, in order, with the caller's ids. */
 function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcResponse, 'body' | 'rest'> {
   const spans: ReplySpan[] = [];
   let idsBytes = 0;
@@ -391,7 +393,7 @@ function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }
   else slices.addError(id, ...errorOf(fault?.fault));
 }
 
-/** The answer to a request that is one object: the node's own bytes but for the id. */
+/** The response to a single request: the node's bytes with the caller's id. */
 function oneReply(body: Buffer, call: Call): Buffer {
   const { answer, result } = call;
   return sliced((slices) => {
@@ -403,7 +405,7 @@ function oneReply(body: Buffer, call: Call): Buffer {
   }).join();
 }
 
-/** A long answer: our id becomes the caller's in its first bytes, or in its last ones. */
+/** A streamed response: replaces our id by the caller's in its first or last bytes. */
 function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'body' | 'rest'> {
   const { head, idStart, idEnd, ownId, rest } = stream;
   if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
@@ -415,14 +417,14 @@ function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'bod
   return { body, rest };
 }
 
-/** Calls for one request each, by their number and by the bytes that the node takes. */
+/** Splits calls into requests by number and by bytes, within the limits of the node. */
 function chunks(calls: readonly Call[], size: number, upstream: Upstream): (readonly Call[])[] {
   const parts: Call[][] = [];
   let part: Call[] = [];
   let partBytes = 0;
   for (const call of calls) {
     const { start, end } = call.span;
-    // With its comma, and room for our id.
+    // Includes the comma and the size of our id.
     const bytes = end - start + ID_ROOM_BYTES;
     if (part.length === size || (part.length > 0 && !upstream.takesBytes(partBytes + bytes))) {
       parts.push(part);

@@ -1,4 +1,4 @@
-/** Which methods a node is asked last for, by whom and for how long. */
+/** For which methods a node is used last, for which callers and for how long. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';

@@ -1,18 +1,18 @@
 /**
- * The methods that one node did not answer in time, and which callers saw it. The node is asked last
- * for such a method: by the callers who saw it, or by everybody once several have. A node that
- * answers its health checks may still hang in one method.
+ * The methods that one node did not answer in time, and the callers affected. For such a method the
+ * node is used last: for these callers, or for all callers once several were affected. This covers
+ * nodes that pass their health checks but hang in one method.
  *
- * It changes the order of nodes alone, so that no caller can take a node from the others.
+ * It only changes the order of nodes, so that no caller can disable a node for others.
  */
 import type { Clock } from '../core/clock.ts';
 
-/** First rest of a method after a slow call, and the longest after several in a row. */
+/** Pause of a method after a slow call; doubles up to the maximum after several in a row. */
 const REST_MS = 10_000;
 const MAX_REST_MS = 300_000;
-/** Callers that must have seen a slow call before the method rests for everybody. */
+/** Number of affected callers from which the pause applies to all callers. */
 const MIN_CALLERS = 3;
-/** Methods and callers remembered; the oldest is dropped first. */
+/** Methods and callers in memory; the oldest is dropped first. */
 const MAX_METHODS = 200;
 const MAX_CALLERS = 100;
 
@@ -29,7 +29,7 @@ export class SlowMethods {
     this.#clock = clock;
   }
 
-  /** Whether any method is known to be slow: most nodes have none. */
+  /** Whether any method is slow; most nodes have none. */
   get hasAny(): boolean {
     return this.#rests.size > 0;
   }
@@ -38,7 +38,7 @@ export class SlowMethods {
     const callers = this.#rests.get(method) ?? new Map<string, Rest>();
     const before = callers.get(caller);
     const nowMs = this.#clock.monotonicMs();
-    // Calls that were under way together count once.
+    // Concurrent calls count once.
     if (before !== undefined && nowMs < before.untilMs) return;
     const lengthMs = before === undefined ? REST_MS : Math.min(MAX_REST_MS, 2 * before.lengthMs);
     putLast(callers, caller, { untilMs: nowMs + lengthMs, lengthMs }, MAX_CALLERS);

@@ -1,13 +1,13 @@
 /**
- * Bytes out of bytes: requests with ids of our own, responses with the caller's ids, and the items
- * that Farebox itself answers. Params, results and errors are never parsed; everything but the id
- * is copied as it is.
+ * Builds bodies from bytes: requests with our ids, responses with the caller's ids, and the items
+ * that Farebox itself returns. Params, results and errors are never parsed; everything except the
+ * id is copied unchanged.
  */
 
-/** Up to this size bytes are copied at once; more would hold up all other requests. */
+/** Largest synchronous copy in bytes; a larger one would block other requests. */
 export const MAX_COPY_BYTES = 2_097_152;
 const PIECE_BYTES = 262_144;
-/** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
+/** Pieces up to this size are copied in a loop, which is faster than a native call. */
 const LOOP_COPY_BYTES = 40;
 const COMMA = Buffer.from(',');
 const OPEN_BATCH = Buffer.from('[');
@@ -20,7 +20,7 @@ const NO_BYTES = Buffer.alloc(0);
 const BRACKET_OPEN = 0x5b;
 const BRACKET_CLOSE = 0x5d;
 
-/** Of a request or a reply; an `idStart` of -1 says that it has no id. */
+/** Span of a request or a reply; `idStart` is -1 without an id. */
 interface IdSpan {
   readonly start: number;
   readonly end: number;
@@ -41,10 +41,10 @@ export class Slices {
     this.#sizeBytes += end - start;
   }
 
-  /** Adds a request or a reply with `id` in place of its own; one without an id gets it. */
+  /** Adds a request or a reply with `id` in place of its own; inserts it if there is none. */
   addWithId(bytes: Buffer, span: IdSpan, id: Buffer): void {
     if (span.idStart < 0) {
-      // After the opening brace; a request and a judged reply have at least one member more.
+      // After the opening brace; a request and a classified reply have at least one more member.
       this.add(bytes, span.start, span.start + 1);
       this.add(ID_MEMBER);
       this.add(id);
@@ -75,7 +75,7 @@ export class Slices {
     return this.#sizeBytes;
   }
 
-  /** All bytes, in pieces of a bounded size that are no copies. */
+  /** All bytes in slices of a bounded size, without copying. */
   *pieces(): Generator<Buffer> {
     for (let index = 0; index < this.#sources.length; index += 1) {
       const source = this.#sources[index] ?? NO_BYTES;
@@ -108,7 +108,7 @@ export function sliced(write: (slices: Slices) => void): Slices {
   return slices;
 }
 
-/** A batch of items: `write` adds each, this adds what stands around them. */
+/** A batch of items: `write` adds each item, this function adds the brackets and commas. */
 export function slicedBatch<T>(
   items: readonly T[],
   write: (slices: Slices, item: T, index: number) => void,
@@ -124,13 +124,13 @@ export function slicedBatch<T>(
   });
 }
 
-/** Writes the new id of an item to `target` from `at` on, and returns where it ends. */
+/** Writes the new id of an item to `target` at `at`; returns the end position. */
 type WriteId = (target: Buffer, at: number, index: number) => number;
 
 /**
- * A batch of items that stand side by side in `bytes`, each with a new id; `idsBytes` is the size of
- * all new ids. `undefined` for items that do not stand so, and for too many bytes to copy: then
- * `slicedBatch` makes the batch. This copies all that stands between two ids at once.
+ * A batch of items that are adjacent in `bytes`, each with a new id; `idsBytes` is the total size
+ * of the new ids. Copies all bytes between two ids at once. Returns `undefined` if the items are
+ * not adjacent or too large to copy; use `slicedBatch` then.
  */
 export function spliceBatch(
   bytes: Buffer,
@@ -143,7 +143,7 @@ export function spliceBatch(
   for (const { start, end, idStart, idEnd } of spans) {
     if (start !== from || idStart < 0) return undefined;
     sizeBytes += end - start - (idEnd - idStart) + 1;
-    // Behind the comma.
+    // After the comma.
     from = end + 1;
   }
   if (sizeBytes > MAX_COPY_BYTES) return undefined;
@@ -170,10 +170,10 @@ export function isSpan(bytes: Buffer, start: number, end: number, expected: Buff
   return true;
 }
 
-/** Longest id that is surely a safe integer. */
+/** Number of digits up to which an id is always a safe integer. */
 const PLAIN_ID_DIGITS = 15;
 
-/** The value of an id that is digits alone; -1 for an id of any other kind, and for none. */
+/** The value of an id that only has digits; -1 for any other id, or none. */
 export function plainId(bytes: Buffer, start: number, end: number): number {
   if (start < 0 || end - start > PLAIN_ID_DIGITS) return -1;
   let value = 0;

@@ -1,18 +1,18 @@
 /**
- * The id of a long answer that the node puts behind the result: the result has left by the time it
- * comes. The last bytes are held back until the end, and ours is replaced by the caller's there. A
- * stream that ends without our id is not the answer to this call, and fails.
+ * Replaces the id of a streamed response that the node sends after the result, when the result has
+ * already been forwarded. The last bytes are held back until the end, and our id in them is
+ * replaced by the caller's. A stream that ends without our id belongs to another call, and fails.
  */
 import { Readable } from 'node:stream';
 
-/** Bytes held back: the id with its name, and what may follow it. */
+/** Bytes held back: the id member and what may follow it. */
 const TAIL_BYTES = 512;
-/** An id of ours as a member, whichever way a node spaces and quotes it. */
+/** Our id as a member, with the spacing and quoting of any node. */
 const OWN_ID_MEMBER = /"id"\s{0,8}:\s{0,8}"?(\d{13})"?\s{0,8}[,}]/g;
 
 /**
- * A reply of `head` and `rest` in which `callerId` takes the place of `ownId` behind the result.
- * `head` is longer than what is held back.
+ * Returns the reply of `head` and `rest` with `callerId` in place of `ownId` after the result.
+ * `head` must be longer than `TAIL_BYTES`.
  */
 export function withIdAtEnd(
   head: Buffer,
@@ -28,7 +28,7 @@ export function withIdAtEnd(
   return { body: head.subarray(0, heldFrom), rest: changed };
 }
 
-/** `held` and the chunks of `rest`; of the last `TAIL_BYTES` what `end` makes of them. */
+/** Yields `held` and the chunks of `rest`; passes the last `TAIL_BYTES` through `end`. */
 async function* heldBack(
   held: Buffer,
   rest: Readable,
@@ -49,10 +49,10 @@ async function* heldBack(
   yield end(held);
 }
 
-/** The last bytes of a reply with the id that stands in them replaced. */
+/** Replaces the id in the last bytes of a reply. */
 function replaced(tail: Buffer, ownId: number, callerId: Buffer): Buffer {
   const from = Math.max(0, tail.length - TAIL_BYTES);
-  // One character for each byte, so that positions in it are those of the bytes.
+  // Latin-1 has one character per byte, so positions are byte positions.
   const last = [...tail.toString('latin1', from).matchAll(OWN_ID_MEMBER)].at(-1);
   const [member = '', digits = ''] = last ?? [];
   if (last === undefined || Number(digits) !== ownId) {

@@ -1,4 +1,4 @@
-/** Which node is asked first: breaker, rest, lag, weight, speed and staying with one. */
+/** The order of nodes by breaker, pause, lag, weight, speed and stickiness. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { seededIds } from '../../test/support/seeded-ids.ts';
@@ -31,7 +31,7 @@ interface Bench {
   readonly share: (draws?: number) => number[];
 }
 
-/** Nodes behind a transport that answers identity and head questions from `heads`. */
+/** Nodes with a fake transport that answers identity and head requests from `heads`. */
 function bench(weights: readonly number[]): Bench {
   const clock = new TestClock();
   const callIds = new CallIds(0.5);
@@ -84,9 +84,9 @@ function bench(weights: readonly number[]): Bench {
   };
 }
 
-/** Lets the polls that a call has started come to their end. */
+/** Waits for the polls that a call has started. */
 async function polled(): Promise<void> {
-  // They wait for promises only, which all end before the next turn of the event loop.
+  // Polls only wait for promises, which settle before the next turn of the event loop.
   await new Promise((resolve) => setImmediate(resolve));
 }
 

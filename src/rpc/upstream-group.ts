@@ -1,9 +1,9 @@
 /**
- * The nodes of one network, and in which order they are asked.
+ * The nodes of one network, and the order in which they are used.
  *
  * A caller stays with one node for a few seconds, so that one operation does not mix the state of
- * several; nodes that lag, rest or err are asked last. Heads are polled only while there is
- * traffic and only where there is a choice.
+ * several nodes. Nodes that lag, are paused or fail are used last. Heads are polled only while
+ * there is traffic and more than one node.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -12,12 +12,12 @@ import type { Network, NodeKind } from './catalogue.ts';
 import type { Call } from './parse-request.ts';
 import type { Upstream } from './upstream.ts';
 
-/** How long a caller stays with the node that answered it last. */
+/** Time for which a caller stays with its last node. */
 const STICKY_MS = 5_000;
 const MAX_STICKY = 10_000;
 const MIN_POLL_MS = 5_000;
 const MAX_POLL_MS = 30_000;
-/** A slow node keeps at least this share of its weight. */
+/** Minimum share of its weight that a slow node keeps. */
 const MIN_LATENCY_SHARE = 0.1;
 
 interface Sticky {
@@ -48,12 +48,12 @@ export class UpstreamGroup {
     this.#hasBundler = upstreams.some((upstream) => upstream.settings.kind === 'bundler');
   }
 
-  /** Which kind of node serves a method here: without a bundler, the nodes must do. */
+  /** The kind of node for a method: without a bundler, plain nodes are used. */
   kindFor(kind: NodeKind): NodeKind {
     return kind === 'bundler' && this.#hasBundler ? 'bundler' : 'node';
   }
 
-  /** The nodes that may be asked for `calls` now, best first; empty when there is none. */
+  /** The nodes available for `calls` now, best first; may be empty. */
   candidates(kind: NodeKind, caller: string, calls: readonly Call[]): readonly Upstream[] {
     const [first, second] = this.#upstreams;
     if (first !== undefined && second === undefined) {
@@ -61,7 +61,7 @@ export class UpstreamGroup {
     }
     const open = this.#upstreams.filter((one) => one.settings.kind === kind && one.isOpen());
     if (open.length < 2) return open;
-    // Nodes that may come back prove themselves beside the traffic while there are others.
+    // Nodes with an open breaker are tested by own requests while there are others.
     const sound = open.filter((one) => !one.isOut);
     if (sound.length > 0) for (const one of open) if (one.isOut) void one.verify();
     const chosen = sound.length > 0 ? sound : open;
@@ -73,7 +73,7 @@ export class UpstreamGroup {
     return this.#order(chosen, asked);
   }
 
-  /** The largest request that a node of the kind takes; undefined when one may take any. */
+  /** The largest request that nodes of the kind accept; `undefined` without a known limit. */
   requestLimitBytes(kind: NodeKind): number | undefined {
     let largest = 0;
     for (const upstream of this.#upstreams) {
@@ -89,7 +89,7 @@ export class UpstreamGroup {
     return this.#upstreams.some((upstream) => upstream.isOpen());
   }
 
-  /** Whether a node answers now; asks those that may be asked. */
+  /** Whether an available node responds now. */
   async isResponding(): Promise<boolean> {
     const open = this.#upstreams.filter((upstream) => upstream.isOpen());
     return await isAny(open.map((upstream) => upstream.isResponding()));
@@ -100,7 +100,8 @@ export class UpstreamGroup {
     const key = stickyKey(kind, caller);
     const nowMs = this.#clock.monotonicMs();
     const before = this.#sticky.get(key);
-    // Renewed only when half used: a busy caller does not rewrite the map with every call.
+    // Renewed only after half of the time, so that a busy caller does not write to the map for
+    // every call.
     if (before?.upstream === upstream && before.untilMs - nowMs > STICKY_MS / 2) return;
     this.#sticky.delete(key);
     this.#sticky.set(key, { upstream, untilMs: nowMs + STICKY_MS });
@@ -118,7 +119,7 @@ export class UpstreamGroup {
     const fastest = Math.min(...open.map((one) => one.latencyMs ?? Infinity));
     const ranked = open.map((upstream) => {
       const rank = this.#rankOf(upstream, best, asked);
-      // Sampling without replacement: the key u^(1/w) sorts as weighted draws would.
+      // Sampling without replacement: sorting by u^(1/w) equals weighted draws.
       const weight = upstream.settings.weight * factorOf(upstream, fastest);
       const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
       return { upstream, rank: upstream === asked.preferred && rank < 2 ? -1 : rank, key };
@@ -127,7 +128,7 @@ export class UpstreamGroup {
     return ranked.map((one) => one.upstream);
   }
 
-  /** 0 healthy, 1 lagging, 2 resting after a problem of quota, account or time, 3 still syncing. */
+  /** 0 healthy, 1 lagging, 2 paused after a fault of quota, account or time, 3 syncing. */
   #rankOf(upstream: Upstream, best: number, { caller, calls }: Asked): number {
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;

@@ -1,13 +1,14 @@
 /**
- * One node: its identity, its health, the sizes that it takes, and what of it each caller may take.
+ * One node: its identity, health and size limits, and the share of each caller.
  *
- * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
- * chain is refused for a while and said so in the log by its name, never by its address.
+ * Invariant: no caller data is sent to a node before its chain id is verified. A node of another
+ * chain is disabled for a while and logged by name, never by URL.
  *
- * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
- * them the node is asked last for a while; its breaker opens only when a question of our own is
- * among them, since callers may cause what they see. It stays open for two seconds at first and up
- * to thirty while the node stays dead; then a question of our own closes or reopens it.
+ * The fault limit is five faults in a row, or twenty in the last eighty exchanges. If several
+ * callers saw them, the node is used last for a while. Its breaker opens only if one of the
+ * server's own requests also failed, because callers may cause the faults that they see. It stays
+ * open for two seconds at first and up to thirty while the node stays unusable; then a request of
+ * the server closes or reopens it.
  */
 import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
@@ -24,9 +25,9 @@ import { SlowMethods } from './slow-methods.ts';
 type Configured = RpcSection['networks'][string]['upstreams'][number];
 
 export interface UpstreamSettings extends Omit<Configured, 'headers' | 'url'> {
-  /** Stands in logs and metrics in place of the address. */
+  /** Used in logs and metrics instead of the URL. */
   readonly name: string;
-  /** Calls on their way at once; one caller has at most as many as it leaves free. */
+  /** Concurrent calls; one caller may use at most as many as remain free. */
   readonly connections: number;
 }
 
@@ -38,31 +39,31 @@ export interface UpstreamDependencies {
   readonly log: Log;
 }
 
-/** In place of a caller: a question of our own. */
+/** Caller id of the server's own requests. */
 const OWN_QUESTION = '';
 const PROBE_TIMEOUT_MS = 10_000;
-/** Replies to probes are tiny; a larger one is not an answer to them. */
+/** Larger replies to the server's own requests are invalid. */
 const PROBE_MAX_BYTES = 65_536;
-/** How long a node of a wrong chain stays refused before it is asked again. */
+/** Time for which a node of another chain is disabled. */
 const REFUSED_MS = 600_000;
-/** No node has a smaller limit; a 413 below it speaks of something else. */
+/** No node has a smaller limit; a 413 below it has another meaning. */
 export const MIN_LIMIT_BYTES = 65_536;
-/** How long a size that a node refused stays known: its operator may raise the limit. */
+/** Time for which a learned size limit applies; the operator of the node may raise it. */
 const SIZE_KNOWN_MS = 600_000;
-/** Between two questions of our own that ask whose fault it was. */
+/** Minimum interval between two own requests after faults of callers. */
 const SUSPICION_MS = 1_000;
 
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
 const MAX_FAULTS_IN_A_ROW = 5;
-/** Callers that must have seen faults before the node is asked last for them. */
+/** Number of callers with faults from which the node is used last for all of them. */
 const MIN_CALLERS = 3;
 const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
-/** How long a node with a problem of quota, callers or account is asked last. */
+/** Time for which a node with a fault of quota, callers or account is used last. */
 const QUOTA_REST_MS = 2_000;
 const FAULT_REST_MS = 10_000;
 const AUTH_REST_MS = 60_000;
-/** A node takes this long at least, and this many times its mean latency, before it counts as slow. */
+/** A node counts as slow above this time and above this multiple of its mean latency. */
 const MIN_NORMAL_MS = 1_000;
 const NORMAL_LATENCIES = 4;
 const LATENCY_ALPHA = 0.2;
@@ -95,7 +96,7 @@ export class Upstream {
   #refusedBytesUntilMs = 0;
   #head: number | undefined;
   readonly #breaker: CircuitBreaker;
-  /** The caller that saw the fault of each of the last exchanges; undefined for a success. */
+  /** The callers with a fault among the last exchanges; `undefined` for a success. */
   readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
   #position = 0;
   #faults = 0;
@@ -116,7 +117,7 @@ export class Upstream {
     this.slowMethods = new SlowMethods(clock);
   }
 
-  /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
+  /** Whether the node is usable now: it is on the right chain and its breaker is not open. */
   isOpen(): boolean {
     if (this.#refusedUntilMs > 0 && this.#clock.monotonicMs() < this.#refusedUntilMs) return false;
     return this.#breaker.canAdmit;
@@ -126,12 +127,12 @@ export class Upstream {
     return this.#isVerified;
   }
 
-  /** Number of the newest block that this node has told, if it was asked. */
+  /** The newest block number reported by this node; `undefined` if it was not polled. */
   get head(): number | undefined {
     return this.#head;
   }
 
-  /** Checks the chain id once, before the first use. False: this node cannot be used now. */
+  /** Verifies the chain id once, before the first use. `false`: the node is not usable now. */
   async verify(): Promise<boolean> {
     if (this.#isVerified) return true;
     this.#verifying ??= this.#checkIdentity().finally(() => {
@@ -140,7 +141,7 @@ export class Upstream {
     return this.#verifying;
   }
 
-  /** Calls the node once. Returns a sentence about what is wrong, or `undefined` if it can be used. */
+  /** Calls the node once. Returns an error message, or `undefined` if the node is usable. */
   async probe(): Promise<string | undefined> {
     if (await this.#checkIdentity()) return undefined;
     const { slug } = this.#network;
@@ -148,12 +149,12 @@ export class Upstream {
     return `Gives no usable response to ${IDENTITY_METHOD[this.#network.family]}: check url, key and node`;
   }
 
-  /** Asks who it is, whether or not that is known: it answers now, and is of the right chain. */
+  /** Requests the chain id even if it is already verified, to check that the node responds. */
   isResponding(): Promise<boolean> {
     return this.#checkIdentity();
   }
 
-  /** Largest request that it is known to take, in bytes; undefined when nothing is known. */
+  /** The size limit learned from the node, in bytes; `undefined` if unknown. */
   get requestLimitBytes(): number | undefined {
     const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;
     const { maxRequestBytes } = this.settings;
@@ -161,7 +162,7 @@ export class Upstream {
     return Math.min(maxRequestBytes ?? Infinity, this.#refusedBytes - 1);
   }
 
-  /** Whether a request of this size may go here; false also where one like it was refused. */
+  /** Whether the node accepts requests of this size, as far as is known. */
   takesBytes(sizeBytes: number): boolean {
     return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
   }
@@ -181,7 +182,7 @@ export class Upstream {
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
-  /** Whether its breaker has opened and no question of our own has closed it yet. */
+  /** Whether its breaker has opened and no own request has closed it yet. */
   get isOut(): boolean {
     return this.#breaker.state !== 'closed';
   }
@@ -194,7 +195,7 @@ export class Upstream {
     return this.#latencyMs;
   }
 
-  /** How long a response may take before a caller that gives up speaks against the node. */
+  /** Response time above which a caller that gives up counts as a fault of the node. */
   get normalMs(): number {
     return Math.max(MIN_NORMAL_MS, NORMAL_LATENCIES * (this.#latencyMs ?? 0));
   }
@@ -214,14 +215,14 @@ export class Upstream {
   noteFault(fault: UpstreamFault, caller: string): void {
     if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
     if (fault === 'stray') this.client.loseKeepAlive();
-    // The node works, so it is only moved to the end of the order for a while.
+    // The node works, so it is only used last for a while.
     if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
     const isOwn = caller === OWN_QUESTION;
     if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
     this.#keep(caller);
     this.#faultsInARow += 1;
     if (this.isOut) {
-      // Exchanges that began before the opening do not lengthen it.
+      // Exchanges that began before the breaker opened do not prolong it.
       if (isOwn) this.#breaker.open();
       return;
     }
@@ -233,7 +234,7 @@ export class Upstream {
     const told = { network: this.#network.slug, upstream: this.settings.name, fault };
     if (witnesses.has(OWN_QUESTION)) {
       this.#breaker.open();
-      // It comes back as it came: after a question of our own.
+      // After the pause the node must be verified by an own request again.
       this.#isVerified = false;
       this.#log.warn(told, 'RPC upstream taken out');
       return;
@@ -249,7 +250,7 @@ export class Upstream {
     this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
   }
 
-  /** The callers that saw the last faults; empty below the limits. */
+  /** The callers of the last faults; empty below the fault limits. */
   #witnesses(): ReadonlySet<string> {
     let depth = this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
     if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)
@@ -269,7 +270,7 @@ export class Upstream {
     this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
   }
 
-  /** The node has answered a question of our own: what one caller saw was its own doing. */
+  /** An own request succeeded, so the faults of callers are discarded. */
   #forgive(): void {
     this.#breaker.close();
     this.#window.fill(undefined);
@@ -277,7 +278,10 @@ export class Upstream {
     this.#faultsInARow = 0;
   }
 
-  /** After faults that callers saw: a question of our own fails too, or they are forgotten. */
+  /**
+   * After faults of callers, sends an own request: its failure counts against the node, its success
+   * discards the faults.
+   */
   async #askWhose(): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
     if (nowMs < this.#suspectAgainMs) return;
@@ -285,7 +289,7 @@ export class Upstream {
     if (await this.#checkIdentity()) this.#forgive();
   }
 
-  /** Asks for the number of the newest block and keeps it; never throws. */
+  /** Polls and stores the newest block number; never throws. */
   async pollHead(): Promise<void> {
     const value = await this.#probe(HEAD_METHOD[this.#network.family]);
     const head =
@@ -312,7 +316,7 @@ export class Upstream {
     return this.#isVerified;
   }
 
-  /** The result of a question of our own, or undefined after noting the fault. */
+  /** The result of an own request; `undefined` after recording its fault. */
   async #probe(method: string): Promise<unknown> {
     const id = this.#callIds.take();
     const reply = await this.client.post({
@@ -335,14 +339,14 @@ export class Upstream {
       : item && judgeItem(reply.body, item, reply.status, family, true);
     if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
       const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
-      // A node that refuses to say who it is is of no use.
+      // A node that rejects the identity request is unusable.
       return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
     }
     this.noteResponse(reply.tookMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {
-      // An answer that is not JSON inside: the node is simply not usable now.
+      // The reply contains invalid JSON: the node is unusable now.
       return this.noteFault('broken', OWN_QUESTION);
     }
   }
@@ -354,6 +358,6 @@ function isSameChain(network: Network, value: unknown): boolean {
   try {
     return BigInt(value) === BigInt(network.chainId);
   } catch {
-    return false; // not a number in any spelling: not this chain
+    return false; // not a number in any format: not this chain
   }
 }

@@ -1,50 +1,53 @@
 /**
- * A film is looked at before it is sold: it decodes to its end, and has about the ordered length,
- * size, shape and sound. What an engine says of its work is no proof of it.
+ * Validates a video before it is sold: it decodes completely, and has about the ordered length,
+ * size, aspect ratio and sound. Reports of the engine are not trusted.
  *
- * The order is read from the job: from the request as the engine got it, in which everything that
- * the price depends on was checked, and never from the catalogue of today. What was not ordered is
- * not asked for: a piece has any length, a film that follows its source the shape of that.
+ * The order is read from the job (the request as the engine received it, with all properties that
+ * determine the price), not from the current catalog. A property that was not ordered is not
+ * checked: any length, or the aspect ratio of the source.
  */
 import type { Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';
 import type { VideoJob } from './job.ts';
 
 /**
- * - `unfit`: the file is no film, or not the one that was ordered
- * - `unchecked`: this machine has nothing to look at films with
+ * - `unfit`: the file is not a video, or not the ordered one
+ * - `unchecked`: this machine cannot decode videos
  *
- * The reason is for the log: it speaks of the engine.
+ * `reason` is only for the log, because it describes the engine.
  */
 export type FilmVerdict =
   | { readonly kind: 'fit'; readonly mimeType: string }
   | { readonly kind: 'unfit' | 'unchecked'; readonly reason: string };
 
 /**
- * Looks at the file at `path` before it is sold. `sourcePath` is the video that the job starts from,
- * if any. Throws for an abort, and for a bug.
+ * Validates the file at `path`. `sourcePath` is the input video of the job, if any. Throws for an
+ * abort, and for a bug.
  */
 export type CheckFilm = (
   film: { readonly job: VideoJob; readonly path: string; readonly sourcePath: string | undefined },
   signal: AbortSignal,
 ) => Promise<FilmVerdict>;
 
-/** Models make whole frames and groups of them: eight seconds are 7.9 or 8.1, five may be 5.06. */
+/** Models generate whole groups of frames: eight seconds are 7.9 or 8.1, five may be 5.06. */
 const MIN_LENGTH_SHARE = 0.8;
 const MAX_LENGTH_SHARE = 1.25;
-/** The shortest clip that a model makes may be longer than a second. */
+/** The shortest clip of a model may be longer than ordered. */
 const LENGTH_SLACK_SECONDS = 1;
-/** A track may end this much before the length that its container states. */
+/** A track may end this much before the duration in its container. */
 const CLAIM_SLACK_SECONDS = 0.5;
 /**
- * Of the shorter side. Models keep the number of pixels, not the sides, so that 720p of 21:9 may be
- * 640 high; 480p in place of 720p is two thirds, and refused.
+ * Minimum share of the shorter side. Models keep the number of pixels, not the sides: 720p of 21:9
+ * may have a height of 640. 480p instead of 720p is two thirds, and is rejected.
  */
 const MIN_SIDE_SHARE = 0.75;
 const MAX_SIDE_SHARE = 2;
-/** Of width by height: 854 x 480 is often 864 x 480. 4:3 in place of 16:9 is three quarters. */
+/**
+ * Minimum share of the aspect ratio. 854 x 480 is often 864 x 480; 4:3 instead of 16:9 is three
+ * quarters, and is rejected.
+ */
 const MIN_SHAPE_SHARE = 0.8;
-/** Tells a video from a still image. */
+/** Distinguishes a video from a still image. */
 const MIN_FRAMES_PER_SECOND = 2;
 /** For a video of free length: the longest that any model offers. */
 const LONGEST_SECONDS = 300;
@@ -86,8 +89,7 @@ function orderOf({ request, inputs, hasSound }: VideoJob): Order {
   const seconds = Number(request['seconds'] ?? 0);
   const [, width, height] = /^(\d+)x(\d+)$/.exec(String(request['size'])) ?? [];
   const size = width === undefined ? undefined : { width: Number(width), height: Number(height) };
-  // A picture or a clip that the film begins with or goes on from brings its own shape, and an
-  // extension its length too.
+  // An input image or clip determines the aspect ratio; an extension also determines the length.
   const isFollowing = inputs.some(({ role }) => !role.startsWith('audio'));
   const isExtending = inputs.some(({ role }) => role.startsWith('reference_video'));
   return {
@@ -120,7 +122,7 @@ async function upscaleOrder(
   };
 }
 
-/** Why the video is not the ordered one, for the log. */
+/** Why the video differs from the order, for the log. */
 function objection(
   film: Awaited<ReturnType<Media['checkFilm']>>,
   order: Order,

@@ -1,6 +1,6 @@
 /**
- * The consent that a model may ask for before it takes the media of a request: a policy with a
- * version, agreed to in `consents`. Without it the request is a 409 that carries the flow.
+ * The consent that a model may require before it accepts media: a policy with a version, accepted
+ * in the `consents` of the request. Without it the request is rejected with 409 and the policy.
  */
 import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';

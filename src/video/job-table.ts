@@ -1,7 +1,7 @@
 /**
- * The only place that reads and writes `video_job`. Every change of state is one conditional
- * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
- * several processes exactly one moves a job and a late one moves nothing.
+ * The only access to `video_job`. Every change of state is one conditional UPDATE that names the
+ * previous state and, for a worker, the lease of its process. So exactly one of several processes
+ * changes a job, and a delayed one changes nothing.
  */
 import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
@@ -15,7 +15,7 @@ import {
 } from './job.ts';
 
 const PPM = 1e6;
-/** Rows of one sweep. */
+/** Rows per sweep. */
 const BATCH = 100;
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
@@ -36,7 +36,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     super({ store, owner, table: 'video_job', columns: JOB_COLUMNS, jobOf, open: OPEN });
   }
 
-  /** Writes a job, unless its account has `maxOpen` jobs that have not ended; says whether. */
+  /** Inserts a job unless its account already has `maxOpen` open jobs; returns whether it did. */
   async insert(job: NewJob, maxOpen: number): Promise<boolean> {
     return await this.store.transaction(async (tx) => {
       await oneAtATime(tx, this.store.dialect, `video_job ${job.accountId}`);
@@ -92,7 +92,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return (await this.jobs(sql, [value]))[0];
   }
 
-  /** A caller's jobs, newest first, from before `beforeMs`. */
+  /** An account's jobs, newest first, created before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
     return await this.jobs(
       `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
@@ -102,8 +102,8 @@ export class JobTable extends LeasedTable<VideoJob> {
   }
 
   /**
-   * Bytes on disk: what open jobs were given, `resultBytes` for what will come out of each, and the
-   * media of done ones. Of one account, and of all.
+   * Bytes on disk of one account and of all: inputs of open jobs, `resultBytes` per open job for
+   * its result, and results of completed jobs.
    */
   async storedBytes(
     accountId: string,
@@ -127,21 +127,21 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.step(id, 'lease_until_ms = $3', '', [untilMs]);
   }
 
-  /** Since when the engine of a job has not responded; 0 if it has. */
+  /** Time since which the engine of a job does not respond; 0 if it does. */
   async silentSince(id: string, sinceMs: number): Promise<void> {
     await this.step(id, 'silent_since_ms = $3', '', [sinceMs]);
   }
 
   /**
-   * Notes where an order goes before it goes there, `added` to those whose answer nobody has: a
-   * process that dies in between leaves it to be looked for.
+   * Records the engine before a create request is sent, and adds `added` to the requests without a
+   * response. If the process dies in between, the next worker searches for the engine's job.
    */
   async ordering(id: string, at: EnginePlace, added: number): Promise<boolean> {
     const set = 'engine = $3, engine_model = $4, unclear = unclear + $5';
     return await this.step(id, set, `state = 'queued'`, [at.engine, at.engineModel, added]);
   }
 
-  /** Takes one such note back: the engine has no order. */
+  /** Removes one such record: the engine has no job. */
   async notOrdered(id: string): Promise<void> {
     const set = `unclear = unclear - 1,
       engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
@@ -159,7 +159,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return await this.step(id, set, `state = 'queued'`, values, tx);
   }
 
-  /** submitted → running, or running on; progress never goes back. */
+  /** submitted → running, or an update of running; progress never decreases. */
   async progressed(id: string, fraction: number): Promise<void> {
     const set = `state = 'running', silent_since_ms = 0,
       progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END`;
@@ -178,7 +178,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [dueMs]);
   }
 
-  /** storing → completed. The job, when this call is the one that did it. */
+  /** storing → completed. Returns the job if this call completed it. */
   async completed(
     tx: Queryable,
     id: string,
@@ -197,10 +197,10 @@ export class JobTable extends LeasedTable<VideoJob> {
   }
 
   /**
-   * Ends a job without a video; gives it when this call is the one that did it.
-   * - `worker`: any open state, of a job that this process has
-   * - `caller`: any state before the engine is done, whoever has the job
-   * - `nobody`: one that a dead process left while it held the money; no webhook knows of it
+   * Ends a job without a video. Returns the job if this call ended it.
+   * - `worker`: any open state, if this process leases the job
+   * - `caller`: any state before the engine is done, whichever process leases the job
+   * - `nobody`: a job that a dead process left while placing the hold; it sends no webhook
    */
   async failed(
     tx: Queryable,
@@ -230,7 +230,10 @@ export class JobTable extends LeasedTable<VideoJob> {
     return await this.jobs(sql, [beforeMs]);
   }
 
-  /** Says that the media of a job is gone, and forgets its prompt. `true` when it was there. */
+  /**
+   * Marks the media of a job as deleted, and deletes its prompt. Returns `true` if the media was
+   * present.
+   */
   async mediaGone(id: string): Promise<boolean> {
     return (await this.#mediaGone('id = $1', id)).length === 1;
   }
@@ -253,7 +256,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
+  /** Deletes jobs that ended before `beforeMs` and have no media. */
   async forget(beforeMs: number): Promise<void> {
     await this.store.query(
       `DELETE FROM video_job WHERE id IN (
@@ -274,7 +277,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return rows.map((row) => Number(row.execution_ms));
   }
 
-  /** Takes the jobs that have ended and whose callback is not yet a delivery. */
+  /** Claims ended jobs whose callback is not yet queued. */
   async takeCallbacks(tx: Queryable): Promise<VideoJob[]> {
     const rows = await tx.query(
       `UPDATE video_job SET webhook_due_ms = 0 WHERE webhook_due_ms > 0 RETURNING ${JOB_COLUMNS}`,
@@ -300,7 +303,7 @@ export interface JobPlace {
   readonly id: string;
 }
 
-/** The jobs of every account, newest first, from a place on; of one state when it is named. */
+/** The jobs of all accounts, newest first, from a cursor on; optionally of one state. */
 export async function listAllJobs(
   store: Queryable,
   state: string | undefined,

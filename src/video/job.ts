@@ -1,11 +1,11 @@
 /**
- * A video job as a value, and its way through the states:
+ * A video job and its states:
  *
  *   admitting → queued → submitted → running → storing → completed
  *        └─────────┴─────────┴──────────┴─────────┴────→ failed
  *
- * `admitting` stands while the money is being held; nobody works on it. `completed` and `failed`
- * are final; the step into them carries the money with it. A caller's cancel is a way to `failed`.
+ * In `admitting` the hold is being placed; no worker takes the job. `completed` and `failed` are
+ * final; the step into them also moves the money. A cancel by the caller leads to `failed`.
  */
 import { z } from 'zod';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
@@ -24,9 +24,9 @@ export const JobState = z.enum([
 ]);
 export type JobState = z.infer<typeof JobState>;
 
-/** Media that a caller gave, stored beside the job until it ends. */
+/** Input media, stored until the job ends. */
 const JobInput = z.object({
-  /** The field that it came in, such as `image_url` or `elements.0.video_url`. */
+  /** The request field, such as `image_url` or `elements.0.video_url`. */
   role: z.string(),
   /** Relative to the folder of inputs. */
   file: z.string(),
@@ -34,7 +34,7 @@ const JobInput = z.object({
 });
 export type JobInput = Readonly<z.infer<typeof JobInput>>;
 
-/** Why a job failed, as retrieve and the webhook tell it: never in the words of an engine. */
+/** Failure as shown by retrieve and the webhook; contains no message of an engine. */
 const JobFailure = z.object({
   code: z
     .custom<FaultCode>((code) => Object.hasOwn(FAULTS, String(code)))
@@ -71,7 +71,7 @@ export const FAILURES = {
 } as const satisfies Record<string, JobFailure>;
 
 const SHAPE = rowShape({
-  /** The `queue_id` of the wire. */
+  /** The `queue_id` of the API. */
   id: z.string(),
   accountId: z.string(),
   /** Empty for a wallet. */
@@ -82,19 +82,19 @@ const SHAPE = rowShape({
   /** The request without its media. */
   request: jsonText(z.record(z.string(), z.unknown())),
   inputs: jsonText(z.array(JobInput)),
-  /** Where it was ordered, and as what; empty before. */
+  /** Engine and its model name; empty before the job is submitted. */
   engine: z.string(),
   engineModel: z.string(),
   engineJobId: z.string(),
-  /** Orders that an engine accepted. */
+  /** Create requests that an engine accepted. */
   attempts: Whole,
-  /** Orders that may have reached an engine and whose response is lost. */
+  /** Create requests that may have reached an engine but whose response was lost. */
   unclear: Whole,
-  /** Since when the engine has not responded; 0 while it does. */
+  /** Time since which the engine has not responded; 0 while it does. */
   silentSinceMs: Whole,
   progressPpm: Whole,
   createdMs: Whole,
-  /** When the engine accepted it; 0 before. */
+  /** Time at which the engine accepted the job; 0 before. */
   startedMs: Whole,
   finishedMs: Whole,
   executionMs: Whole,
@@ -107,7 +107,7 @@ const SHAPE = rowShape({
   mediaUntilMs: Whole,
   hasMedia: Flag,
   downloadHash: z.string().nullable(),
-  /** The price is that of a film with sound. */
+  /** The price is that of a video with sound. */
   hasSound: Flag,
   webhookUrl: z.string(),
   tags: maybe(jsonText(z.record(z.string(), z.string()))),
@@ -119,7 +119,7 @@ export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
 
 export function jobOf(row: Row) {
   const { progressPpm, downloadHash, ...job } = SHAPE.parse(row);
-  // The fraction is from 0 to 1.
+  // A fraction from 0 to 1.
   return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
 
@@ -139,7 +139,7 @@ export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {
   return keyId === '';
 }
 
-/** The words of retrieve and webhooks, and those that retrieve says with its status. */
+/** Status values of retrieve and webhooks, and the members that retrieve adds. */
 export function statusOf({
   state,
   failure: why,
@@ -153,19 +153,19 @@ export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
   if (!isPolicy && code !== 'VIDEO_REQUEST_REFUSED') {
     return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });
   }
-  // A refusal of the content or the request has a body of its own, with the type of the refusal.
+  // A rejection of the content or the request has its own body, with the type of the rejection.
   const type = isPolicy ? 'provider_content_policy' : 'provider_request_refused';
   const error = { message, type, credits_refunded: true };
   return new Fault(code, { message, body: { error }, canRetry: false });
 }
 
-/** The delivery of signed messages to the `webhook_url` of a job. */
+/** Delivers signed messages to the `webhook_url` of a job. */
 export interface VideoCallbacks {
   /** The secret that signs the messages of an account. */
   readonly secretOf: (accountId: string) => string;
-  /** Queues a message, once for each event of a subject. */
+  /** Queues a message, at most once per event and subject. */
   readonly add: (tx: Queryable, message: VideoMessage) => Promise<unknown>;
-  /** Sends queued messages soon. */
+  /** Triggers the delivery of queued messages. */
   readonly nudge: () => void;
 }
 
@@ -178,7 +178,7 @@ export interface VideoMessage {
   readonly body: string;
 }
 
-/** What the caller of a job receives when the job has ended. */
+/** The webhook message of an ended job. */
 export function messageOf(job: VideoJob): VideoMessage {
   const status = statusOf(job);
   const event = `video.${status.toLowerCase()}` as const;

@@ -1,7 +1,7 @@
 /**
- * Files of video jobs in the data folder: what callers gave (`inputs/<job>/`) and what came out
- * (`results/<job>`). Names are made of job ids only, never of foreign text. Several processes on
- * several machines share the work only when they share this folder.
+ * Files of video jobs in the data folder: inputs (`inputs/<job>/`) and results (`results/<job>`).
+ * Names contain only job ids, never user input. Processes on several machines must share this
+ * folder.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { EngineInput } from '../engines/media/media.ts';
 import type { JobInput } from './job.ts';
 
-/** Folders of what was given, one for each job, and files of what came out. */
+/** Input folders, one per job, and result files. */
 const KINDS = ['inputs', 'results'] as const;
 type Kind = (typeof KINDS)[number];
 
@@ -46,7 +46,10 @@ export class MediaStore {
     return { inputs, sizeBytes };
   }
 
-  /** Lets `write` fill a file of its own, which becomes the result in one step when it says so. */
+  /**
+   * Calls `write` with a temporary file, which becomes the result atomically if `write` confirms
+   * it.
+   */
   async storeResult(
     jobId: string,
     owner: string,

@@ -1,6 +1,6 @@
 /**
- * The tables of video jobs. `request` and `inputs` are JSON; media itself lies in the data folder.
- * `due_ms` is when the job wants attention next, `lease_*` says which process gives it.
+ * The tables of video jobs. `request` and `inputs` are JSON; media is in the data folder. `due_ms`
+ * is the time of the next step, `lease_*` is the process that performs it.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -49,9 +49,9 @@ CREATE UNIQUE INDEX video_job_download ON video_job (download_hash);
 `,
   },
   {
-    // `unclear` counts orders that may have reached an engine (`engine`, `engine_model` say which)
-    // and whose answer nobody has; `silent_since_ms` is when the engine fell silent. The words of
-    // engines that earlier versions stored as failures are nobody's to read.
+    // `unclear` counts create requests that may have reached an engine (`engine`, `engine_model`)
+    // and whose response was lost; `silent_since_ms` is when the engine stopped responding. Engine
+    // messages that earlier versions stored are removed.
     id: 'video-0002',
     up: `
 ALTER TABLE video_job ADD COLUMN input_bytes BIGINT NOT NULL DEFAULT 0;
@@ -64,17 +64,16 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
 `,
   },
   {
-    // For the list of all jobs.
     id: 'video-0003',
     up: 'CREATE INDEX video_job_created ON video_job (created_ms, id);',
   },
   {
-    // What the request was tagged with, a JSON object; null for nothing.
+    // The tags of the request as a JSON object; null without tags.
     id: 'video-0004',
     up: 'ALTER TABLE video_job ADD COLUMN tags TEXT',
   },
   {
-    // Whether the price is that of a film with sound; of jobs from before nobody knows.
+    // Whether the price is that of a video with sound; 0 for older jobs.
     id: 'video-0005',
     up: 'ALTER TABLE video_job ADD COLUMN has_sound BIGINT NOT NULL DEFAULT 0',
   },

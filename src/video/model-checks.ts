@@ -1,6 +1,6 @@
 /**
- * What one model allows of a request, and which fields its kind of pricing needs. All objections
- * are collected, so that a caller corrects a request once.
+ * Validates a request against one model and its kind of pricing. All problems are collected, so
+ * that a caller can fix them at once.
  */
 import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
@@ -26,7 +26,7 @@ export function requireVideoSettings(model: {
 
 type Objecting = (field: string, message: string) => void;
 
-/** Faults: INVALID_REQUEST with all that this model does not take as it is. */
+/** Faults: INVALID_REQUEST with all options that the model does not support. */
 function refuseAll(
   model: VideoModelSettings,
   request: PricedRequest,
@@ -82,7 +82,7 @@ function checkGeneration(model: VideoModelSettings, request: PricedRequest, obje
   }
 }
 
-/** Reference videos, that `field` speaks of: a shape that follows the source needs one. */
+/** Checks the reference videos of `field`; an aspect ratio that follows the source needs one. */
 function checkReferences(
   model: VideoModelSettings,
   { aspect_ratio: ratio }: PricedRequest,
@@ -128,7 +128,7 @@ function checkPrompt(model: VideoModelSettings, request: VideoQueueRequest, obje
   }
 }
 
-/** Measured reference videos against the model. Faults: 422 when they are too long altogether. */
+/** Checks the total length of reference videos. Faults: 422 if they are too long. */
 export function checkReferenceLength(model: VideoModelSettings, referenceMs: number): void {
   if (referenceMs <= model.maxReferenceSeconds * 1_000) return;
   throw new Fault('VIDEO_DURATION_TOO_LONG', {
@@ -151,10 +151,10 @@ export function videoConstraints(model: VideoModelSettings): object {
   };
 }
 
-/** `seconds` and `size` are what the price was made of: a caller does not add its own. */
+/** `seconds` and `size` are derived from the priced request, so a caller cannot set them. */
 const OWN_FIELDS = new Set(['model', 'webhook_url', 'consents', 'duration', 'seconds', 'size']);
 
-/** A copy in which each media URL of `roles` is the name of its file part. */
+/** A copy in which each media URL of `roles` is replaced by the name of its file part. */
 function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): unknown {
   if (roles.has(path)) return path;
   if (Array.isArray(value))
@@ -167,9 +167,9 @@ function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): un
 }
 
 /**
- * The request as an engine gets it: media goes as files, so that a field which is nothing but media
- * is left out and one inside an object names its file; what is ours is left out; `seconds` and
- * `size` are added in the words of the video protocol.
+ * The request for an engine. Media is sent as files: a media field is omitted, and a media member
+ * inside an object contains the name of its file. Fields of the gateway are omitted; `seconds` and
+ * `size` of the video protocol are added.
  */
 export function engineRequest(
   model: VideoModelSettings,
@@ -183,7 +183,7 @@ export function engineRequest(
     .map(([name, value]) => [name, withRoles(value, name, roles)]);
   const result: Record<string, unknown> = Object.fromEntries(kept);
   if (model.task === 'upscale') {
-    // An engine with another default would make another film than the one that was priced.
+    // Explicit, because the engine may have another default than the price.
     result['upscale_factor'] = request.upscale_factor ?? DEFAULT_FACTOR;
     return result;
   }

@@ -1,8 +1,10 @@
 /**
- * `POST /video/queue`: the request is checked against its model, its media fetched and measured, the
- * quote set aside for as long as the job lives, and the job handed to what survives a restart.
+ * `POST /video/queue`: validates the request against its model, fetches and measures its media,
+ * places a hold for the quote that lasts as long as the job, and queues the job, which survives
+ * restarts.
  *
- * Nothing is fetched for a caller without credit, and nothing is held before the price is known.
+ * Media is fetched only for callers with credit, and the hold is placed only after the price is
+ * known.
  */
 import { type Hold, expectedSettlement } from '../billing/ledger/ledger.ts';
 import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
@@ -47,7 +49,7 @@ export interface QueueVideoParts {
   readonly files: MediaFiles;
   readonly guard: Pick<Guard, 'check'>;
   readonly media: () => Promise<Media>;
-  /** Of one video, and of all media of a request together. */
+  /** Limit of one video, and of all media of a request together. */
   readonly maxBytes: number;
   readonly takesWebhooks: boolean;
   readonly docsUrl: () => string;
@@ -96,7 +98,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await sales.requireCredit(caller);
-  // Looked up after the count: a caller cannot make this server ask for names without end.
+  // Resolved after rate limiting, so that a caller cannot cause unlimited DNS lookups.
   const { webhook_url: webhookUrl } = request;
   if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
   const answer = await parts.files.within(caller.accountId, async (workspace) => {
@@ -134,7 +136,8 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
             tags,
           });
         },
-        // The answer and the job are there together; another request may have the key by now.
+        // Stores the response in the transaction of the job; another request may own the key by
+        // now.
         together: async (tx, queued) => {
           if (keeper === undefined) return;
           setHeaders(parts, context, priced, hold);

@@ -1,6 +1,6 @@
 /**
- * `POST /video/quote`: the price of a video, in public. Only an upscale has to look at a file for it,
- * and since anybody may ask, such looks are few, short and bounded per address.
+ * `POST /video/quote`: the price of a video, without authentication. Only an upscale has to read a
+ * file; these reads are limited in number per address, size and time.
  */
 import { requireRegion } from '../http/model-sale.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -23,7 +23,9 @@ export interface QuoteVideoParts extends LimitParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-/** Quotes that read a file: per caller and minute, and at once on the whole server. */
+/**
+ * Quotes that read a file: limit per caller and minute, and limit of concurrent ones on the server.
+ */
 const LOOKS_PER_MINUTE = 10;
 const LOOKS_AT_ONCE = 4;
 const TOO_MANY = `At most ${LOOKS_PER_MINUTE} quotes of a video file a minute, and ${LOOKS_AT_ONCE} on this server at once`;
@@ -38,7 +40,7 @@ export class VideoQuotes {
     this.#parts = parts;
   }
 
-  /** Answers with the price of a request. Faults: 400, 404, 413, 422, 429. */
+  /** Responds with the price of a request. Faults: 400, 404, 413, 422, 429. */
   async answer(context: RequestContext): Promise<void> {
     const { catalog, readLargeJson } = this.#parts;
     const request = await readJson(context, VideoQuoteRequest, readLargeJson);
@@ -74,7 +76,7 @@ export class VideoQuotes {
   }
 }
 
-/** Facts of the video to upscale. Faults: INVALID_VIDEO_FORMAT, VIDEO_DURATION_TOO_SHORT. */
+/** Properties of the video to upscale. Faults: INVALID_VIDEO_FORMAT, VIDEO_DURATION_TOO_SHORT. */
 export async function measureSource(
   media: Media,
   path: string,

@@ -1,6 +1,6 @@
 /**
- * The room for results on the disk. Each job has `RESULT_BYTES` set aside from when it is admitted; a film
- * that is larger takes more of what is free while it is written, and is not taken where there is none.
+ * Reserves disk space for results. Each job reserves `RESULT_BYTES` from its admission on. A larger
+ * video uses free space while it is written, and is rejected if there is not enough.
  */
 import { VIDEO_RESULT_MB } from '../config/config.ts';
 import type { JobTable } from './job-table.ts';
@@ -8,17 +8,16 @@ import type { JobTable } from './job-table.ts';
 const MB = 1_000_000;
 export const RESULT_BYTES = VIDEO_RESULT_MB * MB;
 /**
- * Of what is free, for all films together that are written: the rest is for requests meanwhile, and for
- * what is not counted. That is a film between its last byte and its row, which counts as what is set
- * aside: less than this share, so that it and the next films fit. And films of other processes: of two
- * on one folder each may give its share; more of them can pass the bound by so many shares, until rows
- * say what the films hold, and that is what an engine writes, never what a caller asks for.
+ * Share of the free space for all videos that are being written. The rest is for concurrent
+ * requests, and for two uncounted kinds of videos: one between its last byte and its database row,
+ * and those of other processes on the same folder. Two processes may each use their share; more can
+ * exceed the limit until rows contain the sizes. Only engines can cause that, not callers.
  */
 const SHARE = 0.5;
 
 interface Written {
   readonly accountId: string;
-  /** What it has beyond what is set aside for it. */
+  /** Bytes beyond the reserved ones. */
   beyondBytes: number;
 }
 
@@ -41,7 +40,7 @@ export class ResultRoom {
     return stored;
   }
 
-  /** Runs `work`, which asks with each piece that it writes whether a result of that size has room. */
+  /** Runs `work`, which calls `hasRoom` with the size after each written piece. */
   async within<T>(
     accountId: string,
     work: (hasRoom: (sizeBytes: number) => boolean) => Promise<T>,

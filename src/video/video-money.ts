@@ -1,12 +1,13 @@
 /**
- * The money of video jobs. The quote is held before a job is written, and charged with a step of the
- * job: for an API key in the transaction that queues it, for a wallet in the one that notes that an
- * engine has taken it. Until the job ends its receipt, under the job's id, says `running`.
+ * Money of video jobs. A hold for the quote is placed before a job is written, and charged with a
+ * step of the job: for an API key in the transaction that queues it, for a wallet in the one that
+ * records the engine's acceptance. Until the job ends, its receipt (with the job's id) has the
+ * state `running`.
  *
- * A job that fails gets its charge back by a `REFUND` row, once, in the transaction that makes it
- * final; one that was not charged yet gets its hold back, and the statement of the account has no
- * row. A job that was never admitted may have held nothing: what it holds goes back, and its receipt
- * names no refund.
+ * A failed job is refunded by one `REFUND` row, in the transaction that makes the job final. If it
+ * was not charged yet, its hold is released and the account statement has no row. A job that was
+ * never admitted may have no hold; its hold is released if it exists, and its receipt mentions no
+ * refund.
  */
 import { type Nano, ZERO, formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
@@ -14,10 +15,13 @@ import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 import type { Sales } from '../billing/sale.ts';
 
-/** Each runs inside the transaction of its step; of those that make a job final one counts, once. */
+/**
+ * Each method runs inside the transaction of its step; of the steps that end a job exactly one
+ * commits.
+ */
 export interface VideoMoney {
   settle(tx: Queryable, job: VideoJob): Promise<void>;
-  /** Takes the quote of a job that goes on; again is fine. */
+  /** Charges the quote of a running job; idempotent. */
   charge(tx: Queryable, job: VideoJob): Promise<void>;
   refund(tx: Queryable, job: VideoJob): Promise<void>;
   /** For a job that was never admitted. */
@@ -57,7 +61,7 @@ function receipt(job: VideoJob, status: UsageStatus, refundedNano: Nano): UsageR
     attempts: job.attempts,
     tokens: NO_TOKENS,
     countedBy: 'none',
-    // The price of a job is its quote, whatever the catalogue says by now.
+    // The price of a job is its quote, even if the catalog has changed.
     priceVersion: `quote-${job.quoteNano}`,
     latencyMs: Math.max(0, job.finishedMs - job.createdMs),
     status,

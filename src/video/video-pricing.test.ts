@@ -83,11 +83,11 @@ function source(
 
 const reference = (seconds: number) => ({ referenceMs: Math.round(seconds * 1_000) });
 
-/** Name, model, request, what was measured, and nano-USD worked out by hand. */
+/** Name, model, request, measurements, and the expected nano-USD, calculated by hand. */
 const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
   // 5 × 0.012
   ['5 s at 480p', byResolution, { duration: '5s', resolution: '480p' }, {}, 60_000_000n],
-  // 8 × 0.045, sound is the default
+  // 8 × 0.045; sound is on by default
   [
     '8 s at 720p with sound',
     byResolution,
@@ -113,7 +113,7 @@ const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
     reference(7.25),
     98_000_000n,
   ],
-  // (5 + 150) × 0.045: no tier for 720p with reference
+  // (5 + 150) × 0.045; 720p has no reference tier
   [
     'with the longest reference and no tier of its own',
     byResolution,
@@ -136,7 +136,7 @@ const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
     reference(6.4),
     102_400_000n,
   ],
-  // (4 + 4) × 0.008 and (30 + 30) × 0.008: the bounds of the source are inside
+  // (4 + 4) × 0.008 and (30 + 30) × 0.008; the limits of the source are inclusive
   [
     '-1 with the shortest source',
     byResolution,
@@ -190,7 +190,7 @@ const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
     reference(10),
     486_000_000n,
   ],
-  // no reference seconds, but the tier: 108,000 × 1.5 ÷ 10^6
+  // no reference seconds, but the reference tier: 108,000 × 1.5 ÷ 10^6
   [
     'tokens with a reference of 0 s',
     byTokens,
@@ -198,7 +198,7 @@ const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
     reference(0),
     162_000_000n,
   ],
-  // the largest frame on offer is 21:9: 1,209,600 × 24 × 12 ÷ 1024 = 340,200 × 1.5 ÷ 10^6
+  // the largest frame of the model is 21:9: 1,209,600 × 24 × 12 ÷ 1024 = 340,200 × 1.5 ÷ 10^6
   [
     'tokens, adaptive counts as the largest frame',
     byTokens,
@@ -293,7 +293,7 @@ describe('quoteVideo(), against sums worked out by hand', () => {
   });
 });
 
-/** The names of the fields in the `details` of the refusal. */
+/** The field names in the `details` of the error. */
 function objections(check: () => void): string[] {
   try {
     check();

@@ -1,9 +1,9 @@
 /**
- * The price of a video, exact to the nano-USD: rates are integers, durations are milliseconds,
- * pixels are counted, and one rounding, half up, comes last.
+ * The price of a video, exact to the nano-USD: rates are integers, durations are milliseconds, and
+ * the result is rounded once, half up.
  *
- * Pure: what must be measured (the source of an upscale, the length of reference videos) is handed
- * in. Requests were checked against the model before.
+ * Pure functions: measurements (the source of an upscale, the length of reference videos) are
+ * parameters. Requests must already be validated against the model.
  */
 import type {
   VideoModelSettings,
@@ -16,7 +16,6 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, divideHalfUp, nano, usdToNano } from '../core/money.ts';
 import type { PricedRequest } from './video-requests.ts';
 
-/** Measurements of the source of an upscale. */
 export interface SourceFacts {
   readonly durationMs: number;
   readonly width: number;
@@ -26,12 +25,12 @@ export interface SourceFacts {
 
 export interface Measured {
   readonly source?: SourceFacts | undefined;
-  /** All reference videos together, a whole number; `undefined` when there are none. */
+  /** Total milliseconds of all reference videos, an integer; `undefined` without any. */
   readonly referenceMs?: number | undefined;
 }
 
 const MATCHING = new Set(['-1', 'auto', 'Auto']);
-/** service.md: the source clip of a matched duration. */
+/** Minimum length of the source for a matched duration (service.md). */
 const MIN_MATCHED_MS = 4_000;
 const MAX_MATCHED_MS = 30_000;
 export const DEFAULT_FACTOR = 2;
@@ -66,16 +65,16 @@ function sizeOf(resolution: VideoResolution, ratio: string): FrameSize | undefin
   const [across = 0, along = 0] = ratio.split(':').map(Number);
   if (resolution === '2x' || resolution === '4x' || !(across > 0 && along > 0)) return undefined;
   const short = SHORT_SIDES[resolution];
-  // The longer side to the nearest even number: encoders take no other.
+  // The longer side, rounded to an even number, as encoders require.
   const even = (pixels: number): number => Math.round(pixels / 2) * 2;
   if (across >= along) return { width: even((short * across) / along), height: short };
   return { width: short, height: even((short * along) / across) };
 }
 
 /**
- * The frame of a result. A shape that follows the source (`adaptive`, `auto`), or none, counts as
- * the largest frame of the model, since the true one is not known before. `undefined` for models
- * that have no frame sizes.
+ * The frame size of a result. For an aspect ratio that follows the source (`adaptive`, `auto`) or
+ * is missing, the largest frame of the model is used, because the real one is not known in advance.
+ * `undefined` for models without frame sizes.
  */
 export function frameSize(
   model: VideoModelSettings,
@@ -98,7 +97,7 @@ function badField(field: string, message: string): Fault {
   return new Fault('INVALID_REQUEST', { message: `${field}: ${message}`, details });
 }
 
-/** Milliseconds of the result. Faults: 400 when a matched length has no source, or a wrong one. */
+/** Milliseconds of the result. Faults: 400 if a matched length has no source, or an invalid one. */
 export function outputMs(request: PricedRequest, measured: Measured): number {
   const { duration = '' } = request;
   const seconds = /^(\d+)s$/.exec(duration)?.[1];
@@ -124,12 +123,14 @@ const MS_PER_SECOND = 1_000n;
 const PIXELS_PER_MEGAPIXEL = 1_000_000n;
 const TOKENS_PER_RATE = 1_000_000n;
 
-/** Whether a request is for a film with sound, which may have another price. */
+/** Whether a request is for a video with sound, which may have another price. */
 export function hasSound(model: VideoModelSettings, request: PricedRequest): boolean {
   return model.task !== 'upscale' && model.audio && (request.audio ?? true);
 }
 
-/** The price of one request. Faults: 400 for a wrong matched length, 422 for a wrong source. */
+/**
+ * The price of one request. Faults: 400 for an invalid matched length, 422 for an invalid source.
+ */
 export function quoteVideo(
   model: VideoModelSettings,
   request: PricedRequest,
@@ -185,8 +186,8 @@ function pixelsOf(model: VideoModelSettings, request: PricedRequest): bigint {
 }
 
 /**
- * Tiers go by height. What is wider than 16:9 has more to work on than its height says: it may have
- * the pixels that 16:9 has at the height of its tier.
+ * Whether a source belongs to a tier. Tiers are defined by height; a video wider than 16:9 may also
+ * have at most as many pixels as 16:9 at that height.
  */
 function isInTier(width: number, height: number, maxHeight: number): boolean {
   if (height > maxHeight) return false;

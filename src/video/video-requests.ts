@@ -1,14 +1,14 @@
 /**
- * What a body of the video endpoints may look like, for every model. What one model allows of it is
- * checked in `model-checks.ts`.
+ * Schemas of the bodies of the video endpoints, for all models. `model-checks.ts` applies the
+ * limits of one model.
  *
- * `null` for an optional field is the same as leaving it out. Queue and quote let unknown fields
- * through to the engine; retrieve and complete take no others.
+ * `null` for an optional field equals a missing field. Queue and quote forward unknown fields to
+ * the engine; retrieve and complete reject them.
  */
 import { z } from 'zod';
 import { VIDEO_ASPECT_RATIOS, VIDEO_DURATIONS, VIDEO_RESOLUTIONS } from '../config/config.ts';
 
-// Bounds of every model; what one of them takes is in `model-checks.ts`.
+// Limits for all models; the limits of one model are in `model-checks.ts`.
 const MAX_PROMPT_CHARACTERS = 20_000;
 const MAX_REFERENCE_IMAGES = 30;
 const MAX_REFERENCE_VIDEOS = 10;
@@ -18,11 +18,13 @@ const MAX_ELEMENTS = 4;
 const MAX_ELEMENT_IMAGES = 3;
 const MAX_SCENE_IMAGES = 4;
 const MAX_KEYFRAMES = 10;
-/** All files of a request: those of the fields here are 89, and fields that pass unread name media too. */
+/**
+ * Limit of files per request: the fields here allow 89, and unknown fields may contain media too.
+ */
 const MAX_MEDIA = 100;
-/** Keyframes count in frames of this rate, whatever the rate of the result. */
+/** Keyframe positions count frames at this rate, whatever the rate of the result is. */
 const KEYFRAMES_PER_SECOND = 24;
-/** service.md: reference videos of a quote. */
+/** Limit of reference videos in a quote (service.md). */
 const MAX_REFERENCE_SECONDS = 150;
 const MAX_WEBHOOK_CHARACTERS = 2_000;
 
@@ -73,7 +75,7 @@ export const VideoQuoteRequest = z.preprocess(
   dropNulls,
   z.looseObject({
     model: z.string().min(1).describe('Id of a video model.'),
-    // Needed by every model but upscalers; `checkQuote` says so.
+    // Required by every model except upscalers; `checkQuote` validates it.
     duration: Duration.optional().describe(
       'Length of the film, `1s` to `30s`, `auto` or `-1` for that of the source; models differ. Every model but upscalers needs it.',
     ),
@@ -148,7 +150,7 @@ function checkReferenceAudio(request: Fields, context: z.RefinementCtx): void {
 type Fields = z.infer<typeof QueueFields>;
 const QueueFields = z.looseObject({
   model: z.string().min(1).describe('Id of a video model.'),
-  // Needed by every model but upscalers; `checkQueue` says so.
+  // Required by every model except upscalers; `checkQueue` validates it.
   prompt: z
     .string()
     .max(MAX_PROMPT_CHARACTERS)
@@ -257,10 +259,10 @@ export const VideoCompleteRequest = z.strictObject({
 export type VideoCancelRequest = z.infer<typeof VideoCancelRequest>;
 export const VideoCancelRequest = z.preprocess(dropNulls, Lookup);
 
-/** Every media field of a queue call with its place, such as `elements.0.video_url`. */
+/** Every media URL of a queue request with its path, such as `elements.0.video_url`. */
 export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: string }[] {
   const found: { role: string; url: string }[] = [];
-  // `name` is the last member of the path that is not the place of an item in a list.
+  // `name` is the last member name of the path, ignoring list indexes.
   const walk = (value: unknown, path: string, name: string): void => {
     if (typeof value === 'string' && isMediaMember(name)) {
       if (path !== 'webhook_url' && isMediaUrl(value)) found.push({ role: path, url: value });
@@ -275,7 +277,7 @@ export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: st
   return found;
 }
 
-/** `image_url`, `reference_video_urls`, `_url`. */
+/** Matches `image_url`, `reference_video_urls`, `_url`. */
 function isMediaMember(name: string): boolean {
   const suffix = MEDIA_SUFFIXES.find((one) => name.endsWith(one));
   if (suffix === undefined) return false;

@@ -47,7 +47,7 @@ after(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-/** Queues with the money of its test. */
+/** A `Video` that queues with the hold of its test. */
 class TestVideo extends Video {
   readonly #hold: QueueSteps['hold'];
 
@@ -61,7 +61,7 @@ class TestVideo extends Video {
   }
 }
 
-/** A job whose process ends between its hold and its admission. */
+/** A job whose process dies between its hold and its admission. */
 async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string> {
   money.dies = true;
   const quoteNano = nano(350_000_000n);
@@ -84,9 +84,12 @@ interface Fixture {
   readonly money: TestMoney;
   readonly video: TestVideo;
   readonly folder: string;
-  /** Callbacks that were queued. */
+  /** Queued callbacks. */
   readonly messages: VideoMessage[];
-  /** Lets at most `withinSeconds` pass until `claim` holds; what the disk does may take longer. */
+  /**
+   * Advances at most `withinSeconds` of virtual time until `claim` is true; real disk I/O may take
+   * longer.
+   */
   readonly until: (
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,
@@ -140,10 +143,10 @@ onEachStore('video jobs', (stores) => {
       const lastMs = startedMs + withinSeconds * 1_000;
       const isTrue = async (): Promise<boolean> => {
         if (await claim()) return true;
-        // Real I/O may take longer than this time: from its end on, the clock stands and the disk works.
-        // What takes minutes waits for an engine, and looks at it less and less often.
+        // After the virtual time limit the clock stands still and only real I/O continues. The
+        // steps get longer, because waiting for an engine has growing intervals.
         if (clock.nowMs() < lastMs) clock.advance(clock.nowMs() < soonMs ? 500 : 5_000);
-        // Time goes on no faster than the database answers.
+        // Time advances no faster than the database responds.
         await store.query('SELECT 1 AS one');
         return false;
       };
@@ -192,7 +195,7 @@ onEachStore('video jobs', (stores) => {
     assert.ok(processing.executionMs >= 10_000);
     assert.equal(processing.remainingMs, processing.executionMs * 3);
     assert.deepEqual(await money.moves(id), ['hold']);
-    // A wallet is charged when the engine has taken its job, a key when it queues.
+    // A wallet is charged when the engine accepts its job, a key when the job is queued.
     assert.equal(await money.charges(id), 1);
     await assert.rejects(video.complete(lookup(id)), { code: 'INVALID_REQUEST' });
 
@@ -255,7 +258,7 @@ onEachStore('video jobs', (stores) => {
     }
     money.refuse = undefined;
     await assert.rejects(video.queue(jobRequest()), { code: 'RATE_LIMIT_EXCEEDED' });
-    // Within a minute, since another might ask whether one of them was held after all.
+    // Within a minute, since another process might check whether one of them has a hold.
     for (const id of lost) await until(async () => (await money.moves(id)).length > 0, 60);
     for (const id of lost) assert.deepEqual(await money.moves(id), ['release']);
     for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());
@@ -415,7 +418,7 @@ onEachStore('video jobs', (stores) => {
     engines.createResult = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
     const { id } = await video.queue(jobRequest());
     await until(() => engines.orders.length >= 2);
-    // Longer than a silent engine is waited for; no lease runs out on the way.
+    // Longer than the limit for a silent engine; no lease expires on the way.
     const untilMs = clock.nowMs() + 700_000;
     await until(() => clock.nowMs() > untilMs);
     assert.equal((await video.retrieve(lookup(id))).kind, 'processing');
@@ -483,7 +486,7 @@ onEachStore('video jobs', (stores) => {
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.ok(clock.nowMs() - startedMs < 60_000);
     assert.deepEqual([engines.orders.length, engines.sought], [2, [id, id]]);
-    // The repetition goes where the first order may have arrived.
+    // The retry goes to the engine that the first request may have reached.
     assert.deepEqual(
       engines.orders.map(({ job }) => [job.engine, job.engineModel, job.attempts]),
       [
@@ -521,7 +524,7 @@ onEachStore('video jobs', (stores) => {
     video.start();
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.equal(engines.orders.length, 2);
-    // What the dead one hears at last moves nothing.
+    // The late response to the dead worker changes nothing.
     engines.createResult = undefined;
     gate.resolve();
     await until(() => engines.removed.includes('job-1'));
@@ -574,7 +577,7 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, money, until, clock } = await open({ maxOpenJobs: 100 });
     video.start();
     const outcomes = new Set<string>();
-    // The cancel comes a little later each time, until the completion was first as well.
+    // The cancel is a little later each time, until the completion was first as well.
     for (let turn = 0; turn < 40 || (outcomes.size < 2 && turn < 400); turn += 1) {
       engines.pollResult = { kind: 'running', fraction: 0.5 };
       const { id } = await video.queue(jobRequest());
@@ -610,7 +613,8 @@ onEachStore('video jobs', (stores) => {
     const gate = Promise.withResolvers<void>();
     engines.gate = gate.promise;
     engines.pollResult = { kind: 'done' };
-    // The first worker hangs in its download; its renewals fail with the store that it is given.
+    // The first worker hangs in its download; its lease renewals fail because its clock stands
+    // still.
     const dead = another({ clock: new TestClock(clock.nowMs()) });
     dead.start();
     const { id } = await dead.queue(jobRequest());
@@ -729,12 +733,12 @@ onEachStore('video jobs', (stores) => {
     await video.stop();
     engines.pollResult = { kind: 'running', fraction: 0.1 };
     const { id: waiting } = await video.queue(jobRequest());
-    // As if it had died between the end of a job and the removal of its files.
+    // As if the process had died between the end of a job and the removal of its files.
     for (const name of [ended, waiting])
       mkdirSync(join(folder, 'inputs', name), { recursive: true });
     writeFileSync(join(folder, 'results', ended), 'x');
     writeFileSync(join(folder, 'results', `${waiting}.dead.part`), 'x');
-    // More than one batch of files that are wanted does not hide the rest.
+    // More than one batch of used files does not hide the others.
     const wanted = join(folder, 'results', done);
     for (let index = 0; index < 250; index += 1) {
       writeFileSync(join(folder, 'results', `0${index}`), 'x');
@@ -784,7 +788,7 @@ onEachStore('video jobs', (stores) => {
     const beyond = async () => (await video.storedBytes('alice')).allBytes - 2 * RESULT_BYTES;
     const ofCaller = async (id: string) => (await video.storedBytes(id)).callerBytes - RESULT_BYTES;
     const [first, second] = engines.rooms as [(size: number) => boolean, (size: number) => boolean];
-    // What is set aside is there, and takes nothing more.
+    // The reserved space is available and needs no additional space.
     const seen: unknown[] = [first(RESULT_BYTES), second(RESULT_BYTES), await beyond()];
     seen.push(first(RESULT_BYTES + room / 4), await beyond());
     seen.push([await ofCaller('alice'), await ofCaller('bob')].toSorted((a, b) => a - b));
@@ -863,8 +867,8 @@ test('the receipt of a job names a refund when the job was admitted, and else no
   };
   // Neither was charged.
   const refundJob: Sales['refundJob'] = async () => false;
-  const money = videoMoney({ settleJob, refundJob } as Sales); // all that it calls
-  const job = { id: 'job', quoteNano: nano(350_000_000n), failure: null } as VideoJob; // what it reads
+  const money = videoMoney({ settleJob, refundJob } as Sales); // the only methods that it calls
+  const job = { id: 'job', quoteNano: nano(350_000_000n), failure: null } as VideoJob; // the only members that it reads
   const tx = { query: async () => [], run: async () => undefined };
   await money.refund(tx, job);
   await money.release(tx, job);

@@ -1,8 +1,8 @@
 /**
- * The public file of video generation: quotes, jobs that survive a restart, and their media.
+ * The public file of video generation: jobs that survive a restart, and their media.
  *
- * A job belongs to the account that queued it; every lookup names the account, and somebody else's
- * job is not found. Money moves only inside the steps that make a job final (`worker.ts`).
+ * A job belongs to the account that queued it. Every lookup names the account; a job of another
+ * account is not found. Money moves only in the steps that make a job final (`worker.ts`).
  */
 import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -15,7 +15,9 @@ import { MediaStore } from './media-store.ts';
 import { ResultRoom } from './result-room.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
-/** What is asked for. An empty `keyId` is a wallet's; `request` is for the engine, without media. */
+/**
+ * Input of `queue`. An empty `keyId` means a wallet; `request` is for the engine, without media.
+ */
 export interface QueueJob extends Pick<
   NewJob,
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'hasSound'
@@ -29,26 +31,26 @@ export interface QueueJob extends Pick<
 
 export interface QueuedJob {
   readonly id: string;
-  /** 256 random bits for the download address, shown this once. */
+  /** 256 random bits for the download URL; returned only once. */
   readonly downloadToken: string | undefined;
   /** Signs the callbacks of this account. */
   readonly webhookSecret: string | undefined;
 }
 
 export interface QueueSteps {
-  /** The job is in the table: what it holds on the disk is counted there from here on. */
+  /** Called when the job is in the table, which counts its disk space from then on. */
   readonly written?: () => void;
-  /** Sets the quote aside so that it outlives the process; throws when there is not enough. */
+  /** Places a hold for the quote that outlives the process; throws if the balance is too low. */
   readonly hold: (job: VideoJob) => Promise<void>;
   /**
-   * Runs in the transaction that makes the job real, maybe twice: what it writes through `tx` exists
-   * exactly when the job does, and when it throws there is no job.
+   * Runs in the transaction that admits the job; it may run again after a retry. Its writes through
+   * `tx` commit together with the job, and if it throws there is no job.
    */
   readonly together?: (tx: Queryable, queued: QueuedJob) => Promise<void>;
 }
 
 interface Times {
-  /** P80 of the model's last jobs. */
+  /** The 80th percentile of the model's last jobs. */
   readonly averageMs: number;
   readonly executionMs: number;
 }
@@ -61,14 +63,14 @@ interface Processing {
 }
 
 export interface MediaFile {
-  /** The id of its job: a job has one result, which does not change. */
+  /** The id of its job, which serves as ETag because a result never changes. */
   readonly tag: string;
   readonly path: string;
   readonly sizeBytes: number;
   readonly mimeType: string;
 }
 
-/** `media`: the bytes are the answer; `download`: the caller has an address for them. */
+/** `media`: the response contains the bytes; `download`: the caller has a URL for them. */
 export type Retrieval = Times &
   (
     | Processing
@@ -79,7 +81,7 @@ export type Retrieval = Times &
 export interface Lookup {
   readonly accountId: string;
   readonly queueId: string;
-  /** Ids that its model may have; `undefined` accepts any. */
+  /** Accepted model ids of the job; `undefined` accepts any. */
   readonly modelIds?: readonly string[] | undefined;
 }
 
@@ -89,7 +91,7 @@ const EXPERIENCE_MS = MINUTE_MS;
 const MAX_MODELS_REMEMBERED = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
-/** Below this fraction the pace is no estimate. */
+/** Below this fraction the remaining time is not estimated. */
 const TELLING_FRACTION = 0.05;
 
 export interface VideoOptions extends VideoParts {
@@ -113,21 +115,21 @@ export class Video {
   }
 
   /**
-   * Starts working on jobs, also on those that other processes left; at once when `alone` says that
-   * no other process is alive.
+   * Starts processing jobs, including those of dead processes; immediately if `alone` states that
+   * no other process is running.
    */
   start(options: { readonly alone: boolean } = { alone: false }): void {
     this.#worker.start(options.alone);
   }
 
-  /** Gives all jobs back; another process or the next start continues them. */
+  /** Releases all jobs; another process or the next start continues them. */
   async stop(): Promise<void> {
     await this.#worker.stop();
   }
 
   /**
-   * Holds the quote and queues the job. Faults: 402 of the hold, 429 for too many open jobs, those
-   * of the steps.
+   * Places the hold and queues the job. Faults: 402 of the hold, 429 for too many open jobs, and
+   * those of the steps.
    */
   async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
@@ -148,7 +150,8 @@ export class Video {
         throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
       }
     } catch (error) {
-      // A job that is not written has no files. When it was written after all, nothing is held yet.
+      // Without a job row the files are not needed. If the row was written after all, there is no
+      // hold yet.
       await this.#files.remove('inputs', id);
       throw error;
     }
@@ -167,7 +170,8 @@ export class Video {
     try {
       await hold(job);
     } catch (error) {
-      // A refusal held nothing; anything else may have, also after its answer was lost.
+      // A Fault means that no hold exists; after any other error one may exist, even if its
+      // response was lost.
       if (error instanceof Fault) {
         await this.#table.withdraw(id);
         await this.#files.remove('inputs', id);
@@ -177,7 +181,7 @@ export class Video {
     return job;
   }
 
-  /** Makes the job real; the hold of a job that is not admitted is released. */
+  /** Admits the job; releases the hold if that fails. */
   async #admit(job: VideoJob, queued: QueuedJob, { together }: QueueSteps): Promise<void> {
     const { store, clock, money } = this.#parts;
     try {
@@ -185,20 +189,20 @@ export class Video {
         if (!(await this.#table.admit(tx, queued.id, clock.nowMs()))) {
           throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
         }
-        // A wallet is charged when an engine has taken its job.
+        // A wallet is charged when an engine has accepted its job.
         if (!isWallets(job)) await money.charge(tx, job);
         await together?.(tx, queued);
       });
     } catch (error) {
-      // Its answer may be lost and the job admitted after all: then it is left alone.
+      // The commit may have succeeded although its response was lost; the worker checks that first.
       this.#worker.giveBackSoon(queued.id);
       throw error;
     }
   }
 
   /**
-   * What a caller gets for its job now. Faults: MEDIA_NOT_FOUND for an unknown, foreign, deleted or
-   * expired one; the failure of a failed one (422, 500, 503).
+   * The state or the media of a job. Faults: MEDIA_NOT_FOUND for a job that is unknown, deleted,
+   * expired or of another account; the failure of a failed job (422, 500, 503).
    */
   async retrieve(lookup: Lookup): Promise<Retrieval> {
     const job = await this.#find(lookup);
@@ -211,8 +215,8 @@ export class Video {
   }
 
   /**
-   * Removes the media of a finished job; again is fine. Faults: MEDIA_NOT_FOUND for an unknown or
-   * foreign job, INVALID_REQUEST while it is being made.
+   * Deletes the media of a finished job; idempotent. Faults: MEDIA_NOT_FOUND for a job that is
+   * unknown or of another account, INVALID_REQUEST if it is not finished.
    */
   async complete(lookup: Lookup): Promise<void> {
     const job = await this.#find(lookup);
@@ -224,8 +228,9 @@ export class Video {
   }
 
   /**
-   * Ends a job that is not done and gives its money back; again is fine. The job as it is then.
-   * Faults: MEDIA_NOT_FOUND for an unknown or foreign job, INVALID_REQUEST when the video is made.
+   * Cancels an unfinished job and refunds it; idempotent. Returns the job afterwards. Faults:
+   * MEDIA_NOT_FOUND for a job that is unknown or of another account, INVALID_REQUEST if the video
+   * is finished.
    */
   async cancel(lookup: Lookup): Promise<VideoJob> {
     const job = await this.#find(lookup);
@@ -237,7 +242,7 @@ export class Video {
     throw new Fault('INVALID_REQUEST', { message });
   }
 
-  /** Deletes the media of a job, after `delete_media_on_completion` was served. */
+  /** Deletes the media of a job after it was served with `delete_media_on_completion`. */
   async removeMedia(id: string): Promise<void> {
     if (await this.#table.mediaGone(id)) await this.#files.remove('results', id);
   }
@@ -246,12 +251,14 @@ export class Video {
     return await this.#room.storedBytes(accountId);
   }
 
-  /** A caller's jobs, newest first, created before `beforeMs`. */
+  /** An account's jobs, newest first, created before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
     return await this.#table.list(accountId, beforeMs, limit);
   }
 
-  /** The media behind a download token. Faults: MEDIA_NOT_FOUND when revoked, expired or not ready. */
+  /**
+   * The media of a download token. Faults: MEDIA_NOT_FOUND if it is revoked, expired or not ready.
+   */
   async openDownload(token: string): Promise<MediaFile> {
     const job = await this.#table.find('download_hash', sha256Hex(token));
     const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
@@ -261,7 +268,9 @@ export class Video {
     return this.#mediaOf(job);
   }
 
-  /** Ends a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown one. */
+  /**
+   * Revokes a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown token.
+   */
   async revokeDownload(token: string): Promise<void> {
     const job = await this.#table.find('download_hash', sha256Hex(token));
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');
@@ -301,7 +310,7 @@ export class Video {
     return { kind: 'processing', averageMs, executionMs, fraction, remainingMs };
   }
 
-  /** The time within which four of five jobs of the model were done. */
+  /** The time within which 80 % of the model's jobs were completed. */
   async #averageMs(modelId: string): Promise<number> {
     const nowMs = this.#parts.clock.monotonicMs();
     const known = this.#experience.get(modelId);
@@ -314,7 +323,7 @@ export class Video {
   }
 }
 
-/** The value below which `share` of the values lie (nearest rank); `undefined` for none. */
+/** The value below which `share` of the values lie (nearest rank); `undefined` without values. */
 export function percentile(values: readonly number[], share: number): number | undefined {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)];

@@ -1,7 +1,7 @@
 /**
- * Moves jobs through their states. Any number of processes may run a worker on the same table: a
- * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
- * conditional update, so that a job whose owner died goes on where it was and ends once.
+ * Moves jobs through their states. Any number of processes may run a worker on the same table. A
+ * worker leases a job; another worker takes over an expired lease. Each step is a conditional
+ * update, so that the job of a dead process continues where it was and ends exactly once.
  */
 import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -33,16 +33,16 @@ export interface VideoParts {
   readonly engines: VideoEngines;
   readonly checkFilm: CheckFilm;
   readonly money: VideoMoney;
-  /** Where media lies; several processes share the work only when they share this folder. */
+  /** The media folder, which all processes must share. */
   readonly folder: string;
   readonly keepHours: number;
   readonly maxJobHours: number;
-  /** For so long a job waits for an engine that does not answer. */
+  /** Time for which a job waits for an engine that does not respond. */
   readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
-  /** `undefined` sends no callbacks. */
+  /** `undefined` disables callbacks. */
   readonly callbacks: VideoCallbacks | undefined;
-  /** `expectedSeconds` of a model, told until there is experience. */
+  /** Configured `expectedSeconds` of a model, used until there are measurements. */
   readonly expectedSeconds: (modelId: string) => number;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -55,21 +55,24 @@ const RENEW_MS = 10 * SECOND_MS;
 const POLL_MS = 2 * SECOND_MS;
 const LATER_MS = 5 * SECOND_MS;
 const MAX_LATER_MS = MINUTE_MS;
-/** Jobs that one process moves at once; most of their time they wait for an engine. */
+/** Concurrent steps of one process; most of the time a job only waits for an engine. */
 const MAX_RUNNING = 16;
-/** An engine that loses a job gets it again this often. */
+/** Number of submissions of a job to an engine that loses it. */
 const MAX_ATTEMPTS = 3;
-/** Orders without a clear answer: each may be a video that the operator pays for. */
+/**
+ * Limit of create requests without a clear response: each may be a video that the operator pays
+ * for.
+ */
 const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
-/** A hold whose answer was lost is in the database by then, or never. */
+/** After this time, a hold whose response was lost has been committed or has failed. */
 const DOUBT_MS = 10 * SECOND_MS;
-/** Money is held in a second; a job that is admitting for so long was left by a dead process. */
+/** A hold takes a second; a job that is `admitting` for this long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
-/** A file that nobody claims is left alone this long. */
+/** Minimum age before an unreferenced file is deleted. */
 const ORPHAN_AGE_MS = HOUR_MS;
-/** Jobs are listed this long after they ended. */
+/** Time for which ended jobs are listed. */
 const REMEMBERED_MS = 30 * DAY_MS;
 
 export class Worker {
@@ -79,9 +82,9 @@ export class Worker {
   readonly #room: ResultRoom;
   readonly #worker: JobWorker<VideoJob>;
   #isSweeping = false;
-  /** Jobs that were admitting before are nobody's: their process is dead. */
+  /** Start of this process; jobs that were `admitting` before belong to a dead process. */
   readonly #bornMs: number;
-  /** Files that were there before this process: when it is alone, a dead one left them. */
+  /** Files from before this process; if it runs alone, a dead process left them. */
   readonly #inherited: ReadonlySet<string>;
   #isAlone = false;
   /** Jobs that this process could not admit, with the monotonic time of the attempt. */
@@ -111,7 +114,7 @@ export class Worker {
     });
   }
 
-  /** `alone` says that no other process can work on these jobs. */
+  /** `alone`: no other process can be working on these jobs. */
   start(alone: boolean): void {
     this.#isAlone = alone;
     this.#stopSweeping = this.#parts.clock.every(SWEEP_MS, () => void this.#sweep());
@@ -119,13 +122,13 @@ export class Worker {
     void this.#sweep();
   }
 
-  /** Stops taking jobs, gives back those in hand, and waits for their steps to end. */
+  /** Stops taking jobs, waits for running steps, and releases the leased jobs. */
   async stop(): Promise<void> {
     this.#stopSweeping?.();
     await this.#worker.stop();
   }
 
-  /** Claims jobs soon: one was queued. A worker that is not started leaves it to others. */
+  /** Makes the worker claim jobs soon, if it is started. */
   nudge(): void {
     this.#worker.nudge();
   }
@@ -165,7 +168,7 @@ export class Worker {
       case 'admitting':
       case 'completed':
       case 'failed':
-        // Never claimed.
+        // The job was never claimed.
         return;
     }
   }
@@ -191,7 +194,7 @@ export class Worker {
     let added = 1;
     const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
       const isOurs = await this.#table.ordering(job.id, place, added);
-      // At another replica it is still the same order.
+      // A request to another replica still counts as the same one.
       added = 0;
       return isOurs;
     };
@@ -221,11 +224,11 @@ export class Worker {
     const { store, money, clock } = this.#parts;
     const isOurs = await store.transaction(async (tx) => {
       const isNoted = await this.#table.submitted(tx, job.id, ref, clock.nowMs());
-      // A key has paid when it queued.
+      // A key was already charged when the job was queued.
       if (isNoted && isWallets(job)) await money.charge(tx, job);
       return isNoted;
     });
-    // Cancelled meanwhile, or the lease was lost and another worker submits its own.
+    // The job was cancelled, or the lease was lost and another worker submits its own.
     if (!isOurs) return await this.#parts.engines.remove(ref);
     await this.#rest(job, POLL_MS);
   }
@@ -250,7 +253,7 @@ export class Worker {
     }
   }
 
-  /** Logs each tenth of a job once. */
+  /** Logs each tenth of a job's progress once. */
   #tell(job: VideoJob, fraction: number): void {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;
@@ -274,12 +277,12 @@ export class Worker {
     if (answer?.kind === 'lost') return await this.#missing(job);
     if (answer?.kind === 'busy' || answer?.kind === 'away') return await this.#delayed(job, answer);
     if (answer?.kind === 'too-large') return await this.#fail(job, FAILURES.unfit, answer.detail);
-    // The engine's work is done and maybe billed: another order would be a second one.
+    // The engine has finished and may have billed: do not submit the job again.
     if (verdict?.kind !== 'fit') return await this.#fail(job, FAILURES[verdict?.kind ?? 'unfit']);
     await this.#complete(job, sizeBytes, verdict.mimeType);
   }
 
-  /** Looks at what an engine gave; the operator hears why it is not sold. */
+  /** Validates the result of an engine; logs why it is not sold. */
   async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
     const source = job.inputs.find(({ role }) => role === 'video_url');
     const sourcePath = source && this.#files.pathOf('inputs', source.file);
@@ -291,7 +294,7 @@ export class Worker {
     return verdict;
   }
 
-  /** The one step that charges: the job is final and paid, or neither. */
+  /** The only step that completes a job: its state and its charge change in one transaction. */
   async #complete(job: VideoJob, sizeBytes: number, mimeType: string): Promise<void> {
     const { store, money, clock, keepHours, log } = this.#parts;
     const nowMs = clock.nowMs();
@@ -306,7 +309,7 @@ export class Worker {
     await this.#clean(job);
   }
 
-  /** Gives the money back. `detail` is what the engine said: for the log only. */
+  /** Fails a job and refunds it. `detail` is the engine's message, only for the log. */
   async #fail(job: VideoJob, failure: JobFailure, detail = ''): Promise<void> {
     const failed = await this.#refund(job.id, 'worker', failure);
     if (failed === undefined) return;
@@ -316,8 +319,8 @@ export class Worker {
   }
 
   /**
-   * Ends a job for its caller, in whichever hands it is, and gives the money back. `undefined` when
-   * it has ended, or its engine is done: then there is a video to pay for.
+   * Cancels a job for its caller, whichever process leases it, and refunds it. Returns `undefined`
+   * if the job has ended or its engine is done, because then there is a video to pay for.
    */
   async cancel(id: string): Promise<VideoJob | undefined> {
     const cancelled = await this.#refund(id, 'caller', FAILURES.cancelled);
@@ -328,8 +331,8 @@ export class Worker {
   }
 
   /**
-   * Ends a job that could not be admitted as soon as it is sure what it holds. While the database is
-   * away that waits; when this process dies, the sweep of another finds the job.
+   * Ends a job that could not be admitted, as soon as the state of its hold is certain. Waits while
+   * the database is unreachable; if this process dies, the sweep of another one finds the job.
    */
   giveBackSoon(id: string): void {
     this.#unadmitted.set(id, this.#parts.clock.monotonicMs());
@@ -340,7 +343,7 @@ export class Worker {
     await this.#files.remove('inputs', id);
   }
 
-  /** The one step that gives money back: the job is final and free, or neither. */
+  /** The only step that refunds: state and refund change in one transaction. */
   async #refund(
     id: string,
     by: Parameters<JobTable['failed']>[2],
@@ -359,7 +362,10 @@ export class Worker {
     await this.#table.requeued(job.id, this.#parts.clock.nowMs());
   }
 
-  /** A video that is done and whose content is not there: unless the job is gone too, it may come. */
+  /**
+   * Handles a finished video without content: waits for the content, unless the engine's job is
+   * gone too.
+   */
   async #missing(job: VideoJob): Promise<void> {
     const answer = await this.#parts.engines.poll(job, this.#signal);
     if (answer.kind === 'lost') return await this.#lost(job);
@@ -367,8 +373,8 @@ export class Worker {
   }
 
   /**
-   * An engine that is busy answers: it may take as long as a job may take. For one that does not
-   * answer nobody's money waits long.
+   * A busy engine responds, so the job may wait up to its time limit. For an engine that does not
+   * respond the limit is much shorter, so that the caller's money is not blocked.
    */
   async #delayed(job: VideoJob, delay: EngineDelay): Promise<void> {
     const { clock, log, maxSilenceMinutes } = this.#parts;
@@ -378,10 +384,10 @@ export class Worker {
       await this.#table.silentSince(job.id, 0);
       return await this.#rest(job, Math.min(delay.retryAfterMs ?? LATER_MS, MAX_LATER_MS));
     }
-    // Ended by our own stop: it was not silent.
+    // The request was aborted by our own shutdown; the engine was not silent.
     if (this.#signal.aborted) return await this.#rest(job, 0);
     const nowMs = clock.nowMs();
-    // While no process asked, it was not silent either.
+    // Time in which no process sent requests does not count as silence.
     const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
     if (nowMs - sinceMs >= maxSilenceMinutes * MINUTE_MS) {
       return await this.#fail(job, FAILURES.away, delay.detail);
@@ -397,7 +403,7 @@ export class Worker {
     if (job.engineJobId !== '') await this.#parts.engines.remove(job);
   }
 
-  /** Queues the callbacks of jobs that have ended; the sweep repeats it after a crash. */
+  /** Queues the callbacks of ended jobs; the sweep repeats it after a crash. */
   async #announce(): Promise<void> {
     const { store, callbacks } = this.#parts;
     if (callbacks === undefined) return;
@@ -408,9 +414,9 @@ export class Worker {
     callbacks.nudge();
   }
 
-  /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
+  /** Deletes expired and unreferenced media; releases the holds of dead processes. */
   async #sweep(): Promise<void> {
-    // A slow database must not gather sweeps.
+    // Sweeps must not pile up on a slow database.
     if (this.#isSweeping) return;
     this.#isSweeping = true;
     try {
@@ -423,7 +429,7 @@ export class Worker {
       for (const { id } of await this.#table.abandoned(deadMs)) await this.#abandon(id);
       await this.#removeOrphans();
     } catch (error) {
-      // The next sweep tries again.
+      // The next sweep retries.
       this.#parts.log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
     } finally {
       this.#isSweeping = false;
@@ -445,11 +451,12 @@ export class Worker {
 
   async #isOrphan(file: StoredFile, job: JobTrace | undefined): Promise<boolean> {
     const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
-    // Of a job that has ended nothing but its media is wanted; what came of one is never a part.
+    // Of an ended job only the finished result is kept; a name with a dot is a partial file.
     const isPart = file.name.includes('.');
     if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
     if (!isPart && job !== undefined) return true;
-    // Its job may be about to be written, or a download on its way: by this process, or by another.
+    // A young file may belong to a job that is about to be written or to a running download, of
+    // this or another process.
     if (this.#isAlone && this.#inherited.has(file.name)) return true;
     return await this.#files.isLeft(file, this.#parts.clock.nowMs() - ORPHAN_AGE_MS);
   }

@@ -1,11 +1,12 @@
 /**
- * `POST /audio/speech`: a text spoken by an engine, sent while it is made, charged by its characters.
+ * `POST /audio/speech`: forwards generated speech while it is being generated, and charges by the
+ * characters of the text.
  *
- * The first bytes are checked before any leave: what is not of the format that was asked for is not
- * sold. Meanwhile the sound is written to a file, which is decoded to its end before the charge; the last
- * bytes leave when the charge is on disk. A sound that is cut off, or too short for its text, costs
- * nothing. A caller who has left after the first sound pays for the text, since all of it is given to the
- * engine at once; an engine that breaks off costs nothing.
+ * The first bytes must match the requested format before any are sent. The sound is also written to
+ * a file and decoded completely before the charge; the last bytes are sent after the charge is
+ * committed. A sound that is cut off or too short for its text costs nothing. A caller who
+ * disconnects after the first sound is charged for the whole text, because the engine has received
+ * all of it; a failure of the engine costs nothing.
  */
 import { type WriteStream, createWriteStream } from 'node:fs';
 import { finished } from 'node:stream/promises';
@@ -58,16 +59,19 @@ export interface AudioSpeechParts extends SellingParts {
 }
 
 const DEFAULT_MAX_CHARACTERS = 4_096;
-/** Slow speech without compression, in stereo. */
+/** Enough for slow, uncompressed stereo speech. */
 const MAX_BYTES_PER_CHARACTER = 64 * 1024;
 const MIN_RESPONSE_BYTES = 4 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 300_000 };
 const RETRY_SECONDS = 30;
 const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
-/** What tells a format; fewer are no sound: a WAV of nothing is its head of 44. */
+/**
+ * Bytes needed to detect the format; a smaller response contains no sound (a WAV header has 44
+ * bytes).
+ */
 const HEAD_BYTES = 64;
-/** What a sound of each format is by its first bytes; raw samples have none. */
+/** The detected type of each format by its first bytes; raw samples have none. */
 const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   mp3: 'audio/mpeg',
   opus: 'audio/ogg',
@@ -76,9 +80,12 @@ const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   wav: 'audio/wav',
 };
 const EMPTY = Buffer.alloc(0);
-/** Samples without a head are 16 bits of one channel at 24 kHz. */
+/** Raw samples are 16-bit mono at 24 kHz. */
 const PCM_BYTES_PER_SECOND = 48_000;
-/** Four times as fast as people speak is 60: a sound with more letters a second lacks some of its text. */
+/**
+ * Four times the usual rate of speech has 60 letters per second; at more than 100, the sound lacks
+ * a part of its text.
+ */
 const MOST_LETTERS_PER_SECOND = 100;
 const LETTERS = /[\p{L}\p{N}]/u;
 
@@ -117,7 +124,7 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   );
 }
 
-/** Throws 400 for what the model does not take. */
+/** Throws 400 for options that the model does not support. */
 function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   const { id, speech } = model;
   const refuse = (field: string, message: string): never => {
@@ -144,11 +151,11 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   return { request, characters, voice, format, asEvents: request.stream_format === 'sse' };
 }
 
-/** Characters as people count them in prices: Unicode code points. */
+/** Unicode code points, the unit of the price. */
 function charactersIn(text: string): number {
   let count = text.length;
   for (let at = 0; at < text.length; at += 1) {
-    // The second half of a pair.
+    // The second half of a surrogate pair.
     if ((text.charCodeAt(at) & 0xfc_00) === 0xdc_00) count -= 1;
   }
   return count;
@@ -173,12 +180,12 @@ class SpokenResponse implements EngineSink {
   readonly #answer: ResponseStream;
   readonly #workspace: MediaWorkspace;
   readonly #path: string;
-  /** The sound, for its check; raw samples need none. */
+  /** The file for the check; raw samples need none. */
   readonly #file: WriteStream | undefined;
   #reserving: Promise<void> = Promise.resolve();
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
-  /** What came last: it leaves when more comes, or when it is paid. */
+  /** The latest bytes, held back until more arrive or the charge is committed. */
   #last: Buffer = EMPTY;
   #audioBytes = 0;
   #isLookedAt = false;
@@ -227,14 +234,14 @@ class SpokenResponse implements EngineSink {
   #openFile(): WriteStream {
     const file = createWriteStream(this.#path);
     file.on('drain', () => this.#resume());
-    // A full disk: the sound cannot be checked, and is not sold.
+    // A full disk: the sound cannot be checked and is not sold.
     file.on('error', (cause) => {
       this.#refuse(new Fault('SERVICE_UNAVAILABLE', { cause, retryAfterSeconds: RETRY_SECONDS }));
     });
     return file;
   }
 
-  /** The engine goes on when both its readers can take more. */
+  /** Resumes the engine when both the response and the file accept more data. */
   #resume(): void {
     if (this.#answer.isBlocked || this.#file?.writableNeedDrain === true) return;
     this.#engineRun?.resume();
@@ -250,7 +257,7 @@ class SpokenResponse implements EngineSink {
     this.#reserving = this.#reserving
       .then(() => this.#workspace.reserve(chunk.length))
       .catch((error: unknown) => {
-        // No room on the disk: 429 or 503, by whose it is.
+        // No disk space: 429 or 503, depending on whose limit it is.
         this.#refuse(error instanceof Fault ? error : new Fault('UNKNOWN_ERROR', { cause: error }));
       });
     return this.#file.write(chunk);
@@ -260,11 +267,13 @@ class SpokenResponse implements EngineSink {
     await this.#reserving;
     if (this.#file === undefined || this.#file.destroyed) return;
     this.#file.end();
-    // Its error has become the problem already.
+    // The write error is already recorded as the problem.
     await finished(this.#file).catch(() => undefined);
   }
 
-  /** Decodes the sound to its end. Returns why it is not sold; `undefined` when it is. */
+  /**
+   * Decodes the sound completely. Resolves to a Fault if it cannot be sold, else to `undefined`.
+   */
   async #checked(): Promise<Fault | undefined> {
     const { signal, context } = this.#held;
     const least = leastSeconds(this.#order.request.input);
@@ -279,11 +288,11 @@ class SpokenResponse implements EngineSink {
       const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });
     } catch (error) {
-      // The caller left while it was decoded.
+      // The caller disconnected during the check.
       if (signal.aborted) return undefined;
       const isUnusable = error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT';
       if (isUnusable) return new Fault('INFERENCE_FAILED', { cause: error.message });
-      // This machine cannot decode now, or not at all: nothing is sold unchecked.
+      // This machine cannot decode now: unchecked sound is not sold.
       if (error instanceof Fault) return error;
       throw error;
     }
@@ -389,7 +398,7 @@ class SpokenResponse implements EngineSink {
     this.#answer.end(sold.last);
   }
 
-  /** Sound that had left is paid for, with all of its text. */
+  /** Charges for the whole text if any sound was sent. */
   async #leave(outcome: EngineOutcome): Promise<void> {
     if (!this.#isHeard) return;
     const charge = this.#outcome(outcome, 'aborted');
@@ -397,11 +406,14 @@ class SpokenResponse implements EngineSink {
     noteOutcome(this.#held.context, charge);
   }
 
-  /** Before the first sound an error is a status; after it the answer breaks off, or is an event. */
+  /**
+   * Before the first sound an error sets the status; afterwards the response is aborted, or the
+   * error is an event.
+   */
   async #fail(fault: Fault, outcome: EngineOutcome): Promise<void> {
     const { context, sale } = this.#held;
     if (!this.#answer.hasBegun) throw fault;
-    // An engine whose caller does not read is given up as late: that is no failure of its own.
+    // The engine was aborted because the caller does not read: not a failure of the engine.
     const isGivenUp = !outcome.ok && outcome.reason === 'timeout';
     if (isGivenUp && this.#answer.isBlocked && this.#isHeard) await this.#leave(outcome);
     else await sale.release({ status: 'failed', attempts: outcome.attempts });

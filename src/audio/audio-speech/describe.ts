@@ -1,4 +1,4 @@
-/** What `/audio/speech` answers, and what it says of itself. */
+/** The responses and the description of `/audio/speech` in the API document. */
 import { z } from 'zod';
 import {
   type RouteDescription,
@@ -41,7 +41,6 @@ const DONE = {
   cost: { usd: 0.000195, diem: 0 },
 };
 
-/** The media type of each format. */
 export const SPEECH_TYPES = {
   mp3: 'audio/mpeg',
   opus: 'audio/opus',

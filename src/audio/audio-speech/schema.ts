@@ -4,7 +4,7 @@ import { ModelName } from '../../http/read-request.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../../config/config.ts';
 
 const MAX_VOICE_CHARACTERS = 256;
-/** What OpenAI takes; they are not charged. */
+/** OpenAI's limit; instructions are not charged. */
 const MAX_INSTRUCTIONS_CHARACTERS = 4_096;
 
 const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);

@@ -1,4 +1,4 @@
-/** `POST /audio/transcriptions`: what is said in a file of the request, in OpenAI's form. */
+/** `POST /audio/transcriptions`: transcribes an uploaded file, in OpenAI's format. */
 import { readFile } from '../../http/multipart.ts';
 import { checked } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -43,14 +43,14 @@ async function transcribeFile(
   });
 }
 
-/** SDKs write a list as repeated fields whose name ends in `[]`. */
+/** SDKs send a list as repeated fields with `[]` after the name. */
 function fieldsOf(fields: URLSearchParams): TranscriptionFields {
   const name = 'timestamp_granularities';
   const times = [...fields.getAll(`${name}[]`), ...fields.getAll(name)];
   return checked(TranscriptionFields, { ...Object.fromEntries(fields), [name]: times });
 }
 
-/** Of what the format needs times; segments before words. */
+/** The time granularities that the response format needs; segments before words. */
 function timesOf(fields: TranscriptionFields): Granularity[] {
   const { response_format: format, timestamp_granularities: named } = fields;
   if (format === 'json' || format === 'text') return [];

@@ -1,4 +1,4 @@
-/** What `/audio/transcriptions` says of itself. */
+/** The description of `/audio/transcriptions` in the API document. */
 import { z } from 'zod';
 import {
   type RouteDescription,
@@ -77,7 +77,7 @@ const DONE = {
 };
 
 const { properties = {} } = z.toJSONSchema(TranscriptionFields, { io: 'input' });
-// A list of a form has brackets in its name.
+// The name of a list field in a form ends with brackets.
 const { timestamp_granularities: TIMES = {}, ...FIELDS } = properties;
 
 export const AUDIO_TRANSCRIPTION: RouteDescription = {

@@ -1,4 +1,7 @@
-/** `POST /audio/translations`: what is said in a file of the request, in English, in OpenAI's form. */
+/**
+ * `POST /audio/translations`: translates speech in an uploaded file into English, in OpenAI's
+ * format.
+ */
 import { readFile } from '../../http/multipart.ts';
 import { checked } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';

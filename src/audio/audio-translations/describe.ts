@@ -1,4 +1,4 @@
-/** What `/audio/translations` says of itself. */
+/** The description of `/audio/translations` in the API document. */
 import { z } from 'zod';
 import { type RouteDescription, fileField, formContent } from '../../http/describe.ts';
 import { AUDIO_TRANSCRIPTION } from '../audio-transcriptions/describe.ts';

@@ -1,4 +1,4 @@
-/** What `/video/transcriptions` says of itself. */
+/** The description of `/video/transcriptions` in the API document. */
 import { z } from 'zod';
 import { type RouteDescription, jsonContent, textContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';

@@ -1,4 +1,4 @@
-/** `POST /video/transcriptions`: what is said in the media of a public URL, fetched by the guard. */
+/** `POST /video/transcriptions`: transcribes media of a public URL, fetched through the guard. */
 import { Fault } from '../../core/faults.ts';
 import type { MediaWorkspace, MediaFile } from '../../documents/media-files.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
@@ -15,7 +15,7 @@ import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
 
 export interface VideoTranscriptionsParts extends TranscriptionsParts {
-  /** Of what is fetched. */
+  /** Size limit of the fetched media. */
   readonly maxBytes: number;
   readonly readLargeJson: ReadLargeJson;
 }
@@ -53,7 +53,7 @@ function asJson({ text, language = 'und' }: Transcript) {
   return jsonBody({ transcript: text, lang: language });
 }
 
-/** A download above its bound is no body that was too large (413): it is 422 here. */
+/** A download above its limit is 422, because 413 is for request bodies. */
 function asTooLong(error: unknown): never {
   if (error instanceof Fault && error.code === 'PAYLOAD_TOO_LARGE') {
     const { message } = error;

@@ -1,4 +1,4 @@
-/** What `/image/background-remove` says of itself. */
+/** The description of `/image/background-remove` in the API document. */
 import {
   type RouteDescription,
   bytesContent,

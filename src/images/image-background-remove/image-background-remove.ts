@@ -1,9 +1,11 @@
 /**
- * `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out.
+ * `POST /image/background-remove`: takes an image as file, base64 or URL; returns a PNG with an
+ * alpha channel.
  *
- * The image is checked by its header, the price of one image is set aside, an engine cuts it out, the
- * PNG is read to its end, and leaves when the charge is on disk. Whatever goes wrong costs nothing,
- * and so does a cutout that shows nothing or removes less than 2 % of the image.
+ * The handler checks the header of the image, places a hold for the price of one image, calls an
+ * engine, decodes the returned PNG completely, and sends it after the charge is committed. A
+ * failure costs nothing, and neither does a cutout that is empty or removes less than 2 % of the
+ * image.
  */
 import { type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
 import { decodeBase64 } from '../../core/event-loop.ts';
@@ -31,20 +33,20 @@ export interface BackgroundRemoveParts extends SellingParts {
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
   readonly fetchTimeoutMs: number;
-  /** Of an image, in whatever way it comes; the specification's bound holds beside it. */
+  /** Size limit of an image from any source; the limit of the specification applies as well. */
   readonly fileLimitBytes: number;
 }
 
 const MAX_IMAGE_BYTES = 25_000_000;
 const MIN_PIXELS = 65_536;
-/** Four bytes a pixel, should nothing of it compress. */
+/** Four bytes per pixel, in case nothing compresses. */
 const MAX_PNG_BYTES = MAX_IMAGE_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
-/** Share of all pixels that a cutout shows at least: a disc of 24 pixels in one megapixel. */
+/** Minimum share of visible pixels: a disc with a diameter of 24 pixels in one megapixel. */
 const MIN_SEEN_SHARE = 0.000_5;
-/** Share of all pixels that a cutout removes at least. Less is noise of a model without a subject. */
+/** Minimum share of removed pixels; a smaller share is noise of a model that found no subject. */
 const MIN_CLEAR_SHARE = 0.02;
-/** What an engine may call its model in a header of ours. */
+/** Allowed model names in the header of an engine. */
 const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
 const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
@@ -82,12 +84,12 @@ async function removeBackground(
   if (inline !== undefined) checkImage(inline, mostBytes(parts));
   await sellWork(parts, context, found, { kind: 'cutout' }, async (held) => {
     const { sale, model } = held;
-    // Fetched for those who can pay: the price is known, the image is not here yet.
+    // Check the credit before fetching the image; its price is already known.
     if (inline === undefined && costNano > 0n) await parts.sales.requireCredit(context.caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', context));
     await sale.reserve({ minNano: costNano, maxNano: costNano });
     const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
-    // What runs behind one id changes: a model that was fetched takes over from that of the box.
+    // The model behind an id can change, since a fetched model replaces the bundled one.
     const ran = head.headers['x-model'];
     const hasName = typeof ran === 'string' && MODEL_NAME.test(ran);
     const { engine } = replica;
@@ -106,7 +108,7 @@ type GivenImage = { readonly model: string | undefined } & (
   | { readonly url: string }
 );
 
-/** The specification takes images of less than 25 MB. */
+/** The specification limits images to less than 25 MB. */
 function mostBytes({ fileLimitBytes }: BackgroundRemoveParts): number {
   return Math.min(MAX_IMAGE_BYTES - 1, fileLimitBytes);
 }
@@ -127,7 +129,10 @@ async function imageOf(parts: BackgroundRemoveParts, context: RequestContext): P
 }
 
 const DATA_URL = /^data:[^,]{0,200};base64,/i;
-/** Of a text of up to 35 MB the beginning and the end tell enough; a wrong middle is no image. */
+/**
+ * For a text of up to 35 MB, checking the start and the end suffices: an invalid middle fails later
+ * as an image.
+ */
 const LOOKED_AT_CHARACTERS = 4_096;
 
 async function bytesOf(text: string): Promise<Buffer> {
@@ -152,7 +157,10 @@ async function fetchImage(
   return bytes;
 }
 
-/** Size and format by the header. Faults: 400 empty or damaged, 413, 415, 422 too few or many pixels. */
+/**
+ * Checks size and format by the header. Faults: 400 empty or damaged, 413, 415, 422 too few or too
+ * many pixels.
+ */
 function checkImage(bytes: Buffer, maxBytes: number): void {
   if (bytes.length === 0) {
     throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
@@ -170,7 +178,7 @@ function checkImage(bytes: Buffer, maxBytes: number): void {
   requirePixels(imageSize(bytes), MIN_PIXELS);
 }
 
-/** What an engine makes of the image: a whole PNG of its size, and of use. */
+/** Calls the engine; returns a complete and usable PNG of the size of the image. */
 async function cutOut(
   { engines, documents, log }: BackgroundRemoveParts,
   { requestId, caller: { accountId: caller }, workSignal: signal }: RequestContext,
@@ -213,7 +221,7 @@ function isOfSize(got: PngFacts, image: Buffer): boolean {
   return isSame || (got.width === given.height && got.height === given.width);
 }
 
-/** What is wrong with a cutout that is whole; `undefined` for one that can be used. */
+/** Why a valid cutout is not usable; `undefined` if it is usable. */
 function uselessness({ seen, clear }: AlphaShares): string | undefined {
   if (seen < MIN_SEEN_SHARE) return 'kept nothing of this image';
   return clear < MIN_CLEAR_SHARE
@@ -221,9 +229,9 @@ function uselessness({ seen, clear }: AlphaShares): string | undefined {
     : undefined;
 }
 
-/** A mask without a subject is the model's honest answer, and of no use to the caller. */
+/** The Fault for an image in which the model finds no subject. */
 function nothingToCutOut(model: CatalogModel, { head }: EngineResponse, problem: string): Fault {
-  // The embedded engine tells which of its models has worked.
+  // The embedded engine reports which of its models ran.
   const isForPeople = head.headers['x-model'] === 'person';
   const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');
   const told = ability === '' ? '' : `. What it does: ${ability}`;

@@ -1,4 +1,4 @@
-/** What `/images/edits` says of itself. */
+/** The description of `/images/edits` in the API document. */
 import { z } from 'zod';
 import { type RouteDescription, formContent, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
@@ -7,7 +7,7 @@ import { EditFields, EditRequest } from './schema.ts';
 
 const BYTES = { type: 'string', contentMediaType: 'application/octet-stream' };
 
-/** The fields as JSON Schema: a form has files, which zod cannot say. */
+/** The fields as JSON Schema; zod cannot describe the files of a form. */
 const { properties: FIELDS } = z.toJSONSchema(EditFields, { io: 'input' });
 
 export const IMAGES_EDITS: RouteDescription = {

@@ -1,4 +1,4 @@
-/** `POST /images/edits`: pictures made from other pictures and a text, in OpenAI's form. */
+/** `POST /images/edits`: generates images from images and a text, in OpenAI's format. */
 import { Fault, invalidField } from '../../core/faults.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
 import { dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
@@ -17,12 +17,15 @@ import { EditFields, EditRequest, MAX_INPUT_IMAGES } from './schema.ts';
 
 export interface ImagesEditsParts extends MakeImagesParts {
   readonly guard: Guard;
-  /** Of one picture, and of all that are fetched; of a form the bound of its body holds as well. */
+  /**
+   * Size limit of one image, and of all fetched images together; a form is also limited by its body
+   * size.
+   */
   readonly maxFileBytes: number;
   readonly fetchTimeoutMs: number;
 }
 
-/** Prompts are the longest of them. */
+/** Enough for a prompt, the longest field. */
 const MAX_FIELD_BYTES = 128 * 1024;
 const MAX_REDIRECTS = 5;
 const IMAGE_FIELDS = ['image', 'image[]'];
@@ -66,7 +69,9 @@ async function editForm(parts: ImagesEditsParts, context: RequestContext): Promi
   });
 }
 
-/** Pictures by URL: those that are in the body are looked at first, the others come once they can be paid. */
+/**
+ * Images by URL: inline images are validated first; remote ones are fetched after the credit check.
+ */
 async function editJson(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
   const request = await readJson(context, EditRequest, parts.readLargeJson);
   const { images, mask } = request;
@@ -108,7 +113,10 @@ type EditedKind = Pick<
   'model' | 'prompt' | 'n' | 'size' | 'quality' | 'output_format' | 'response_format'
 >;
 
-/** An edit as engines take it, which is as a form, however it came. `files` is called when all are there. */
+/**
+ * The engine request of an edit, always a multipart form. `files` is called when all images are
+ * available.
+ */
 function orderOf(
   { requestId }: RequestContext,
   fields: EditedKind,
@@ -147,7 +155,7 @@ function orderOf(
   };
 }
 
-/** By its first bytes and its header: what an engine is given is a picture of a size that can be worked on. */
+/** Validates type and size of an input image by its first bytes. */
 function requirePicture({ field, bytes }: FormFile): void {
   const type = imageType(bytes);
   const formats = field === 'mask' ? ['png'] : IMAGE_FORMATS;
@@ -158,7 +166,7 @@ function requirePicture({ field, bytes }: FormFile): void {
   requirePixels(imageSize(bytes));
 }
 
-/** What engines get of the fields; by other names more pictures than `n` could be asked for. */
+/** Fields forwarded to engines; other names could request more images than `n`. */
 const PASSED = [
   'model',
   'prompt',

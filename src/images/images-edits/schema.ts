@@ -1,4 +1,4 @@
-/** What `/images/edits` takes: the fields beside the files of a form, and the same as JSON. */
+/** The fields of `/images/edits`: those beside the files of a form, and the JSON body. */
 import { z } from 'zod';
 import {
   formImages,

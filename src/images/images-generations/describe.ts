@@ -1,4 +1,4 @@
-/** What `/images/generations` answers, and what it says of itself. */
+/** The responses and the description of `/images/generations` in the API document. */
 import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
@@ -63,7 +63,7 @@ const ImageEvent = z
   ])
   .meta({ id: 'ImageEvent' });
 
-/** The smallest PNG: one clear pixel. */
+/** The smallest PNG: one transparent pixel. */
 const PIXEL =
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
 const FACTS = { output_format: 'png', size: '1x1' } as const;

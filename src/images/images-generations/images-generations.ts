@@ -1,4 +1,4 @@
-/** `POST /images/generations`: pictures of a text, in OpenAI's form. */
+/** `POST /images/generations`: generates images from a text, in OpenAI's format. */
 import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -8,7 +8,7 @@ import { makeImages } from '../make-images.ts';
 import { IMAGES_GENERATIONS } from './describe.ts';
 import { ImagesRequest } from './schema.ts';
 
-/** By these names engines are asked for more pictures than `n`, which is what is held for. */
+/** Engine-specific fields that could request more images than `n`, which the hold covers. */
 const BEYOND_HOLD = {
   batch_count: undefined,
   batch_size: undefined,
@@ -19,7 +19,9 @@ const BEYOND_HOLD = {
   samples: undefined,
 };
 
-/** By these names engines are asked for another size than `size`, which has the price. */
+/**
+ * Engine-specific fields that could request another size than `size`, which determines the price.
+ */
 const BESIDE_SIZE = {
   width: undefined,
   height: undefined,
@@ -65,7 +67,7 @@ async function generate(
   });
 }
 
-/** Whether the answer is a stream, and what it shows before a picture is finished. */
+/** Streaming options of a request: whether to stream, and the number of partial images. */
 export function streamOf({
   stream,
   partial_images: partial,
@@ -73,7 +75,7 @@ export function streamOf({
   return { stream: stream === true, partialImages: stream === true ? (partial ?? 0) : 0 };
 }
 
-/** What the caller names of the pictures; `auto` is what the engine chooses. */
+/** Size and quality requested by the caller; `auto` lets the engine choose. */
 export function kindOf(request: Pick<ImagesRequest, 'size' | 'quality'>) {
   const named = (value: string | null | undefined): string | undefined =>
     value === 'auto' ? undefined : (value ?? undefined);

@@ -5,7 +5,7 @@ import { IMAGE_FORMATS } from '../made-image.ts';
 
 const MAX_IMAGES = 128;
 
-/** What OpenAI shows of one picture at most. */
+/** OpenAI's limit per image. */
 export const MAX_PARTIAL_IMAGES = 3;
 export const STREAM_WORDS = 'Each picture as an event when it is finished and charged.';
 export const PARTIAL_WORDS =
@@ -13,7 +13,7 @@ export const PARTIAL_WORDS =
 
 const IMAGE_SIZE = /^(?:auto|[1-9]\d{1,4}x[1-9]\d{1,4})$/;
 
-/** What every request for pictures can say; numbers of a form come as text. */
+/** Fields common to all image requests; numbers in a form arrive as text. */
 export function imageFields(whole: z.ZodType<number>) {
   return {
     prompt: z.string().min(1).describe('What the picture shows.'),

@@ -1,6 +1,6 @@
 /**
- * What the JSON-RPC routes take and answer, and what they say of themselves. Answers are the node's
- * own bytes.
+ * Request and response schemas of the JSON-RPC endpoints, and their description. Responses are the
+ * node's own bytes.
  */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';

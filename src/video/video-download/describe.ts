@@ -1,4 +1,4 @@
-/** What the secret address of a video says of itself. */
+/** The description of the download URL of a video in the API document. */
 import { z } from 'zod';
 import {
   type ParameterDescription,

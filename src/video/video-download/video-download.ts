@@ -1,6 +1,6 @@
 /**
- * `GET` and `DELETE /video/download/{token}`: the secret address of a result, without a key. The
- * token is the only credential; it stands in no log.
+ * `GET` and `DELETE /video/download/{token}`: the secret URL of a result, without an API key. The
+ * token is the only credential and is never logged.
  */
 import { Fault } from '../../core/faults.ts';
 import type { Video } from '../video.ts';
@@ -14,7 +14,7 @@ export interface VideoDownloadParts extends LimitParts {
   readonly video: Video;
 }
 
-/** Per address; tokens of 256 bits cannot be guessed, but a disk can be kept busy. */
+/** Per address. Tokens of 256 bits cannot be guessed, but downloads load the disk. */
 const DOWNLOADS_PER_MINUTE = 120;
 const PATH = '/video/download/:token';
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;

@@ -1,4 +1,4 @@
-/** What the routes of video generation say of themselves. */
+/** The descriptions of the video generation endpoints in the API document. */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import {
@@ -29,7 +29,6 @@ const SOURCES: readonly FaultCode[] = [
   'VIDEO_DURATION_TOO_SHORT',
 ];
 
-/** The types in which films are sold. */
 export const FILMS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) =>
   bytesContent(type, '…'),
 );

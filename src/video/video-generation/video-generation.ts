@@ -1,6 +1,6 @@
 /**
- * The life of a video over HTTP: `POST /video/quote` (public), `/video/queue`, `/video/retrieve`,
- * `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
+ * HTTP endpoints of video generation: `POST /video/quote` (public), `/video/queue`,
+ * `/video/retrieve`, `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
  */
 import type { WindowState } from '../../billing/limits/limits.ts';
 import { type LimitOf, type RateRule, limitRefusal, rateHeaders } from '../../billing/sale.ts';
@@ -28,7 +28,7 @@ export interface VideoRouteParts extends QueueVideoParts {
   readonly limits: () => LimitsSection;
 }
 
-/** Looking is free; it has a rate limit of its own beside that of queueing. */
+/** Retrieving is free and has its own rate limit. */
 const RETRIEVE_BUCKET = 'video-retrieve';
 
 export function videoRoutes(parts: VideoRouteParts): Route[] {
@@ -85,9 +85,8 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
 }
 
 /**
- * A job of the caller. With a model, under the ids under which it may have been queued: the one that
- * serves the name now, and the name itself, since a replaced model or one that is gone still has its
- * jobs.
+ * Selects a job of the caller. With a model name, accepts the model that serves the name now and
+ * the name itself, because a replaced or removed model still has jobs.
  */
 function lookup(
   { catalog }: VideoRouteParts,
@@ -99,7 +98,7 @@ function lookup(
   return { accountId, queueId, modelIds: found === undefined ? [name] : [found.model.id, name] };
 }
 
-/** How far a caller's video is, or the video. */
+/** Returns the progress of a caller's video, or the video. */
 async function retrieve(parts: VideoRouteParts, context: RequestContext): Promise<void> {
   const { sales, video, clock, readLargeJson } = parts;
   const request = await readJson(context, VideoRetrieveRequest, readLargeJson);
@@ -111,13 +110,13 @@ async function retrieve(parts: VideoRouteParts, context: RequestContext): Promis
   await setBalance(parts, context);
   if (retrieval.kind !== 'media') return context.json(200, retrieveResponse(retrieval));
   await sendFile(context, retrieval.media);
-  // Not before the caller has all of it.
+  // Delete only after the caller has received all bytes.
   if (request.delete_media_on_completion && !context.signal.aborted) {
     await video.removeMedia(request.queue_id);
   }
 }
 
-/** Of one account, or of a key that has a limit of its own. */
+/** Per account, or per key if the key has its own limit. */
 export function retrieveLimit(
   { limits, clock }: Pick<VideoRouteParts, 'limits' | 'clock'>,
   caller: Caller,
@@ -151,13 +150,13 @@ function retrieveResponse(retrieval: Exclude<Retrieval, { kind: 'media' }>): obj
   };
 }
 
-/** Wallets see what they have; keys do not. */
+/** Sets the balance headers, for wallets only. */
 async function setBalance({ sales }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { caller } = context;
   if (caller.kind === 'wallet') showBalance(context, await sales.balanceOf(caller));
 }
 
-/** A caller's own videos, newest first, with what became of each. */
+/** Lists the caller's own videos, newest first, with their states. */
 async function listJobs({ video }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { limit, before } = readQuery(context, DESCRIPTIONS.JobsQuery);
   const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
