@@ -210,7 +210,13 @@ function connectionTo(origin: URL, options: object): Connection {
     connect: (to, callback) => {
       connect(to, (...result) => {
         const [, socket] = result;
-        if (socket instanceof Socket) readBeforeReset(socket);
+        if (socket instanceof Socket) {
+          readBeforeReset(socket);
+          // A destroyed socket would keep the bytes that nobody read from it.
+          socket.once('close', () => {
+            if (connection.socket === socket) connection.socket = null;
+          });
+        }
         connection.socket = socket;
         connection.served = 0;
         connection.isIdle = true;
