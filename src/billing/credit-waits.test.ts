@@ -10,10 +10,7 @@ import { until } from '../../test/support/until.ts';
 const HELD = { ok: false, reason: 'held', availableNano: nano(0n) } as const;
 const PLACED = { ok: true } as const;
 
-/**
- * An account whose credit is held by other requests until `end` is called; `look` returns the
- * results after one turn.
- */
+/** An account whose credit is held until `end` is called; `look` returns results one turn later. */
 function heldCredit() {
   const waits = new CreditWaits(new TestClock());
   let isHeld = true;

@@ -8,14 +8,9 @@ import type { HoldRefusal } from './ledger/ledger.ts';
 
 /** Longest wait. After it the request gets a 429, and the client's retry waits again. */
 const MAX_WAIT_MS = 3 * SECOND_MS;
-/**
- * Interval of retries without a wake-up: holds of other processes and durable holds end without a
- * notification.
- */
+/** Interval of retries, because holds of other processes end without a wake-up. */
 const POLL_MS = 250;
-/**
- * Maximum number of waiting requests per account and in total; further ones are rejected at once.
- */
+/** Maximum waiting requests per account and in total; further ones are rejected at once. */
 const MAX_WAITING_OF_ACCOUNT = 32;
 const MAX_WAITING = 1_024;
 
@@ -25,13 +20,11 @@ interface Waiting {
   resume: () => void;
 }
 
-/** The result of a hold, or of a check before one. */
 type Answer = { readonly ok: true } | HoldRefusal;
 
 export class CreditWaits {
   readonly #clock: Clock;
   readonly #lines = new Map<string, Waiting[]>();
-  /** Number of waiting requests. */
   count = 0;
 
   constructor(clock: Clock) {
@@ -43,10 +36,7 @@ export class CreditWaits {
     wakeFirst(this.#lines.get(accountId));
   }
 
-  /**
-   * Retries until the result is something other than `held`, the wait is over, or the caller has
-   * left.
-   */
+  /** Retries until the result is not `held`, the wait is over, or the client has disconnected. */
   async retry<T extends Answer>(
     accountId: string,
     refused: T,

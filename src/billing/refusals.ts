@@ -21,7 +21,6 @@ export type WalletRefusal = (
 ) => Promise<Fault>;
 
 export interface MoneyRefusals {
-  /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
   /** Creates the 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: WalletRefusal;
@@ -67,7 +66,6 @@ export async function moneyRefusal(
   });
 }
 
-/** The amounts as fields of a wallet's 402. */
 function creditFields(balanceNano: Nano, neededNano: Nano): Readonly<Record<string, number>> {
   return {
     currentBalanceUsd: toUsdNumber(balanceNano),

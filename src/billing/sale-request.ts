@@ -22,7 +22,6 @@ import {
   bucketOf,
 } from './limits/limits.ts';
 
-/** A limit of a caller. */
 export interface LimitOf {
   readonly caller: Caller;
   /** The rate-limit bucket: a model, or the name of an endpoint with limits of its own. */
@@ -37,13 +36,11 @@ export interface LimitOf {
   };
 }
 
-/** A request that counts against the rate limits of a caller. */
 export interface CountRequest extends LimitOf {
   /** Estimated tokens of prompt and completion; the settle corrects it. */
   readonly tokensEstimate: number;
 }
 
-/** A counted request, and the capacity that it took. */
 export interface Counted {
   /** Based on the estimate until the settle, and on the actual usage after it. */
   window: WindowState;
@@ -60,10 +57,7 @@ export interface PriceBounds {
   readonly maxIsNamed?: boolean;
 }
 
-/**
- * The response of a sale. `undefined` bytes are too many to store for retries; a string has one
- * latin1 character per byte.
- */
+/** A sold response; bytes are missing if too many to store, a string is latin1. */
 export interface SoldResponse {
   readonly type: string;
   readonly body: Buffer | string | undefined;
@@ -77,12 +71,8 @@ export interface SoldFor {
 
 /** Stores the response of a request, in the transaction that settles it. */
 export interface ResponseKeeper {
-  /**
-   * Writes the response with its headers. Throws 409 if another request has its key; any error
-   * rolls back the settle.
-   */
+  /** Writes the response. Throws 409 if another request has its key, which undoes the settle. */
   keep(tx: Queryable, answer: SoldResponse, sold?: SoldFor): Promise<void>;
-  /** Called after the transaction has been committed. */
   kept(): void;
   /**
    * The key that a charge without a complete response spends. `undefined` if the caller only ever
@@ -91,9 +81,7 @@ export interface ResponseKeeper {
   readonly charged?: ChargedKey;
 }
 
-/** An idempotency key whose request is charged for a response that broke off. */
 export interface ChargedKey {
-  /** For the settle journal. */
   readonly fence: KeyFence;
   /** Marks the key as spent. Throws 409 if another request has it, which rolls back the charge. */
   spend(tx: Queryable, paidNano: Nano): Promise<void>;
@@ -101,7 +89,6 @@ export interface ChargedKey {
 
 export interface SaleRequest extends CountRequest {
   readonly requestId: string;
-  /** The product name in the usage record. */
   readonly kind: string;
   /** `undefined` while the price is unknown; the work then calls `Sale.reserve`. */
   readonly price?: PriceBounds | undefined;
@@ -110,10 +97,7 @@ export interface SaleRequest extends CountRequest {
   readonly metadata?: RequestMetadata | undefined;
   /** Aborted when the caller has left; ends the wait for held credit. */
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
-  /**
-   * Throws if no engine can do the work now; called before a payment is taken. Not needed for work
-   * of the model `modelId`, which `SalesParts` checks.
-   */
+  /** Throws if the work cannot run now, before a payment is taken; default: checks `modelId`. */
   readonly requireReady?: (() => Promise<void>) | undefined;
   /** Called when the request is charged more than 0. */
   readonly paid?: (() => void) | undefined;
@@ -130,7 +114,6 @@ export interface JobOrder {
   readonly tags: RequestMetadata | undefined;
 }
 
-/** What a finished request used. */
 export interface Outcome {
   readonly costNano: Nano;
   readonly status: UsageStatus;
@@ -147,7 +130,6 @@ export function undelivered(outcome: Outcome): Outcome {
   return { ...outcome, costNano: ZERO, status: 'failed' };
 }
 
-/** Returns what a request takes from its rate-limit window. */
 export function takeOf({
   caller,
   modelId,
@@ -170,7 +152,6 @@ export const UNCOUNTED: WindowResult & { readonly ok: true } = {
   reserved: { bucket: '', minute: 0, tokens: 0 },
 };
 
-/** Work in the transaction that settles a sale. */
 export type Together = (tx: Queryable, settlement: Settlement) => Promise<void>;
 
 interface KeptSettle {
@@ -202,7 +183,6 @@ export function keptSettle(
   return { outcome, together: spend, whileAway: key.fence };
 }
 
-/** What was charged for a response, in USD and daily credit together. */
 export function paidFor({ settled }: SoldFor): Nano {
   return chargedBy(settled);
 }

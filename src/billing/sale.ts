@@ -91,7 +91,6 @@ export interface SalesParts extends MoneyRefusals {
   readonly log: Log;
   /** Throws if no engine would accept a request for the model; called before a payment is taken. */
   readonly requireModel: (modelId: string) => Promise<void>;
-  /** The caps that requests count against in addition to the caps of their keys. */
   readonly budgets: BudgetCaps;
   readonly observers: readonly SaleObserver[];
 }
@@ -189,10 +188,7 @@ export class Sales {
     return limitRefusal(modelId, rate, reason, state, nowMs);
   }
 
-  /**
-   * Throws 402 for a caller without the minimum credit. Use it before work whose price is known
-   * only after a fetch. Sets nothing aside.
-   */
+  /** Throws 402 below the minimum credit, for use before the price is known. Holds nothing. */
   async requireCredit(caller: Caller): Promise<void> {
     // Its payment covers at least the minimum top-up, and is taken once the price is known.
     const { payment } = caller;
@@ -224,20 +220,14 @@ export class Sales {
     throw await moneyRefusal(this.#context, caller, priceNano, answer);
   }
 
-  /**
-   * Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases
-   * it.
-   */
+  /** Settles a job inside the transaction that makes it final; a cost of 0 releases it. */
   settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     // Waiting requests are not woken, because this transaction is still open; they poll.
     const { ledger, tagBounds, clock } = this.#context;
     return ledger.settleIn(tx, tagBounds.recorded(request, clock.nowMs()));
   }
 
-  /**
-   * Closes the receipt of a job that `settleJob` charged while it ran; returns `false` if it was
-   * not charged.
-   */
+  /** Closes the receipt of a job charged while it ran; `false` if it was not charged. */
   closeJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return this.#context.ledger.closeIn(tx, usage);
   }
@@ -254,10 +244,7 @@ export class Sales {
   }
 }
 
-/**
- * An admitted request: its tokens are reserved and, once its price is known, its money is set
- * aside.
- */
+/** An admitted request: tokens are reserved, and money is held once the price is known. */
 export class Sale implements Counted {
   readonly request: SaleRequest;
   window: WindowState;
@@ -477,7 +464,6 @@ const NO_HOLD: Hold = {
   before: { usdNano: ZERO, diemNano: ZERO },
 };
 
-/** Adds the budgets of its caller to the hold. */
 async function withBudgets(
   { budgets }: SaleContext,
   wanted: HoldRequest,

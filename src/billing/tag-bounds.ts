@@ -36,7 +36,6 @@ const ID_HEX = 16;
 
 const NOT_TOLD_APART: RequestMetadata = { [OTHER_VALUES]: OTHER_VALUES };
 
-/** What was seen of an account on a day. */
 interface Seen {
   readonly accountId: string;
   /** Digests of key, model, name and value. */
@@ -56,7 +55,6 @@ export class TagBounds {
     ofAll: MAX_ALL_OTHER_ROWS,
   });
 
-  /** Returns a settle with its tags bounded. */
   recorded(request: SettleRequest, nowMs: number): SettleRequest {
     const { costNano, usage } = request;
     if (usage.metadata === undefined) return request;

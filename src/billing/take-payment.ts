@@ -19,10 +19,7 @@ interface PaymentContext {
   readonly requireModel: (modelId: string) => Promise<void>;
 }
 
-/**
- * The signed amount is below what the request needs, and the request gives access to no other
- * credit.
- */
+/** The signed amount is too small, and the request gives access to no other credit. */
 export interface PaymentTooSmall {
   readonly ok: false;
   readonly reason: 'payment';
@@ -61,18 +58,12 @@ export async function takePayment(
   return undefined;
 }
 
-/**
- * The price to pay: the maximum cost if the caller set the size, else the cost of a useful
- * completion.
- */
+/** The price: the maximum if the caller set the size, else that of a useful completion. */
 function priceOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldRequest): Nano {
   return maxIsNamed === true ? maxNano : smaller(larger(minNano, usefulNano), maxNano);
 }
 
-/**
- * Returns how much of the payment is needed, or why the request would be rejected even with all of
- * it.
- */
+/** Returns the part of the payment to take, or why even all of it would not be enough. */
 async function lookAhead(
   { ledger, minimumCreditNano }: PaymentContext,
   payment: Payment,
@@ -122,7 +113,6 @@ export function holdOf(
   };
 }
 
-/** Returns an amount, limited to what the caller's payment lets it spend. */
 export function withinPayment({ payment }: Caller, amount: Nano): Nano {
   const limitNano = payment?.limitNano;
   return limitNano === undefined ? amount : nano(smaller(amount, limitNano));

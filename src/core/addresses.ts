@@ -50,9 +50,7 @@ export function evmAddressProblem(text: string): string | undefined {
   return /^0x0{40}$/.test(text) ? 'Nobody holds a key of the zero address' : undefined;
 }
 
-/**
- * Whether an EVM address has letters of one case only, and so no checksum to detect typing errors.
- */
+/** Whether an EVM address has letters of one case only, and so no checksum. */
 export function isWithoutChecksum(address: string): boolean {
   return checksumAddress(address) !== address;
 }
@@ -63,9 +61,7 @@ export function solanaAddressProblem(text: string): string | undefined {
   return walletKind(text) === undefined ? 'A Solana address is base58 of 32 bytes' : undefined;
 }
 
-/**
- * Like `solanaAddressProblem`, for an address that must be a wallet, since it owns token accounts.
- */
+/** Like `solanaAddressProblem`, for an address that must be a wallet. */
 export function solanaOwnerProblem(text: string): string | undefined {
   const problem = solanaAddressProblem(text);
   const bytes = base58Decode(text, SOLANA_KEY_BYTES);

@@ -1,9 +1,5 @@
-/**
- * Assertions for programmer errors, never for bad input. A failed assertion ends the request with a
- * 500 and releases its hold; the process continues.
- */
+/** Assertions for programmer errors, never for bad input. A failed one ends its request: 500. */
 
-/** Thrown for a broken invariant: always a bug in Farebox. */
 export class AssertionError extends Error {
   override readonly name = 'AssertionError';
 }

@@ -17,7 +17,6 @@ export class Cancellation implements Cancelling {
   #further: (() => void)[] | undefined;
   #controller: AbortController | undefined;
 
-  /** Created on first use. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -36,7 +35,6 @@ export class Cancellation implements Cancelling {
     else this.#further = this.#further?.filter((one) => one !== listener);
   }
 
-  /** Notifies every listener, once. */
   abort(): void {
     if (this.aborted) return;
     this.aborted = true;

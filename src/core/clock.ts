@@ -1,19 +1,13 @@
-/**
- * Time and timers, passed to every part that needs them, so that tests control them. Days and
- * months are UTC: the daily credit resets at 00:00 UTC.
- */
+/** Time and timers, replaceable in tests. Days and months are UTC, like the daily credit. */
 import { setTimeout as sleepFor } from 'node:timers/promises';
 
 export interface Clock {
-  /** Unix time in milliseconds. */
   nowMs(): number;
   /** Monotonic milliseconds, for durations. */
   monotonicMs(): number;
   /** Resolves after `ms`; rejects with an AbortError when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /**
-   * Runs `work` every `ms` until the returned function is called. Does not keep the process alive.
-   */
+  /** Runs `work` every `ms` until the returned function is called. Keeps no process alive. */
   every(ms: number, work: () => void): () => void;
   /** Runs `work` once after `ms` unless the returned function is called first. */
   after(ms: number, work: () => void): () => void;
@@ -44,12 +38,10 @@ export const MINUTE_MS = 60_000;
 export const HOUR_MS = 3_600_000;
 export const DAY_MS = 86_400_000;
 
-/** Days since 1970-01-01 UTC. */
 export function dayOf(ms: number): number {
   return Math.floor(ms / DAY_MS);
 }
 
-/** The first millisecond of a day number. */
 export function dayStartMs(day: number): number {
   return day * DAY_MS;
 }

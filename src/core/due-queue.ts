@@ -4,7 +4,6 @@
  * wait.
  */
 
-/** An item of one queue. */
 export interface Due {
   /** Written by the queue only. */
   isDue: boolean;

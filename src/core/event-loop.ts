@@ -1,7 +1,4 @@
-/**
- * Splits long work, such as hashing and base64, so that the event loop can serve other requests in
- * between.
- */
+/** Splits long work, such as hashing and base64, to keep the event loop responsive. */
 import type { Hash } from 'node:crypto';
 
 const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
@@ -55,7 +52,6 @@ export async function* base64Pieces(text: string, start = 0): AsyncGenerator<Buf
   if (left !== '') yield Buffer.from(left, 'base64');
 }
 
-/** Decodes everything into one buffer. */
 export async function decodeBase64(text: string, start = 0): Promise<Buffer> {
   if (text.length - start <= DECODED_AT_ONCE_CHARACTERS) {
     return Buffer.from(text.slice(start), 'base64');

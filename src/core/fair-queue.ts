@@ -9,9 +9,7 @@ interface Line<T> {
 }
 
 export class FairQueue<T> {
-  /** Callers with waiting items, the next one first. */
   readonly #lines: Line<T>[] = [];
-  /** Number of waiting items; written by the queue only. */
   size = 0;
 
   sizeOf(caller: string): number {
@@ -35,9 +33,7 @@ export class FairQueue<T> {
     if (line.items.length === 0) this.#lines.splice(this.#lines.indexOf(line), 1);
   }
 
-  /**
-   * Removes and returns the next item of a caller that may go, and moves that caller to the end.
-   */
+  /** Removes the next item of a caller that may go; the caller moves to the end. */
   next(mayGo?: (caller: string) => boolean): T | undefined {
     const at = mayGo === undefined ? 0 : this.#lines.findIndex(({ caller }) => mayGo(caller));
     const line = this.#lines[at];
@@ -49,10 +45,7 @@ export class FairQueue<T> {
     return item;
   }
 
-  /**
-   * Removes and returns the newest item of the longest line, if it would be longer than the
-   * caller's.
-   */
+  /** Removes the newest item of the longest line, if that is longer than the caller's line. */
   takeLastOfLongest(caller: string): T | undefined {
     let longest: Line<T> | undefined;
     for (const line of this.#lines)

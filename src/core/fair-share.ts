@@ -13,7 +13,6 @@ export class FairShare {
     this.#most = most;
   }
 
-  /** Number of taken slots. */
   get all(): number {
     return this.#all;
   }

@@ -13,18 +13,14 @@ export interface FaultOptions {
   readonly message?: string;
   /** zod's formatted tree: `_errors` plus one key per invalid field. */
   readonly details?: unknown;
-  /** Further public fields of the body. */
   readonly fields?: Readonly<Record<string, unknown>>;
   /** Replaces the whole body, for shapes that a specification fixes (402 bodies). */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   /** The unavailable model, for the response headers. */
   readonly modelId?: string;
-  /** Sets `Retry-After`. */
   readonly retryAfterSeconds?: number;
-  /** Overrides the default of its code. */
   readonly canRetry?: boolean;
-  /** For the log only. */
   readonly cause?: unknown;
 }
 

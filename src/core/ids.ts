@@ -1,19 +1,12 @@
-/**
- * Identifiers and secrets. Parts receive `Ids` instead of calling the generator, so that tests can
- * seed it.
- */
+/** Identifiers and secrets; tests pass a seeded `Ids`. */
 import { hash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
 
 export interface Ids {
   bytes(size: number): Buffer;
   /** Lowercase hex of `size` random bytes. */
   hex(size: number): string;
-  /** A random UUID (version 4). */
   uuid(): string;
-  /**
-   * A 32-digit id that sorts by time, so that new rows are adjacent on disk and the cost of an
-   * insert does not grow with the table.
-   */
+  /** A 32-digit id that sorts by time: inserts stay adjacent on disk in tables of any size. */
   ordered(nowMs: number): string;
   /** A uniform number in [0, 1), for jitter and sampling, never for secrets. */
   fraction(): number;
@@ -60,7 +53,6 @@ export function orderedBy(hex: (size: number) => string): (nowMs: number) => str
   };
 }
 
-/** Lowercase hex SHA-256. */
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex');
 }

@@ -5,9 +5,8 @@
  * scavenge.
  */
 
-/** An item of at most one list at a time. */
 export interface Placed {
-  /** Index in the list, -1 outside; written by the list only. */
+  /** Index in the list, -1 outside. Written by the list only. */
   place: number;
 }
 

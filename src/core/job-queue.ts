@@ -35,9 +35,7 @@ export class JobQueue {
     this.#limits = limits;
   }
 
-  /**
-   * Whether this many further jobs would be accepted. Each job without a caller counts separately.
-   */
+  /** Whether this many further jobs would be accepted; a job without a caller has its own line. */
   hasRoom(caller = '', jobs = 1): boolean {
     const { running, waiting, waitingOfCaller = waiting } = this.#limits;
     const mustWait = this.#running.length + jobs - running;
@@ -46,10 +44,7 @@ export class JobQueue {
     return this.#waiters.size + mustWait <= waiting && own + mustWait <= waitingOfCaller;
   }
 
-  /**
-   * Runs `work` when a slot is free. Throws MODEL_AT_CAPACITY, unless it continues accepted work;
-   * an abort removes it from the queue at once.
-   */
+  /** Runs `work` when a slot is free. Throws MODEL_AT_CAPACITY; an abort leaves the queue. */
   async run<T>(
     work: () => Promise<T>,
     signal?: AbortSignal,
@@ -73,10 +68,7 @@ export class JobQueue {
     }
   }
 
-  /**
-   * Splits the work of one request into pieces, so that other requests run in between. Only the
-   * first piece can be rejected because the queue is full.
-   */
+  /** Runs a request in pieces; only the first piece is rejected if the queue is full. */
   turnsOf(caller: string, signal: AbortSignal): Turn {
     let isLetIn = false;
     return (work) => {

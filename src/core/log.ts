@@ -1,7 +1,4 @@
-/**
- * The log interface: structured and leveled. Secrets, prompts and payment payloads are never passed
- * to it.
- */
+/** The log interface. Secrets, prompts and payment payloads are never passed to it. */
 
 export type LogFields = Readonly<Record<string, unknown>>;
 

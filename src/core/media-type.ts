@@ -1,9 +1,5 @@
-/**
- * Detects the type of a file by its first bytes, and the size of an image by its header. Decodes
- * nothing and ignores declared types and file names.
- */
+/** Detects the type of a file and the size of an image by their bytes, without decoding. */
 
-/** Number of bytes that `sniffMedia` needs. */
 export const SNIFF_BYTES = 4_096;
 
 /** Returns the media type, or `undefined` for text and unknown formats. */
@@ -22,10 +18,7 @@ export function sniffMedia(bytes: Buffer): string | undefined {
 /** No valid image is shorter. */
 const MIN_IMAGE_BYTES = 16;
 
-/**
- * Returns the type of an image that decoders accept. Excludes text formats, which can reference
- * other files (SVG, PDF).
- */
+/** Returns the type of a decodable image. Excludes SVG and PDF, which can reference files. */
 export function imageType(bytes: Buffer): string | undefined {
   const type = bytes.length < MIN_IMAGE_BYTES ? undefined : sniffMedia(bytes);
   return type?.startsWith('image/') === true && type !== 'image/jxl' ? type : undefined;

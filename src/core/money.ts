@@ -11,7 +11,6 @@ export type Nano = bigint & { readonly __unit: 'nano-usd' };
 
 export const ZERO = 0n as Nano; // brands a literal
 
-/** Brands an integer as nano-USD. */
 export function nano(value: bigint | number): Nano {
   return BigInt(value) as Nano; // the one place where a number becomes money
 }
@@ -33,9 +32,7 @@ export function usdToNano(usd: number | string): Nano {
   return nano(scaledDecimal(usd, 9));
 }
 
-/**
- * Whether an amount has at most nine decimals; `true` for negative ones, which other rules reject.
- */
+/** Whether an amount has at most nine decimals; `true` for negative ones. */
 export function isExactUsd(usd: number): boolean {
   try {
     usdToNano(Math.abs(usd));
@@ -89,10 +86,7 @@ export function decimalUsd(amount: bigint): string {
   return formatUsd(amount).replace(/0{1,5}$/, '');
 }
 
-/**
- * Returns the amount as a JSON number of USD, exact to the nano up to 9,007,199 USD (2^53 nano).
- * Use `formatUsd` for larger sums.
- */
+/** Returns a JSON number of USD, exact up to 9,007,199 USD; use `formatUsd` above. */
 export function toUsdNumber(amount: bigint): number {
   return Number(amount) / 1e9;
 }

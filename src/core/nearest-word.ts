@@ -1,7 +1,4 @@
-/**
- * Suggests the known word nearest to a misspelt one. For short lists, since it compares every
- * candidate.
- */
+/** Suggests the known word nearest to a misspelt one, from a short list. */
 
 /** Longer text is not compared, since it is no typing mistake. */
 const COMPARED_CHARACTERS = 120;

@@ -1,7 +1,4 @@
-/**
- * Locates files of the package outside the code: assets and the engine lock file. Their paths are
- * the same in a checkout and in a build.
- */
+/** Locates assets and the engine lock file, in a checkout and in a build. */
 import { fileURLToPath } from 'node:url';
 
 /** Returns the absolute path of a file or folder, such as `assets/farebox-demo.gguf`. */

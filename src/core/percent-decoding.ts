@@ -1,6 +1,4 @@
-/**
- * Decodes percent-encoding (RFC 3986 §2.1); text with an invalid sequence is returned unchanged.
- */
+/** Decodes percent-encoding (RFC 3986 §2.1); returns invalid sequences unchanged. */
 export function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text);

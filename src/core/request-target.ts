@@ -1,9 +1,6 @@
 /** Splits the target of an HTTP request. */
 
-/**
- * Returns the path that the router matches: without query and fragment, and without the origin of
- * an absolute target (RFC 9112 §3.2.2).
- */
+/** Returns the path, without query, fragment, or origin of an absolute target (RFC 9112). */
 export function targetPath(target: string | undefined): string {
   const [path = ''] = (target ?? '').split(/[?#]/, 1);
   return path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/]*/i, '');

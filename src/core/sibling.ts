@@ -1,7 +1,4 @@
-/**
- * Locates the entry file of a worker or child process next to the module that starts it, in
- * TypeScript (checkout) or JavaScript (package).
- */
+/** Locates the entry file of a child process or worker beside a module, as .ts or .js. */
 
 /** Returns the URL of `<name>` with the extension of `moduleUrl`, next to it. */
 export function siblingUrl(moduleUrl: string, name: string): URL {

@@ -9,9 +9,7 @@ import { sha256Hex } from './ids.ts';
 const MARK_CHARS = 32;
 const MAX_LABEL_CHARS = 300;
 
-/**
- * Encloses `text` in lines with a mark that it does not contain; `label` may be hostile as well.
- */
+/** Encloses `text` in lines with a mark that it does not contain; `label` is untrusted too. */
 export function delimitUntrusted(text: string, label: string): string {
   const name = singleLineLabel(label);
   const mark = markOf(text, name);

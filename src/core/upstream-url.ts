@@ -1,7 +1,4 @@
-/**
- * Upstream URLs: `http(s)://host[:port][/base]`, and `unix:/path/to.sock[:/base]` for a local
- * socket (on Windows the path is a named pipe).
- */
+/** Upstream URLs: `http(s)://host[:port][/base]` and `unix:/path/to.sock[:/base]`. */
 
 export interface UpstreamTarget {
   readonly origin: string;
@@ -12,10 +9,7 @@ export interface UpstreamTarget {
 
 const UNIX = 'unix:';
 
-/**
- * Parses an upstream URL. Throws a RangeError with the allowed forms; it never contains the URL,
- * which may include a key.
- */
+/** Parses an upstream URL. Throws a RangeError without the URL, which may include a key. */
 export function parseUpstreamUrl(url: string): UpstreamTarget {
   if (url.startsWith(UNIX)) return parseUnix(url.slice(UNIX.length));
   const parsed = URL.parse(url);

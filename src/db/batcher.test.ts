@@ -4,7 +4,6 @@ import { test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Batcher } from './db.ts';
 
-/** Batches that end when the test decides. */
 function open(clock: TestClock) {
   const sizes: number[] = [];
   const ends: (() => void)[] = [];

@@ -14,9 +14,7 @@ interface Waiting<Item, Answer> {
 }
 
 export interface BatcherOptions<Item> {
-  /** Maximum number of concurrent batches. */
   readonly maxInFlight: number;
-  /** Maximum number of items in a batch. */
   readonly maxItems: number;
   /**
    * The resource that an item locks. An item whose key is in a running batch waits for that batch
@@ -29,9 +27,7 @@ export interface BatcherOptions<Item> {
 
 export interface Gather {
   readonly clock: Clock;
-  /**
-   * Minimum size of a second concurrent batch, unless the first takes longer than `PATIENCE_MS`.
-   */
+  /** Minimum size of a second concurrent batch, unless the first exceeds `PATIENCE_MS`. */
   readonly leastBeside: number;
   /**
    * If this many items wait when a batch ends, the next one is delayed by the duration of the last,
@@ -52,7 +48,6 @@ export class Batcher<Item, Answer> {
   readonly #run: RunBatch<Item, Answer>;
   readonly #options: BatcherOptions<Item>;
   #waiting: Waiting<Item, Answer>[] = [];
-  /** The keys of each running batch. */
   readonly #keys: Set<string>[] = [];
   #scheduled = false;
   #stopWaiting: (() => void) | undefined;

@@ -65,20 +65,15 @@ export interface Store extends Queryable {
   close(): Promise<void>;
 }
 
-/**
- * Notifications between the processes of one database. They can be lost, so use them for latency,
- * never for correctness.
- */
+/** Notifications between processes. They can be lost: use them for latency only. */
 export interface Notices {
   /** Whether notifications are currently delivered, checked by a notification to this process. */
   readonly arrive: boolean;
   /** Notifies every listening process, this one included. Must be below 8,000 bytes. */
   say(word: string): Promise<void>;
-  /** Stops listening. */
   close(): void;
 }
 
-/** The store of a database that processes share. */
 export interface SharedStore extends Store {
   readonly dialect: 'postgres';
   /** Number of times the connection was lost since it was opened. */
@@ -89,10 +84,7 @@ export interface SharedStore extends Store {
   saying(word: string): Statement;
 }
 
-/**
- * Returns a column for a single-statement PostgreSQL transaction, whose commit then waits for the
- * disk only if the condition holds.
- */
+/** Returns a column that makes the commit of its statement durable if the condition holds. */
 export function flushedIf(condition: string): string {
   return `set_config('synchronous_commit',
     CASE WHEN ${condition} THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
@@ -102,7 +94,6 @@ export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';
 }
 
-/** The store of one SQLite file, written by one process. */
 export interface FileStore extends Store {
   readonly dialect: 'sqlite';
   /** Returns the rows of a SELECT synchronously, as last committed. */

@@ -55,7 +55,6 @@ export interface OpenStoreOptions {
   readonly directUrl?: string;
   /** Replicas of the PostgreSQL, for reads that may be slightly stale. */
   readonly replicaUrls?: readonly string[];
-  /** Maximum number of PostgreSQL connections of this process. */
   readonly maxConnections?: number;
   /** How long a reply of PostgreSQL may take before the connection counts as lost. */
   readonly replyTimeoutMs?: number;

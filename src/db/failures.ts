@@ -1,7 +1,4 @@
-/**
- * Classifies database errors: a connection failure (the statement may have run), a conflict that a
- * retry solves, or an error of the statement itself.
- */
+/** Classifies database errors: lost connection, conflict to retry, or invalid statement. */
 
 /** The database is unreachable. New work is rejected with 503. */
 export class StoreUnavailable extends Error {
@@ -90,7 +87,6 @@ const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 
 export interface DiskFailure {
   readonly told: string;
-  /** What the operator can do. */
   readonly advice: string;
   /** The file itself is damaged: later writes do not fix it. */
   readonly isDamage?: true;
@@ -101,7 +97,6 @@ export function diskFailure(error: unknown): DiskFailure | undefined {
   return DISK_FAILURES.get(resultCode(error));
 }
 
-/** Whether another process has locked a SQLite file. */
 export function isLocked(error: unknown): boolean {
   return resultCode(error) === LOCKED;
 }

@@ -49,10 +49,7 @@ export class Leases {
   }
 }
 
-/**
- * Returns `true` for one caller ever, across processes. Others wait for the end of its transaction;
- * if it fails, another caller gets `true`.
- */
+/** Returns `true` for one caller ever, unless its transaction fails; others wait for that. */
 export async function claimOnce(tx: Queryable, name: string, nowMs: number): Promise<boolean> {
   const rows = await tx.query(
     `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, 'once', $2)

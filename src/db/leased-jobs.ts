@@ -18,11 +18,9 @@ export interface LeasedTableParts<Job> {
   readonly jobOf: (row: Row) => Job;
   /** SQL condition for rows with work left. */
   readonly open: string;
-  /** Identifies this process; unique among all processes. */
   readonly owner: string;
 }
 
-/** The common part of all tables of leased jobs. */
 export class LeasedTable<Job> {
   readonly #parts: LeasedTableParts<Job>;
   readonly owner: string;
@@ -83,16 +81,13 @@ export class LeasedTable<Job> {
 }
 
 export interface JobWorkerParts<Job> {
-  /** For the log. */
   readonly name: string;
   /** How often it checks for jobs. Default: only at `nudge()` and after a job has ended. */
   readonly tickMs?: number;
   readonly claim: (running: readonly Job[]) => Promise<readonly Job[]>;
   /** Runs a job until it is released or has ended; the signal aborts when the worker stops. */
   readonly run: (job: Job, signal: AbortSignal) => Promise<void>;
-  /** Called after `run` has failed. */
   readonly failed?: (job: Job) => Promise<void>;
-  /** Renews the lease of a running job. */
   readonly renew?: { readonly everyMs: number; readonly lease: (job: Job) => Promise<unknown> };
   readonly clock: Clock;
   readonly log: Log;
@@ -105,14 +100,12 @@ export class JobWorker<Job extends { readonly id: string }> {
   readonly #running = new Map<string, { readonly job: Job; readonly ended: Promise<void> }>();
   #claiming: Promise<void> | undefined;
   #isNudged = false;
-  /** `undefined` before the start. */
   #stopTicking: (() => void) | undefined;
 
   constructor(parts: JobWorkerParts<Job>) {
     this.#parts = parts;
   }
 
-  /** Aborts when the worker stops. */
   get signal(): AbortSignal {
     return this.#aborter.signal;
   }

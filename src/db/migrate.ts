@@ -31,7 +31,6 @@ function newerThanThis(unknown: readonly string[]): string {
   return `The database was made by a newer version of Farebox: this one does not know its ${which}. Run that version or a newer one, or restore a backup from before the upgrade`;
 }
 
-/** Maximum number of steps listed in an error. */
 const SHOWN_STEPS = 3;
 
 async function applyOnce(store: Store, migration: Migration, timeoutMs: number): Promise<void> {

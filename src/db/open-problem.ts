@@ -1,7 +1,4 @@
-/**
- * Explains to the operator why a database cannot be opened, and what to do. Never contains a
- * password.
- */
+/** Explains why a database cannot be opened, and what to do. Never contains a password. */
 import { resolve } from 'node:path';
 import { accessProblem } from './access-problem.ts';
 import { codeOf, diskFailure } from './failures.ts';

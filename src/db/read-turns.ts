@@ -5,7 +5,6 @@ import { StoreUnavailable } from './failures.ts';
 
 /** The time limit of one read, after which it fails with `ReadTooLong`. */
 export const MAX_READ_MS = 10 * SECOND_MS;
-/** Maximum number of waiting reads, in total and per caller. */
 const MAX_WAITING = 256;
 const MAX_WAITING_OF_CALLER = 16;
 

@@ -9,7 +9,6 @@ export const Flag = z.bigint().transform((value) => value !== 0n);
 /** A column that is `undefined` where it is NULL. */
 export const maybe = <T extends z.ZodType>(column: T) =>
   column.nullable().transform((value) => value ?? undefined);
-/** JSON text. */
 export const jsonText = <T extends z.ZodType>(schema: T) =>
   z
     .string()

@@ -25,7 +25,6 @@ export interface Budget {
 
 /** What requests of a key or wallet count against in addition to the key's own cap. */
 export interface CallerBudgets {
-  /** Parent keys that have caps. */
   readonly parentIds: readonly string[];
   readonly budgets: readonly Budget[];
 }

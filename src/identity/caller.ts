@@ -1,7 +1,4 @@
-/**
- * The authenticated caller: an account by one of its API keys, or a wallet by its signature.
- * Contains what later stages need, and no secrets.
- */
+/** The authenticated caller: an account by an API key, or a wallet. Contains no secrets. */
 
 import { walletKind } from '../core/addresses.ts';
 import type { Nano } from '../core/money.ts';
@@ -38,14 +35,10 @@ export interface CallerPayment {
    * Fault; a second call returns the result of the first.
    */
   take(wanted: Nano): Promise<void>;
-  /**
-   * For an anonymous request without payment: returns the error with the price, which is thrown
-   * instead of taking a payment.
-   */
+  /** For an anonymous request: returns the error that states the price. */
   readonly quote?: (price: Nano) => Promise<Error>;
 }
 
-/** A session of the console: its user, start time and origin. */
 export interface ConsoleSession {
   readonly id: string;
   readonly accountId: string;
@@ -95,10 +88,7 @@ export function walletAccountId(address: string): string {
   return `wallet:${address.startsWith('0x') ? address.toLowerCase() : address}`;
 }
 
-/**
- * Returns the account id for operator input: an id, or the address of a wallet in any spelling.
- * Other text is returned unchanged.
- */
+/** Returns the account id of an id or a wallet address; other text is returned unchanged. */
 export function accountIdOf(text: string): string {
   const address = walletOfAccount(text) ?? text;
   return walletKind(address) === undefined ? text : walletAccountId(address);

@@ -138,10 +138,7 @@ export class Identity {
     return id;
   }
 
-  /**
-   * A wallet caller with the plan, limits and budgets of its account; unchanged without an account.
-   * Throws `API_ACCESS_DISABLED`.
-   */
+  /** Adds plan, limits and budgets of its account to a caller. Throws `API_ACCESS_DISABLED`. */
   async boundedWallet(caller: Caller): Promise<Caller> {
     const rows = await this.#parts.store.query(
       `SELECT a.disabled AS disabled, a.plan AS plan, a.limits AS limits, b.* FROM identity_account a
@@ -231,10 +228,7 @@ export class Identity {
     await tx.query('UPDATE identity_account SET is_operator = 1 WHERE id = $1', [id]);
   }
 
-  /**
-   * Creates a key. Throws `API_KEY_LIMIT_REACHED` if the account has `maxActive` keys that are neither
-   * revoked nor expired; exact among processes.
-   */
+  /** Throws `API_KEY_LIMIT_REACHED` at `maxActive` valid keys; exact across processes. */
   async createKeyWithin(
     maxActive: number,
     wanted: NewKey,
@@ -320,9 +314,7 @@ export class Identity {
     return rows.map((row) => this.#keyOf(row))[0];
   }
 
-  /**
-   * Ids of a key and of all its descendants, including revoked ones, since their spending counts.
-   */
+  /** Ids of a key and its descendants, revoked ones included, since their spending counts. */
   async idsFrom(accountId: string, id: string, tx: Queryable): Promise<string[]> {
     const rows = await tx.query<{ id: string }>(`${FROM_KEY} SELECT id FROM below`, [
       accountId,
@@ -387,9 +379,7 @@ export class Identity {
     return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
   }
 
-  /**
-   * Writes the members that an owner can change. In a transaction, call `forget` after the commit.
-   */
+  /** Writes what an owner can change. In a transaction, call `forget` after the commit. */
   async updateKey(key: ApiKey, tx: Queryable = this.#parts.store): Promise<void> {
     await tx.query(
       `UPDATE identity_key SET ${OWNER_COLUMNS.map((name, at) => `${name} = $${at + 3}`).join(', ')}
@@ -399,7 +389,6 @@ export class Identity {
     this.forget();
   }
 
-  /** Drops all cached keys. */
   forget(): void {
     this.keys.forget();
   }
@@ -424,9 +413,7 @@ export class Identity {
   }
 }
 
-/**
- * The key `$2` of the account `$1` with its descendants; SQLite keeps the order of a CROSS JOIN.
- */
+/** The key `$2` of account `$1` and descendants; SQLite keeps the order of a CROSS JOIN. */
 const FROM_KEY = `WITH RECURSIVE below AS (
   SELECT id FROM identity_key WHERE account_id = $1 AND id = $2
   UNION ALL SELECT k.id FROM below b

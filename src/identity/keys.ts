@@ -70,9 +70,7 @@ export function keyOf(row: Row): ApiKey {
   };
 }
 
-/**
- * Returns the caller of a key; `row` has `plan`, `account_limits` and `is_operator` of its account.
- */
+/** Returns the caller of a key; `row` adds `plan`, `account_limits` and `is_operator`. */
 export function callerOfKey(key: ApiKey, row: Row): Caller {
   const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
   return {

@@ -11,7 +11,6 @@ import { type Budget, budgetOf } from './budgets.ts';
 import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
-/** How long a key is cached. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
 /** With a shared database a key in use is refreshed together with others, up to this long before it expires. */
@@ -33,7 +32,6 @@ export class KnownKeys {
   readonly #parts: { readonly store: Store; readonly clock: Clock };
   /** By digest, oldest read first. */
   readonly #remembered = new Map<string, Remembered>();
-  /** Keys that are being refreshed. */
   readonly #renewals = new Map<string, Promise<ReadKeys>>();
   readonly #lastUsed = new Map<string, number>();
   /** Counts changes: a key that was read before a change is not cached after it. */
@@ -79,7 +77,6 @@ export class KnownKeys {
     return this.#lastUsed.get(keyId);
   }
 
-  /** Drops all cached keys. */
   forget(): void {
     this.#generation += 1;
     this.#remembered.clear();
@@ -121,10 +118,7 @@ export class KnownKeys {
     return remembered;
   }
 
-  /**
-   * Returns the caller of a key id, and when the key or one of its parents first expires. Throws if
-   * the key may not be used.
-   */
+  /** Returns the caller of a key id and its earliest expiry. Throws if the key is not usable. */
   bounded(
     keyId: string,
   ): Promise<{ readonly caller: Caller; readonly expiresMs: number | undefined }> {
@@ -188,7 +182,6 @@ export class KnownKeys {
   }
 }
 
-/** Why a key may not be used. */
 type Refusal = 'unknown' | 'disabled' | 'inactive';
 
 /** Key rows, with their parent keys and the budgets of their accounts. */
@@ -209,10 +202,7 @@ class ReadKeys {
     }
   }
 
-  /**
-   * Returns a key by id or digest with all its restrictions; `atMs` is the monotonic time of the
-   * read.
-   */
+  /** Returns a key by id or digest with its restrictions; `atMs` is the monotonic read time. */
   find(name: string, atMs: number): Remembered | Refusal {
     const row = this.#rows.get(name);
     if (row === undefined) return 'unknown';

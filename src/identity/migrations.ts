@@ -1,7 +1,4 @@
-/**
- * The tables of accounts, API keys, console sessions and sign-in links. Secrets are stored as
- * SHA-256 only.
- */
+/** The tables of accounts, keys, sessions and sign-in links. Secrets are stored as SHA-256. */
 import type { Migration } from '../db/db.ts';
 
 export const IDENTITY_MIGRATIONS: readonly Migration[] = [

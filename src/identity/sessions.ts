@@ -126,10 +126,7 @@ export class Sessions {
     await this.#parts.store.transaction((tx) => tx.query(sql, [id, nowMs]), NOT_DURABLE);
   }
 
-  /**
-   * Returns the valid sessions of an account, newest first; with `keyId` those of one key, or of
-   * the wallet.
-   */
+  /** Returns valid sessions, newest first; with `keyId` those of one key, or of the wallet. */
   async list(accountId: string, keyId: string | undefined): Promise<readonly ConsoleSession[]> {
     const { store, clock } = this.#parts;
     const rows = await store.query(

@@ -63,14 +63,9 @@ export interface Children {
 }
 
 export interface ChildOptions {
-  /**
-   * The document is not parsed yet: scan it to its end and reject it (400) if it exceeds the
-   * limits.
-   */
+  /** Not parsed yet: scan the document to its end, and reject it (400) above the limits. */
   readonly isUnchecked?: boolean;
-  /**
-   * Reads the value at `at` and returns the offset after it; `undefined` leaves it to the scanner.
-   */
+  /** Reads a value and returns the offset after it; `undefined` leaves it to the scanner. */
   readonly read?: (key: string, at: number) => number | undefined;
 }
 
@@ -121,9 +116,7 @@ export function parseJsonBody(bytes: Buffer): unknown {
   }
 }
 
-/**
- * Returns the members or elements of the container whose bracket is at or after `from`, in order.
- */
+/** Returns the members or elements of the first container at or after `from`, in order. */
 export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}): Children {
   const { isUnchecked = false, read } = options;
   const spans: ChildSpan[] = [];

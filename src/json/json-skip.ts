@@ -131,10 +131,7 @@ export function skipLoose(bytes: Buffer, at: number): number {
   return skipScalar(bytes, at);
 }
 
-/**
- * Returns the end of a string: a quote after an even number of backslashes; its content is not
- * checked.
- */
+/** Returns the end of a string, at a quote after an even number of backslashes. */
 export function skipLooseString(bytes: Buffer, from: number): number {
   let at = from + 1;
   for (;;) {

@@ -130,10 +130,7 @@ const REPLY: ItemKind = {
   skipValue: skipLoose,
 };
 
-/**
- * Size limits for the expressions: on long strings, and on input that fails only at its last byte,
- * they take several times as long as the scanner.
- */
+/** Size limits for the expressions, which are slower than the scanner on large input. */
 const PLAIN_BATCH_BYTES = 131_072;
 const PLAIN_ITEM_BYTES = 4_096;
 
@@ -142,9 +139,7 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
   return isUtf8(bytes) ? scanItems(bytes, maxItems, requestItem) : failure(0, 'encoding');
 }
 
-/**
- * Ten times the largest batch in use; each item takes about fifty times the bytes of an empty one.
- */
+/** Ten times the largest batch in use; each item takes about fifty times its bytes. */
 const MAX_REPLY_ITEMS = 1_000;
 
 export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {

@@ -61,10 +61,7 @@ function pathStep(step: PropertyKey): string | number {
   return typeof step === 'number' ? step : String(step);
 }
 
-/**
- * Returns the issues of the union branch that matched most of the value, which the caller probably
- * meant.
- */
+/** Returns the issues of the union branch that matched most of the value. */
 function closestBranch(
   branches: readonly (readonly z.core.$ZodIssue[])[],
 ): readonly z.core.$ZodIssue[] | undefined {

@@ -10,13 +10,10 @@
 import type { Clock } from '../core/clock.ts';
 
 export interface BreakerSettings {
-  /** First open period. */
   readonly openMs: number;
-  /** Longest open period. */
   readonly maxOpenMs: number;
   /** Without a window it opens only by a call of `open`. */
   readonly window?: {
-    /** Length of the sliding window. */
     readonly sizeMs: number;
     /** Fewest failures in the window that open it. */
     readonly minFailures: number;

@@ -2,7 +2,6 @@
 import type { Socket } from 'node:net';
 import { buildConnector, Pool } from 'undici';
 
-/** Certificates in PEM. */
 export interface TlsMaterial {
   /** Authorities to trust in place of those of the system. */
   readonly ca?: string | undefined;
@@ -11,7 +10,6 @@ export interface TlsMaterial {
   readonly key?: string | undefined;
 }
 
-/** How an origin is reached. */
 export interface Route {
   /** `http(s)://[user:password@]host[:port]` of a proxy. */
   readonly proxy?: string | undefined;

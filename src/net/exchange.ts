@@ -17,9 +17,7 @@ export const SWEEP_MS = 50;
  * Counted in sweeps, so that a pause of this process does not age a connection.
  */
 const STALE_SWEEPS = 1_000 / SWEEP_MS;
-/**
- * Idle connections that close together (a restart, a lost NAT entry) are no failures of the server.
- */
+/** Idle connections may close together (a restart, a lost NAT entry) without a failure. */
 export const MAX_STALE_RETRIES = 3;
 /** Larger request bodies are written in pieces of this size. */
 const LARGE_REQUEST_BYTES = 262_144;
@@ -40,17 +38,13 @@ export interface TimeLimits {
   readonly firstByteMs: number;
   /** Between two pieces of the body, excluding pauses of the reader. */
   readonly idleMs: number;
-  /**
-   * From the call until the last byte, excluding pauses of the reader, which have a limit of their
-   * own.
-   */
+  /** From the call until the last byte, excluding pauses of the reader. */
   readonly totalMs: number;
 }
 
 /** A body that is streamed from its source, so that it is never in memory as a whole. */
 export interface StreamedBody {
   readonly sizeBytes: number;
-  /** Called once for each attempt. */
   open(): AsyncIterable<Buffer>;
 }
 
@@ -65,7 +59,6 @@ export interface UpstreamRequest {
   readonly maxResponseBytes: number;
 }
 
-/** How an exchange failed. */
 export type UpstreamFailureKind =
   | 'connect' // no connection: refused, unknown host, TLS, proxy, time limit
   | 'stale' // the server closed an idle connection as we reused it; it never saw the request
@@ -85,7 +78,6 @@ export type UpstreamFailureKind =
 /** The pool that an exchange belongs to. */
 interface ExchangePool {
   readonly clock: Clock;
-  /** Exchanges that have not ended. */
   readonly running: InFlight<Exchange>;
   /** Called when the server sent bytes that belong to no request. */
   strayed(): void;
@@ -99,10 +91,7 @@ interface ExchangeConnection {
   isIdle: boolean;
 }
 
-/**
- * One request and its response on a pooled connection. Subclasses process the response. Either
- * `onEnd` or `onFailure` is called, once.
- */
+/** One request and its response on a pooled connection; subclasses process the response. */
 export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   place = -1;
   readonly request: UpstreamRequest;
@@ -112,10 +101,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   connection: ExchangeConnection | null = null;
   /** May be replaced while it runs. */
   limits: TimeLimits;
-  /**
-   * Set once the whole request was given to the socket; before that, no server can have acted on
-   * it.
-   */
+  /** Set once the whole request was written; no server acts on an incomplete one. */
   isWritten = false;
   isPaused = false;
   readonly #pool: ExchangePool;
@@ -165,7 +151,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     return this.#controller !== null;
   }
 
-  /** Milliseconds since the call. */
   protected get tookMs(): number {
     return this.#pool.clock.monotonicMs() - this.#startedMs;
   }
@@ -387,10 +372,7 @@ function* piecesOf(body: Buffer): Generator<Buffer> {
   }
 }
 
-/**
- * Returns the message with the error code once: undici's own messages lack it, system errors begin
- * with it.
- */
+/** Returns the message with the error code once: undici omits it, system errors start with it. */
 function messageOf(error: Error): string {
   const code = codeOf(error);
   return error.message.includes(code) ? error.message : `${code} ${error.message}`;

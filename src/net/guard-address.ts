@@ -27,10 +27,7 @@ const GLOBAL_UNICAST_V6: Network = ipaddr.parseCIDR('2000::/3');
 /** Returns whether an address may be connected to. */
 export type AddressRule = (address: string) => 'public' | 'allowed' | 'refused';
 
-/**
- * Returns the rule of one guard; `allow` lists CIDRs that are allowed in addition to public
- * addresses.
- */
+/** Returns the rule of one guard; `allow` lists CIDRs in addition to public addresses. */
 export function addressRule(allow: readonly string[]): AddressRule {
   const allowed = allow.map((cidr) => ipaddr.parseCIDR(cidr));
   return (text) => {
@@ -54,9 +51,7 @@ function isWithin(address: Address, networks: readonly Network[]): boolean {
   );
 }
 
-/**
- * Whether it is an address of this machine, which could reach local services behind the firewall.
- */
+/** Whether it is an address of this machine, which could reach local services. */
 function isOwn(address: string): boolean {
   return Object.values(networkInterfaces()).some((list) =>
     list?.some((own) => own.address === address),

@@ -1,7 +1,4 @@
-/**
- * The guard against a local server that counts connections: a rejected URL must not be connected
- * to.
- */
+/** The guard never connects to a rejected URL; a local server counts the connections. */
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

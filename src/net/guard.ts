@@ -21,9 +21,7 @@ import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';
 export type Resolve = (hostname: string) => Promise<readonly string[]>;
 
 export interface GuardOptions {
-  /**
-   * CIDRs that are allowed on any port in addition to public addresses; tests allow `127.0.0.0/8`.
-   */
+  /** CIDRs allowed on any port in addition to public addresses; tests use `127.0.0.0/8`. */
   readonly allow?: readonly string[];
   readonly ports?: readonly number[];
   readonly userAgent?: string;
@@ -65,7 +63,6 @@ export interface StreamedHead extends FetchedHead {
 export interface PostedMessage {
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** Limit of the whole call. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
 }

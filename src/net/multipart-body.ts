@@ -1,7 +1,4 @@
-/**
- * A `multipart/form-data` body that is streamed: files are never in memory as a whole, and the
- * length is known before the first byte is sent.
- */
+/** A streamed `multipart/form-data` body with known length; files are not read into memory. */
 import { createReadStream } from 'node:fs';
 import type { StreamedBody } from './exchange.ts';
 

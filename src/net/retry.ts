@@ -1,7 +1,4 @@
-/**
- * Retry delays: exponential backoff with full jitter, and the server's `Retry-After`. Pure
- * functions; the caller decides what to retry.
- */
+/** Retry delays: exponential backoff with full jitter, and the server's `Retry-After`. */
 
 /** Upper bound of the first delay, and of any. */
 const BASE_MS = 100;

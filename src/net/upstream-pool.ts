@@ -49,7 +49,6 @@ export interface UpstreamPoolOptions extends Route {
 /** The connections to one origin. Close it, or its sockets stay open until their idle timeout. */
 export class UpstreamPool {
   readonly clock: Clock;
-  /** Exchanges that have not ended. */
   readonly running = new InFlight<Exchange>();
   readonly #origin: Origin;
   readonly #stopWatching: () => void;
@@ -91,7 +90,6 @@ export class UpstreamPool {
     this.#pool = this.#open();
   }
 
-  /** Open connections, busy or idle. */
   get connected(): number {
     return this.#pool.stats.connected;
   }
@@ -187,7 +185,6 @@ interface ExchangeOptions extends Omit<Dispatcher.DispatchOptions, 'body'> {
 
 /** An undici client (one connection at a time) that tracks the use of its connection. */
 class Connection extends Client {
-  /** The open socket. */
   socket: Socket | null = null;
   /** Number of responses on it. */
   served = 0;

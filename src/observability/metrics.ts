@@ -21,9 +21,7 @@ export interface MetricInfo {
   readonly isShared?: boolean;
 }
 
-/**
- * The values of one metric by label set. Callers that change a value often can keep a reference.
- */
+/** The values of one metric by label set. Callers may keep a reference to a value. */
 export class Metric<T> {
   readonly info: MetricInfo;
   readonly #make: () => T;

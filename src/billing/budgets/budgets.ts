@@ -27,15 +27,9 @@ export { budgetSpending, changeBudget, createBudget, deleteBudget } from './mana
 
 /** Maximum number of caps that this process remembers as existing in the database. */
 const MAX_KNOWN = 10_000;
-/**
- * Maximum number of values with a cap per budget: within the last two periods, or in total for
- * LIFETIME.
- */
+/** Maximum values with a cap per budget: of the last two periods, or in total for LIFETIME. */
 const MAX_VALUES = 100_000;
-/**
- * How long, and for how many new values, a process relies on its last count. Each process can
- * exceed `MAX_VALUES` by this many.
- */
+/** A count is reused for this long, and for this many new values per process. */
 const COUNTED_MS = 10 * MINUTE_MS;
 const COUNTED_VALUES = 1_000;
 /** Must be well below the time for which the cap of an ended period is kept (one day). */
@@ -46,13 +40,10 @@ export interface BudgetCapsParts {
   readonly ledger: Ledger;
   readonly identity: Pick<Identity, 'lockBudget'>;
   readonly clock: Clock;
-  /** Overrides `MAX_VALUES` in tests. */
   readonly maxValues?: number;
-  /** Overrides `COUNTED_VALUES` in tests. */
   readonly countedValues?: number;
 }
 
-/** The approximate number of values of a budget that have caps. */
 interface CountedValues {
   readonly found: number;
   added: number;

@@ -22,10 +22,7 @@ export interface BudgetStores {
   readonly ledger: Ledger;
 }
 
-/**
- * Creates a budget that starts with the amount already spent in the running period. Throws
- * `BUDGET_LIMIT_REACHED`.
- */
+/** Creates a budget, including what was already spent. Throws `BUDGET_LIMIT_REACHED`. */
 export async function createBudget(
   { store, identity, ledger }: BudgetStores,
   wanted: Omit<Budget, 'id' | 'createdMs'>,
@@ -46,9 +43,7 @@ export async function createBudget(
   return made;
 }
 
-/**
- * Changes the amount of a budget; returns `undefined` if the account has no budget with this id.
- */
+/** Changes the amount of a budget; returns `undefined` if the account has no such budget. */
 export async function changeBudget(
   { store, identity, ledger }: BudgetStores,
   of: Pick<Budget, 'id' | 'accountId'>,
@@ -81,10 +76,7 @@ export async function deleteBudget(
   return isDeleted;
 }
 
-/**
- * Returns what is spent of a budget in the running period; for a budget per tag value, what is
- * spent for `value`.
- */
+/** Returns the spending in the running period, for `value` if the budget is per tag value. */
 export async function budgetSpending(
   store: Store,
   budget: Budget,
@@ -96,7 +88,6 @@ export async function budgetSpending(
   return usdNano;
 }
 
-/** Creates the cap of a budget, or updates its limit. */
 export function setBudgetCap(ledger: Ledger, tx: Queryable, cap: BudgetOf): Promise<void> {
   return ledger.setCap(tx, settingsOf(cap));
 }

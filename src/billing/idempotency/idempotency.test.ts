@@ -414,7 +414,6 @@ onEachStore('idempotency', (fixture) => {
         'SELECT CAST(sum(coalesce(length(body), 0)) AS BIGINT) AS bytes FROM idempotency_entry',
       );
       assert.ok(Number(row?.bytes) < LIMIT);
-      // Another account is not affected.
       await keep(idempotency, 'k0', nano(1n), LARGE, 'bob');
       assert.ok((await idempotency.storageOf('bob')).bytes < 10_000);
       await idempotency.close();
@@ -430,7 +429,6 @@ onEachStore('idempotency', (fixture) => {
         await keep(idempotency, key, ZERO, small);
         await pass(store, clock, 60_000);
       }
-      // Keys of free requests may run again.
       assert.deepEqual(await states(idempotency, ['free1', 'free2', 'free4']), [
         'new',
         'new',
@@ -478,7 +476,6 @@ onEachStore('idempotency', (fixture) => {
   });
 });
 
-/** Advances the time of a process and its database. */
 async function pass(store: Store, clock: TestClock, ms: number): Promise<void> {
   clock.advance(ms);
   await age(store, ms);

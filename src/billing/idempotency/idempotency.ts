@@ -60,7 +60,6 @@ export interface AcquireOptions {
   /** Hash of everything that distinguishes the request from others with the same key. */
   readonly fingerprint: string;
   readonly signal?: AbortSignal;
-  /** Longest wait for a running duplicate, in milliseconds. */
   readonly maxWaitMs?: number;
 }
 
@@ -83,7 +82,6 @@ interface EntryRow {
   readonly body: Buffer | null;
 }
 
-/** Format that the specification allows. */
 const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
 /**
  * How long a lease lasts without renewal, and how often it is renewed. Longer than a database
@@ -96,17 +94,11 @@ const RENEW_MS = 5_000;
 /** How often a waiting duplicate checks for the stored response, which any process can write. */
 const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
-/**
- * Larger responses are not stored: the key is spent, and a retry receives an error instead of
- * running again.
- */
+/** Larger responses are not stored; a retry receives an error instead of running again. */
 export const MAX_STORED_BYTES = 16_777_216;
-/** Maximum number of rows that one pruning run deletes. */
 const PRUNE_ROWS = 5_000;
 const NOT_DURABLE = { durable: false } as const;
-/**
- * Price recorded for a response that was not sold: only responses sold for exactly 0 may run again.
- */
+/** Recorded for a response that was not sold: only responses sold for 0 may run again. */
 const NOT_SOLD = 1n as Nano; // the smallest amount above 0
 const LOST =
   'Another request has taken over this idempotency key; this one was not charged. Send the same request again to get the response of the other';
@@ -117,10 +109,7 @@ const WHY_NOT_KEPT: Readonly<Record<NotKept, string>> = {
   dropped: 'its response was dropped for newer ones, which take all the storage of the account',
 };
 
-/**
- * Returns the key of a header, or `undefined` if there is none. Throws a Fault 400 if it is
- * malformed.
- */
+/** Returns the key, or `undefined` without a header. Throws a Fault 400 if it is malformed. */
 export function parseIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
   if (!KEY_PATTERN.test(header)) throw new Fault('INVALID_IDEMPOTENCY_KEY');
@@ -134,10 +123,7 @@ export class Idempotency {
   readonly #log: Log;
   readonly #processId: string;
   readonly #storage: AccountStorage;
-  /**
-   * By caller and key: keys that this process runs. It does not take them over from itself, even
-   * after a pause.
-   */
+  /** By caller and key: running requests, whose keys this process does not take over. */
   readonly #live = new Map<string, IdempotencyToken>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
@@ -161,19 +147,13 @@ export class Idempotency {
     await this.#store.query(`DELETE FROM idempotency_entry WHERE state = 'running'`);
   }
 
-  /**
-   * Releases the keys of a process that has certainly ended. Waits for a response that the process
-   * was still committing, and keeps it.
-   */
+  /** Releases the keys of an ended process; waits for a commit that is still in progress. */
   async processEnded(processId: string): Promise<void> {
     // Uses the index on expiry: only running entries expire this soon.
     await this.#store.query(FREE, [processId, this.#clock.nowMs()]);
   }
 
-  /**
-   * Checks the key once: the result is to run, replay, reject, or wait and call again. Throws a
-   * Fault 429.
-   */
+  /** Checks the key once: run, replay, reject, or wait and call again. Throws a Fault 429. */
   async begin(wanted: Omit<AcquireOptions, 'signal' | 'maxWaitMs'>): Promise<IdempotencyState> {
     const { caller, accountId, key, fingerprint } = wanted;
     const token = `${this.#processId}:${this.#ids.hex(16)}`;
@@ -201,9 +181,7 @@ export class Idempotency {
     return state;
   }
 
-  /**
-   * Throws a Fault 429 if spent keys without responses already use all the storage of the account.
-   */
+  /** Throws a Fault 429 if spent keys alone use all the storage of the account. */
   async #requireStorage(tx: Queryable, accountId: string): Promise<void> {
     const nowMs = this.#clock.nowMs();
     let storage = await this.#storage.of(tx, accountId, nowMs);
@@ -213,7 +191,6 @@ export class Idempotency {
     if (storage.bytes > storage.limitBytes) throw new Fault('IDEMPOTENCY_STORAGE_FULL');
   }
 
-  /** Returns the bytes that the stored responses of an account use, and their limit. */
   storageOf(accountId: string): Promise<KeptStorage> {
     return this.#storage.of(this.#store, accountId, this.#clock.nowMs());
   }
@@ -295,10 +272,7 @@ export class Idempotency {
     await this.#end(tx, token, { state: 'done', status, headers: written, body, bytes, paidNano });
   }
 
-  /**
-   * Marks the key as spent without a response, for a request that was charged and broke off.
-   * Otherwise like `complete`.
-   */
+  /** Like `complete`, without a response: the request was charged and broke off. */
   spend(token: IdempotencyToken, tx: Queryable, paidNano: Nano): Promise<void> {
     return this.#end(tx, token, withoutResponse('incomplete', paidNano));
   }
@@ -329,7 +303,6 @@ export class Idempotency {
     );
   }
 
-  /** Deletes expired entries, oldest first; called periodically. */
   async prune(): Promise<number> {
     const rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
     await this.#storage.prune(this.#store, this.#clock.nowMs());

@@ -10,20 +10,13 @@ import { DAY_MS } from '../../core/clock.ts';
 import type { Queryable } from '../../db/db.ts';
 
 const HOUR_MS = DAY_MS / 24;
-/**
- * Bytes counted for a row in addition to its headers and body: its other columns and its share of
- * two indexes.
- */
+/** Bytes per row besides its headers and body: other columns and its share of two indexes. */
 export const ROW_BYTES = 512;
-/**
- * Bytes of storage per USD charged for responses: 0.2 of the 1 GB budgeted per USD, which receipts
- * and tags share.
- */
+/** Bytes per USD charged: 0.2 of 1 GB per USD, which receipts and tags share. */
 const BYTES_PER_USD = 200_000_000n;
 const NANO_PER_USD = 1_000_000_000n;
 /** Share of the configured quota for an account that has not paid for any response. */
 const UNPAID_SHARE = 1 / 16;
-/** Maximum number of entries that one statement drops. */
 const DROP_ROWS = 256;
 
 export interface KeptStorage {
@@ -31,7 +24,6 @@ export interface KeptStorage {
   readonly limitBytes: number;
 }
 
-/** The counted size of one stored response. */
 export interface KeptSize {
   readonly accountId: string;
   readonly bytes: number;
@@ -65,7 +57,6 @@ export class AccountStorage {
     this.#baseBytes = baseBytes;
   }
 
-  /** Returns the storage that the responses of an account use at `nowMs`. */
   async of(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
     const [row] = await tx.query<SumRow>(SUM, [accountId, nowMs]);
     const paidNano = row?.paid ?? 0n;
@@ -120,13 +111,11 @@ export class AccountStorage {
     return oldest.length > 0;
   }
 
-  /** Deletes the sums of past hours. */
   async prune(tx: Queryable, nowMs: number): Promise<void> {
     await tx.query(PRUNE, [nowMs]);
   }
 }
 
-/** Adds to the sums of the hour in which an entry expires. */
 export async function addToHour(
   tx: Queryable,
   { accountId, bytes, paidNano, expiresMs }: KeptSize,

@@ -23,7 +23,6 @@ export type NotKept = 'too-large' | 'incomplete' | 'dropped';
 export interface KeyEnd {
   readonly state: 'done' | NotKept;
   readonly status: number | null;
-  /** Headers as JSON. */
   readonly headers: string | null;
   readonly body: Buffer | null;
   /** Bytes counted against the quota of the account. */
@@ -31,7 +30,6 @@ export interface KeyEnd {
   readonly paidNano: bigint;
 }
 
-/** How long a key stays spent. */
 const KEPT_MS = DAY_MS;
 
 const END = `UPDATE idempotency_entry
@@ -61,15 +59,11 @@ export async function endKey(
   return own.length > 0 ? 'spent' : 'lost';
 }
 
-/** The final values for a request that was charged without a complete response. */
 export function withoutResponse(state: NotKept, paidNano: bigint): KeyEnd {
   return { state, status: null, headers: null, body: null, bytes: ROW_BYTES, paidNano };
 }
 
-/**
- * Spends the key of a settle that waited in the journal; returns `false` if another request has the
- * key.
- */
+/** Spends the key of a journaled settle; returns `false` if another request has the key. */
 export async function spendJournaled(
   tx: Queryable,
   nowMs: number,

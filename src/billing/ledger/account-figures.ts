@@ -32,7 +32,6 @@ export async function accountFigures(
   );
 }
 
-/** Usage of a cap in its running period. */
 export interface CapUse {
   readonly id: string;
   readonly accountId: string;
@@ -118,7 +117,6 @@ function percentOf(spentNano: bigint, limitNano: bigint | null): number {
   return limitNano === null || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
 }
 
-/** Returns a page of wallet accounts with a ledger row, ordered by id. */
 export async function walletAccounts(
   tx: Queryable,
   { after, limit }: { readonly after: string; readonly limit: number },

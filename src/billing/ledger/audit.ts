@@ -20,9 +20,7 @@ export interface AuditReport {
   readonly accounts: number;
   readonly transfers: number;
   readonly openHolds: number;
-  /**
-   * Leased by processes for their requests. Each process knows only how much its own requests hold.
-   */
+  /** Leased by processes; the part held by requests is known to each process only. */
   readonly leasedNano: Nano;
   readonly differences: readonly AuditDifference[];
   /** Top-ups and operator credits, minus charges and payouts: what is owed to callers. */
@@ -151,9 +149,7 @@ interface FiguresRow {
   readonly revenue: bigint;
 }
 
-/**
- * Runs every check in one transaction, so that concurrent requests do not appear as differences.
- */
+/** Runs all checks in one transaction, so that concurrent requests cause no differences. */
 export async function runAudit(store: Store, inMemory: HoldFigures): Promise<AuditReport> {
   return store.transaction(
     async (tx) => {
@@ -200,10 +196,7 @@ export async function leasedOf(
   return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
 }
 
-/**
- * `jobs` and leases come from the database and are the same for every process; the other holds are
- * those of this process.
- */
+/** Own holds, plus `jobs` and leases, which are the same for every process. */
 export interface OpenHoldFigures extends HoldFigures {
   readonly jobs: HoldFigures;
   readonly leasedNano: Nano;

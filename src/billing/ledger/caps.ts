@@ -19,17 +19,13 @@ export interface CapSettings {
   /** A missing limit means unlimited; a cap without any limit counts nothing. */
   readonly usdLimitNano: Nano | undefined;
   readonly diemLimitNano: Nano | undefined;
-  /**
-   * The charges of the account that it counts; default: those of the key with the id of the cap.
-   */
+  /** The charges that it counts; default: those of the key with the id of the cap. */
   readonly counts?: CountedCharges | undefined;
   /** The budget that the cap belongs to; `undefined` for the cap of a key. */
   readonly budgetId?: string | undefined;
 }
 
-/**
- * A charge counts if all given conditions hold; without any, every charge of the account counts.
- */
+/** A charge counts if it meets all given conditions; without any, every charge counts. */
 export interface CountedCharges {
   readonly keyIds?: readonly string[] | undefined;
   readonly tag?: { readonly name: string; readonly value: string } | undefined;
@@ -82,10 +78,7 @@ const DROPPED_AT_ONCE = 1_000;
 /** A process that has confirmed a cap relies on it for an hour (`budgets/budgets.ts`). */
 const KEPT_MS = DAY_MS;
 
-/**
- * Drops some of the budget caps whose period ended at least a day ago and of which nothing is held.
- * Later spending creates them again.
- */
+/** Drops some budget caps without holds whose period ended a day ago; they can be recreated. */
 export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise<void> {
   for (const period of ['EPOCH', 'WEEK', 'MONTH'] as const) {
     const isEnded = `budget_id IS NOT NULL AND period = $1 AND period_start_ms < $2
@@ -164,7 +157,6 @@ export async function dropBudget(
   );
 }
 
-/** Drops caps of which nothing is held. */
 export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
   for (const id of ids) {
     await tx.query(
@@ -174,10 +166,7 @@ export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<v
   }
 }
 
-/**
- * Locks the row of the cap; a new row has no limit yet, which makes the caller compute its
- * spending.
- */
+/** Locks the row of the cap; first inserts one without limits if it is missing. */
 async function lockCap(
   tx: Queryable,
   { id, accountId, period }: CapSettings,
@@ -241,10 +230,7 @@ interface JobRow {
   readonly cap_ids: string;
 }
 
-/**
- * Adds the cap to the charges of running jobs that count in it, so that a refund subtracts them
- * again.
- */
+/** Adds the cap to the charges of running jobs, so that a refund subtracts them again. */
 async function countJobs(
   tx: Queryable,
   { id, accountId, counts = { keyIds: [id] } }: CapSettings,
@@ -282,10 +268,7 @@ interface SumRow {
   readonly diem: bigint | null;
 }
 
-/**
- * Returns what each key of an account has spent since a day, inclusive; keys without spending are
- * missing.
- */
+/** Returns the spending of each key since a day, inclusive; omits keys without spending. */
 export async function spendingSince(
   store: Queryable,
   accountId: string,
@@ -359,10 +342,7 @@ export async function cappedSpending(
   );
 }
 
-/**
- * Returns the spending that counts against a cap in the period that runs at `nowMs`, even if no
- * request has created its row yet.
- */
+/** Returns the spending of a cap in the current period, even if its row does not exist yet. */
 export async function spendingOfCap(
   store: Queryable,
   settings: CapSettings,

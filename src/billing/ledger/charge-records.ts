@@ -9,7 +9,6 @@ import type { UsageRecord } from './records.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 import { type Writer, writeTransfer } from './states.ts';
 
-/** A charge, with the data that its records need. */
 export interface Charge extends Taken {
   readonly usage: UsageRecord;
   readonly creditDay: number;
@@ -91,7 +90,6 @@ function insertUsage(writer: Writer, { usage, usdNano, diemNano, reservedNano }:
   ]);
 }
 
-/** Amounts to add to a row of sums. */
 interface Sums {
   requests: number;
   errors: number;
@@ -141,10 +139,6 @@ function valuesOf({ requests, errors, prompt, completion, usdNano, diemNano }: S
   return [requests, errors, prompt, completion, usdNano, diemNano];
 }
 
-/**
- * Adds charges to the daily sums, with one write per row: the charges of a tick share few accounts
- * and models.
- */
 function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
   const rows: (Sums & { readonly usage: UsageRecord; readonly day: number })[] = [];
   for (const charge of charges) {
@@ -173,7 +167,6 @@ function isSameRow(a: UsageRecord, b: UsageRecord): boolean {
   return a.accountId === b.accountId && a.keyId === b.keyId && a.modelId === b.modelId;
 }
 
-/** Adds charges to the sums of each of their tags. */
 function addToTags(writer: Writer, charges: readonly Charge[]): void {
   const rows = new Map<string, { readonly key: (string | number)[]; readonly sums: Sums }>();
   for (const charge of charges) {

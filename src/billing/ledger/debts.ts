@@ -15,7 +15,6 @@ export interface ReversalRequest {
   readonly amountNano: Nano;
   /** The house account that the credit came from. */
   readonly to: HouseAccount;
-  /** Unique among all postings, like the id of a credit. */
   readonly id: string;
   readonly note?: string;
 }
@@ -37,10 +36,7 @@ interface LockedAccount {
   readonly debt_nano: bigint;
 }
 
-/**
- * Returns what a debit could take from an account, and locks the account until the transaction
- * ends.
- */
+/** Locks an account until the transaction ends; returns what a debit could take. */
 export async function availableIn(
   tx: Queryable,
   accountId: string,
@@ -81,9 +77,7 @@ export async function reverseCredit(
   return { takenNano, missingNano };
 }
 
-/**
- * Pays a debt from the free balance; returns the new balance, or `undefined` if nothing was paid.
- */
+/** Pays a debt from free balance; returns the new balance, or `undefined` if nothing was paid. */
 export async function payDebt(
   tx: Queryable,
   accountId: string,
@@ -137,7 +131,6 @@ export interface Debt {
   readonly debtNano: Nano;
 }
 
-/** Returns the debts, largest first. */
 export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
   const rows = await store.query<{ id: string; debt_nano: bigint }>(
     `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0
@@ -154,10 +147,7 @@ export async function collectDebts(store: Store, ids: Ids, context: PostingConte
   }
 }
 
-/**
- * Returns the sum of all that was received through a house account minus what was returned through
- * it, including dropped postings.
- */
+/** Returns receipts minus payouts of a house account, including dropped postings. */
 export async function receivedFrom(store: Queryable, house: HouseAccount): Promise<Nano> {
   const [row] = await store.query<{ total: bigint }>(
     `SELECT (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE debit_account = $1)

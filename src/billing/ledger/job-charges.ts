@@ -19,13 +19,10 @@ const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = 
 /** What a job was charged, and the caps in which the charge counts. */
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
-  /** Tags in whose sums the charge counts. */
   readonly tags: RequestMetadata;
 }
 
-/**
- * Closes the receipt of a running job; returns `undefined` if the job was not charged or has ended.
- */
+/** Closes the receipt of a running job; `undefined` if it was not charged or has ended. */
 export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
@@ -90,10 +87,7 @@ export async function uncountCharge(
   }
 }
 
-/**
- * Refunds daily credit if its day has not ended; returns whether it did. Daily credit of an ended
- * day has expired.
- */
+/** Refunds daily credit if its day has not ended; returns whether it did. */
 export async function refundDaily(
   tx: Queryable,
   { requestId, accountId, modelId }: UsageRecord,

@@ -187,9 +187,6 @@ export class Ledger {
     }
   }
 
-  /**
-   * Settles a durable hold inside the caller's transaction, together with the caller's own changes.
-   */
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     const parts = { clock: this.#clock, log: this.#log };
     const [settled] = await settleRows(tx, parts, [{ request }], false);
@@ -197,9 +194,7 @@ export class Ledger {
     return settled.settlement;
   }
 
-  /**
-   * Closes the receipt of a charged job; returns `false` if the job was not charged or has ended.
-   */
+  /** Closes the receipt of a charged job; `false` if it was not charged or has ended. */
   async closeIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return (await closeCharge(tx, usage)) !== undefined;
   }
@@ -229,7 +224,7 @@ export class Ledger {
     return true;
   }
 
-  /** Creates an empty account; does nothing if it exists. */
+  /** Creates an empty account if it does not exist. */
   async openAccount(id: string, tx: Queryable = this.#store): Promise<void> {
     const nowMs = this.#clock.nowMs();
     await tx.query(
@@ -260,10 +255,7 @@ export class Ledger {
     return paid ?? balanceAfterNano;
   }
 
-  /**
-   * Debits free balance; returns `undefined` if it is less than the amount, or the account has a
-   * debt.
-   */
+  /** Debits free balance; returns `undefined` if it is too low or the account has a debt. */
   async debitIn(tx: Queryable, debit: DebitRequest): Promise<Nano | undefined> {
     const { accountId, amountNano, to } = debit;
     await this.holds.recall(accountId);
@@ -295,15 +287,12 @@ export class Ledger {
     );
   }
 
-  /**
-   * Reverses a credit whose money is gone; the part that the balance does not cover becomes a debt.
-   */
+  /** Reverses a credit whose money is gone; what the balance does not cover becomes a debt. */
   async reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
     await this.holds.recall(reversal.accountId);
     return reverseCredit(tx, reversal, this.#context());
   }
 
-  /** Pays debts from balances that were held when the debt was recorded. */
   collectDebts(): Promise<void> {
     return collectDebts(this.#store, this.#ids, this.#context());
   }
@@ -312,12 +301,10 @@ export class Ledger {
     return { nowMs: this.#clock.nowMs(), heldOf: (id) => this.holds.heldOf(id) };
   }
 
-  /** Returns the debts of accounts after reversals, largest first; usually empty. */
   debts(): Promise<readonly Debt[]> {
     return debtsOf(this.#store);
   }
 
-  /** Returns what was received through a house account minus what was returned through it. */
   receivedFrom(house: HouseAccount, tx: Queryable = this.#store): Promise<Nano> {
     return receivedFrom(tx, house);
   }
@@ -373,7 +360,6 @@ export class Ledger {
     await this.holds.recall(accountId);
   }
 
-  /** Changes the limit of all caps of a budget. */
   async setBudgetLimit(
     tx: Queryable,
     accountId: string,
@@ -391,7 +377,6 @@ export class Ledger {
     await dropBudget(tx, accountId, budgetId);
   }
 
-  /** Drops some of the budget caps whose period ended long ago; called every minute. */
   async dropEndedBudgets(): Promise<void> {
     await dropEndedBudgets(this.#store, this.#clock.nowMs());
   }
@@ -414,10 +399,7 @@ export class Ledger {
     };
   }
 
-  /**
-   * Returns the posted balance, the part held by open requests, and the debt; zeroes for an unknown
-   * account.
-   */
+  /** Returns posted, held and owed amounts; zeroes for an unknown account. */
   async funds(accountId: string): Promise<Funds> {
     const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
     if (row === undefined) return NO_FUNDS;
@@ -443,7 +425,6 @@ export class Ledger {
     return firstDay(this.#store);
   }
 
-  /** Creates the partitions of the days from `fromDay` up to, but excluding, `untilDay`. */
   prepareDays(fromDay: number, untilDay: number): Promise<void> {
     return prepareDays(this.#store, fromDay, untilDay);
   }
@@ -462,7 +443,6 @@ export class Ledger {
     return runAudit(this.#store, this.holds.figures());
   }
 
-  /** Registers this process with the others that share the ledger. */
   start(): Promise<void> {
     return this.holds.start();
   }
@@ -473,7 +453,6 @@ export class Ledger {
   }
 }
 
-/** An account as its owner sees it. */
 export interface Funds extends Balances {
   readonly allocationNano: Nano;
   /** Amounts of USD and of today's credit that open requests and jobs hold. */

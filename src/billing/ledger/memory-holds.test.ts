@@ -1,7 +1,4 @@
-/**
- * Holds with SQLite: many at once, commands that run beside the server, and rows of an older
- * version.
- */
+/** Holds with SQLite: many at once, beside commands, and rows of an older version. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { storeFixture } from '../../../test/databases/stores.ts';

@@ -28,15 +28,10 @@ import { placeDurable } from './row-holds.ts';
 import { repeated, settleHeld, settleOneHeld } from './settle.ts';
 import { KeptStates } from './states.ts';
 
-/** Maximum number of settles in one transaction. */
 const MAX_BATCH = 256;
-/**
- * Maximum number of accounts, and of caps, with a counter; above it, those without an open hold are
- * dropped.
- */
+/** Maximum counters of accounts, and of caps; above it, idle ones are dropped. */
 const MAX_COUNTERS = 10_000;
 
-/** The amount that open holds set aside from an account or a cap. */
 interface Counter {
   open: number;
   usdNano: bigint;
@@ -47,7 +42,6 @@ interface Counter {
   readonly holds: InFlight<CountedHold> | undefined;
 }
 
-/** A hold under one cap. */
 interface CountedHold extends Placed {
   readonly counter: Counter;
   readonly usdNano: bigint;
@@ -55,7 +49,6 @@ interface CountedHold extends Placed {
   readonly sinceMs: number;
 }
 
-/** A hold with the data that its settle and its end need. */
 interface MemoryHold extends Hold, HeldAmounts {
   readonly dailyNano: Nano;
   readonly account: Counter;
@@ -216,10 +209,7 @@ export class MemoryHolds implements Holds {
     // Open holds end with the process.
   }
 
-  /**
-   * Writes the hold of a job as a row; a hold in memory reserves the amount until the row is
-   * committed.
-   */
+  /** Writes the hold of a job as a row; until the commit a hold in memory reserves the amount. */
   async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldResult> {
     try {
       return await this.#parts.store.transaction((tx) => placeDurable(tx, request, nowMs));
@@ -241,7 +231,6 @@ export class MemoryHolds implements Holds {
     return counted;
   }
 
-  /** Settles everything that is waiting when the transaction begins. */
   #settleWaiting(): FileWork {
     let batch: readonly Waiting[] | undefined;
     let settlements: readonly Settlement[] = [];

@@ -15,10 +15,7 @@ export interface TransactionRow {
   readonly created_ms: bigint;
 }
 
-/**
- * Returns postings newest first, without debts, which move no money themselves. The caller
- * validates `limit` and `offset`.
- */
+/** Returns postings newest first, without debts. The caller validates `limit` and `offset`. */
 export function transactionsOf(
   store: Queryable,
   accountId: string,
@@ -53,10 +50,7 @@ export interface MovementRow {
   readonly created_ms: bigint;
 }
 
-/**
- * A position in the list of movements, newest first. Without an id it is before every movement of
- * that time.
- */
+/** A position in the list; without an id it is before every movement of that time. */
 export interface MovementPlace {
   readonly createdMs: number;
   readonly id?: string | undefined;

@@ -35,13 +35,11 @@ export interface UsageRow {
   readonly metadata: string | null;
 }
 
-/** The columns that are read of a receipt. */
 export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
   prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
   price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
   reserved_nano`;
 
-/** Returns the receipt of one request, to its owner only. */
 export async function receiptOf(
   store: Queryable,
   accountId: string,
@@ -59,7 +57,6 @@ const SLICE_ROWS = 5_000;
 /** Maximum number of slices per read; the next page continues after them. */
 const MAX_SLICES = 40;
 
-/** Selects receipts; a missing member matches all. */
 export interface ReceiptFilter {
   readonly accountId: string;
   readonly fromDay: number;
@@ -85,11 +82,9 @@ export interface ReceiptPage {
 export interface ReceiptPageOptions {
   readonly limit: number;
   readonly after?: ReceiptPlace | undefined;
-  /** Rows per slice, for tests. */
   readonly sliceRows?: number;
 }
 
-/** Returns the matching receipts after a position, newest first. */
 export async function receiptsOf(
   store: Queryable,
   filter: ReceiptFilter,

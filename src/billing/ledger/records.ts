@@ -4,7 +4,6 @@ import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { HoldRefusal, OpenAmounts, WantedHold } from '../rules/plan.ts';
 
-/** Source or destination of an amount outside the accounts of callers. */
 export type HouseAccount =
   | 'house:revenue'
   | 'house:operator-credit'
@@ -16,10 +15,7 @@ export type HouseAccount =
   /** Reversed amounts that callers still owe. */
   | 'house:bad-debt';
 
-/**
- * `REVERSAL` takes back a credit whose money is gone; `DEBT` records the part that the balance did
- * not cover.
- */
+/** `REVERSAL` takes back a credit whose money is gone; `DEBT` is the uncovered part. */
 export type TransferKind =
   | 'CHARGE'
   | 'TOP_UP'
@@ -38,7 +34,6 @@ export interface HoldRequest extends WantedHold {
   readonly lifetime?: 'process' | 'durable';
 }
 
-/** Money set aside for one request. */
 export interface Hold {
   readonly requestId: string;
   readonly accountId: string;
@@ -59,9 +54,7 @@ export interface Balances {
 
 export type HoldResult = { readonly ok: true; readonly hold: Hold } | HoldRefusal;
 
-/**
- * Tokens by kind; `prompt` includes cached and cache-write tokens, `completion` includes reasoning.
- */
+/** Token counts; `prompt` includes cached and cache-write, `completion` includes reasoning. */
 export interface TokenCounts {
   readonly prompt: number;
   readonly completion: number;
@@ -78,16 +71,12 @@ export const NO_TOKENS: TokenCounts = {
   reasoning: 0,
 };
 
-/**
- * How a request ended, as its receipt shows it; `running` is a job that was charged and has not
- * ended.
- */
+/** The final status on a receipt; `running` is a job that was charged and has not ended. */
 export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired' | 'running';
 
 /** Tags of a request by name, such as a user or a project. Sums are kept by name and value. */
 export type RequestMetadata = Readonly<Record<string, string>>;
 
-/** What one request used: the receipt. */
 export interface UsageRecord {
   readonly requestId: string;
   readonly createdMs: number;
@@ -99,10 +88,7 @@ export interface UsageRecord {
   readonly replica?: string | undefined;
   readonly attempts: number;
   readonly tokens: TokenCounts;
-  /**
-   * The source of the token counts: the engine's usage object, this server's estimate from text
-   * bytes, or none.
-   */
+  /** Source of the token counts: the engine, this server's estimate by bytes, or none. */
   readonly countedBy: 'engine' | 'bytes' | 'none';
   readonly priceVersion: string;
   readonly latencyMs: number;
@@ -131,7 +117,6 @@ export interface Settlement {
 
 export interface HoldFigures {
   readonly count: number;
-  /** USD plus daily credit. */
   readonly amountNano: Nano;
 }
 
@@ -148,16 +133,11 @@ export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
  * the posted balance, with a shared database from the leases of this process.
  */
 export interface Holds {
-  /**
-   * Sets money aside for a request, or returns why not. A crash undoes it, unless it is durable.
-   */
+  /** Sets money aside, or returns why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
   /** Takes the cost and writes the receipt; resolves when both are on disk. */
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
-  /**
-   * Settles and runs `work` in the same transaction. `work` may run twice after a retry, so it must
-   * have no effect outside `tx`.
-   */
+  /** Settles and runs `work` in one transaction, which may run twice after a retry. */
   settleWith(
     request: SettleRequest,
     hold: Hold,
@@ -173,10 +153,7 @@ export interface Holds {
   recall(accountId: string): Promise<void> | undefined;
   /** USD of an account that is set aside in memory only. */
   heldOf(accountId: string): bigint;
-  /**
-   * What open requests of this process have set aside in memory, in USD and in daily credit of
-   * `day`.
-   */
+  /** Amounts that requests of this process hold in memory: USD, and daily credit of `day`. */
   openOf(accountId: string, day: number): OpenAmounts;
   /** Open holds that exist only in memory. */
   figures(): HoldFigures;

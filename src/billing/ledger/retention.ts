@@ -18,7 +18,6 @@ import {
 const USAGE: PartitionedTable = { table: 'ledger_usage', column: 'day', unitsPerDay: 1 };
 const TRANSFER: PartitionedTable = { table: 'ledger_transfer', column: 'day', unitsPerDay: 1 };
 
-/** Maximum number of rows deleted in one transaction on SQLite. */
 const DELETE_BATCH = 500;
 const ACCOUNT_PAGE = 200;
 /** Time for summing up a day of a busy installation. */
@@ -39,16 +38,13 @@ export async function firstDay(store: Store): Promise<number | undefined> {
   return row === undefined || row.first === null ? undefined : Number(row.first);
 }
 
-/**
- * Creates the partitions from `fromDay` up to, but excluding, `untilDay`; does nothing on SQLite.
- */
+/** Creates the partitions from `fromDay` to `untilDay`, exclusive; nothing on SQLite. */
 export async function prepareDays(store: Store, fromDay: number, untilDay: number): Promise<void> {
   const days = Array.from({ length: Math.max(0, untilDay - fromDay) }, (_, at) => fromDay + at);
   await makeDayPartitions(store, USAGE, days);
   await makeDayPartitions(store, TRANSFER, days);
 }
 
-/** Drops rows older than their retention; returns the number of rows or partitions. */
 export async function dropOld(store: Store, kept: KeptFrom): Promise<number> {
   const { usageDay, postingDay } = kept;
   let dropped = 0;

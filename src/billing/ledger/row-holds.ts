@@ -59,7 +59,6 @@ export function deleteHold(id: string): Statement {
   return { sql: 'DELETE FROM ledger_hold WHERE request_id = $1', parameters: [id] };
 }
 
-/** Changes the amounts of a lease. */
 export function updateLease(id: string, usdNano: bigint, dailyNano: bigint): Statement {
   assert(usdNano >= 0n && dailyNano >= 0n, 'no lease goes below zero');
   return {
@@ -79,7 +78,6 @@ export function heldInRow(row: HoldRow): HeldAmounts {
   };
 }
 
-/** Returns the amounts of a hold that is part of a lease. */
 export function heldInLease(row: HoldRow, { id: _id, ...amounts }: LeasePart): HeldAmounts {
   return { ...heldInRow(row), ...amounts, from: 'lease' };
 }
@@ -89,7 +87,6 @@ export interface LeasePart {
   readonly id: string;
   readonly usdNano: bigint;
   readonly dailyNano: bigint;
-  /** What the hold set aside, for the record. */
   readonly reservedNano: bigint;
 }
 
@@ -146,7 +143,6 @@ export function capsMsOf(nowMs: number, caps: readonly CountedCap[]): number {
   return caps.reduce((ms, { state }) => Math.max(ms, state.periodStartMs), nowMs);
 }
 
-/** A row of `ledger_hold` to insert. */
 export interface NewHold {
   readonly id: string;
   readonly accountId: string;
@@ -168,7 +164,6 @@ export function insertHold(hold: NewHold): Statement {
   };
 }
 
-/** Places the hold of a job, which needs no running process. */
 export async function placeDurable(
   tx: Queryable,
   request: HoldRequest,
@@ -222,7 +217,6 @@ const NEW_ACCOUNT: AccountState = {
   debtNano: 0n,
 };
 
-/** Maximum number of holds released in one transaction. */
 const RELEASE_BATCH = 500;
 
 /**

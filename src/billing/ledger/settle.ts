@@ -47,9 +47,7 @@ export interface RowSettle {
   readonly lease?: LeasePart | undefined;
 }
 
-/**
- * A settlement, and whether its cost came out of its hold; a late or repeated settle has no hold.
- */
+/** A settlement, and whether its hold was found; a late or repeated settle has none. */
 export interface RowSettlement {
   readonly settlement: Settlement;
   readonly isFromHold: boolean;
@@ -143,7 +141,6 @@ export async function settleOneHeld(
   return settlement;
 }
 
-/** A settle whose hold is in memory. */
 export interface HeldSettle extends StatesOf {
   readonly request: SettleRequest;
   readonly held: HeldAmounts;
@@ -169,7 +166,6 @@ interface Settle {
   readonly held: HeldAmounts | undefined;
 }
 
-/** The settles of one transaction, while their costs are taken. */
 interface Taking {
   readonly log: Log;
   readonly states: States;
@@ -237,10 +233,7 @@ function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): voi
 
 const NO_IDS: readonly string[] = [];
 
-/**
- * Returns all caps in which a charge counts; without a hold at least that of its key, which has the
- * key's id.
- */
+/** Returns all caps of a charge; without a hold at least that of its key. */
 function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
   return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
 }
@@ -251,10 +244,7 @@ async function settledBefore(tx: Queryable, usage: UsageRecord): Promise<Taken |
   return row && { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano) };
 }
 
-/**
- * Returns the expected settlement of a hold before it settles; by default for the full granted
- * amount.
- */
+/** Returns the settlement to expect of a hold; by default for the full granted amount. */
 export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano): Settlement {
   const { usdNano, diemNano } = divideCost(costNano, hold);
   const after = {
@@ -264,9 +254,7 @@ export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano
   return { fresh: true, usdNano, diemNano, after };
 }
 
-/**
- * Returns the result of the first settle of a hold, marked as not fresh: nothing is charged again.
- */
+/** Returns the result of the first settle, marked as not fresh. */
 export async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
 }

@@ -10,7 +10,6 @@ onEachStore('what was ever spent', (fixture) => {
   async function bench() {
     const b = await ledgerBench(fixture);
     const ever = (keyId = 'k') => spentEver(b.store, { accountId: 'a', keyId }, b.clock.nowMs());
-    /** The reported total equals the sum of all rollups. */
     const same = async (usd: string) => {
       const all = [...(await spendingSince(b.store, 'a', 0)).values()];
       const sum = all.reduce((total, { usdNano }) => total + usdNano, 0n);

@@ -10,10 +10,7 @@ import { nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { NOTHING_SPENT, type Spending } from './caps.ts';
 
-/**
- * Days before today that can still be charged without invalidation, because requests run past
- * midnight.
- */
+/** Days before today that can still be charged, because requests run past midnight. */
 const OPEN_DAYS = 1;
 /** Clocks of processes differ by less than a day. */
 const SKEW_DAYS = 1;
@@ -73,9 +70,7 @@ export async function spentEver(
   }
 }
 
-/**
- * Stores the sum of the days before `untilDay`; returns `false` for an account without ledger rows.
- */
+/** Stores the sum until `untilDay`, exclusive; `false` for an account without ledger rows. */
 async function addUp(store: Store, accountId: string, untilDay: number): Promise<boolean> {
   return store.transaction(async (tx) => {
     // Settles lock the row of the account: each has ended, or runs after this and sees the sum.

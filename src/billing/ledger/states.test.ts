@@ -18,14 +18,11 @@ import type { Queryable, Store } from '../../db/db.ts';
 import { type Hold, LEDGER_MIGRATIONS, Ledger } from './ledger.ts';
 
 const STEPS = 500;
-/** Maximum number of open holds. */
 const MOST_OPEN = 24;
 const ACCOUNTS = ['plain', 'capped', 'budget', 'daily'];
 const CREDIT = nano(1_000_000n);
 const CREDITED = { from: 'house:operator-credit', kind: 'CREDIT' } as const;
-/**
- * An insert here violates a deferred constraint at the commit, which rolls back the whole group.
- */
+/** An insert here violates a deferred constraint at the commit, which undoes the whole group. */
 const ORPHANS = `CREATE TABLE walk_parent (id TEXT PRIMARY KEY);
 CREATE TABLE walk_orphan (id TEXT REFERENCES walk_parent (id) DEFERRABLE INITIALLY DEFERRED);`;
 
@@ -101,10 +98,7 @@ test('after each step every balance is what its postings add up to, and a hold s
     charged += usdNano + diemNano;
     settled.push(one.hold.requestId);
   }
-  /**
-   * Settles under the id of an existing receipt: the database rejects it and everything in its
-   * transaction.
-   */
+  /** Settles under the id of an existing receipt, which rolls back its whole transaction. */
   async function settleTwice(one: Open, requestId: string): Promise<void> {
     await assert.rejects(
       one.ledger.holds.settle(billOf(one, requestId), one.hold),

@@ -52,10 +52,7 @@ const SELECT_CAP = `SELECT ${CAPS} WHERE id = $1`;
 const UPDATE_CAP = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
-/**
- * Returns an account on the day of `nowMs`; on a new day nothing is spent or held of its daily
- * credit.
- */
+/** Returns an account on the day of `nowMs`; a new day starts without spent or held credit. */
 export function accountOf(row: AccountRow, nowMs: number): AccountState {
   const today = dayOf(nowMs);
   const isCurrent = Number(row.daily_day) >= today;
@@ -103,12 +100,10 @@ export interface StateIds {
 
 const OF_IDS = 'WHERE id IN (SELECT json_array_elements_text($1::json)) ORDER BY id';
 
-/** Reads the rows and locks them until the transaction ends. */
 export async function lockStates(tx: Queryable, nowMs: number, ids: StateIds): Promise<States> {
   return readStates(tx, nowMs, ids, ' FOR UPDATE');
 }
 
-/** Reads the rows without a lock. */
 export async function readStates(
   tx: Queryable,
   nowMs: number,
@@ -131,14 +126,12 @@ export async function readStates(
   };
 }
 
-/** Maximum number of cached rows of each kind; above it, all are dropped. */
 const MAX_ROWS = 10_000;
 
 interface Reader {
   rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
 }
 
-/** The cached rows of one kind, by id. */
 class KeptRows<Columns, State> {
   readonly #select: string;
   readonly #stateOf: (row: Columns, nowMs: number) => State;
@@ -171,7 +164,6 @@ class KeptRows<Columns, State> {
   }
 }
 
-/** The rows that a settle changes. */
 export interface StatesOf {
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
@@ -213,10 +205,7 @@ export class KeptStates {
     return rows.get(this.#committed, id, nowMs, this.#generation);
   }
 
-  /**
-   * Returns the states for the settles of a transaction. The transaction writes all of these rows,
-   * and no others of their kind.
-   */
+  /** Returns the states for the settles of a transaction, which must write exactly these rows. */
   ofSettles(tx: FileTransaction, nowMs: number, settles: readonly StatesOf[]): States {
     // The transaction itself is already counted.
     this.#follow(this.#store.changes - 1, nowMs);
@@ -253,12 +242,10 @@ const NO_CAPS: ReadonlyMap<string, CapState> = new Map();
 /** Receives the statements of a transaction in order; on SQLite it runs them at once. */
 export type Writer = Pick<FileTransaction, 'execute'>;
 
-/** Returns a writer that collects statements, to be run together. */
 export function collected(statements: Statement[]): Writer {
   return { execute: (sql, parameters) => void statements.push({ sql, parameters }) };
 }
 
-/** Writes every row that was read. */
 export function writeStates(writer: Writer, { accounts, caps }: States): void {
   for (const [id, state] of accounts) {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;

@@ -22,9 +22,7 @@ export interface UsageDayRow extends UsageSums {
   readonly tag_value: string | null;
 }
 
-/**
- * Selects rollups: days `fromDay` to `toDay`, both inclusive; a missing key or model matches all.
- */
+/** Selects rollups from `fromDay` to `toDay`, inclusive; missing members match all. */
 export interface UsageFilter {
   readonly accountId: string;
   readonly fromDay: number;
@@ -36,7 +34,6 @@ export interface UsageFilter {
   readonly tagValue?: string | undefined;
 }
 
-/** The same filter for one account or for all. */
 export type AnyUsageFilter = Omit<UsageFilter, 'accountId'> & {
   readonly accountId?: string | undefined;
 };
@@ -55,17 +52,12 @@ const SUMS = [
   ['usd_nano', NET_USD],
   ['diem_nano', NET_DIEM],
 ];
-/** Every sum of one row. */
 const OF_ROW = SUMS.map(([name, sum]) => `${sum} AS ${name}`).join(', ');
-/** Every sum, aggregated over a group. */
 const ADDED_UP = SUMS.map(
   ([name, sum]) => `CAST(COALESCE(sum(${sum}), 0) AS BIGINT) AS ${name}`,
 ).join(', ');
 
-/**
- * Returns `FROM … WHERE …` for the matching rollups: those by tag if a tag is named, those of all
- * accounts if no account is.
- */
+/** Returns `FROM … WHERE …` for the matching rollups, or tag rollups if a tag is named. */
 export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
   const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
   const parameters: (string | number)[] = [fromDay, toDay];
@@ -104,11 +96,9 @@ function pageOf({ limit, offset }: UsagePage, parameters: (string | number)[]): 
 }
 
 export interface UsageTotals extends UsageSums {
-  /** Number of matching rollup rows. */
   readonly rows: bigint;
 }
 
-/** Returns the sums of all matching rollups. */
 export async function usageTotals(store: Queryable, filter: AnyUsageFilter): Promise<UsageTotals> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<UsageTotals>(
@@ -138,7 +128,6 @@ export function usageTags(
   );
 }
 
-/** Returns the number of rows of `usageTags` over all pages. */
 export async function countUsageTags(store: Queryable, filter: UsageFilter): Promise<number> {
   const { from, parameters } = matching(filter, true);
   const [row] = await store.query<{ total: bigint }>(
@@ -148,7 +137,6 @@ export async function countUsageTags(store: Queryable, filter: UsageFilter): Pro
   return Number(row?.total ?? 0n);
 }
 
-/** The column by which usage is grouped. */
 export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
 
 export interface UsageGroup extends UsageSums {
@@ -158,10 +146,7 @@ export interface UsageGroup extends UsageSums {
   readonly key_id?: string;
 }
 
-/**
- * Returns sums grouped by `by`; without an account over all accounts. Sorted by newest day or
- * highest cost.
- */
+/** Returns sums grouped by `by`, newest day or highest cost first; default: all accounts. */
 export function usageGroups(
   store: Queryable,
   filter: AnyUsageFilter,
@@ -185,10 +170,7 @@ export interface ChargedDay {
   readonly diem_nano: bigint;
 }
 
-/**
- * Returns the days on which an account was charged, newest first. Refunds are movements of their
- * own.
- */
+/** Returns the days on which an account was charged, newest first; refunds are not included. */
 export function chargedDays(
   store: Queryable,
   accountId: string,

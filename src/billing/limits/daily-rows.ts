@@ -6,11 +6,9 @@
  */
 
 export interface DailyBounds {
-  /** Rows that one account may add per day. */
   readonly ofAccount: number;
   /** Rows per account and day once more than half of `ofAll` is used. */
   readonly few: number;
-  /** Rows that all accounts together may add per day. */
   readonly ofAll: number;
 }
 

@@ -1,6 +1,4 @@
-/**
- * Rate windows of several processes: exactly the allowed number pass, wherever capacity is leased.
- */
+/** Rate windows of several processes let exactly the allowed number pass. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';

@@ -35,19 +35,14 @@ import {
   hasRoom,
 } from './window-grants.ts';
 
-/** Maximum number of concurrent grant transactions, and of buckets and takes in each. */
 const ASKS_IN_FLIGHT = 2;
 const BUCKETS_OF_ASK = 128;
 const TAKES_OF_BUCKET = 512;
-/** How long others may take to return leased capacity. */
 const RECALL_MS = 100;
 
 /** How long grants are collected before the others are notified. */
 const TELL_AFTER_MS = 20;
-/**
- * Buckets per notification, which is limited to 8,000 bytes; other processes read the rest on
- * demand.
- */
+/** Buckets per notification of at most 8,000 bytes; others are read on demand. */
 const BUCKETS_OF_WORD = 32;
 
 const RECALL = 'window-recall';
@@ -57,9 +52,7 @@ const COUNTED = 'window-counted';
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
   readonly clock: Clock;
-  /** Number of processes that share the windows. */
   readonly processes: () => number;
-  /** Unique among the processes. */
   readonly holder: string;
 }
 
@@ -69,7 +62,6 @@ export class LeasedWindows implements Windows {
   readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
   /** The latest minute seen; later than the current one if the clock was set back. */
   #latestMinute = 0;
-  /** The minute in which buckets were last dropped. */
   #forgotIn = 0;
   /** Counters in the rows of buckets that the other processes are not notified of yet. */
   readonly #untold = new Map<string, Readonly<Counters>>();
@@ -193,9 +185,7 @@ export class LeasedWindows implements Windows {
     return bucket;
   }
 
-  /**
-   * Drops buckets of minutes other than this and the previous one; their rows are in the database.
-   */
+  /** Drops buckets of minutes before the previous one; their rows are in the database. */
   #forgetOthers(minute: number): void {
     this.#forgotIn = minute;
     for (const [name, { counters, isBusy, isDue }] of this.#buckets) {

@@ -31,21 +31,15 @@ export interface LoggedHit extends LimitHit {
 
 const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_MS };
 
-/** Number of hits that callers can read, newest first. */
 const SHOWN = 50;
 const FLUSH_AFTER_MS = SECOND_MS;
-/** Maximum number of rows in memory that wait to be written. */
 const MAX_WAITING = 1_000;
-/**
- * Rows per day. A row takes about 400 bytes with its indexes: at most 2 MB per account and day, and
- * 40 MB for all accounts.
- */
+/** Rows per day of about 400 bytes: at most 2 MB per account and 40 MB for all. */
 export const MAX_ROWS_OF_ACCOUNT = 5_000;
 const FEW_ROWS_OF_ACCOUNT = 50;
 const MAX_ROWS_OF_ALL = 100_000;
 const ID_HEX = 32;
 
-/** Rejections of one key, model and kind within a minute. */
 interface Waiting {
   readonly hit: LimitHit;
   readonly minuteMs: number;
@@ -154,7 +148,6 @@ export class LimitLog {
     return hits.sort((a, b) => b.createdMs - a.createdMs).slice(0, SHOWN);
   }
 
-  /** Creates the partitions of the coming days; does nothing on SQLite. */
   async prepareDays(fromDay: number, untilDay: number): Promise<void> {
     const days = Array.from({ length: untilDay - fromDay }, (_, at) => fromDay + at);
     await makeDayPartitions(this.#store, LOG_TABLE, days);

@@ -11,10 +11,7 @@ const LOG_COLUMNS = `
   created_ms BIGINT NOT NULL,
   PRIMARY KEY (id, created_ms)`;
 
-/**
- * Joins the statements of a function into one line: a `;` at a line end would end the migration
- * statement.
- */
+/** Joins statements of a function into one line: `;` at a line end would split the migration. */
 function inOneLine(...statements: readonly string[]): string {
   return statements.map((one) => `${one.replace(/\s+/g, ' ')}; `).join('');
 }

@@ -18,13 +18,11 @@ export interface WindowTake {
   readonly tokenLimit: number;
 }
 
-/** The state of a bucket after a take, for the rate-limit headers. */
 export interface WindowState {
   readonly requestLimit: number;
   readonly requestsLeft: number;
   readonly tokenLimit: number;
   readonly tokensLeft: number;
-  /** When the window ends. */
   readonly resetsAtMs: number;
 }
 
@@ -53,7 +51,6 @@ export interface Windows {
     buckets: readonly string[],
     nowMs: number,
   ): ReadonlyMap<string, Readonly<Counters>> | Promise<ReadonlyMap<string, Readonly<Counters>>>;
-  /** Drops windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
 
@@ -65,17 +62,13 @@ export interface RateRule {
   readonly type: 'user' | 'api_key' | 'global';
 }
 
-/** Counts in one window. */
 export interface Counters {
   minute: number;
   requests: number;
   tokens: number;
 }
 
-/**
- * Returns the bucket of a caller: one per account; a key with limits of its own shares one with its
- * child keys.
- */
+/** Returns the bucket of a caller: its account, or the key whose limits apply. */
 export function bucketOf(
   caller: Pick<Caller, 'accountId' | 'keyId' | 'limitKeyId'>,
   rate: Pick<RateRule, 'type'>,
@@ -85,7 +78,6 @@ export function bucketOf(
   return `${rate.type === 'api_key' ? limitKeyId : accountId}|${name}`;
 }
 
-/** Returns the state of a bucket with these counts; `undefined` without counts. */
 export function stateNow(
   rate: RateRule,
   counters: Readonly<Counters> | undefined,
@@ -101,7 +93,6 @@ export function tokensOf(take: WindowTake): number {
   return take.tokenLimit === 0 ? take.tokens : Math.min(take.tokens, take.tokenLimit);
 }
 
-/** Returns what is left of the limits. */
 export function stateOf(
   limits: { readonly requestLimit: number; readonly tokenLimit: number },
   counters: Readonly<Counters>,
@@ -124,7 +115,7 @@ export function correctedMinute(reservation: Reservation, usedTokens: number, no
   return usedTokens > reservation.tokens ? minute : Math.min(minute, reservation.minute);
 }
 
-/** Counts one take, or returns the limit that rejects it. Changes only `counters`. */
+/** Counts one take, or returns the limit that rejects it; changes only `counters`. */
 export function countTake(take: WindowTake, counters: Counters): WindowResult {
   const tokens = tokensOf(take);
   if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
@@ -136,7 +127,6 @@ export function countTake(take: WindowTake, counters: Counters): WindowResult {
   return addTake(take, counters);
 }
 
-/** Counts a take that fits. */
 export function addTake(
   take: WindowTake,
   counters: Counters,
@@ -204,10 +194,7 @@ export class MemoryWindows implements Windows {
   }
 }
 
-/**
- * Adds the rate-limit headers: requests reset at a Unix time in seconds, tokens in seconds from
- * now.
- */
+/** Adds the rate-limit headers; requests reset at a Unix time, tokens in seconds from now. */
 export function addRateHeaders(
   headers: Record<string, string>,
   state: WindowState,
@@ -229,7 +216,6 @@ export function addRateHeaders(
   if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
 }
 
-/** Returns the rate-limit headers alone. */
 export function rateHeaders(
   state: WindowState,
   rate: RateRule,
@@ -248,11 +234,8 @@ interface InFlightOfCaller {
   readonly leave: () => void;
 }
 
-/** Requests in flight per caller: of this process, or of all that share a database. */
 export interface Slots {
-  /**
-   * Returns a function that releases the slot, or `undefined` if `limit` requests are in flight.
-   */
+  /** Returns the function that releases the slot, or `undefined` if `limit` are in flight. */
   enter(
     caller: string,
     limit: number,
@@ -262,15 +245,10 @@ export interface Slots {
   close(): void | Promise<void>;
 }
 
-/** Requests in flight per caller, of one process. */
 export class Concurrency implements Slots {
   /** Entries are kept, so that a request changes a number and not the map. */
   readonly #callers = new Map<string, InFlightOfCaller>();
 
-  /**
-   * Returns a function that releases the slot, to be called once, or `undefined` if `limit`
-   * requests are in flight.
-   */
   enter(caller: string, limit: number): (() => void) | undefined {
     const running = this.#callers.get(caller) ?? this.#add(caller);
     if (running.count >= limit) return undefined;

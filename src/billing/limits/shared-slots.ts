@@ -15,7 +15,6 @@ import type { Slots } from './process-limits.ts';
 /** A lease that is not renewed for this long expires. */
 const LEASE_MS = 30 * SECOND_MS;
 const RENEW_EVERY_MS = 10 * SECOND_MS;
-/** How long others may take to release slots. */
 const RECALL_MS = 100;
 const RECALL = 'slots-recall';
 const FREED = 'slots-freed';
@@ -23,9 +22,7 @@ const FREED = 'slots-freed';
 export interface SharedSlotsParts {
   readonly store: SharedStore;
   readonly clock: Clock;
-  /** Number of processes that share the limits. */
   readonly processes: () => number;
-  /** Unique among the processes. */
   readonly holder: string;
 }
 
@@ -59,9 +56,6 @@ export class SharedSlots implements Slots {
     });
   }
 
-  /**
-   * Returns a function that releases the slot, or `undefined` if `limit` requests are in flight.
-   */
   enter(
     caller: string,
     limit: number,

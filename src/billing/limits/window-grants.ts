@@ -45,7 +45,6 @@ export interface Bucket extends Due, DueGroup {
   contestedMinute: number;
   /** The minute whose requests are used up. */
   fullMinute: number;
-  /** Whether it was recalled. */
   mustFree: boolean;
   /** Its lease has ended, and the others are not notified yet. */
   isUntold: boolean;
@@ -71,7 +70,6 @@ export interface AskedBucket {
 
 export interface GrantedWindow {
   readonly counters: Counters;
-  /** The new state of its row. */
   readonly row: WindowRow;
   readonly answers: readonly WindowResult[];
   readonly requestsLeased: number;

@@ -6,7 +6,6 @@
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
 import { type Nano, nano, smaller } from '../../core/money.ts';
 
-/** A row of `ledger_account` on its day. */
 export interface AccountState {
   balanceNano: bigint;
   heldNano: bigint;
@@ -14,17 +13,13 @@ export interface AccountState {
   readonly dailyDay: number;
   dailySpentNano: bigint;
   dailyHeldNano: bigint;
-  /** The part of a reversal that the balance did not cover. */
   readonly debtNano: bigint;
 }
 
 /** EPOCH is a day, WEEK begins on Monday; all begin at 00:00 UTC. */
 export type CapPeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
 
-/**
- * A cap of a key or a budget in its running period (a row of `ledger_allowance`). A missing limit
- * means unlimited.
- */
+/** A cap in its running period (a row of `ledger_allowance`); no limit means unlimited. */
 export interface CapState {
   readonly period: CapPeriod;
   readonly periodStartMs: number;
@@ -64,7 +59,6 @@ export interface CapRefusal {
   /** When the period ends; `undefined` for LIFETIME. */
   readonly resetsAtMs: number | undefined;
   readonly capId: string;
-  /** `undefined` for the cap of a key. */
   readonly budgetId: string | undefined;
 }
 
@@ -86,7 +80,6 @@ export interface OpenAmounts {
   readonly diemNano: bigint;
 }
 
-/** A cap that a request counts against. */
 export interface CountedCap {
   readonly id: string;
   readonly state: CapState;
@@ -97,16 +90,10 @@ export interface CountedCap {
 export const NO_CAPS: readonly CountedCap[] = [];
 export const NOTHING_BESIDE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 
-/**
- * Above the cost of a useful completion, a hold gets at most a quarter of the free amount, so that
- * concurrent requests of an account can all run.
- */
+/** A hold above `usefulNano` gets a quarter of the free amount, so that others can run too. */
 const SHARE_PARTS = 4n;
 
-/**
- * Unspent daily credit, held or not. An account is on a later day if the clock of another process
- * is ahead.
- */
+/** Unspent daily credit, held or not. Handles clocks that differ by a day. */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
   if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
@@ -150,9 +137,7 @@ function mondayOf(day: number): number {
   return day - ((day + FROM_MONDAY_TO_DAY_ZERO) % DAYS_OF_WEEK);
 }
 
-/**
- * Divides what a request may hold into daily credit and USD, or returns why it may hold nothing.
- */
+/** Divides a hold into daily credit and USD, or returns why nothing may be held. */
 export function planHold(
   account: AccountState,
   wanted: WantedHold,

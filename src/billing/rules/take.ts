@@ -6,31 +6,24 @@ import { assert } from '../../core/assert.ts';
 import { type Nano, larger, nano, smaller } from '../../core/money.ts';
 import { type AccountState, type CapState, type CountedCap, dailyLeft } from './plan.ts';
 
-/** Amounts that a hold sets aside. */
 export interface HeldAmounts {
   readonly usdNano: bigint;
   readonly dailyNano: bigint;
-  /** The day of its daily credit. */
   readonly dailyDay: number;
   readonly capIds: readonly string[] | undefined;
   /** The hold counts in the periods of its caps that began by this time, and in no later ones. */
   readonly capsMs: number;
-  /**
-   * Where the amounts are counted: in the memory of this process, in a row of this hold alone, or
-   * as part of a lease.
-   */
+  /** Where the amounts are counted: in memory, in a row of this hold, or in a lease. */
   readonly from: 'memory' | 'row' | 'lease';
   /** Amount set aside, for the record; default: the sum of both amounts. */
   readonly reservedNano?: bigint;
 }
 
-/** What a charge took. */
 export interface Taken {
   readonly usdNano: Nano;
   readonly diemNano: Nano;
 }
 
-/** The cost of a request, and the caps that it counts in. */
 export interface Cost {
   readonly costNano: Nano;
   readonly capIds: readonly string[];
@@ -49,10 +42,7 @@ export function divideCost(
   return { diemNano, usdNano: nano(least(costNano, grantedNano) - diemNano) };
 }
 
-/**
- * Takes a cost from an account and its caps. Frees the rest of the hold; the rest of a lease stays
- * with its process.
- */
+/** Takes a cost from an account and its caps; the rest of a lease stays with its process. */
 export function takeCost(
   account: AccountState,
   caps: Caps,
@@ -92,7 +82,6 @@ function lateDaily(account: AccountState, nowMs: number): bigint {
   return account.debtNano > 0n ? 0n : dailyLeft(account, nowMs) - account.dailyHeldNano;
 }
 
-/** Adds a hold to its account and its caps. */
 export function setAside(
   account: AccountState,
   caps: readonly CountedCap[],
@@ -106,7 +95,6 @@ export function setAside(
   }
 }
 
-/** Subtracts the amounts of a row from its account and its caps. */
 export function giveBack(
   account: AccountState,
   caps: Caps,

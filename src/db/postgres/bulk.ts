@@ -13,7 +13,6 @@ const NUMBERED = /\$(\d+)/g;
 const WRITES = /^(?:INSERT|UPDATE|DELETE)\b/;
 const ROW_OF_INSERT = /VALUES\s*\(([\s\S]*?)\)(?=\s*(?:ON CONFLICT[\s\S]*)?$)/;
 
-/** Consecutive statements of equal text. */
 interface Part {
   readonly sql: string;
   readonly rows: (readonly Parameter[])[];
@@ -77,7 +76,6 @@ function typeOf(rows: Part['rows'], column: number): 'text' | 'bigint' {
   return typeof value === 'bigint' || typeof value === 'number' ? 'bigint' : 'text';
 }
 
-/** Returns a column as an array literal. */
 function listOf(rows: Part['rows'], column: number, type: 'text' | 'bigint'): string {
   let text = '{';
   for (const row of rows) {

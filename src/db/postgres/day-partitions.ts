@@ -35,7 +35,6 @@ export async function makeDayPartitions(
   return made;
 }
 
-/** Returns the days that have a partition, in order. */
 export async function dayPartitions(store: Store, table: PartitionedTable): Promise<number[]> {
   if (store.dialect !== 'postgres') return [];
   const rows = await store.query<{ name: string }>(

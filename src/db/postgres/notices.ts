@@ -14,9 +14,7 @@ const CHANNEL = 'farebox';
 const FIRST_ECHO_MS = 2 * SECOND_MS;
 /** Interval of delivery checks, and delay of the next one after a failure. */
 const CHECK_EVERY_MS = 2 * SECOND_MS;
-/**
- * After this many failures a pooler is assumed, and only one check in `POOLER_CHECK_SHARE` runs.
- */
+/** After this many failures a pooler is assumed: one check in `POOLER_CHECK_SHARE` runs. */
 const MISSES_OF_POOLER = 5;
 const POOLER_CHECK_SHARE = 15;
 const ECHO = 'echo ';

@@ -40,10 +40,7 @@ import { PostgresNotices, SAY } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 import { TurnSocket } from './turn-socket.ts';
 
-/**
- * After this time without a reply the connection counts as lost (a network partition sends no
- * reset).
- */
+/** After this time without a reply the connection is lost: a partition sends no reset. */
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
 /**
  * Statement timeout as a share of the reply timeout. It is lower, so that the cancellation arrives
@@ -53,10 +50,7 @@ export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
 const STATEMENT_SHARE = 1 / 2;
 const SHORT_STATEMENT_SHARE = 0.8;
 const SHORT_STATEMENT_MS = SECOND_MS;
-/**
- * Minimum time limit of a probe and of statements outside the pool; a longer reply timeout applies
- * instead.
- */
+/** Minimum time limit of probes and of statements outside the pool. */
 const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
 const PROBE_EVERY_MS = 500;
 /** Maximum number of concurrent probes: a network partition answers none. */
@@ -84,7 +78,6 @@ export interface PostgresOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** How long a reply may take before the connection counts as lost. */
   readonly replyTimeoutMs?: number;
 }
 
@@ -99,7 +92,6 @@ export class PostgresStore implements SharedStore {
   readonly #bulk = new Bulk();
   readonly #directServers: readonly string[];
   #losses = 0;
-  /** Index of the current server. */
   #server = 0;
   #notices: PostgresNotices | undefined;
   #pool: pg.Pool;
@@ -271,7 +263,6 @@ export class PostgresStore implements SharedStore {
     };
   }
 
-  /** Opens a connection outside the pool. */
   #openClient(url: string): pg.Client {
     return new pg.Client({
       ...this.#connection(url),
@@ -413,7 +404,6 @@ export class PostgresStore implements SharedStore {
     }
   }
 
-  /** Returns the first writable server. */
   #findWritable(): Promise<string> {
     return Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
   }

@@ -15,7 +15,6 @@ export class ReplicaReader {
     this.#replicas = replicas;
   }
 
-  /** Returns a reader that takes turns by caller. */
   of(caller: string): Queryable {
     const primary = this.#primary.readerFor(caller);
     return {

@@ -1,10 +1,7 @@
 /** The socket of a connection with pipelined statements. */
 import { Socket } from 'node:net';
 
-/**
- * Joins all writes of one turn of the event loop, because the client corks each statement
- * separately.
- */
+/** Joins all writes of one turn of the event loop; the client corks each statement alone. */
 export class TurnSocket extends Socket {
   #isWriting = false;
   readonly #send = (): void => {

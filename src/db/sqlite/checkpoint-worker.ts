@@ -1,7 +1,4 @@
-/**
- * Worker thread: copies the write-ahead log into the database file on its own connection, so that
- * checkpoints do not block the event loop.
- */
+/** Worker thread: copies the write-ahead log into the database, off the event loop. */
 import { DatabaseSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { LogStep } from './checkpointer.ts';

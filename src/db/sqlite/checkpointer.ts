@@ -43,7 +43,6 @@ export class Checkpointer {
   readonly #path: string;
   readonly #limits: LogLimits;
   #worker: Worker | undefined;
-  /** The size of the file at the last copy. */
   #copiedBytes = 0;
   #cycle: Promise<void> | undefined;
 

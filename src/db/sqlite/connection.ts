@@ -1,7 +1,4 @@
-/**
- * Opens connections to a SQLite file. The store has one for writes and one for reads; the process
- * for long reads has its own.
- */
+/** Opens connections to a SQLite file, with common settings. */
 import { DatabaseSync } from 'node:sqlite';
 import { reasonOf } from '../../core/log.ts';
 

@@ -42,10 +42,7 @@ export class OverviewReader {
     this.#clock = clock;
   }
 
-  /**
-   * Returns a reader that takes turns by caller. Rejects with `ReadTooLong`, or with
-   * `StoreUnavailable` if too many reads wait.
-   */
+  /** Returns a reader in turns by caller. Rejects with `ReadTooLong` or `StoreUnavailable`. */
   of(caller: string): Queryable {
     return {
       query: <R>(sql: string, parameters: readonly Parameter[] = []) => {

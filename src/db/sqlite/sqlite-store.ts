@@ -45,9 +45,7 @@ const BUSY_POLL_MS = 10;
 const MIGRATION_TIMEOUT_MS = 600_000;
 /** Retry interval after the disk rejected a write. */
 const RETRY_WRITE_MS = 2 * SECOND_MS;
-/**
- * Test write that must succeed before the disk counts as usable: the size of some hundred requests.
- */
+/** Size of the test write that makes the disk usable again: some hundred requests. */
 const RETRY_WRITE_BYTES = 1024 * 1024;
 
 export type Flush = (fileDescriptor: number, done: (error: Error | null) => void) => void;
@@ -66,7 +64,6 @@ class BodyWork<T> implements FileWork {
   readonly #body: () => Promise<T>;
   readonly #resolve: (value: T) => void;
   readonly #reject: (error: unknown) => void;
-  /** The result of the body, until its commit is on disk. */
   #given: { readonly value: T } | undefined;
 
   constructor(
@@ -107,7 +104,6 @@ export interface SqliteOptions {
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly #overviews: OverviewReader;
-  /** Number of committed transactions. */
   commits = 0;
   changes = 0;
   readonly #writer: DatabaseSync;
@@ -301,10 +297,7 @@ export class SqliteStore implements FileStore {
     else this.#draining = false;
   }
 
-  /**
-   * Begins a transaction; returns `false` while another process has the lock, and throws from
-   * `untilMs` on.
-   */
+  /** Begins a transaction; `false` while another process has the lock, until `untilMs`. */
   #hasBegun(untilMs: number): boolean {
     try {
       this.#write.execute('BEGIN IMMEDIATE', NOTHING);

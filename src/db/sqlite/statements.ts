@@ -1,7 +1,4 @@
-/**
- * Prepared statements of one SQLite connection, cached by text; translates the SQL and types of
- * `contract.ts`.
- */
+/** Caches the prepared statements of one SQLite connection, and translates their SQL. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Column, FileTransaction, Parameter, Row } from '../contract.ts';
 

@@ -21,19 +21,13 @@ import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 export const EPOCH_DEAD_AFTER_MS = 30 * SECOND_MS;
 /** Number of renewals within the time after which an epoch counts as dead. */
 const RENEWALS_PER_LIFE = 6;
-/**
- * Share of the dead-after time: a younger hold may still be on its way to the request that placed
- * it.
- */
+/** Share of the dead-after time for which an unknown hold may still belong to a request. */
 const ORPHAN_SHARE = 1 / 3;
 /** Journals of ended processes are searched once in this many renewals. */
 const ADOPT_EVERY = 12;
 /** Clock differences above this are logged, because minutes and days start by the clock. */
 const CLOCK_OFF_MS = 10 * SECOND_MS;
-/**
- * Share of the dead-after time for which a process can be certain, after a renewal, that no other
- * process considers it dead.
- */
+/** Share of the dead-after time for which a renewed process is certainly considered alive. */
 const CERTAIN_SHARE = 1 / 2;
 
 export interface EpochParts {
@@ -41,15 +35,12 @@ export interface EpochParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly deadAfterMs: number;
-  /** Prefix of the id of each epoch of this process. */
   readonly processId: string;
   readonly journal: SettleJournal | undefined;
   readonly settle: (entry: JournaledSettle) => Promise<unknown>;
-  /** Ids of this process's rows that are in use. */
   readonly isKnown: () => ReadonlySet<string>;
   /** Called when another process has closed the epoch: its leases are gone. */
   readonly begunAnew: () => void;
-  /** Called with each renewal. */
   readonly round: () => void;
 }
 
@@ -95,10 +86,7 @@ export class Epoch {
     return clock.monotonicMs() - this.#renewedMs < deadAfterMs * CERTAIN_SHARE;
   }
 
-  /**
-   * Registers a durable hold whose creation is uncertain. It outlives the epoch, so it is looked up
-   * by its id.
-   */
+  /** Registers a durable hold whose creation is uncertain, to be looked up by its id. */
   doubt(requestId: string): void {
     this.#doubtful.set(requestId, this.#parts.clock.monotonicMs());
   }
@@ -134,7 +122,6 @@ export class Epoch {
     await journal?.close();
   }
 
-  /** Renews the epoch; starts another one if it was closed. */
   renew(): Promise<void> {
     this.#renewing ??= this.#renew().finally(() => {
       this.#renewing = undefined;
@@ -142,10 +129,7 @@ export class Epoch {
     return this.#renewing;
   }
 
-  /**
-   * Releases the rows of a process that has certainly ended. Its journaled settles are written
-   * first, because they use its leases.
-   */
+  /** Releases the rows of an ended process, after its journaled settles, which use its leases. */
   async processEnded(processId: string): Promise<void> {
     await this.#adoptJournals();
     const epochs = await this.#parts.store.query<{ id: string }>(
@@ -237,10 +221,7 @@ export class Epoch {
     }
   }
 
-  /**
-   * Deletes the epoch, after which its process leases nothing more; returns `false` if it was
-   * renewed meanwhile.
-   */
+  /** Deletes the epoch, which ends its leases; returns `false` if it was renewed meanwhile. */
   async #endOf(id: string, heartbeat: bigint): Promise<boolean> {
     const rows = await this.#parts.store.query(
       'DELETE FROM ledger_epoch WHERE id = $1 AND heartbeat_ms = $2 RETURNING id',
@@ -322,9 +303,7 @@ export class Heartbeats {
     this.#deadAfterMs = deadAfterMs;
   }
 
-  /**
-   * Records an observation; returns the epochs that have not changed for long enough to be dead.
-   */
+  /** Records an observation; returns the epochs that have not changed for the dead-after time. */
   dead(epochs: readonly Heartbeat[]): Heartbeat[] {
     const nowMs = this.#clock.monotonicMs();
     // This process was disconnected in between, so missing renewals prove nothing.
@@ -345,7 +324,6 @@ export class Heartbeats {
   }
 }
 
-/** Releases holds in batches, one transaction each; returns the number of holds. */
 async function releaseAll(
   store: Store,
   nowMs: number,

@@ -41,7 +41,6 @@ const LEAST_REQUESTS = 8n;
 /** A lease covers at most this many, so that other requests of the account find credit. */
 const MOST_REQUESTS = 2_048n;
 
-/** Requests of one account that count against the same caps. */
 export interface LeaseWant {
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
@@ -54,11 +53,9 @@ export interface LeaseWant {
   readonly mayLease: boolean;
   /** Whether the request is retried after other processes have returned their leases. */
   readonly mayWait: boolean;
-  /** Id for a new lease. */
   readonly newId: string;
 }
 
-/** The new state of a lease. */
 export interface LeaseGrant {
   readonly id: string;
   readonly kind: CreditKind;
@@ -67,7 +64,6 @@ export interface LeaseGrant {
 }
 
 export interface LeaseResult {
-  /** In the order of the requests. */
   readonly results: readonly (PlannedHold | HoldRefusal)[];
   /** The lease that contains all granted holds; without one each hold has a row of its own. */
   readonly grant: LeaseGrant | undefined;
@@ -132,7 +128,6 @@ async function lockEpoch(tx: Queryable, epochId: string): Promise<bigint | undef
   return row?.processes;
 }
 
-/** Returns the epochs of other processes that lease part of the account. */
 export async function holdersOf(
   tx: Queryable,
   accountId: string,
@@ -224,10 +219,7 @@ interface Leasing {
   readonly results: readonly (PlannedHold | HoldRefusal)[];
 }
 
-/**
- * Sets a share aside; returns the total of the lease including the requests' holds, or `undefined`
- * if no lease is made.
- */
+/** Sets a share aside; returns the lease with the requests' holds, or `undefined` without one. */
 function leaseOf(
   { processes, nowMs }: Granting,
   { mayLease, requests }: LeaseWant,

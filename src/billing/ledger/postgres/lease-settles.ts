@@ -37,15 +37,9 @@ import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 /** Maximum number of settles per transaction, and of concurrent transactions. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
 const LEAST_BESIDE = 48;
-/**
- * If at least this many settles wait when a transaction ends, the next one is delayed to collect
- * more.
- */
+/** If at least this many settles wait, the next transaction is delayed to collect more. */
 const PAUSE_FROM = 4;
-/**
- * How long a settle waits for an unreachable database: long enough for a failover, and shorter than
- * client timeouts.
- */
+/** How long a settle waits for a failover: shorter than client timeouts. */
 const AWAY_WAIT_MS = 30 * SECOND_MS;
 const AWAY_POLL_MS = 250;
 
@@ -79,10 +73,7 @@ export class LeaseSettles {
     });
   }
 
-  /**
-   * Settles a hold. If the database is unreachable, the settle goes to the journal and the expected
-   * settlement is returned.
-   */
+  /** Settles a hold; while the database is unreachable, in the journal with the expected result. */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleOrNote(request, held);
@@ -191,10 +182,7 @@ export class LeaseSettles {
     return results;
   }
 
-  /**
-   * Settles in one transaction, with the further work if there is any; `isChecked` as in
-   * `settleRows`.
-   */
+  /** Settles in one transaction, with the further work if any; `isChecked` as in `settleRows`. */
   async #settleTogether(
     settles: readonly Settling[],
     isChecked: boolean,

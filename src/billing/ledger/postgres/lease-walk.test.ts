@@ -19,7 +19,6 @@ import { type Hold, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
 
 const PROCESSES = 3;
 const STEPS = 400;
-/** Maximum number of open holds. */
 const MOST_OPEN = 60;
 const ACCOUNTS = ['plain', 'capped', 'budget', 'daily'];
 const CREDIT = nano(400_000n);

@@ -11,7 +11,6 @@ import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../rec
 import type { PlannedHold } from '../row-holds.ts';
 import type { LeaseGrant } from './grants.ts';
 
-/** The lease of this process for requests of an account that count against the same caps. */
 export interface Lease extends Placed {
   readonly id: string;
   readonly kind: CreditKind;
@@ -56,7 +55,6 @@ export interface Slot extends Due {
   readonly account: LeasedAccount;
   readonly capIds: readonly string[] | undefined;
   lease: Lease | undefined;
-  /** Requests that wait for a grant. */
   asking: Asking[];
   wasUsed: boolean;
   /** The first request of an account gets a row of its own; a returning one gets a lease. */
@@ -138,7 +136,6 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
   };
 }
 
-/** A hold granted by the database: out of the lease, or in a row of its own. */
 export function grantedHold(
   lease: Lease | undefined,
   { requestId, accountId, capIds }: HoldRequest,
@@ -167,7 +164,6 @@ export function grantedHold(
   };
 }
 
-/** Whether the lease has an unused part. */
 export function hasFree({ lease }: Slot): boolean {
   return lease !== undefined && lease.nano > lease.heldNano;
 }

@@ -30,11 +30,8 @@ import { SettleJournal } from './settle-journal.ts';
 
 export interface LeasedHoldsParts {
   readonly store: SharedStore;
-  /** Folder for settles while the database is unreachable; without one they fail. */
   readonly journalFolder: string | undefined;
-  /** How long an epoch may go without renewal. */
   readonly deadAfterMs: number;
-  /** Unique among all processes, including ended ones. */
   readonly processId: string;
   readonly clock: Clock;
   readonly ids: Ids;

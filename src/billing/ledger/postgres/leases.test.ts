@@ -1,7 +1,4 @@
-/**
- * Several processes that lease from one database. Each has its own ledger and store. What is sold
- * matches the balance to the nano.
- */
+/** Several processes that lease from one database sell exactly what the balance covers. */
 import assert from 'node:assert/strict';
 import { type TestContext, after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';

@@ -54,10 +54,7 @@ export interface LeasesParts {
   readonly epoch: () => Epoch;
   /** Whether other processes can recall from this one; otherwise it leases nothing. */
   readonly isHeard: () => boolean;
-  /**
-   * Recalls leases of other processes; resolves when they have replied, or after a short time
-   * limit.
-   */
+  /** Recalls leases of other processes; resolves on their replies, or at its time limit. */
   readonly callBack: (accountId: string, holders: readonly string[]) => Promise<void>;
 }
 
@@ -67,9 +64,7 @@ export class Leases {
   readonly #accounts = new Map<string, LeasedAccount>();
   /** Leases without new holds that wait for their last hold to end. */
   readonly #ending = new InFlight<Lease>();
-  /** Open holds in rows of their own. */
   readonly #single = new InFlight<LeasedHold>();
-  /** Ids of leases that are being requested. */
   readonly #coming = new Set<string>();
   readonly #due = new DueQueue<Slot, LeasedAccount>({
     maxInFlight: ASKS_IN_FLIGHT,
@@ -267,10 +262,7 @@ export class Leases {
     }
   }
 
-  /**
-   * Requests the amount again after the others, and this process, have released what they do not
-   * use.
-   */
+  /** Requests the amount again after all processes have released what they do not use. */
   async #askAgain(slot: Slot, entry: Asking, holders: readonly string[]): Promise<void> {
     entry.isRecalled = true;
     const { account } = slot;

@@ -8,11 +8,9 @@ import type { Notices, SharedStore } from '../../../db/db.ts';
 import { holdersOf } from './grants.ts';
 import type { Leases } from './leases.ts';
 
-/** Time limit for the replies of the others. */
 const ANSWERS_MS = 100;
 /** Without notifications, a process polls this many times whether leases are gone. */
 const LOOKS = 4;
-/** Shortest time between two recalls of an account. */
 const PAUSE_MS = 50;
 
 const RECALL = 'recall';
@@ -61,9 +59,7 @@ export class Recalls {
     clock.after(PAUSE_MS, () => this.#pending.delete(accountId));
   }
 
-  /**
-   * Makes all processes release what they do not use of the account, for example before a debit.
-   */
+  /** Makes all processes release unused leases of the account, for example before a debit. */
   async callBack(accountId: string): Promise<void> {
     const { clock, leases, store, epochId, notices } = this.#parts;
     leases.contest(accountId);

@@ -18,16 +18,11 @@ import type { RowSettle } from '../settle.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;
-/** Maximum number of processes on one data folder. */
 const MAX_FILES = 1_024;
 const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
 
-/** A settle that waits for the database. */
 export interface JournaledSettle extends RowSettle {
-  /**
-   * The idempotency key that it spends: the settle is charged only if its request still has the
-   * key.
-   */
+  /** The idempotency key that it spends; charged only if its request still has the key. */
   readonly key?: KeyFence | undefined;
 }
 
@@ -57,7 +52,6 @@ export class SettleJournal {
     this.#processId = processId;
   }
 
-  /** Number of settles that are not in the database yet. */
   get size(): number {
     return this.#waiting.size;
   }
@@ -134,10 +128,7 @@ export class SettleJournal {
     this.#lock = undefined;
   }
 
-  /**
-   * Records the process that left this file, under its lock; ignores one from before the machine's
-   * last boot.
-   */
+  /** Records the process that left this file; ignores one from before the last boot. */
   async #noteEnded(number: number): Promise<void> {
     const path = this.#ownerPath(number);
     const owner = await readFile(path, 'utf8').catch(() => ''); // missing, or the process stopped in order
@@ -180,10 +171,7 @@ export class SettleJournal {
   }
 }
 
-/**
- * Id of the current boot on Linux, so that a folder copied to another machine does not identify
- * processes there.
- */
+/** Returns the Linux boot id, since process ids of another machine mean nothing here. */
 async function bootId(): Promise<string | undefined> {
   const id = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => undefined); // other systems
   return id?.trim();
