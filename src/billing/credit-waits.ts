@@ -15,7 +15,6 @@ const MAX_WAITING_OF_ACCOUNT = 32;
 const MAX_WAITING = 1_024;
 
 interface Waiting {
-  /** Whether a retry is due; also set by a hold that ends during a retry. */
   isWoken: boolean;
   resume: () => void;
 }
@@ -31,7 +30,6 @@ export class CreditWaits {
     this.#clock = clock;
   }
 
-  /** Wakes the first waiting request of an account after one of its holds has ended. */
   ended(accountId: string): void {
     wakeFirst(this.#lines.get(accountId));
   }
@@ -87,7 +85,6 @@ function wakeFirst(line: readonly Waiting[] | undefined): void {
   first.resume();
 }
 
-/** Whether open holds are the only reason for the rejection. */
 function isHeld(answer: Answer): boolean {
   return !answer.ok && answer.reason === 'held';
 }

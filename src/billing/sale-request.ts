@@ -48,7 +48,6 @@ export interface Counted {
   readonly startedMs: number;
 }
 
-/** The least that a request needs to run, and the most that it can cost. */
 export interface PriceBounds {
   readonly minNano: Nano;
   readonly maxNano: Nano;
@@ -95,13 +94,11 @@ export interface SaleRequest extends CountRequest {
   readonly priceVersion: string;
   /** Tags of the caller, for the receipt and the sums by tag; never empty. */
   readonly metadata?: RequestMetadata | undefined;
-  /** Aborted when the caller has left; ends the wait for held credit. */
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
   /** Throws if the work cannot run now, before a payment is taken; default: checks `modelId`. */
   readonly requireReady?: (() => Promise<void>) | undefined;
   /** Called when the request is charged more than 0. */
   readonly paid?: (() => void) | undefined;
-  /** Set if the response is stored for retries. */
   readonly keeper?: ResponseKeeper | undefined;
 }
 

@@ -22,7 +22,6 @@ import { BudgetCaps } from './budgets/budgets.ts';
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
 const CENT = usdToNano('0.01');
-/** This caller does not wait for credit. */
 const LEFT = { aborted: true };
 const DAY_BUDGET = {
   id: 'budget',

@@ -96,7 +96,6 @@ export interface SalesParts extends MoneyRefusals {
 }
 
 export interface SaleObserver {
-  /** Called once for every settled request. */
   settled(sale: Sale, outcome: Outcome, settlement: Settlement): void;
 }
 
@@ -153,7 +152,6 @@ export class Sales {
     }
   }
 
-  /** Counts a request against its limits. Throws 429. */
   async count(request: CountRequest): Promise<Counted> {
     const nowMs = this.#context.clock.nowMs();
     const taken = await this.#context.windows.take(takeOf(request), nowMs);
@@ -251,7 +249,6 @@ export class Sale implements Counted {
   readonly reserved: Reservation;
   readonly startedMs: number;
   readonly #startedMonotonicMs: number;
-  /** The money set aside; empty until the price is known. */
   hold: Hold;
   state: 'counted' | 'held' | 'settled';
   /** Set if the response is stored for retries, in the transaction that settles the sale. */
@@ -383,7 +380,6 @@ export class Sale implements Counted {
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);
     else {
-      // The stored response shows the remaining capacity.
       await room;
       settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);
       keeper?.kept();

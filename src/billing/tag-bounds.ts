@@ -38,7 +38,6 @@ const NOT_TOLD_APART: RequestMetadata = { [OTHER_VALUES]: OTHER_VALUES };
 
 interface Seen {
   readonly accountId: string;
-  /** Digests of key, model, name and value. */
   readonly rows: Set<string>;
   /** Charges in nano-USD that no row has used yet. */
   chargedNano: number;
@@ -62,7 +61,6 @@ export class TagBounds {
     return { ...request, usage: { ...usage, metadata } };
   }
 
-  /** Returns the tags with which a request of that cost is recorded. */
   bounded(
     { accountId, keyId, modelId }: Pick<UsageRecord, 'accountId' | 'keyId' | 'modelId'>,
     tags: RequestMetadata,

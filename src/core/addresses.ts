@@ -55,7 +55,6 @@ export function isWithoutChecksum(address: string): boolean {
   return checksumAddress(address) !== address;
 }
 
-/** Returns what is wrong with a configured Solana address, or `undefined`. */
 export function solanaAddressProblem(text: string): string | undefined {
   if (!SOLANA_ADDRESS.test(text)) return 'A Solana address is 32 to 44 base58 characters';
   return walletKind(text) === undefined ? 'A Solana address is base58 of 32 bytes' : undefined;

@@ -26,7 +26,6 @@ export function atOnce<T>(work: Generator<undefined, T>): T {
   }
 }
 
-/** `hash.update(bytes)`, in several turns if there are many bytes. */
 export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
   for (let at = 0; at < bytes.length; at += HASHED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();

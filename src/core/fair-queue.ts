@@ -23,7 +23,6 @@ export class FairQueue<T> {
     this.size += 1;
   }
 
-  /** Removes an item; does nothing if it is not in the queue. */
   remove(caller: string, item: T): void {
     const line = this.#line(caller);
     const at = line?.items.indexOf(item) ?? -1;
@@ -51,7 +50,6 @@ export class FairQueue<T> {
     for (const line of this.#lines)
       if (longest === undefined || line.items.length > longest.items.length) longest = line;
     if (longest === undefined || longest.items.length <= this.sizeOf(caller) + 1) return undefined;
-    // The longest line still has items, so it stays.
     this.size -= 1;
     return longest.items.pop();
   }

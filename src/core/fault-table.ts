@@ -13,7 +13,6 @@ interface FaultKind {
   readonly canRetry: boolean;
 }
 
-/** Builds the errors of one status from message and remedy. */
 function refusals<Code extends string>(
   status: number,
   sentences: Readonly<Record<Code, readonly [message: string, remedy: string]>>,

@@ -17,14 +17,12 @@ export interface FaultOptions {
   /** Replaces the whole body, for shapes that a specification fixes (402 bodies). */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The unavailable model, for the response headers. */
   readonly modelId?: string;
   readonly retryAfterSeconds?: number;
   readonly canRetry?: boolean;
   readonly cause?: unknown;
 }
 
-/** An expected error; `http/error-response.ts` turns it into a response. */
 export class Fault extends Error {
   override readonly name = 'Fault';
   readonly code: FaultCode;

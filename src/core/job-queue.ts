@@ -11,7 +11,6 @@ export interface JobQueueLimits {
   readonly waiting: number;
   /** Maximum per caller; default: `waiting`. */
   readonly waitingOfCaller?: number;
-  /** `Retry-After` of the fault MODEL_AT_CAPACITY, or another error, if the queue is full. */
   readonly retryAfterSeconds?: number;
   readonly full?: () => Error;
 }
@@ -27,7 +26,6 @@ interface Waiter {
 export class JobQueue {
   readonly #limits: JobQueueLimits;
   readonly #waiters = new FairQueue<Waiter>();
-  /** The caller of each running job. */
   readonly #running: string[] = [];
   #nobodys = 0;
 

@@ -2,7 +2,6 @@
 
 export const SNIFF_BYTES = 4_096;
 
-/** Returns the media type, or `undefined` for text and unknown formats. */
 export function sniffMedia(bytes: Buffer): string | undefined {
   const [head, form] = [bytes.toString('latin1', 0, 8), bytes.toString('latin1', 8, 12)];
   const known = SIGNATURES.find(([start, , inside = form]) => {
@@ -80,10 +79,9 @@ export interface ImageSize {
   readonly height: number;
 }
 
-/** Maximum number of segments, boxes and entries read per header. */
 const MAX_STEPS = 65_536;
 
-/** Returns the size in an image header; `undefined` if it is incomplete or invalid. */
+/** Returns `undefined` if the header is incomplete or invalid. */
 export function imageSize(bytes: Buffer): ImageSize | undefined {
   try {
     const size = sizeFor(bytes);

@@ -1,6 +1,5 @@
 /** Product names and final statuses of receipts, as in the API. Pure, for browsers too. */
 
-/** Products; `cutout` is background removal. */
 export const RECEIPT_KINDS = [
   'chat',
   'completions',

@@ -12,9 +12,7 @@ const HEAP_MB = 256;
 
 export interface SpawnerOptions<Answer> {
   readonly entry: URL;
-  /** Receives a message, and the pipe that was sent with it. */
   readonly hear: (answer: Answer, pipe: Socket | undefined) => void;
-  /** Called when the process and everything it started have ended. */
   readonly ended: () => void;
 }
 

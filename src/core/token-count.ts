@@ -14,7 +14,6 @@
 const MOST_BYTES_PER_TOKEN = 16;
 /** Nearly all prose, code and scripts have at least this many bytes per token. */
 const FEW_BYTES_PER_TOKEN = 3;
-/** Typical for English prose. */
 const USUAL_BYTES_PER_TOKEN = 4;
 /** The longest token of the cl100k and o200k vocabularies. */
 const MOST_BYTES_OF_ONE_TOKEN = 128;

@@ -39,7 +39,6 @@ export interface Gather {
 const PATIENCE_MS = 10;
 const MOST_PAUSE_MS = 5;
 
-/** Returns a result for each item, in order; an `Error` rejects that item alone. */
 type RunBatch<Item, Answer> = (
   items: readonly Item[],
 ) => Promise<readonly (Answer | Promise<Answer> | Error)[]>;

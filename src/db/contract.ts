@@ -30,7 +30,6 @@ export interface Statement {
 }
 
 export interface Queryable {
-  /** Runs one statement; returns the rows of a SELECT or a RETURNING clause. */
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
   /**
    * Runs statements in order, without returning rows. Consecutive statements with equal text may

@@ -59,12 +59,10 @@ export function isPoolWait(error: unknown): boolean {
   return error instanceof Error && error.message === WAITED_TEXT;
 }
 
-/** The server is overloaded: this call fails, the next one may succeed. */
 export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
-/** The server cancelled a statement that exceeded its time limit. */
 export function isStatementTimeout(error: unknown): boolean {
   return codeOf(error) === STATEMENT_TIMEOUT;
 }

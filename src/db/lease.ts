@@ -3,13 +3,12 @@
  * after the holder has died, the lease expires and any process takes it.
  *
  * Expiry uses the clocks of the processes, so the work must tolerate two holders for as long as
- * clocks differ: a lease saves work, it does not protect money. A lease that expires later than a
- * new one would was taken before the clock was set back, and can be taken over.
+ * clocks differ: a lease saves work, it does not protect money. A lease that expires much later than
+ * a new one would was taken before the clock was set back, and can be taken over.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Queryable, Store } from './contract.ts';
 
-/** Tolerated clock difference before a lease counts as taken with a wrong clock. */
 const CLOCKS_DIFFER_MS = MINUTE_MS;
 
 const TAKE = `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, $2, $3)

@@ -7,7 +7,6 @@ import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Parameter, Queryable, Row, Store } from './contract.ts';
 
-/** The columns of a job without a lease. */
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
 export interface LeasedTableParts<Job> {

@@ -12,7 +12,6 @@ const OTHER_USER = 65_534;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-open-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Returns the error message for a URL that cannot be opened. */
 async function told(url: string): Promise<string> {
   try {
     const store = await openTestStore(url);

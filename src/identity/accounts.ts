@@ -15,7 +15,6 @@ export interface Account {
   readonly createdMs: number;
 }
 
-/** Returns the plan and limits that apply to the requests of an account. */
 export function rulesOf(row: Row): Pick<Account, 'plan' | 'limits'> {
   return {
     plan: String(row['plan']) as Plan, // written by this folder only

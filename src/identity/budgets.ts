@@ -29,7 +29,6 @@ export interface CallerBudgets {
   readonly budgets: readonly Budget[];
 }
 
-/** A budget, for one value of its tag. */
 export interface BudgetOf {
   readonly budget: Budget;
   readonly value: string | undefined;
@@ -57,7 +56,6 @@ export function isEachValue({ tag, value }: Pick<Budget, 'tag' | 'value'>): bool
   return tag !== undefined && value === undefined;
 }
 
-/** Returns the cap of a budget, or of one value of its tag. */
 export function budgetCap(budget: Budget, value: string | undefined = budget.value): BudgetOf {
   const capId = isEachValue(budget)
     ? `${budget.id}:${sha256Hex(value ?? '').slice(0, VALUE_HEX)}`

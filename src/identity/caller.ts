@@ -69,7 +69,6 @@ export interface Caller {
   readonly keyLimits: LimitOverrides;
   /** The parent key whose limits apply: the caller counts in the windows of that key. */
   readonly limitKeyId?: string;
-  /** The address of a wallet caller, in its display form. */
   readonly wallet?: string;
   /** Its wallet signed this request itself, instead of sending a token. */
   readonly isSigned?: true;

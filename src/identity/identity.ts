@@ -372,7 +372,6 @@ export class Identity {
     await tx.query(sql, [accountId, id]);
   }
 
-  /** Adds the last use that is not written yet. */
   #keyOf(row: Row): ApiKey {
     const key = keyOf(row);
     const usedMs = this.keys.lastUsedMs(key.id);

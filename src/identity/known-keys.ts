@@ -72,7 +72,6 @@ export class KnownKeys {
     return caller;
   }
 
-  /** The last use of a key, if it is not written yet. */
   lastUsedMs(keyId: string): number | undefined {
     return this.#lastUsed.get(keyId);
   }
@@ -83,7 +82,6 @@ export class KnownKeys {
     this.#renewals.clear();
   }
 
-  /** Writes the times of last use since the last call. */
   async noteLastUse(): Promise<void> {
     if (this.#lastUsed.size === 0) return;
     const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
@@ -264,7 +262,6 @@ function narrowed(
   return limitKeyId === undefined ? bounded : { ...bounded, limitKeyId };
 }
 
-/** Returns the lower value of each limit. */
 function lowerOf(a: LimitOverrides, b: LimitOverrides): LimitOverrides {
   const names = Object.keys({ ...a, ...b }) as (keyof LimitOverrides)[]; // its own names
   const lower = (name: keyof LimitOverrides) => Math.min(a[name] ?? Infinity, b[name] ?? Infinity);

@@ -27,7 +27,6 @@ const SESSION_COLUMNS = `id, account_id, key_id, wallet, created_ms, expires_ms,
 
 export type SessionOwner = Pick<Caller, 'accountId' | 'keyId' | 'wallet'>;
 
-/** The origin of a sign-in, shown in the list of sessions. */
 export interface SignInPlace {
   readonly userAgent: string;
   readonly address: string;
@@ -150,7 +149,6 @@ export class Sessions {
     return rows.length > 0;
   }
 
-  /** Ends the session of a cookie; does nothing if there is none. */
   async endBySecret(secret: string): Promise<void> {
     if (secret.length > MAX_SECRET_CHARS) return;
     await this.#parts.store.query('DELETE FROM identity_session WHERE secret_sha256 = $1', [

@@ -54,7 +54,6 @@ export interface ReplySpan {
 
 export interface ScanFailure {
   readonly ok: false;
-  /** Byte offset of the first invalid byte. */
   readonly position: number;
   readonly reason: 'syntax' | 'depth' | 'encoding' | 'member' | 'item' | 'count';
   /** The duplicate member, or the one in another case; for the reason `member`. */
@@ -73,7 +72,6 @@ interface Scan<Item> {
 }
 export type RequestScan = Scan<RequestSpan>;
 
-/** What the first bytes of a long reply contain. */
 export interface ReplyPeek {
   /** The member that came first; `none` if neither begins within the given bytes. */
   readonly first: 'result' | 'error' | 'none';
@@ -152,7 +150,6 @@ function scanItems<Item extends { readonly end: number }>(
   scanItem: (bytes: Buffer, text: string, from: number, found: number[]) => Item | ScanFailure,
 ): Scan<Item> | ScanFailure {
   const items: Item[] = [];
-  // Reused for each item.
   const found: number[] = [];
   let at = skipSpace(bytes, 0);
   const isBatch = bytes[at] === OPEN_ARRAY;

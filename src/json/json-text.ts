@@ -5,7 +5,6 @@
  */
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 
-/** Returns the value of a JSON text; `undefined` if it is invalid. */
 export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);

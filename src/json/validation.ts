@@ -20,7 +20,6 @@ export function invalidRequest(error: z.ZodError): Fault {
   return refuseIssues(flat);
 }
 
-/** Returns the 400 for hand-made issues; at least one. */
 export function refuseIssues(issues: readonly FlatIssue[]): Fault {
   const reported = issues.slice(0, MAX_REPORTED_ISSUES);
   const first = reported[0];

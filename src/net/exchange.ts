@@ -79,7 +79,6 @@ export type UpstreamFailureKind =
 interface ExchangePool {
   readonly clock: Clock;
   readonly running: InFlight<Exchange>;
-  /** Called when the server sent bytes that belong to no request. */
   strayed(): void;
 }
 

@@ -51,7 +51,6 @@ export async function drainBody(
   return sizeBytes;
 }
 
-/** Supported encodings, for `Accept-Encoding`. */
 export const ACCEPTED_ENCODINGS = 'gzip, deflate, br, zstd';
 
 function decoderFor(encoding: string | undefined): Transform | undefined {

@@ -24,7 +24,6 @@ export function unsafe(message: string): Fault {
   return new Fault('UNSAFE_URL', { message });
 }
 
-/** Parses a URL; throws `UNSAFE_URL` with the reason. */
 export function parseGuardedUrl(text: string): GuardedUrl {
   if (text.length > MAX_URL_CHARS) {
     throw unsafe(`The URL is longer than ${MAX_URL_CHARS} characters`);

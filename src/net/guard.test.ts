@@ -10,7 +10,6 @@ import { until } from '../../test/support/until.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 const OPTIONS: FetchOptions = { maxBytes: 100_000, timeoutMs: 5_000, maxRedirects: 5 };
-/** For fetches that a test holds open. */
 const PATIENT: FetchOptions = { ...OPTIONS, timeoutMs: 120_000 };
 
 interface Listening {
@@ -379,7 +378,6 @@ describe('with loopback opened by the explicit setting', () => {
     assert.deepEqual([...new Set(await Promise.all([...greedy, others[0]]))], ['fetched']);
     await others[1];
     assert.equal(await fetch('greedy', (await listen((_, to) => void to.end('x'))).url), 'fetched');
-    // The same for bytes held in memory.
     const sized = await listen((request, response) => {
       response.writeHead(200).write('x'.repeat(Number(request.url?.slice(1))));
       if (request.url === '/85000') held.push(response);

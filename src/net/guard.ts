@@ -105,7 +105,6 @@ interface Landed extends Hop {
 
 type Bounds = Pick<FetchOptions, 'signal' | 'timeoutMs'>;
 
-/** Open fetches and held bytes, of a caller or of all. */
 interface Load {
   fetches: number;
   bytes: number;

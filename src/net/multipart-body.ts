@@ -4,7 +4,6 @@ import type { StreamedBody } from './exchange.ts';
 
 export interface FormPart {
   readonly name: string;
-  /** Makes the part a file. */
   readonly file?: { readonly filename: string; readonly contentType: string } | undefined;
   readonly data: string | Buffer | FileSlice;
 }
@@ -14,7 +13,6 @@ export interface FileSlice {
   /** Default: the beginning of the file. */
   readonly startByte?: number;
   readonly sizeBytes: number;
-  /** Sent before the file's bytes. */
   readonly head?: Buffer;
 }
 

@@ -133,7 +133,6 @@ test('bytes on an idle connection, behind the end of a response and in front of 
     const pool = open();
     assert.equal(textOf(await ask(pool, 'first')), 'first', `case ${at}`);
     if (at === 3) {
-      // The next request detects it.
       await new Promise((resolve) => setImmediate(resolve));
       assert.equal(textOf(await ask(pool, 'second')), 'doubtful');
     }
@@ -186,7 +185,6 @@ test('what waits on a reused connection when the loss is found is broken, what w
   await until(() => waiting.length === 2, 'the requests on reused connections');
   const fresh = [ask(pool, 'wait'), ask(other, 'wait')];
   await until(() => waiting.length === 4, 'the requests on new connections');
-  // A response with an extra byte.
   waiting[2]?.socket.write(`${responseWith('kept')}x`);
   assert.deepEqual((await Promise.all(reused)).map(textOf), ['doubtful', 'doubtful']);
   waiting[3]?.socket.write(responseWith('kept'));

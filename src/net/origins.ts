@@ -10,7 +10,6 @@
  */
 import type { UpstreamTarget } from '../core/upstream-url.ts';
 
-/** One origin: a host and port, or a local socket. */
 export class Origin {
   /** For the log: without a path, and without credentials. */
   readonly name: string;

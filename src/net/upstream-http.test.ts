@@ -20,11 +20,9 @@ interface Heard {
   readonly status: number;
   readonly headers: ReceivedHeaders;
   readonly body: string;
-  /** How the response ended or failed. */
   readonly end: 'end' | UpstreamFailureKind;
 }
 
-/** Records the response. */
 class Listener extends Exchange {
   readonly heard = Promise.withResolvers<Heard>();
   status = 0;

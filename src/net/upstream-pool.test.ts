@@ -24,7 +24,6 @@ function poolFor(t: TestContext, url: string, connectMs = 1_000): UpstreamPool {
   return pool;
 }
 
-/** Records its callbacks. */
 class Recorder extends Exchange {
   readonly calls: string[] = [];
   readonly failures: UpstreamFailureKind[] = [];

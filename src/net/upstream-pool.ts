@@ -121,7 +121,6 @@ export class UpstreamPool {
     this.#pool.dispatch(options as Dispatcher.DispatchOptions, exchange);
   }
 
-  /** Called when the server sent bytes that belong to no request. */
   strayed(): void {
     this.#origin.loseKeepAlive();
   }
@@ -186,7 +185,6 @@ interface ExchangeOptions extends Omit<Dispatcher.DispatchOptions, 'body'> {
 /** An undici client (one connection at a time) that tracks the use of its connection. */
 class Connection extends Client {
   socket: Socket | null = null;
-  /** Number of responses on it. */
   served = 0;
   isIdle = true;
 

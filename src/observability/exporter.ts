@@ -21,7 +21,6 @@ const SEND_LIMITS = {
 /** How long a closing server tries to send its last spans. */
 const CLOSE_LIMIT_MS = 2 * SECOND_MS;
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** Maximum number of attempts per batch. */
 const MAX_TRIES = 4;
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 const TRACES_PATH = '/v1/traces';
@@ -29,7 +28,6 @@ const TRACES_PATH = '/v1/traces';
 export interface ExporterOptions {
   /** Base URL of the collector, or the URL of its traces endpoint. */
   readonly endpoint: string;
-  /** Proxy for requests to the collector. */
   readonly proxy: string | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly resource: Resource;

@@ -38,7 +38,6 @@ export class Metric<T> {
     this.#linesOf = linesOf;
   }
 
-  /** Returns the value of a label set, which starts at zero. */
   at(...labels: readonly string[]): T {
     const key = labelText(this.info.labels, labels);
     const known = this.#values.get(key);
@@ -61,7 +60,6 @@ export interface Figure {
   value: number;
 }
 
-/** A counter, or a gauge, of numbers. */
 export function figures(info: MetricInfo): Metric<Figure> {
   return new Metric<Figure>(
     info,
@@ -83,7 +81,6 @@ export function moneyFigures(info: MetricInfo): Metric<MoneyFigure> {
   );
 }
 
-/** Counts values by fixed upper bounds. */
 export class Buckets {
   readonly #bounds: readonly number[];
   readonly #counts: number[];

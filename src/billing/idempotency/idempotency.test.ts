@@ -179,7 +179,6 @@ onEachStore('idempotency', (fixture) => {
     t.mock.restoreAll();
     for (let round = 0; round < 5; round += 1) {
       await pass(store, clock, 15_000);
-      // A renewal would have been queued before this statement.
       await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
     }
     assert.equal((await idempotency.begin(wanted('alice', 'k', 'f'))).state, 'new');
@@ -350,7 +349,6 @@ onEachStore('idempotency', (fixture) => {
     assert.deepEqual(await run('done', 'done', false), ANSWER);
     await assert.rejects(run('begun', 'done', true), isLost);
     await assert.rejects(run('running', 'running', false), isLost);
-    // The keys of the other process stay leased.
     const other = await store.query("SELECT 1 FROM idempotency_entry WHERE token = 'other:1'");
     assert.equal(other.length, 3);
     await idempotency.close();

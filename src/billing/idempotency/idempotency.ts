@@ -29,7 +29,6 @@ export { type KeyFence, type NotKept, spendJournaled } from './key-fence.ts';
 /** The right to run the request of a key, valid until the key is completed or abandoned. */
 export interface IdempotencyToken extends KeyFence {
   readonly accountId: string;
-  /** Set after the transaction that spends the key has been committed. */
   isSpent: boolean;
   /** Set when another request has taken the key over: this request is not charged. */
   isLost: boolean;
@@ -54,7 +53,6 @@ export type IdempotencyState =
 export interface AcquireOptions {
   /** The namespace of the key: the account id, prefixed for further key sets of an account. */
   readonly caller: string;
-  /** The account whose storage quota the stored response counts against. */
   readonly accountId: string;
   readonly key: string;
   /** Hash of everything that distinguishes the request from others with the same key. */
@@ -68,7 +66,6 @@ interface Dependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** Prefix of each token of this process. */
   readonly processId: string;
   /** Storage quota of an account in bytes, before the part that its charges add. */
   readonly keptBytes: () => number;

@@ -66,7 +66,6 @@ export class AccountStorage {
     return { bytes: Number(row?.bytes ?? 0n), limitBytes };
   }
 
-  /** Counts a response that was just stored, and drops the oldest ones above the limit. */
   async add(tx: Queryable, kept: KeptSize, nowMs: number): Promise<void> {
     await addToHour(tx, kept);
     await this.fit(tx, kept.accountId, nowMs);
@@ -81,7 +80,6 @@ export class AccountStorage {
     }
   }
 
-  /** Returns `false` if there is nothing left to drop. */
   async #drop(
     tx: Queryable,
     accountId: string,

@@ -31,7 +31,6 @@ export interface AuditReport {
   readonly revenueNano: Nano;
 }
 
-/** Each check reads every row. */
 const AUDIT_TIMEOUT_MS = 600_000;
 
 interface DifferenceRow {
@@ -181,7 +180,6 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
   );
 }
 
-/** Returns what processes have leased of an account's USD and of its daily credit. */
 export async function leasedOf(
   store: Store,
   accountId: string,

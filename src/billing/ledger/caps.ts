@@ -64,7 +64,6 @@ export async function setCap(
   return isOther(before, settings);
 }
 
-/** Whether the limits or the period of a cap differ from `settings`. */
 function isOther(
   { period, usd_limit_nano: usd, diem_limit_nano: diem }: CapRow,
   settings: CapSettings,
@@ -355,7 +354,6 @@ export async function spendingOfCap(
   );
 }
 
-/** Returns the first day of the period that runs at `nowMs`; 0 for LIFETIME. */
 export function periodStartDay(period: CapPeriod, nowMs: number): number {
   return dayOf(periodStartMs(period, nowMs));
 }

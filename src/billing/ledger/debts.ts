@@ -13,7 +13,6 @@ import { insertTransfer } from './states.ts';
 export interface ReversalRequest {
   readonly accountId: string;
   readonly amountNano: Nano;
-  /** The house account that the credit came from. */
   readonly to: HouseAccount;
   readonly id: string;
   readonly note?: string;

@@ -43,7 +43,6 @@ onEachStore('charges of jobs', (fixture) => {
     const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
     const settle = { costNano: quoteNano, usage: running };
     await store.transaction((tx) => ledger.settleIn(tx, settle));
-    // Repeated after another engine has taken the job over.
     await store.transaction((tx) => ledger.settleIn(tx, settle));
     const failed: UsageRecord = { ...running, status: 'failed', attempts: 2 };
     const refund = () => store.transaction((tx) => ledger.refundIn(tx, failed));

@@ -71,7 +71,6 @@ export function noteJob(
 const NOTE_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, created_ms, metadata, cap_ids)
   VALUES ($1, $2, $3, $4, $5, $6)`;
 
-/** Subtracts a refund from the caps in whose running period the charge counts. */
 export async function uncountCharge(
   tx: Queryable,
   { createdMs }: UsageRecord,

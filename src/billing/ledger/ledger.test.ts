@@ -135,7 +135,6 @@ onEachStore('ledger', (fixture) => {
     assert.deepEqual(JSON.parse(receipt?.metadata ?? ''), { user: 'anna', project: 'x' });
     assert.equal((await receiptOf(b.store, 'a', 'r4'))?.metadata, null);
     await assertClean(b.ledger);
-    // The sums are dropped together with the receipts.
     await b.ledger.dropOld({ usageDay: today + 1, postingDay: undefined });
     assert.deepEqual(await rowsOf('a'), []);
   });
@@ -244,7 +243,6 @@ onEachStore('ledger', (fixture) => {
     assert.deepEqual([first.diemNano, first.usdNano], [usdToNano('0.3'), usdToNano('0.1')]);
     assert.equal((await b.ledger.balances('a')).diemNano, 0n);
     await assertClean(b.ledger);
-    // A hold of yesterday that settles today spends yesterday's credit.
     b.clock.advance(DAY_MS);
     await b.ledger.hold(holdRequest('r2', '0.2'));
     b.clock.advance(DAY_MS);

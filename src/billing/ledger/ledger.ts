@@ -1,10 +1,10 @@
 /**
  * The public file of the ledger: double entry in nano-USD. No other folder writes money.
  *
- * `balance` is what is posted; `available = balance − open holds`. Each request holds, runs, and
- * then either settles exactly once or releases its hold (a settle of zero), through `holds`. Holds
- * are in memory. With SQLite they are set aside from the posted balance, with a shared database
- * from the leases of this process.
+ * `available = balance − open holds`, where `balance` is what is posted. Each request holds, runs,
+ * and then either settles exactly once or releases its hold (a settle of zero). Holds of requests
+ * are in memory: set aside from the posted balance with SQLite, and from the leases of this process
+ * with a shared database. Holds of jobs are rows.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
@@ -199,7 +199,6 @@ export class Ledger {
     return (await closeCharge(tx, usage)) !== undefined;
   }
 
-  /** Refunds the charge of a job, once; returns `false` if the job was not charged or has ended. */
   async refundIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     const charged = await closeCharge(tx, usage);
     if (charged === undefined) return false;
@@ -224,7 +223,6 @@ export class Ledger {
     return true;
   }
 
-  /** Creates an empty account if it does not exist. */
   async openAccount(id: string, tx: Queryable = this.#store): Promise<void> {
     const nowMs = this.#clock.nowMs();
     await tx.query(
@@ -287,7 +285,6 @@ export class Ledger {
     );
   }
 
-  /** Reverses a credit whose money is gone; what the balance does not cover becomes a debt. */
   async reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
     await this.holds.recall(reversal.accountId);
     return reverseCredit(tx, reversal, this.#context());
@@ -314,7 +311,6 @@ export class Ledger {
     await this.#store.transaction((tx) => this.allocateDailyIn(tx, accountId, allocationNano, day));
   }
 
-  /** Like `setDailyAllocation`, in the caller's transaction. */
   async allocateDailyIn(
     tx: Queryable,
     accountId: string,
@@ -381,7 +377,6 @@ export class Ledger {
     await dropEndedBudgets(this.#store, this.#clock.nowMs());
   }
 
-  /** Drops caps of deleted keys, except those of which requests still hold something. */
   async dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
     await dropCaps(tx, ids);
   }
@@ -429,12 +424,10 @@ export class Ledger {
     return prepareDays(this.#store, fromDay, untilDay);
   }
 
-  /** Drops receipts and postings of old days; their sums stay, so the audit does not change. */
   dropOld(kept: KeptFrom): Promise<number> {
     return dropOld(this.#store, kept);
   }
 
-  /** Returns the open holds of this process, the holds of all jobs, the leases, and the debts. */
   openHolds(): Promise<OpenHoldFigures> {
     return openHoldFigures(this.#store, this.holds);
   }
@@ -455,7 +448,6 @@ export class Ledger {
 
 export interface Funds extends Balances {
   readonly allocationNano: Nano;
-  /** Amounts of USD and of today's credit that open requests and jobs hold. */
   readonly heldUsdNano: Nano;
   readonly heldDiemNano: Nano;
   /** USD that processes have leased; only the leasing process knows which part of it is held. */
@@ -473,7 +465,6 @@ const NO_FUNDS: Funds = {
   debtNano: nano(0n),
 };
 
-/** The dialect distinguishes the two kinds of store. */
 function isFile(store: Store): store is FileStore {
   return store.dialect === 'sqlite';
 }

@@ -260,7 +260,6 @@ export class MemoryHolds implements Holds {
     return all;
   }
 
-  /** Retries settles that failed together one by one. */
   async #settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
     const isLost = error instanceof StoreUnavailable || batch.length === 1;
     for (const { request, held, resolve, reject } of batch) {

@@ -57,7 +57,6 @@ export interface MovementPlace {
   readonly part?: number | undefined;
 }
 
-/** Returns the movements of an account that are not charges, newest first, without debts. */
 export function movementsOf(
   store: Queryable,
   accountId: string,

@@ -14,7 +14,6 @@ export interface OperatorMove {
   readonly note?: string | undefined;
 }
 
-/** The result of a movement; `was` is the earlier movement with the reference. */
 export type OperatorMoveResult =
   | { readonly state: 'done' | 'repeated'; readonly balanceNano: Nano; readonly createdMs: number }
   | {

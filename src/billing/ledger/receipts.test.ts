@@ -61,7 +61,6 @@ async function bench(fixture: StoreFixture) {
     await ledger.settle({ ...rest, usage: record });
   };
   for (let day = 0; day < DAYS; day += 1) {
-    // Two days without requests.
     if (day === 4 || day === 5) {
       clock.advance(DAY_MS);
       continue;
@@ -72,7 +71,6 @@ async function bench(fixture: StoreFixture) {
         modelId: at === 3 && day % 3 === 0 ? 'rare' : 'm',
         status: at === 6 && day === 2 ? 'failed' : 'completed',
       });
-      // Several receipts in one millisecond.
       if (at % 3 === 2) clock.advance(1_000);
     }
     await spend('b', {});

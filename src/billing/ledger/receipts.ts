@@ -67,7 +67,6 @@ export interface ReceiptFilter {
   readonly status?: string | undefined;
 }
 
-/** A position in the list, newest first; everything after it is older. */
 export interface ReceiptPlace {
   readonly createdMs: number;
   readonly requestId: string;
@@ -111,7 +110,6 @@ export async function receiptsOf(
         return { rows: rows.slice(0, limit), next: placeOf(last) };
       }
       if (sinceMs <= dayStartMs(range.fromDay)) break;
-      // Everything since then has been read.
       place = { createdMs: sinceMs, requestId: '' };
     }
     place = { createdMs: dayStartMs(range.fromDay), requestId: '' };
@@ -133,7 +131,6 @@ interface DayRange {
   readonly toDay: number;
 }
 
-/** Returns the days that can have a match according to the rollups, newest first. */
 function daysWithReceipts(
   store: Queryable,
   filter: ReceiptFilter,

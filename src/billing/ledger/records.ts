@@ -12,7 +12,6 @@ export type HouseAccount =
   | 'house:top-up:solana'
   | 'house:payout:base'
   | 'house:payout:solana'
-  /** Reversed amounts that callers still owe. */
   | 'house:bad-debt';
 
 /** `REVERSAL` takes back a credit whose money is gone; `DEBT` is the uncovered part. */
@@ -39,7 +38,6 @@ export interface Hold {
   readonly accountId: string;
   /** Daily credit plus USD: the most that the settle can take. */
   readonly grantedNano: Nano;
-  /** The daily credit in it, which is spent first. */
   readonly dailyNano: Nano;
   /** The most that could have been granted without other open holds. */
   readonly spendableNano: Nano;
@@ -81,7 +79,6 @@ export interface UsageRecord {
   readonly requestId: string;
   readonly createdMs: number;
   readonly accountId: string;
-  /** Id of the API key; empty for a wallet. */
   readonly keyId: string;
   readonly kind: string;
   readonly modelId: string;

@@ -20,7 +20,6 @@ const TRANSFER: PartitionedTable = { table: 'ledger_transfer', column: 'day', un
 
 const DELETE_BATCH = 500;
 const ACCOUNT_PAGE = 200;
-/** Time for summing up a day of a busy installation. */
 const CARRY_TIMEOUT_MS = 300_000;
 
 /** Rows from before these days may be dropped; `undefined` keeps them forever. */
@@ -151,7 +150,6 @@ async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number):
   }
 }
 
-/** Deletes the oldest rows of an account; a retried transaction selects the same ones. */
 async function deleteOf(
   store: Store,
   rowsOf: RowsOf,

@@ -99,7 +99,6 @@ function capIdsOf({
   return ids.length === 0 ? undefined : ids;
 }
 
-/** A hold that has been set aside in the states of its account and its caps. */
 export interface PlannedHold {
   readonly ok: true;
   readonly usdNano: Nano;
@@ -126,7 +125,6 @@ export function planFor(
   return { ...planned, dailyDay: account.dailyDay, capsMs: capsMsOf(nowMs, caps) };
 }
 
-/** Returns the existing caps; a deleted cap limits nothing. */
 export function capsOf(
   { caps }: States,
   capIds: readonly string[] | undefined,

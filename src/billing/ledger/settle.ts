@@ -160,7 +160,6 @@ export function settleHeld(
   return settlements;
 }
 
-/** A settle with its hold; `held` is `undefined` if no hold is open any more. */
 interface Settle {
   readonly request: SettleRequest;
   readonly held: HeldAmounts | undefined;
@@ -179,7 +178,6 @@ function takingOf({ log }: SettleParts, states: States, nowMs: number): Taking {
   return { log, states, nowMs, charges: [], jobs: undefined };
 }
 
-/** `before`: what an earlier settle of the request took. */
 function settleOne(taking: Taking, { request, held }: Settle, before: Taken | undefined) {
   const { states, nowMs } = taking;
   const { usage } = request;

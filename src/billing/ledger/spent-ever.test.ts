@@ -17,7 +17,6 @@ onEachStore('what was ever spent', (fixture) => {
       assert.equal((await ever()).account.usdNano, sum);
       assert.equal((await ever('other')).account.usdNano, sum);
     };
-    /** A settle of a request that began some days ago. */
     const late = async (usd: string, days: number) => {
       const { requestId } = await b.hold(usd);
       const { usage, ...of } = b.billed(requestId, usd);

@@ -26,7 +26,6 @@ const CREDITED = { from: 'house:operator-credit', kind: 'CREDIT' } as const;
 const ORPHANS = `CREATE TABLE walk_parent (id TEXT PRIMARY KEY);
 CREATE TABLE walk_orphan (id TEXT REFERENCES walk_parent (id) DEFERRABLE INITIALLY DEFERRED);`;
 
-/** Retries until the commit is not rolled back by another one in its group. */
 async function again<T>(work: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -172,7 +171,6 @@ test('after each step every balance is what its postings add up to, and a hold s
   await setCap(server, store, 'key-budget', 'budget', 300_000);
   await setCap(server, store, 'all', 'budget', 200_000);
   for (let step = 0; step < STEPS; step += 1) {
-    // Operations of one step share a transaction.
     for (let more = upTo(4); more >= 0; more -= 1) {
       const dice = upTo(100);
       const ending = dice >= 40 && dice < 75 ? takeOpen() : undefined;

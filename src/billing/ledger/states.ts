@@ -193,7 +193,6 @@ export class KeptStates {
     this.#store = store;
   }
 
-  /** Returns a row of `accounts` or `caps` as it was last committed. */
   committed<Columns, State>(
     rows: KeptRows<Columns, State>,
     id: string,
@@ -271,7 +270,6 @@ export interface Transfer {
   /** Request id or payment key; unique together with `part` and the day. */
   readonly id: string;
   readonly part: number;
-  /** The caller whose history shows it. */
   readonly accountId: string;
   readonly debitAccount: HouseAccount | (string & {});
   readonly creditAccount: HouseAccount | (string & {});

@@ -6,7 +6,6 @@ import type { Queryable } from '../../db/db.ts';
 
 export interface UsageSums {
   readonly requests: bigint;
-  /** Requests that failed or were aborted. */
   readonly errors: bigint;
   readonly prompt_tokens: bigint;
   readonly completion_tokens: bigint;

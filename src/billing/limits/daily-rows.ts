@@ -22,7 +22,6 @@ export class DailyRows {
     this.#bounds = bounds;
   }
 
-  /** Takes one row; returns `false` if the account has none left today. */
   take(accountId: string, day: number): boolean {
     // The count of a day does not restart if the clock is set back.
     if (day > this.#day) {

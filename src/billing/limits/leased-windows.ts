@@ -185,7 +185,6 @@ export class LeasedWindows implements Windows {
     return bucket;
   }
 
-  /** Drops buckets of minutes before the previous one; their rows are in the database. */
   #forgetOthers(minute: number): void {
     this.#forgotIn = minute;
     for (const [name, { counters, isBusy, isDue }] of this.#buckets) {
@@ -282,7 +281,6 @@ export class LeasedWindows implements Windows {
     return nowMs < entry.waitsUntilMs;
   }
 
-  /** Requests the capacity again after the others have returned their leases. */
   async #askAgain(bucket: Bucket, entry: AskingTake, freed: number): Promise<void> {
     bucket.contestedMinute = entry.minute;
     // A process that returned its lease after the request was sent does not notify again.
@@ -342,7 +340,6 @@ export class LeasedWindows implements Windows {
     this.#notices?.say(`${COUNTED} ${this.#parts.holder} ${counted}`).catch(() => undefined);
   }
 
-  /** Applies the counts of others; own leases stay. */
   #heardCounted(text: string): void {
     const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // written by this file
     for (const [name, { minute, requests, tokens }] of all) {

@@ -63,7 +63,6 @@ onEachStore('the log of refusals', (fixture) => {
 
   test('an account adds a bounded number of rows a day, and leaves room for the others', async () => {
     const { store, clock, log } = await open();
-    // Each new key has rows of its own.
     for (let at = 0; at < MAX_ROWS_OF_ACCOUNT + 500; at += 1) {
       log.add({ ...HIT, keyId: `key${at}` });
       if (at % 500 === 0) await log.flush();

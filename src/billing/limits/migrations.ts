@@ -75,8 +75,8 @@ CREATE TABLE limits_slots (
   {
     // Takes the lock of the caller in the same round trip: each statement of a volatile function
     // sees what was committed when it began, including the writes of the previous lock holder.
-    // `want` is one more than are running; the process also gets one part in `parts` of the free
-    // slots.
+    // `want` is one more than are running; the process also gets one part in `parts` of the slots
+    // left after that.
     id: 'limits-0005',
     up: {
       sqlite: '',

@@ -10,7 +10,6 @@
 import { MINUTE_MS } from '../../core/clock.ts';
 import type { Caller } from '../../identity/identity.ts';
 
-/** What one request takes from its bucket. A limit of 0 means unlimited. */
 export interface WindowTake {
   readonly bucket: string;
   readonly tokens: number;
@@ -37,7 +36,6 @@ export interface Reservation {
   readonly tokens: number;
 }
 
-/** Rate windows. Implementations in memory return synchronously. */
 export interface Windows {
   take(take: WindowTake, nowMs: number): WindowResult | Promise<WindowResult>;
   /** Replaces the reserved tokens by the used ones; returns the new counts where they are known. */
@@ -54,7 +52,6 @@ export interface Windows {
   prune(nowMs: number): Promise<void>;
 }
 
-/** The limits of one caller for one model; 0 means unlimited. */
 export interface RateRule {
   readonly requestsPerMinute: number;
   readonly tokensPerMinute: number;
@@ -186,7 +183,6 @@ export class MemoryWindows implements Windows {
     }
   }
 
-  /** Returns the latest window of a bucket, of this minute or an earlier one. */
   #known(bucket: string, minute: number): Counters | undefined {
     const counters = this.#counters.get(bucket);
     if (counters !== undefined && counters.minute > minute) counters.minute = minute;
@@ -240,7 +236,6 @@ export interface Slots {
     caller: string,
     limit: number,
   ): (() => void) | undefined | Promise<(() => void) | undefined>;
-  /** Releases the slots of another process that has certainly ended. */
   processEnded(processId: string): void | Promise<void>;
   close(): void | Promise<void>;
 }

@@ -143,7 +143,6 @@ export class SharedSlots implements Slots {
     }
   }
 
-  /** Runs one recall per caller at a time; concurrent calls share it. */
   async #callBack(caller: string): Promise<void> {
     const running = this.#recalls.get(caller);
     if (running !== undefined) return running.done;
@@ -184,7 +183,6 @@ export class SharedSlots implements Slots {
     );
   }
 
-  /** Renews the leases of returning callers and releases the others. */
   async #renew(): Promise<void> {
     const { store, holder, clock } = this.#parts;
     const kept: CallerSlots[] = [];

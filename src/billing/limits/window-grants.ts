@@ -38,7 +38,6 @@ export interface Bucket extends Due, DueGroup {
   /** Leased and not used yet; tokens can be negative. */
   requestsLeft: number;
   tokensLeft: number;
-  /** Leased by this process according to the row. */
   requestsLeased: number;
   tokensLeased: number;
   /** The minute in which nothing more is leased, because others need the capacity. */
@@ -51,7 +50,6 @@ export interface Bucket extends Due, DueGroup {
   /** Number of notifications that others have returned their leases. */
   freed: number;
   asking: AskingTake[];
-  /** Token change to be written to the row. */
   correction: number;
   correctionMinute: number;
 }
@@ -59,7 +57,6 @@ export interface Bucket extends Due, DueGroup {
 export interface AskedBucket {
   readonly bucket: Bucket;
   readonly entries: readonly AskingTake[];
-  /** The values when the request was sent. */
   readonly requestsLeft: number;
   readonly tokensLeft: number;
   readonly correction: number;
@@ -118,7 +115,6 @@ const ADD_MISSING = `INSERT INTO limits_window (bucket, minute, requests, tokens
 const SAVE = `UPDATE limits_window SET minute = $1, requests = $2, tokens = $3, request_limit = $4,
   token_limit = $5, leased_minute = $6, leased_requests = $7, leased_tokens = $8 WHERE bucket = $9`;
 
-/** Returns one grant per bucket, in the same order. */
 export function grantWindows(
   store: SharedStore,
   context: GrantContext,

@@ -108,7 +108,6 @@ function textOf(parts: readonly Part[], types: readonly (string | undefined)[]):
   return `WITH ${texts.map((text, at) => `part${at} AS (${text})`).join(', ')} SELECT 1`;
 }
 
-/** Rewrites a statement for one row to take lists of rows. */
 function manyText(sql: string, types: readonly string[], first: number): string {
   const lists = types.map((type, at) => `$${first + at}::${type}[]`).join(', ');
   const names = types.map((_, at) => `p${at + 1}`).join(', ');

@@ -14,7 +14,6 @@ export interface PartitionedTable {
   readonly unitsPerDay: number;
 }
 
-/** Time for moving the rows of a whole day. */
 const MOVE_TIMEOUT_MS = 120_000;
 /** Lock id for changes of partitions; any constant number serves. */
 const PARTITION_LOCK = 84_021;

@@ -22,7 +22,6 @@ const ECHO = 'echo ';
 export interface NoticesParts {
   /** Opens a connection to the current server; called again after each loss. */
   readonly connect: () => pg.Client;
-  /** Sends a notification over the pool, as every other process would. */
   readonly say: (word: string) => Promise<unknown>;
   /** Time limit for later notifications: that of any reply of a slow database. */
   readonly patienceMs: number;
@@ -31,7 +30,6 @@ export interface NoticesParts {
   readonly log: Log;
 }
 
-/** Shared by all listeners of a process. */
 export class PostgresNotices {
   readonly #parts: NoticesParts;
   readonly #listeners: ((word: string) => void)[] = [];
@@ -161,5 +159,4 @@ export class PostgresNotices {
   }
 }
 
-/** Sends a notification when the transaction commits. */
 export const SAY = `SELECT pg_notify('${CHANNEL}', $1)`;

@@ -70,7 +70,6 @@ export interface PostgresOptions {
   readonly url: string;
   /** The same servers without a pooler, in the same order; default: `url`. */
   readonly directUrl?: string;
-  /** Read-only replicas, for `readerFor`. */
   readonly replicaUrls?: readonly string[];
   /** A replica counts as reachable when it can be read. */
   readonly isReplica?: boolean;

@@ -19,9 +19,7 @@ const COMMITS_BETWEEN_LOOKS = 128;
 export interface LogLimits {
   /** Commits between two copies; a chat makes two, of about 15 pages of 4 KiB. */
   readonly commits: number;
-  /** Growth of the file that also triggers a copy. */
   readonly growthBytes: number;
-  /** A larger file, left by one large transaction, is truncated. */
   readonly cutAboveBytes: number;
 }
 
@@ -52,7 +50,6 @@ export class Checkpointer {
     this.lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
   }
 
-  /** Starts a cycle if the log has grown. */
   look(): void {
     this.#cycle ??= this.#look().finally(() => {
       this.#cycle = undefined;

@@ -6,7 +6,6 @@ import { mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { reasonOf } from '../../core/log.ts';
 
-/** Throws an error that names the folder. */
 export function makeFolder(path: string): void {
   if (isFolder(path)) return;
   const parent = dirname(path);

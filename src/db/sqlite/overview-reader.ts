@@ -23,7 +23,6 @@ export interface ReadQuestion {
 
 const CLOSED = 'The store is closed';
 
-/** `undefined`: the read failed. */
 export type ReadResult = readonly Row[] | undefined;
 
 export class OverviewReader {

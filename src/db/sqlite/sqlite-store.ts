@@ -39,11 +39,9 @@ import { Statements } from './statements.ts';
 
 /** Maximum number of transactions per commit: bounds how long the event loop is blocked. */
 const MAX_GROUP = 256;
-/** Polling interval for a lock of another process. */
 const BUSY_POLL_MS = 10;
 /** Statements are not cancelled here; the bound on waiting is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
-/** Retry interval after the disk rejected a write. */
 const RETRY_WRITE_MS = 2 * SECOND_MS;
 /** Size of the test write that makes the disk usable again: some hundred requests. */
 const RETRY_WRITE_BYTES = 1024 * 1024;
@@ -52,7 +50,6 @@ export type Flush = (fileDescriptor: number, done: (error: Error | null) => void
 
 export const flushFile: Flush = fdatasync;
 
-/** A work whose own writes were rolled back. */
 interface Refused {
   readonly work: FileWork;
   readonly reason: unknown;
@@ -91,13 +88,11 @@ class BodyWork<T> implements FileWork {
 }
 
 export interface SqliteOptions {
-  /** The database file; its folder is created. */
   readonly path: string;
   readonly clock: Clock;
   readonly log: Log;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
-  /** For tests: when the log is copied and restarted. */
   readonly logLimits?: Partial<LogLimits>;
 }
 

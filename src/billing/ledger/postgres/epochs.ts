@@ -19,7 +19,6 @@ import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
 /** The process of an epoch is dead if the epoch was not renewed for this long. */
 export const EPOCH_DEAD_AFTER_MS = 30 * SECOND_MS;
-/** Number of renewals within the time after which an epoch counts as dead. */
 const RENEWALS_PER_LIFE = 6;
 /** Share of the dead-after time for which an unknown hold may still belong to a request. */
 const ORPHAN_SHARE = 1 / 3;
@@ -242,7 +241,6 @@ export class Epoch {
     return releaseAll(store, clock.nowMs(), 'epoch_id = $1', id);
   }
 
-  /** Releases rows that are not in use: unconfirmed holds and finished leases. */
   async #releaseOrphans(): Promise<void> {
     const { store, clock, log, deadAfterMs, isKnown } = this.#parts;
     const nowMs = clock.nowMs();
@@ -266,7 +264,6 @@ export class Epoch {
     log.info({ released }, 'Gave back what was held and nothing stands for');
   }
 
-  /** Every epoch except the own and the durable one, dead or not. */
   #others(): Promise<readonly Heartbeat[]> {
     return this.#parts.store.query<Heartbeat>(
       `SELECT id, heartbeat_ms AS heartbeat FROM ledger_epoch WHERE id <> $1 AND id <> $2

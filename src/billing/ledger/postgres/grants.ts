@@ -1,10 +1,10 @@
 /**
  * Grants the amounts that a process may reserve in its memory. A lease is a row of `ledger_hold`
  * that belongs to the process's epoch, for an account or for a set of caps in it, set aside like
- * any hold. Under the lock of the account, the unused part of the old lease is released first; each
- * request is then planned against all free credit (`rules/plan.ts`); finally the process leases a
- * share of the rest, at most half divided by the number of processes, so that the others can do the
- * same. If that share is too small, each request gets a row of its own.
+ * any hold. Under the lock of the account, the unused part of the old lease is released first, and
+ * each request is planned against all free credit (`rules/plan.ts`). Then the process leases the
+ * remaining credit divided by twice the number of processes, so that the others can do the same. If
+ * that is too little, each request gets a row of its own.
  *
  * Daily credit is spent before USD, so a lease is of one kind: daily credit while any is unspent.
  */
@@ -59,7 +59,6 @@ export interface LeaseWant {
 export interface LeaseGrant {
   readonly id: string;
   readonly kind: CreditKind;
-  /** What was added to its row, including the holds that come out of it. */
   readonly addedNano: bigint;
 }
 
@@ -247,7 +246,6 @@ function leaseOf(
   return totalNano + partNano;
 }
 
-/** Whether a lease is of the current day and of the running period of each of its caps. */
 function isCurrent(row: HoldRow, account: AccountState, caps: readonly CountedCap[]): boolean {
   const { dailyDay, capsMs } = heldInRow(row);
   return dailyDay === account.dailyDay && caps.every(({ state }) => capsMs >= state.periodStartMs);

@@ -34,7 +34,6 @@ import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
-/** Maximum number of settles per transaction, and of concurrent transactions. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
 const LEAST_BESIDE = 48;
 /** If at least this many settles wait, the next transaction is delayed to collect more. */
@@ -59,7 +58,6 @@ interface Settling extends RowSettle {
 
 export class LeaseSettles {
   readonly #parts: LeaseSettlesParts;
-  /** Holds whose settles wait in the journal. */
   readonly #journaled = new Map<string, LeasedHold>();
   readonly #settles: Batcher<Settling, Settlement>;
 

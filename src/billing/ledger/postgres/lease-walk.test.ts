@@ -164,7 +164,6 @@ test('whatever comes between them, what is settled is charged once and nothing s
     else if (dice < 97) doing(setCap(process, 'all', 'budget', 100_000 + upTo(200_000)));
     else if (dice < 98) doing(one(processes).ledger.holds.processEnded(process.id));
     else if (dice < 99) {
-      // The process stops with its open holds, and another one starts.
       await process.ledger.stop();
       Object.assign(process, await start(process));
     } else process.skew.ms += DAY_MS / 2;

@@ -16,7 +16,6 @@ export interface Lease extends Placed {
   readonly kind: CreditKind;
   /** The day of its daily credit and of the periods of its caps. */
   readonly day: number;
-  /** Value of `losses` of the store when the lease was granted. */
   readonly losses: number;
   /** The amount in its row, and the part of it that open holds use. */
   nano: bigint;
@@ -66,7 +65,6 @@ export interface LeasedAccount extends DueGroup {
   readonly id: string;
   readonly slots: Slot[];
   contestedUntilMs: number;
-  /** Callbacks for when no call for the account is due or running. */
   resting: (() => void)[];
 }
 
@@ -168,7 +166,6 @@ export function hasFree({ lease }: Slot): boolean {
   return lease !== undefined && lease.nano > lease.heldNano;
 }
 
-/** Resolves the callbacks of `resting` if no call for the account is due or running. */
 export function rest(account: LeasedAccount): void {
   if (account.isBusy || account.slots.some((slot) => slot.isDue)) return;
   for (const resolve of account.resting.splice(0)) resolve();

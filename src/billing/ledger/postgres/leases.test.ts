@@ -32,7 +32,6 @@ interface CapIds {
 interface Process {
   readonly ledger: Ledger;
   readonly store: Store;
-  /** Shifts the clock of this process only. */
   readonly skew: { ms: number };
   /** Stops its timers and its clock, like SIGSTOP. */
   readonly stopped: { is: boolean };
@@ -158,7 +157,6 @@ describe('leases of several processes', () => {
     processes: readonly Process[],
     accountId: string,
     count: number,
-    /** The cap ids of each caller in turn. */
     capsOf: readonly CapIds[] = [{}],
   ): Promise<Record<string, number>> {
     const tally: Record<string, number> = {};

@@ -34,7 +34,6 @@ import {
   slotKeyOf,
 } from './lease.ts';
 
-/** Maximum number of concurrent grant transactions, and of accounts and requests in each. */
 const ASKS_IN_FLIGHT = 3;
 const ACCOUNTS_OF_ASK = 64;
 const REQUESTS_OF_ASK = 128;
@@ -300,7 +299,6 @@ export class Leases {
       if (wasUsed || account.isBusy || isDue || asking.length > 0) continue;
       if (hasFree(slot)) this.#due.add(slot);
       else if (lease === undefined || lease.open === 0) {
-        // Its empty row is deleted in the next round.
         this.#slots.delete(key);
         account.slots.splice(account.slots.indexOf(slot), 1);
         if (account.slots.length === 0) this.#accounts.delete(account.id);

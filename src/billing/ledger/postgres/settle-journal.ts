@@ -1,8 +1,7 @@
 /**
  * Settles that could not be written because the database was unreachable: one JSON line each in a
- * local file, flushed before the caller is answered, and written to the database once it is
- * reachable. Replaying twice is harmless, since a settle takes effect once. The journal is bounded
- * and rejects entries when full.
+ * local file, flushed before the response ends, and written to the database once it is reachable.
+ * Replaying twice is harmless, since a settle takes effect once. A full journal rejects entries.
  *
  * Every process locks a file of its own. Any other process that shares the folder reads and empties
  * the file of an ended process. The operating system holds the lock, so a process that gets it
@@ -101,7 +100,6 @@ export class SettleJournal {
     return { done: entries.length - failed.length, failed };
   }
 
-  /** Settles what ended processes left in their files; returns the number of settles. */
   async adopt(settle: Settle): Promise<number> {
     let adopted = 0;
     for (const name of await readdir(this.#folder)) {
