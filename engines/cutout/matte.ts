@@ -110,7 +110,6 @@ function between(line: Float32Array, left: number, share: number): number {
   return a + ((line[left + 1] ?? a) - a) * share;
 }
 
-/** One colour channel of an image, scaled to 0..1. */
 function colour({ width, height, data }: Rgba, channel: 0 | 1 | 2): Float32Array {
   const values = new Float32Array(width * height);
   for (let i = 0; i < values.length; i += 1) values[i] = (data[i * 4 + channel] ?? 0) / 255;

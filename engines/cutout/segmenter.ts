@@ -8,7 +8,6 @@ import type { Plane } from './matte.ts';
 
 export type Onnx = typeof onnx;
 
-/** Input and output format of a segmentation model. */
 export interface ModelRecipe {
   /** Input is `1 x 3 x side x side`. */
   readonly side: number;
@@ -23,7 +22,6 @@ export interface ModelRecipe {
 
 /** Keyed by the model name in the settings and messages of the parent. */
 export const RECIPES = {
-  /** MediaPipe selfie segmentation, the bundled model. */
   person: {
     side: 256,
     mean: [0, 0, 0],
@@ -39,7 +37,6 @@ export const RECIPES = {
     scale: 'brightest',
     output: 'stretch',
   },
-  /** ISNet (general use). */
   isnet: {
     side: 1024,
     mean: [0.5, 0.5, 0.5],
@@ -68,7 +65,6 @@ export function modelInput(rgb: Buffer, recipe: ModelRecipe): Float32Array {
   return input;
 }
 
-/** Converts the model output to a mask in 0..1. */
 export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Array {
   if (recipe.output === 'probability') return output;
   let low = Infinity;
@@ -127,7 +123,6 @@ export class Segmenter {
     return new Segmenter(ort, model.name, recipe, session);
   }
 
-  /** Returns the mask of a square copy in 8-bit RGB. */
   async segment(rgb: Buffer): Promise<Plane> {
     const { side } = this;
     const [inputName] = this.#session.inputNames;

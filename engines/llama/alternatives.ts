@@ -26,7 +26,6 @@ const MAX_MEMBERS = 16;
 const ANY = '*';
 const OBJECT = '{';
 
-/** A reference whose target is being visited. */
 interface Inside {
   readonly key: string;
   /** Number of open alternatives where the reference occurs. */

@@ -53,7 +53,6 @@ export interface ChoiceTask {
   readonly maxTokens: number;
   /** Grammar of the content; applies after the thinking block. */
   readonly contentGrammar: LlamaGrammar | undefined;
-  /** Grammar of a tool call, from its opening mark to its closing mark. */
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
   readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
@@ -203,7 +202,6 @@ class ChoiceRun {
     };
   }
 
-  /** The tokens to which frequency and presence penalties apply. */
   get countedTokens(): readonly Token[] {
     return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
   }
@@ -309,7 +307,6 @@ class TokenText {
     this.#before = prompt.slice(-LOOK_BACK);
   }
 
-  /** The text that is complete after this token. */
   push(token: Token): string {
     const mark = this.#markTexts.get(token);
     if (mark !== undefined) return this.end() + this.#advance([token], mark);
@@ -319,7 +316,6 @@ class TokenText {
     return this.#flush(text);
   }
 
-  /** The remaining text after the last token. */
   end(): string {
     if (this.#pending.length === 0) return '';
     return this.#flush(this.#model.detokenize(this.#pending, false, this.#before));

@@ -38,7 +38,6 @@ import type {
 } from '../../src/engines/embedded/llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
 
-/** Defaults of the OpenAI protocol, for files without sampling settings. */
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
 const KEPT_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
@@ -252,7 +251,6 @@ class SequencePool {
     });
   }
 
-  /** Throws if `count` further choices exceed the queue. */
   admit(count: number, caller: string): void {
     if (!this.#queue.hasRoom(caller, count)) throw overloaded();
   }

@@ -127,7 +127,6 @@ export function parseChatRequest(input: unknown) {
     thinking:
       request.reasoning_effort !== 'none' &&
       request.chat_template_kwargs?.['enable_thinking'] !== false,
-    /** Further variables for the chat template. */
     templateVariables: request.chat_template_kwargs ?? {},
   };
 }

@@ -16,7 +16,6 @@ export interface ResponseHead {
   readonly model: string;
 }
 
-/** The head of a new response; `nowMs` is Unix time. */
 export function newHead(model: string, nowMs: number): ResponseHead {
   const id = `chatcmpl-${randomBytes(16).toString('hex')}`;
   return { id, created: Math.floor(nowMs / 1_000), model };
@@ -38,7 +37,6 @@ function usageOnWire(usage: ChatUsage): object {
   };
 }
 
-/** Collects all choices into one body. */
 export function collectedResponse(choices: number, withLogprobs: boolean) {
   const collected = Array.from({ length: choices }, () => ({
     content: '',
@@ -91,7 +89,6 @@ export function collectedResponse(choices: number, withLogprobs: boolean) {
   return { listener, body };
 }
 
-/** Writes each piece as an event at once. */
 export function streamedResponse(
   head: ResponseHead,
   choices: number,
@@ -132,7 +129,6 @@ export function streamedResponse(
     if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
     write('data: [DONE]\n\n');
   };
-  /** Sends an error after the stream has started. */
   const fail = (body: unknown): void => {
     write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
   };

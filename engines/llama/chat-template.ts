@@ -161,7 +161,6 @@ function describeTools(input: PromptInput): ChatMessage[] {
   return [{ role: 'system', content: `${first.content}\n\n${lead}` }, ...messages.slice(1)];
 }
 
-/** Compiles a Jinja template. */
 function interpreted(source: string): Render {
   const template = new Template(source);
   return (variables) => template.render(variables);

@@ -30,7 +30,6 @@ export interface CompletionRequest {
   readonly includeUsage: boolean;
   readonly echo: boolean;
   readonly wantsLogprobs: boolean;
-  /** Choices per prompt. */
   readonly choices: number;
   readonly prompts: readonly string[];
   /** The settings of every prompt; only the prompt differs. */
@@ -145,7 +144,6 @@ function scored(given: readonly TokenLogprob[], offset: number): Scores {
   return scores;
 }
 
-/** Collects the pieces of all choices. */
 export class CollectedCompletion {
   readonly #choices = new Map<number, CompletionChoice>();
 

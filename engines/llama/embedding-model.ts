@@ -11,7 +11,6 @@ import { parsed } from './chat-request.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
 
-/** Limit of the OpenAI API for one request. */
 const MAX_INPUTS = 2_048;
 /** Reserves the begin and end tokens that the model adds to each window. */
 const FRAME_TOKENS = 2;

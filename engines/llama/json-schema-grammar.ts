@@ -246,7 +246,6 @@ class GrammarWriter {
     return this.#rule(hasExponent ? `${number} ( [eE] [-+]? [0-9]{1,3} )?` : number);
   }
 
-  /** Any JSON value, nested at most as deep as the limits allow. */
   #anything(depth: number): string {
     const scalars = `${this.#string({})} | ${this.#number({}, true)} | "true" | "false" | "null"`;
     if (depth >= this.#limits.freeDepth) return this.#rule(scalars);
@@ -271,7 +270,6 @@ class GrammarWriter {
     return name;
   }
 
-  /** Merges `allOf` into one schema. */
   #joined(schema: Schema): Schema {
     const { allOf, ...rest } = schema;
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];

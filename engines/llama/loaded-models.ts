@@ -59,7 +59,6 @@ export class LoadedModels {
     throw refusal('model_not_found', `The model ${id} is not loaded`, 'model');
   }
 
-  /** Loads a model; returns the loaded one if its id is known. */
   async load(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
     const work = this.#queue.then(async () => this.#loadNow(spec));
     // The next load waits until this one settles, even if it fails.

@@ -38,12 +38,10 @@ export class ResponseSplitter {
     return this.#state;
   }
 
-  /** A stop text was found; later text is dropped. */
   get isStopped(): boolean {
     return this.#stopped;
   }
 
-  /** Number of complete tool calls so far. */
   get calls(): number {
     return this.#calls;
   }

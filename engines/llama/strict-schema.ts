@@ -24,7 +24,6 @@ const UNENFORCED = new Set(
     'not unevaluatedItems unevaluatedProperties additionalItems $dynamicRef $recursiveRef'
   ).split(' '),
 );
-/** Keywords that describe a value without constraining it. */
 const ANNOTATIONS = new Set(
   (
     '$schema $id $anchor $comment $defs definitions title description default examples deprecated ' +

@@ -26,5 +26,4 @@ export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['ipv6', '[0-9a-f]{1,4} ( ":" [0-9a-f]{1,4} ){7}'],
   ['uri', `"http" "s"? "://" ${HOST} ( "/" [a-zA-Z0-9._~-]{0,40} ){0,6}`],
 ]);
-/** String formats that a grammar enforces. */
 export const ENFORCED_FORMATS: ReadonlySet<string> = new Set(FORMATS.keys());

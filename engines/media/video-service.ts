@@ -30,7 +30,6 @@ const MAX_WAITING = 32;
 /** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 24;
 const RETRY_AFTER_SECONDS = 10;
-/** Jobs kept until the client fetches them. */
 const MAX_JOBS = 256;
 const FRAMES_PER_SECOND = 25;
 const MAX_SECONDS = 30;
@@ -91,7 +90,6 @@ export function keptOf(prompt: string): Kept {
 
 interface Job {
   readonly id: string;
-  /** Empty for a request without a key. */
   readonly key: string;
   readonly caller: string;
   readonly fields: z.infer<typeof CreateFields>;
@@ -163,7 +161,6 @@ export class VideoService implements EngineService {
       request.raw.resume();
       return known;
     }
-    // The first request is still being read.
     if (this.#arriving.has(key)) {
       throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
@@ -220,7 +217,6 @@ export class VideoService implements EngineService {
       job.status = 'completed';
     };
     this.#turns.run(run, job.aborter.signal, job.caller).catch((error: unknown) => {
-      // The client learns of the failure by polling the job.
       job.status = 'failed';
       job.error =
         error instanceof Fault

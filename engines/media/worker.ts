@@ -42,7 +42,6 @@ const NO_TIME = -(2n ** 62n);
 const MAX_PIECES_PER_TURN = 256;
 /** Seconds of extracted sound between two progress reports. */
 const PROGRESS_SECONDS = 10;
-/** Threads of each decoder of a check. */
 const CHECK_THREADS = 2;
 
 /** Filters that rotate a frame upright; the library does not do it. */

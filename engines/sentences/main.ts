@@ -19,7 +19,6 @@ import {
   SENTENCE_MODEL,
 } from '../../src/engines/embedded/sentences.ts';
 
-/** Limit of the OpenAI API for one request. */
 const MAX_INPUTS = 2_048;
 const MAX_BODY_BYTES = 64_000_000;
 const MAX_WAITING = 64;

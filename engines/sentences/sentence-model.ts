@@ -27,7 +27,6 @@ interface Window {
   readonly text: string;
 }
 
-/** The used part of `@energetic-ai/embeddings`. */
 interface Encoder {
   readonly initModel: (weights: unknown) => Promise<EmbeddingsModel>;
 }
@@ -59,7 +58,6 @@ export class SentenceModel {
     return new SentenceModel(await encoder.initModel(weights.modelSource));
   }
 
-  /** Returns one vector per input, in order. */
   async embed(inputs: readonly string[], turn: Turn): Promise<SentenceVectors> {
     const sums = inputs.map(() => new Float32Array(SENTENCE_DIMENSIONS));
     const windows = inputs.flatMap((text, input) =>

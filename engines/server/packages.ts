@@ -7,7 +7,6 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 export interface FetchedPackages {
-  /** Contains `node_modules`. */
   readonly folder: string;
   readonly names: readonly string[];
 }

@@ -29,7 +29,6 @@ export interface EngineRequest {
 export interface EngineService {
   /** Handles one request; a Fault becomes its status, any other error 500. */
   handle(request: EngineRequest, response: ServerResponse): Promise<void>;
-  /** Receives the messages of the parent after the start. */
   onMessage?(message: unknown): void;
 }
 
@@ -146,12 +145,10 @@ export function childLog(): Log {
   };
 }
 
-/** Sends a JSON body. */
 export function answerJson(response: ServerResponse, status: number, body: unknown): void {
   answerBytes(response, status, 'application/json', Buffer.from(JSON.stringify(body)));
 }
 
-/** Sends a body of known length. */
 export function answerBytes(
   response: ServerResponse,
   status: number,

@@ -9,7 +9,6 @@ import type { Turn } from '../../src/core/job-queue.ts';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
 import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
 
-/** The used part of the package, which ships no types. */
 export interface Sherpa {
   readonly OfflineRecognizer: {
     createAsync(config: object): Promise<NativeRecognizer>;

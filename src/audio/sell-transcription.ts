@@ -59,7 +59,6 @@ export interface TranscriptionOrder {
   readonly options: TranscriptionOptions;
   /** Writes the media into a file of the request. Called after the credit check. */
   readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
-  /** The response body and its content type. */
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
   /** Sends the transcript as events; `write` is then not called. */
   readonly asEvents?: boolean;

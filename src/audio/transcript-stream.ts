@@ -130,7 +130,6 @@ export class TranscriptStream {
     return dataEvent({ type: 'transcript.text.done', text: this.text, usage, cost });
   }
 
-  /** The error event; ends the stream. */
   fail(error: { readonly message: string; readonly code: string }): void {
     this.#answer.end(dataEvent({ type: 'error', error: { ...error, param: null } }));
   }

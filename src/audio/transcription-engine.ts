@@ -13,7 +13,6 @@ export interface TranscriptionOptions {
   readonly language?: string | undefined;
   readonly temperature?: number | undefined;
   readonly prompt?: string | undefined;
-  /** Requested time granularities. */
   readonly times: readonly Granularity[];
 }
 export const NO_OPTIONS: TranscriptionOptions = { times: [] };
@@ -81,7 +80,6 @@ export class TranscriptionResponses {
     this.#options = options;
   }
 
-  /** The finest requested granularity. */
   get wantsTimes(): Granularity | undefined {
     return this.#options.times.includes('word') ? 'word' : this.#options.times[0];
   }

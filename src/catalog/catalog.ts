@@ -103,7 +103,6 @@ export class Catalog {
     this.#snapshot = this.#build();
   }
 
-  /** Applies a changed configuration. */
   configure(settings: CatalogSettings): void {
     this.#settings = settings;
     this.#snapshot = this.#build();
@@ -120,17 +119,14 @@ export class Catalog {
     this.#snapshot = this.#build();
   }
 
-  /** The model with exactly this id. */
   get(id: string): CatalogModel | undefined {
     return this.#current().models.get(id);
   }
 
-  /** All models, configured ones first. */
   models(): readonly CatalogModel[] {
     return [...this.#current().models.values()];
   }
 
-  /** The model with a trait, for example `default`. */
   holderOf(trait: string, type: ModelType): CatalogModel | undefined {
     return this.#current().traits.get(type)?.get(trait);
   }

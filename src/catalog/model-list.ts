@@ -18,7 +18,6 @@ export type ListType = (typeof LIST_TYPES)[number];
 
 export interface ListedModel {
   readonly model: CatalogModel;
-  /** Current traits of the model. */
   readonly traits: readonly string[];
   readonly offline: boolean;
 }
@@ -27,12 +26,10 @@ export interface ListedModel {
 export type VideoConstraints = (model: VideoModelSettings) => object;
 
 export interface ListOptions {
-  /** Web search is configured, so every text model supports it. */
   readonly webSearch: boolean;
   readonly videoConstraints: VideoConstraints | undefined;
 }
 
-/** Whether a model belongs on the list of a type. */
 export function isOnList(model: CatalogModel, type: ListType): boolean {
   if (type === 'all') return true;
   if (type === 'code') return model.type === 'text' && model.capabilities.has('optimizedForCode');
@@ -53,7 +50,6 @@ export function modelItem({ model, traits, offline }: ListedModel, options: List
       description: model.description,
       privacy: model.privacy,
       offline,
-      // A complete sentence.
       offlineReason: model.outage && `The model ${model.outage.reason}`,
       beta: model.beta,
       betaModel: model.beta,

@@ -21,7 +21,6 @@ interface Found {
 }
 
 interface Meaning {
-  /** The name without its suffixes. */
   readonly bare: string;
   readonly found: Found | undefined;
   readonly suffixes: Readonly<Record<string, string>> | undefined;
@@ -243,7 +242,6 @@ function withoutVendor(name: string): string {
   return name.slice(name.lastIndexOf('/') + 1);
 }
 
-/** Response headers of a deprecated model. */
 export interface DeprecationNotice {
   /** For `x-<name>-model-deprecation-warning`. ASCII, one line. */
   readonly warning: string;

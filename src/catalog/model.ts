@@ -31,7 +31,6 @@ export type Origin = (typeof ORIGINS)[number];
 
 export interface Replica {
   readonly engine: string;
-  /** The engine's id of the model. */
   readonly model: string;
   readonly weight: number;
   readonly order: number;
@@ -59,7 +58,6 @@ export interface DiscoveredModel {
   /** Default: the configured default price of its type. */
   readonly price?: PriceSettings;
   readonly outage?: ModelOutage;
-  /** Default true. */
   readonly listed?: boolean;
 }
 
@@ -123,7 +121,6 @@ export interface ModelDefaults {
   readonly startedSeconds: number;
   readonly nowMs: number;
   readonly defaults: DefaultsSection;
-  /** Price of a batch request as a fraction of the normal price. */
   readonly batchPriceFactor: string;
 }
 
@@ -270,7 +267,6 @@ export function tierOfId(id: string): Tier {
   return parameters === undefined ? 'M' : tierOfParameters(parameters);
 }
 
-/** Whether a key with this limit may use the model. */
 export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boolean {
   if (privacy === 'ALL' || model.privacy === 'private') return true;
   return privacy === 'PRIVATE_TEXT' && model.type !== 'text';

@@ -5,7 +5,6 @@
 import { editDistance } from '../core/nearest-word.ts';
 
 const CANDIDATES = 8;
-/** Longer names are not compared. */
 const COMPARED_CHARACTERS = 128;
 
 export class NearestId {

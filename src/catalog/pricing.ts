@@ -33,7 +33,6 @@ interface TokenRates {
 /** Maximum price of a token; a bound does not know which kind of token it will be. */
 type DearestRates = Pick<TokenRates, 'input' | 'output'>;
 
-/** A price row, compiled for computation. */
 export interface Price {
   /** 12 hex digits of the row's hash; stored with every usage record. */
   readonly version: string;
@@ -50,7 +49,6 @@ export interface Price {
   /** By size and quality; the first match applies. */
   readonly imageRates: readonly ImageRate[];
   readonly perSecond: Nano | undefined;
-  /** Femto-USD per character of spoken text. */
   readonly perCharacter: bigint | undefined;
   readonly perSearch: Nano | undefined;
   readonly perRequest: Nano;
@@ -68,10 +66,8 @@ interface ImageRate extends ImageKind {
   readonly eachNano: Nano;
 }
 
-/** Billed units other than tokens. */
 interface Units {
   readonly images?: number;
-  /** Characters of spoken text. */
   readonly characters?: number;
   /** Searches, each of up to 100 ranked documents. */
   readonly searches?: number;
@@ -87,15 +83,12 @@ interface Units {
 export interface Usage extends Units {
   /** All prompt tokens, cached ones included. */
   readonly promptTokens?: number;
-  /** Prompt tokens read from a cache. */
   readonly cachedTokens?: number;
-  /** Prompt tokens written to a cache. */
   readonly cacheWriteTokens?: number;
   /** All completion tokens of all choices, reasoning included. */
   readonly completionTokens?: number;
 }
 
-/** The maximum usage of a request. */
 export interface UsageBound extends Units {
   readonly promptTokens?: number;
   /** Token limit of one choice. */
@@ -350,7 +343,6 @@ function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRa
   return price.dearest ?? unpriced('tokens');
 }
 
-/** Rejects work for which the row has no price. */
 function unpriced(what: string): never {
   throw new Fault('MODEL_OFFLINE', {
     message: `The model has no price for ${what} and does not sell them`,

@@ -22,7 +22,6 @@ export function decodeText(bytes: Uint8Array, charset?: string): string {
   }
 }
 
-/** The charset that an HTML page declares in its first bytes. */
 export function htmlCharset(bytes: Uint8Array): string | undefined {
   const head = new TextDecoder('latin1').decode(bytes.subarray(0, 2_048));
   for (const [tag] of head.matchAll(/<meta[^<>]*/gi)) {

@@ -41,7 +41,6 @@ export type TokenJob =
 export type ReaderJob = ExtractJob | PageJob | PngJob;
 export type Job = ReaderJob | TokenJob;
 
-/** The job and its time limit in milliseconds. */
 export interface JobHeader {
   readonly job: Job;
   readonly timeoutMs: number;

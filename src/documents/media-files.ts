@@ -108,10 +108,8 @@ export class MediaFiles {
   }
 }
 
-/** The bytes reserved by one request. */
 interface Budget {
   readonly holder: string;
-  /** Faults: 429, 503. */
   take(bytes: number): Promise<void>;
   free(bytes: number): void;
 }

@@ -32,7 +32,6 @@ export async function relationships(
   return found;
 }
 
-/** Resolves a path with `.` and `..` relative to a folder of an archive. */
 export function resolvePath(folder: string, target: string): string {
   return posix.resolve('/', folder, target).slice(1);
 }

@@ -19,7 +19,6 @@ export function encodeFrame(header: unknown, payload: Uint8Array): readonly Uint
   return [Buffer.concat([prefix, text]), payload];
 }
 
-/** Reassembles frames from the chunks of a pipe. */
 export class FrameReader<Header> {
   readonly #maxBytes: number;
   #chunks: Buffer[] = [];

@@ -17,7 +17,6 @@ export interface PngFacts {
 }
 
 export interface AlphaShares {
-  /** Share of visible pixels. */
   readonly seen: number;
   /** Share of transparent pixels. */
   readonly clear: number;
@@ -31,7 +30,6 @@ const SEEN_FROM = 64;
 const CLEAR_TO = 255 - SEEN_FROM;
 
 const SIGNATURE = Buffer.from('\x89PNG\r\n\x1a\n', 'latin1');
-/** Length, type and checksum. */
 const CHUNK_FRAME_BYTES = 12;
 const HEADER_BYTES = 13;
 const INFLATE_CHUNK_BYTES = 256 * 1024;

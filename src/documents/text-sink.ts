@@ -32,7 +32,6 @@ export class TextSink {
     this.#chars += taken.length;
   }
 
-  /** Adds converted Markdown, within the remaining capacity. */
   writeMarkdown({
     text,
     isTruncated,

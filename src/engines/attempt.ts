@@ -20,7 +20,6 @@ import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
 /** Enough for any error object, small enough to keep in memory. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
 
-/** Receives the events of an attempt. */
 export interface AttemptOwner {
   /** The first byte of a success has arrived, or its end if the body is empty. */
   answered(attempt: Attempt): void;
@@ -99,12 +98,10 @@ export class Attempt extends Exchange {
     this.target.engine.freeSlot();
   }
 
-  /** The verdict on an unsuccessful response. */
   get #verdict(): Verdict {
     return verdictOfStatus(this.status, this.#call.mayLackPath);
   }
 
-  /** The kept part of the body of an unsuccessful response. */
   refusal(): Buffer | null {
     if (this.status < 300) return null;
     const size = Math.min(this.#errorBytes, MAX_ERROR_BODY_BYTES);

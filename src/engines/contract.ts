@@ -48,7 +48,6 @@ export interface EngineSettings extends Route {
    * without the path.
    */
   readonly url: string;
-  /** Sent as `Authorization: Bearer`. */
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly timeLimits?: Partial<TimeLimits> | undefined;
@@ -127,7 +126,6 @@ export interface EngineHead {
   readonly status: number;
   readonly headers: ReceivedHeaders;
   readonly replica: Replica;
-  /** 1 if the first attempt succeeded. */
   readonly attempts: number;
   /** From the start of the call to the first byte of the body. */
   readonly firstByteMs: number;
@@ -174,7 +172,6 @@ export interface EngineFailure {
   /** Whether the sink received any data, so that the caller may have seen part of the response. */
   readonly sawFirstByte: boolean;
   readonly bytes: number;
-  /** Status of the engine's response; null without one. */
   readonly status: number | null;
   /** The body of the engine's error response, at most 64 KiB; sanitise it before showing it. */
   readonly body: Buffer | null;
@@ -186,7 +183,6 @@ export interface EngineFailure {
    * Whether any part of the request may have reached an engine, so that it may have been executed.
    */
   readonly wasSent: boolean;
-  /** The last replica tried; null if none was. */
   readonly replica: Replica | null;
   /** Only for the log, because it contains addresses. */
   readonly message: string;
@@ -203,7 +199,6 @@ export interface WholeCall extends EngineCall {
   readonly isUsable?: ((body: Buffer) => boolean | Promise<boolean>) | undefined;
 }
 
-/** A complete response of a non-streaming call. */
 export interface EngineResponse extends EngineSuccess {
   readonly head: EngineHead;
   readonly body: Buffer;

@@ -119,7 +119,6 @@ const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
   thinking: 'reasoning',
 };
 
-/** Converts a model into a catalog entry. */
 function offered(engine: LocalEngine, id: string, details: Details): DiscoveredModel {
   const { contextTokens, capabilities: words, isEmbedding = EMBEDDING_NAME.test(id) } = details;
   const common = {
@@ -142,7 +141,6 @@ function offered(engine: LocalEngine, id: string, details: Details): DiscoveredM
   return { ...common, type: 'text', capabilities };
 }
 
-/** Details from engine-specific endpoints. */
 interface Details {
   readonly contextTokens?: number | undefined;
   /** In the engine's terms, such as `tools`, `vision`, `thinking`. */

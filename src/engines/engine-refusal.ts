@@ -55,7 +55,6 @@ function refusedFault(failure: KnownFailure, modelId: string): Fault {
   });
 }
 
-/** Whether the engine reports that the prompt exceeds its context. */
 export function saysContextOverflow(failure: EngineFailure): boolean {
   if (failure.reason !== 'refused') return false;
   const words = engineWords(failure.body);
@@ -77,7 +76,6 @@ interface EngineWords {
 export function engineWords(body: Buffer | null): EngineWords {
   const text = body?.toString('utf8').trim() ?? '';
   const parsed = parsedJson(text);
-  // A plain text body is the message.
   if (parsed === undefined) return { message: shown(text), code: '' };
   const error = memberOf(parsed, 'error') ?? parsed;
   const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;

@@ -39,17 +39,14 @@ const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
 /** A longer `Retry-After` is passed to the caller instead of waiting here. */
 const MAX_RETRY_AFTER_MS = 5_000;
-/** Maximum wait for a slot. */
 const QUEUE_MS = 30_000;
 /** Limit of amended bodies: an engine names one rejected parameter at a time. */
 const MAX_AMENDMENTS = 4;
 
-/** Shared by all runs. */
 export interface RunContext {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly running: InFlight<EngineRun>;
-  /** Routes to the engines of the current configuration. */
   router: Router;
 }
 

@@ -52,7 +52,6 @@ export class EngineRegistry {
     this.#refresh();
   }
 
-  /** Applies the current settings. */
   configure(): void {
     this.catalog.configure(this.#config.current);
     this.#refresh();
@@ -76,7 +75,6 @@ export class EngineRegistry {
   }
 }
 
-/** The engines of a configuration, without local ones. */
 export function configuredEngines(config: Config): EngineSettings[] {
   return Object.entries(config.engines).map(([id, engine]) => settingsOf(id, engine));
 }

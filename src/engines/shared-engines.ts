@@ -7,7 +7,6 @@ import type { EngineSettings } from './engines.ts';
 import type { LocalEngineSource } from './embedded/embedded.ts';
 import type { EngineProbe } from './embedded/media-engines.ts';
 
-/** The message of the first process. */
 export interface EngineNews {
   readonly engines: readonly EngineSettings[];
   readonly models: readonly DiscoveredModel[];
@@ -20,7 +19,6 @@ export class SharedEngines implements LocalEngineSource {
   #news: EngineNews = { engines: [], models: [], probes: [], areStarting: true };
   #onChange: () => void = () => undefined;
 
-  /** Sets the listener for added or removed engines or models. */
   onChange(listener: () => void): this {
     this.#onChange = listener;
     return this;

@@ -66,7 +66,6 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   return sources === undefined ? usage : { ...usage, searchSources: sources };
 }
 
-/** `usage` of a chat body. */
 export function chatUsage(usage: TokenUsage): JsonObject {
   return {
     prompt_tokens: usage.promptTokens,

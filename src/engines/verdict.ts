@@ -34,7 +34,6 @@ const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure');
 const UNREACHABLE = verdict('unreachable', 'anywhere', 'failure', { ...DEAD, isCertain: true });
 const RESET = verdict('unreachable', 'anywhere', 'failure', DEAD);
 const LATE = verdict('timeout', 'elsewhere', 'failure', DEAD);
-/** A 2xx without the requested content. */
 export const GARBAGE = verdict('garbage', 'elsewhere', 'failure');
 
 const OF_STATUS: Readonly<Record<number, Verdict>> = {
@@ -59,7 +58,6 @@ const LACKING: Readonly<Record<number, Verdict>> = {
 const FAILED = verdict('failed', 'anywhere', 'failure');
 const REFUSED = verdict('refused', 'never', 'success');
 
-/** The meaning of an unsuccessful response. */
 export function verdictOfStatus(status: number, mayLackPath = false): Verdict {
   const lacking = mayLackPath ? LACKING[status] : undefined;
   if (lacking !== undefined) return lacking;
@@ -87,7 +85,6 @@ const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
   aborted: verdict('aborted', 'never', 'unknown'),
 };
 
-/** The meaning of an exchange that ended without a complete response. */
 export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
   return OF_FAILURE[kind];
 }

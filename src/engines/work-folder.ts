@@ -11,7 +11,6 @@ import { type Log, reasonOf } from '../core/log.ts';
 
 export interface WorkFolder {
   readonly path: string;
-  /** Deletes the folder with its contents. */
   remove(): Promise<void>;
 }
 

@@ -40,7 +40,6 @@ export interface ImageOrder {
   /** Requested by the caller; `undefined` lets the engine choose. */
   readonly kind: ImageKind;
   readonly format: ImageFormat | undefined;
-  /** The response contains data URLs. */
   readonly asUrls: boolean;
   readonly stream: boolean;
   /** Number of partial images per image in a stream. */
@@ -121,7 +120,6 @@ export class FormOfCall {
   }
 }
 
-/** Whether the engine's validation error names a field. */
 function names({ status, body }: EngineFailure, field: RegExp): boolean {
   return (status === 400 || status === 422) && field.test(String(body ?? ''));
 }

@@ -105,7 +105,6 @@ class PartialImages implements EngineSink {
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   #outcome: EngineOutcome | undefined;
-  /** Body of a non-streaming response. */
   readonly #chunks: Buffer[] = [];
   /** Events are validated one after the other. */
   #looking: Promise<void> = Promise.resolve();
@@ -214,7 +213,6 @@ class PartialImages implements EngineSink {
     if (!isJsonObject(event)) return this.#stop('An event is no JSON object');
     const { type, error, b64_json: base64 } = event;
     if (isJsonObject(error) || typeof error === 'string') return this.#stop(JSON.stringify(error));
-    // Only events with images are forwarded.
     if (typeof base64 !== 'string') return;
     const isPartial = typeof type === 'string' && type.endsWith('.partial_image');
     if (isPartial) return await this.#show(event, base64);

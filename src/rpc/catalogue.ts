@@ -33,7 +33,6 @@ export interface Method {
   readonly retry: RetryClass;
   /** Whether a call may go to another node although a node may have received it. */
   readonly mayRepeat: boolean;
-  /** `undefined` if responses are not shared. */
   readonly sharing: Sharing | undefined;
   readonly node: NodeKind;
 }
@@ -115,7 +114,6 @@ export class Catalogue {
 
   /** `allow` contains optional methods that the operator enables. */
   constructor(allow: readonly string[] = []) {
-    // The test validates the values of the data files.
     const { methods, prefixRules, refused } = methodData as {
       readonly methods: readonly MethodRow[];
       readonly prefixRules: readonly PrefixRule[];

@@ -103,7 +103,6 @@ export function judgeItem(
   return fault ?? { kind: 'answer', outcome: 'error', bytes, span, isNull: false, error };
 }
 
-/** Classifies a reply whose body is not JSON-RPC. */
 export function faultOfStatus(status: number): UpstreamFault {
   if (status === 429) return 'quota';
   if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';

@@ -29,7 +29,6 @@ export interface RunSettings {
   readonly budget: ByteBudget;
   readonly maxReplyBytes: number;
   readonly maxBatchReplyBytes: number;
-  /** Time limit of a request over all nodes. */
   readonly totalTimeoutMs: number;
 }
 

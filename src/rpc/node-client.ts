@@ -53,7 +53,6 @@ const FAULT_OF_KIND: ReadonlyMap<UpstreamFailureKind, NodeFailure['fault']> = ne
 /** Memory limit for all buffered replies; one caller may use at most as much as it leaves free. */
 export class ByteBudget {
   readonly #limitBytes: number;
-  /** Bytes by caller. */
   readonly #held = new Map<string, number>();
   #usedBytes = 0;
 
@@ -78,7 +77,6 @@ export class ByteBudget {
   }
 }
 
-/** A large request is written in pieces. */
 export type RequestBody = Buffer | StreamedBody;
 
 export function sizeOf(body: RequestBody): number {
@@ -93,7 +91,6 @@ export interface Question {
   readonly canStream: boolean;
   /** Whether the node may receive the request twice. */
   readonly mayRepeat: boolean;
-  /** The caller whose share of the budget the reply uses. */
   readonly caller: string;
   readonly budget: ByteBudget;
   readonly signal: Cancelling | undefined;
@@ -116,7 +113,6 @@ export interface NodeFailure {
   readonly fault: 'timeout' | 'too-large' | 'transport' | 'unread';
   /** Whether the node may have processed the request. */
   readonly isSent: boolean;
-  /** The caller disconnected. */
   readonly isAborted: boolean;
   /**
    * The failure says nothing about the node: the caller disconnected, our memory limit was reached,
@@ -127,7 +123,6 @@ export interface NodeFailure {
   readonly tookMs: number;
 }
 
-/** The connections to one node. */
 export interface NodeClient {
   /** Never rejects. */
   post(question: Question): Promise<NodeReply | NodeFailure>;
@@ -354,7 +349,6 @@ class NodeExchange extends Exchange {
     else this.#gunzip.resume();
   }
 
-  /** Called when the reader closes the stream. */
   #leave(): void {
     if (this.#isOver) return;
     this.#close();

@@ -89,7 +89,6 @@ export class UpstreamGroup {
     return this.#upstreams.some((upstream) => upstream.isOpen());
   }
 
-  /** Whether an available node responds now. */
   async isResponding(): Promise<boolean> {
     const open = this.#upstreams.filter((upstream) => upstream.isOpen());
     return await isAny(open.map((upstream) => upstream.isResponding()));

@@ -42,7 +42,6 @@ export interface UpstreamDependencies {
 /** Caller id of the server's own requests. */
 const OWN_QUESTION = '';
 const PROBE_TIMEOUT_MS = 10_000;
-/** Larger replies to the server's own requests are invalid. */
 const PROBE_MAX_BYTES = 65_536;
 /** Time for which a node of another chain is disabled. */
 const REFUSED_MS = 600_000;

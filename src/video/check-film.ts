@@ -122,7 +122,6 @@ async function upscaleOrder(
   };
 }
 
-/** Why the video differs from the order, for the log. */
 function objection(
   film: Awaited<ReturnType<Media['checkFilm']>>,
   order: Order,

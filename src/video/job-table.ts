@@ -15,7 +15,6 @@ import {
 } from './job.ts';
 
 const PPM = 1e6;
-/** Rows per sweep. */
 const BATCH = 100;
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
@@ -267,7 +266,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     );
   }
 
-  /** Execution times of the last `limit` completed jobs of a model, unsorted. */
   async executionTimes(modelId: string, limit: number): Promise<number[]> {
     const rows = await this.store.query<{ execution_ms: bigint }>(
       `SELECT execution_ms FROM video_job WHERE model_id = $1 AND state = 'completed'

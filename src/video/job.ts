@@ -24,7 +24,6 @@ export const JobState = z.enum([
 ]);
 export type JobState = z.infer<typeof JobState>;
 
-/** Input media, stored until the job ends. */
 const JobInput = z.object({
   /** The request field, such as `image_url` or `elements.0.video_url`. */
   role: z.string(),
@@ -119,7 +118,6 @@ export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
 
 export function jobOf(row: Row) {
   const { progressPpm, downloadHash, ...job } = SHAPE.parse(row);
-  // A fraction from 0 to 1.
   return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
 
@@ -134,7 +132,6 @@ export interface NewJob extends Pick<
   readonly tags?: VideoJob['tags'];
 }
 
-/** A job of a wallet has no key. */
 export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {
   return keyId === '';
 }
@@ -159,7 +156,6 @@ export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
   return new Fault(code, { message, body: { error }, canRetry: false });
 }
 
-/** Delivers signed messages to the `webhook_url` of a job. */
 export interface VideoCallbacks {
   /** The secret that signs the messages of an account. */
   readonly secretOf: (accountId: string) => string;
@@ -173,12 +169,10 @@ export interface VideoMessage {
   readonly accountId: string;
   readonly url: string;
   readonly event: `video.${string}`;
-  /** The id of the job. */
   readonly subject: string;
   readonly body: string;
 }
 
-/** The webhook message of an ended job. */
 export function messageOf(job: VideoJob): VideoMessage {
   const status = statusOf(job);
   const event = `video.${status.toLowerCase()}` as const;

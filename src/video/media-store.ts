@@ -82,7 +82,6 @@ export class MediaStore {
     return found;
   }
 
-  /** The names of all files now, before this process adds any. */
   namesNow(): ReadonlySet<string> {
     const folders = KINDS.map((kind) => join(this.#folder, kind));
     return new Set(

@@ -57,7 +57,6 @@ interface Times {
 
 interface Processing {
   readonly kind: 'processing';
-  /** From 0 to 1. */
   readonly fraction: number;
   readonly remainingMs: number;
 }
@@ -122,7 +121,6 @@ export class Video {
     this.#worker.start(options.alone);
   }
 
-  /** Releases all jobs; another process or the next start continues them. */
   async stop(): Promise<void> {
     await this.#worker.stop();
   }
@@ -251,7 +249,6 @@ export class Video {
     return await this.#room.storedBytes(accountId);
   }
 
-  /** An account's jobs, newest first, created before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
     return await this.#table.list(accountId, beforeMs, limit);
   }
@@ -310,7 +307,6 @@ export class Video {
     return { kind: 'processing', averageMs, executionMs, fraction, remainingMs };
   }
 
-  /** The time within which 80 % of the model's jobs were completed. */
   async #averageMs(modelId: string): Promise<number> {
     const nowMs = this.#parts.clock.monotonicMs();
     const known = this.#experience.get(modelId);

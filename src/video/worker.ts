@@ -40,7 +40,6 @@ export interface VideoParts {
   /** Time for which a job waits for an engine that does not respond. */
   readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
-  /** `undefined` disables callbacks. */
   readonly callbacks: VideoCallbacks | undefined;
   /** Configured `expectedSeconds` of a model, used until there are measurements. */
   readonly expectedSeconds: (modelId: string) => number;
@@ -128,7 +127,6 @@ export class Worker {
     await this.#worker.stop();
   }
 
-  /** Makes the worker claim jobs soon, if it is started. */
   nudge(): void {
     this.#worker.nudge();
   }
@@ -253,7 +251,6 @@ export class Worker {
     }
   }
 
-  /** Logs each tenth of a job's progress once. */
   #tell(job: VideoJob, fraction: number): void {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;

@@ -124,7 +124,6 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   );
 }
 
-/** Throws 400 for options that the model does not support. */
 function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   const { id, speech } = model;
   const refuse = (field: string, message: string): never => {
@@ -155,7 +154,6 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
 function charactersIn(text: string): number {
   let count = text.length;
   for (let at = 0; at < text.length; at += 1) {
-    // The second half of a surrogate pair.
     if ((text.charCodeAt(at) & 0xfc_00) === 0xdc_00) count -= 1;
   }
   return count;
@@ -267,7 +265,6 @@ class SpokenResponse implements EngineSink {
     await this.#reserving;
     if (this.#file === undefined || this.#file.destroyed) return;
     this.#file.end();
-    // The write error is already recorded as the problem.
     await finished(this.#file).catch(() => undefined);
   }
 
@@ -288,7 +285,6 @@ class SpokenResponse implements EngineSink {
       const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });
     } catch (error) {
-      // The caller disconnected during the check.
       if (signal.aborted) return undefined;
       const isUnusable = error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT';
       if (isUnusable) return new Fault('INFERENCE_FAILED', { cause: error.message });

@@ -9,7 +9,6 @@ import { programUrl } from './program.ts';
 
 const RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
 
-/** General models by their name in the configuration. */
 const GENERAL_MODELS = {
   u2netp: {
     recipe: 'u2net',

@@ -190,7 +190,6 @@ export class LocalEngines implements LocalEngineSource {
     try {
       await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
     } catch (error) {
-      // The network may be available later.
       if (this.#abort.signal.aborted) return;
       this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
@@ -222,7 +221,6 @@ export class LocalEngines implements LocalEngineSource {
     return embedded.sentences && models.every(({ type }) => type !== 'embedding');
   }
 
-  /** Starts the sentence encoder if the operator has no embedding model. */
   async #startSentences(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
     const { dataFolder } = config;

@@ -68,7 +68,6 @@ export class LlamaEngine {
     return this.#child.pid;
   }
 
-  /** The models that can serve requests now. */
   models(): LoadedLlamaModel[] {
     return this.address === undefined ? [] : [...this.#loaded.values()];
   }

@@ -7,7 +7,6 @@ import type { ModelSettings } from '../../config/config.ts';
 import { packagePath } from '../../core/package-root.ts';
 import { type ModelFile, modelPath } from './model-files.ts';
 
-/** Sampling settings for requests without their own. */
 export interface SamplingDefaults {
   readonly temperature: number;
   readonly topP: number;
@@ -18,9 +17,7 @@ export interface SamplingDefaults {
 
 /** A GGUF file and the work that it serves. */
 export interface LlamaModelSpec {
-  /** The model id in the API. */
   readonly id: string;
-  /** Absolute path of the GGUF file. */
   readonly path: string;
   readonly work: 'chat' | 'embeddings';
   /** Tokens of one conversation, or of one input; at most the model's training window. */
@@ -37,13 +34,11 @@ export interface LlamaModelSpec {
 
 /** Capabilities of a loaded model, from its file. */
 export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'sampling'> {
-  /** The model can write a `<think>` block. */
   readonly canReason: boolean;
   /** Length of a vector; 0 for chat models. */
   readonly dimensions: number;
 }
 
-/** Sent to the child when it starts. */
 export interface LlamaSettings {
   /**
    * Threads for arithmetic: cores minus one, at least 1; 1 in tests. More threads than free cores
@@ -79,7 +74,6 @@ export function demoModels(): LlamaModelSpec[] {
 }
 
 export interface LibraryModel extends Omit<LlamaModelSpec, 'path'> {
-  /** Display name. */
   readonly title: string;
   readonly file: ModelFile;
 }
@@ -123,7 +117,6 @@ export const MODEL_LIBRARY: readonly LibraryModel[] = [
   },
 ];
 
-/** The load specification of a fetched library model. */
 export function librarySpec(dataFolder: string, model: LibraryModel): LlamaModelSpec {
   const { title: _title, file, ...spec } = model;
   return { ...spec, path: modelPath(dataFolder, file) };

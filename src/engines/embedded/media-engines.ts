@@ -31,7 +31,6 @@ import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
 
 export interface LocalEnginesParts extends FetchParts {
   readonly ids: Ids;
-  /** Called when engines or models are added or removed. */
   readonly onChange: () => void;
 }
 
@@ -47,13 +46,11 @@ interface Offer {
   readonly needsFetch?: true;
   /** Set while the model is not available. */
   outage?: ModelOutage | undefined;
-  /** Error of the last start. */
   problem?: string | undefined;
   /** The last known address; a child usually restarts before the next call. */
   address?: EngineAddress;
 }
 
-/** Interval at which the progress of a fetch is read. */
 const LOOK_MS = 2 * SECOND_MS;
 /** Delay before packages that could not be fetched are requested again. */
 const RETRY_MS = 10 * MINUTE_MS;
@@ -62,7 +59,6 @@ const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
 
-/** The state of an engine after its start. */
 export interface EngineProbe {
   readonly engine: string;
   /** The packages that it uses; empty if it uses programs of the machine. */
@@ -70,7 +66,6 @@ export interface EngineProbe {
   readonly missing: readonly EngineSet[];
   /** Why it does not start although its packages are available. */
   readonly problem: string | undefined;
-  /** The start is in progress. */
   readonly isStarting?: true;
 }
 
@@ -203,7 +198,6 @@ export class MediaEngines {
     return probes;
   }
 
-  /** The current state of each engine. */
   probes(): EngineProbe[] {
     const { dataFolder } = this.#parts.config;
     return this.#offers.map((offer) => {

@@ -23,7 +23,6 @@ const SLOWEST_RETRY_MS = MINUTE_MS;
 /** Consecutive attempts without any byte; an attempt with data resets the count. */
 const MAX_FRUITLESS_TRIES = 8;
 const PROGRESS_EVERY_MS = 250;
-/** Period over which the rate is averaged. */
 const RATE_WINDOW_MS = 5 * SECOND_MS;
 
 export interface DownloadProgress {
@@ -43,11 +42,9 @@ export interface DownloadOptions {
     /** Lowercase hex. */
     readonly sha256: string;
   };
-  /** Proxy, if any. */
   readonly dispatcher?: Dispatcher | undefined;
   /** Consecutive attempts without data. Default: eight, about two minutes. */
   readonly maxTries?: number;
-  /** Absolute path of the finished file. */
   readonly path: string;
   readonly clock: Clock;
   readonly log: Log;
@@ -57,7 +54,6 @@ export interface DownloadOptions {
   readonly onRetry?: (reason: string, delayMs: number) => void;
 }
 
-/** An error that a retry cannot fix. */
 class FinalError extends Error {
   override readonly name = 'FinalError';
 }
@@ -185,7 +181,6 @@ async function receive(
   return hash.digest('hex');
 }
 
-/** Download rate and remaining time. */
 class Pace {
   readonly #clock: Clock;
   readonly #total: number | undefined;
@@ -200,7 +195,6 @@ class Pace {
     this.#toldBytes = start;
   }
 
-  /** Milliseconds since the last report. */
   get elapsedMs(): number {
     return this.#clock.monotonicMs() - this.#toldAtMs;
   }

@@ -30,7 +30,6 @@ export type FetchModel = (
   signal: AbortSignal,
 ) => Promise<string>;
 
-/** Shows a download on the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
   end(): void;
@@ -90,7 +89,6 @@ export function modelFetcher(
   };
 }
 
-/** The host of a file, for display. */
 export function hostOf(url: string): string {
   return URL.parse(url)?.host ?? 'its source';
 }
@@ -130,12 +128,10 @@ export class FetchPace {
   }
 }
 
-/** Estimate while the rate is unknown. */
 const UNKNOWN_MS = MINUTE_MS;
 /** Upper bound of the retry delay that callers receive for a slow fetch. */
 const LONGEST_WAIT_MS = 60 * MINUTE_MS;
 
-/** The outage of a model that is being fetched. */
 export function fetchingOutage(
   { fraction, remainingMs = UNKNOWN_MS }: Pick<ModelProgress, 'fraction' | 'remainingMs'>,
   nowMs: number,
@@ -150,11 +146,9 @@ export interface ModelProgress {
   readonly fraction: number;
   /** `undefined` while the rate is unknown. */
   readonly remainingMs: number | undefined;
-  /** Error of the last attempt. */
   readonly error: string | undefined;
 }
 
-/** The outage of a model that is not available yet. */
 export function outageOfFetch(
   progress: ModelProgress | undefined,
   nowMs: number,
@@ -164,7 +158,6 @@ export function outageOfFetch(
   return fetchingOutage(progress, nowMs);
 }
 
-/** A model of one or more files. */
 export interface FetchedModel {
   readonly name: string;
   readonly files: readonly ModelFile[];

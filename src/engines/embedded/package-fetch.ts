@@ -63,7 +63,6 @@ export async function requirePackages(name: EngineSet, options: RequireOptions):
 
 export interface PackageFetchOptions {
   readonly set: PackageSet;
-  /** The folder in which the folder of the set is made. */
   readonly into: string;
   readonly downloads: DownloadSettings;
   readonly viewOf?: ((title: string) => DownloadView) | undefined;

@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { packagePath } from '../../core/package-root.ts';
 
-/** The engines, in the order of their start, and their purpose for people. */
+/** Engines in start order, with their purpose for display. */
 export const ENGINE_USES = {
   llama: 'chat and embeddings',
   sentences: 'embeddings of English sentences',
@@ -44,7 +44,7 @@ export interface PackageSet {
   readonly packages: readonly LockedPackage[];
 }
 
-/** A machine in the words of package files. */
+/** A machine in the terms of package files (`os`, `cpu`, `libc`). */
 export interface Platform {
   readonly os: string;
   readonly cpu: string;
@@ -90,14 +90,12 @@ export function fetchedPackages(name: EngineSet, dataFolder: string | undefined)
   return folder === undefined ? undefined : { folder, names: enginePackages(name) };
 }
 
-/** Error text for a set that is not here. */
 export function missingPackages(name: EngineSet): string {
   const names = enginePackages(name);
   const [is, them] = names.length > 1 ? ['are', 'them'] : ['is', 'it'];
   return `${names.join(' and ')} ${is} not here: "farebox engines pull ${name}" fetches ${them}`;
 }
 
-/** The packages that an engine imports. */
 export function enginePackages(name: EngineSet): readonly string[] {
   return Object.keys(readLock(name).packages['']?.dependencies ?? {});
 }

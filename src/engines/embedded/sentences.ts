@@ -8,7 +8,6 @@ import { programUrl } from './program.ts';
 export const SENTENCE_MODEL = 'farebox-sentences';
 /** The id of the same encoder for reranking. */
 export const RERANK_MODEL = 'farebox-rerank';
-/** Maximum number of documents per request. */
 export const MAX_RERANKED = 1_000;
 export const SENTENCE_DIMENSIONS = 512;
 

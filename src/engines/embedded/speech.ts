@@ -57,7 +57,6 @@ export interface TranscriptionOptions extends EngineProcessParts {
   readonly threads: number;
   /** A folder for this engine only; each start of the child empties it. */
   readonly directory: string;
-  /** The `PATH` of the machine. */
   readonly searchPath: string;
   readonly fetchModel: FetchModel;
 }

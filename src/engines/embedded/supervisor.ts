@@ -27,7 +27,6 @@ export interface EngineAddress {
   readonly apiKey: string;
 }
 
-/** Parts that every embedded engine needs. */
 export interface EngineProcessParts {
   /** Folder of fetched packages, in addition to the program's own. */
   readonly dataFolder?: string | undefined;
@@ -43,7 +42,6 @@ export interface EngineProcessOptions extends EngineProcessParts {
   readonly name: string;
   /** The entry file of the program; it calls `serveEngine`. */
   readonly entry: URL;
-  /** The packages that the program imports. */
   readonly packages?: EngineSet;
   /** Sent to the child at each start; JSON. */
   readonly settings: () => object;
@@ -74,10 +72,8 @@ const DEFAULT_HEAP_MB = 512;
 const SHORT_LIFE_MS = 10_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
-/** Delay between a crash and the next start. */
 const RESTART_MS = 100;
 const CLOSE_GRACE_MS = 2_000;
-/** Interval of liveness checks. */
 const ALIVE_CHECK_MS = 15_000;
 /**
  * Number of unanswered checks after which the child counts as hung: two minutes. Checks are counted
@@ -138,7 +134,6 @@ export class EngineProcess {
     this.#stopTelling = clock.every(SECOND_MS, () => this.#tellProgress());
   }
 
-  /** The child's process id, `undefined` while it does not run. */
   get pid(): number | undefined {
     return this.#running?.child.pid;
   }
@@ -178,7 +173,6 @@ export class EngineProcess {
     if (child?.connected === true) child.send(message, () => undefined);
   }
 
-  /** Stops the child; resolves when it has exited. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRestart?.();

@@ -10,11 +10,9 @@ export interface VideoSettings {
   readonly directory: string;
   readonly ffmpeg?: string | undefined;
   readonly ffprobe?: string | undefined;
-  /** The `PATH` of the machine. */
   readonly searchPath: string;
 }
 
-/** The base URL of the engine is the address of the child plus `/v1`. */
 export function videoEngine(options: VideoSettings & EngineProcessParts): EngineProcess {
   const { log, clock, ids, onChange, dataFolder, ...settings } = options;
   return new EngineProcess({

@@ -92,7 +92,6 @@ export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[]
     ...START,
     ...BOUND,
     ...source(task.input),
-    // ffmpeg rotates frames upright by itself.
     ...words(`-map 0:v:0 -vf ${scaleFilter(task)}`),
     ...(task.hasAudio ? ['-map', '0:a:0', ...AUDIO_CODEC] : []),
     ...ENCODERS[encoder],
@@ -142,7 +141,6 @@ function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): Me
   return shownVideo({ width, height, rate, degrees: -turned }, measured);
 }
 
-/** Parses ffprobe's JSON; throws if it is invalid. */
 export function readProbe(json: string, measured: Measured): MediaFacts {
   const { streams, format } = ProbeResponse.parse(JSON.parse(json));
   const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
@@ -156,7 +154,6 @@ export function readProbe(json: string, measured: Measured): MediaFacts {
   };
 }
 
-/** Limit of the kept standard output of ffprobe. */
 const MAX_ANSWER_CHARACTERS = 1_000_000;
 
 /** The tool that uses these programs; `paths` are absolute. */

@@ -31,7 +31,6 @@ export interface AudioTask {
   readonly maxSeconds: number;
 }
 
-/** Scales a video and writes MP4; audio is kept. */
 export interface ScaleTask {
   readonly kind: 'scale';
   readonly input: MediaInput;
@@ -45,7 +44,6 @@ export interface ScaleTask {
   readonly maxSeconds: number;
 }
 
-/** Moves and zooms over an image and writes MP4. */
 export interface StillTask {
   readonly kind: 'still';
   readonly input: MediaInput;
@@ -139,7 +137,6 @@ export function shownVideo(
   };
 }
 
-/** Zoom of a camera move, as a fraction. */
 const ZOOM = 0.25;
 /** The image is enlarged first: positions are whole pixels, so the camera would shake. */
 const OVERSAMPLING = 3;

@@ -51,7 +51,6 @@ export interface MediaOptions {
   readonly ffmpeg?: string | undefined;
   /** Default: beside `ffmpeg`. */
   readonly ffprobe?: string | undefined;
-  /** The `PATH` of the machine; empty to use no program. */
   readonly searchPath: string;
   /** Where node-av may be installed, in addition to the folder of the program. */
   readonly dataFolder?: string | undefined;
@@ -67,7 +66,6 @@ export interface MediaLimits {
   readonly readTimeoutMs: number;
   readonly writeTimeoutMs: number;
   readonly memoryBytes: number;
-  /** Maximum size of a written file. */
   readonly fileBytes: number;
 }
 
@@ -90,7 +88,6 @@ const CLAIM_SLACK_SECONDS = 0.5;
  */
 const CHECK_MS_PER_SECOND = 6_000;
 
-/** A grey PNG of 16 x 16 pixels. */
 const TRIAL_PICTURE =
   'iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAADUlEQVR4nGNgGAXIAAABEAABoJMRpQAAAABJRU5ErkJggg==';
 const TRIAL = { width: 32, height: 32, seconds: 0.2, framesPerSecond: 10, move: 'in' } as const;

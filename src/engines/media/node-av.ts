@@ -11,7 +11,6 @@ import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
 /** Heap of the worker itself; decoders allocate outside of it. */
 const HEAP_MB = 256;
 
-/** A line of the worker's output. */
 export type WorkerLine = z.infer<typeof WorkerLine>;
 const WorkerLine = z.discriminatedUnion('type', [
   z.object({ type: z.literal('progress'), seconds: z.number() }),

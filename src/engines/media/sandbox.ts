@@ -15,7 +15,6 @@ import type { Clock } from '../../core/clock.ts';
 export interface SandboxLimits {
   readonly timeoutMs: number;
   readonly cpuSeconds: number;
-  /** Resident memory. */
   readonly memoryBytes: number;
   /** Maximum size of each written file. */
   readonly fileBytes: number;
@@ -24,12 +23,10 @@ export interface SandboxLimits {
 export interface SandboxRun {
   readonly command: string;
   readonly args: readonly string[];
-  /** Default: none. */
   readonly env?: Readonly<Record<string, string>> | undefined;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** Receives each line of standard output. */
   readonly onLine?: (line: string) => void;
 }
 

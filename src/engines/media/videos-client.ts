@@ -26,16 +26,13 @@ export interface EngineRef extends EnginePlace {
 
 /** A stored job. Its `engine` is empty unless a create request may have reached an engine. */
 export interface OrderedJob extends EnginePlace {
-  /** A UUID. */
   readonly id: string;
   readonly modelId: string;
   readonly attempts: number;
   readonly request: Readonly<Record<string, unknown>>;
 }
 
-/** A file of media. */
 export interface EngineInput {
-  /** The request field of the file. */
   readonly role: string;
   readonly path: string;
   readonly mimeType: string;
@@ -207,7 +204,6 @@ function isLost(failure: EngineFailure): boolean {
   return failure.status === 404 || failure.status === 410;
 }
 
-/** The result of a create request without a usable response. */
 function failedOrder(failure: EngineFailure): CreateResult {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
@@ -419,7 +415,6 @@ function questionOf(...call: Parameters<typeof callOf>) {
   return { ...callOf(...call), timeLimits: QUESTION_LIMITS };
 }
 
-/** The replica and path of a job. */
 function placeOf(
   { engine, engineModel: model, engineJobId }: EngineRef,
   suffix = '',

@@ -12,7 +12,6 @@ const SAMPLE_BYTES = 2;
 /** The header has 32-bit lengths. */
 const MAX_DATA_BYTES = 2 ** 32 - HEADER_BYTES;
 
-/** The header of a WAV file with `dataBytes` of samples. */
 export function wavHeader(dataBytes: number): Buffer {
   const header = Buffer.alloc(HEADER_BYTES);
   header.write('RIFF', 0, 'latin1');
@@ -68,7 +67,6 @@ export interface AudioPiece {
   readonly sizeBytes: number;
 }
 
-/** The window over which loudness is compared. */
 const WINDOW_SAMPLES = SPEECH_RATE / 50;
 
 /** The index of the quietest sample within the last `tail` of `pcm`. */

@@ -108,7 +108,6 @@ type GivenImage = { readonly model: string | undefined } & (
   | { readonly url: string }
 );
 
-/** The specification limits images to less than 25 MB. */
 function mostBytes({ fileLimitBytes }: BackgroundRemoveParts): number {
   return Math.min(MAX_IMAGE_BYTES - 1, fileLimitBytes);
 }
@@ -229,7 +228,6 @@ function uselessness({ seen, clear }: AlphaShares): string | undefined {
     : undefined;
 }
 
-/** The Fault for an image in which the model finds no subject. */
 function nothingToCutOut(model: CatalogModel, { head }: EngineResponse, problem: string): Fault {
   // The embedded engine reports which of its models ran.
   const isForPeople = head.headers['x-model'] === 'person';

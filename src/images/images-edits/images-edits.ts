@@ -155,7 +155,6 @@ function orderOf(
   };
 }
 
-/** Validates type and size of an input image by its first bytes. */
 function requirePicture({ field, bytes }: FormFile): void {
   const type = imageType(bytes);
   const formats = field === 'mask' ? ['png'] : IMAGE_FORMATS;

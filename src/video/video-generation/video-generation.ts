@@ -98,7 +98,6 @@ function lookup(
   return { accountId, queueId, modelIds: found === undefined ? [name] : [found.model.id, name] };
 }
 
-/** Returns the progress of a caller's video, or the video. */
 async function retrieve(parts: VideoRouteParts, context: RequestContext): Promise<void> {
   const { sales, video, clock, readLargeJson } = parts;
   const request = await readJson(context, VideoRetrieveRequest, readLargeJson);
@@ -156,7 +155,6 @@ async function setBalance({ sales }: VideoRouteParts, context: RequestContext): 
   if (caller.kind === 'wallet') showBalance(context, await sales.balanceOf(caller));
 }
 
-/** Lists the caller's own videos, newest first, with their states. */
 async function listJobs({ video }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { limit, before } = readQuery(context, DESCRIPTIONS.JobsQuery);
   const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
