@@ -42,7 +42,7 @@ export type CreateService = (
   dataFolder: string | undefined,
 ) => Promise<EngineService>;
 
-/** Node's defaults for slow or idle connections. */
+/** Limits that Node enforces for slow or idle connections. */
 const HEADERS_TIMEOUT_MS = 10_000;
 /** No limit for the whole request: each engine limits its long jobs. */
 const REQUEST_TIMEOUT_MS = 0;

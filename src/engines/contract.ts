@@ -98,8 +98,8 @@ export interface EngineCall {
   /** `prompt_cache_key`: calls with the same key go to the same replica while it has capacity. */
   readonly affinityKey?: string | undefined;
   /**
-   * The caller's id. A breaker that opened on the failures of one caller is closed for that caller
-   * only, and queues serve callers in turns.
+   * The caller's id. A breaker that opened on failures of a few callers blocks only their calls, and
+   * queues serve callers in turns.
    */
   readonly caller?: string | undefined;
   readonly signal?: Cancelling | undefined;

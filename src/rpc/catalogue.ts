@@ -45,8 +45,8 @@ export interface Network {
   readonly baseCredits: number;
   readonly blockTimeMs: number;
   /**
-   * Number of blocks behind the best node from which a node is used last, and from which it is not
-   * used.
+   * Lag in blocks behind the best node: above `laggingBlocks` a node is used after healthy ones,
+   * above `syncingBlocks` after all others.
    */
   readonly laggingBlocks: number;
   readonly syncingBlocks: number;

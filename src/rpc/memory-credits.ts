@@ -144,7 +144,7 @@ export class MemoryCredits implements Credits {
 
   #forget(window: Window): void {
     this.#windows.delete(window.caller);
-    // Callers that still hold this object write to no row.
+    // Code that still uses this object then updates no row.
     window.minute = -1;
   }
 

@@ -11,6 +11,7 @@ import { Fault } from '../core/faults.ts';
 import type { VideoJob } from './job.ts';
 
 /**
+ * Result of the check of a video.
  * - `unfit`: the file is not a video, or not the ordered one
  * - `unchecked`: this machine cannot decode videos
  *

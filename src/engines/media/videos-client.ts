@@ -49,6 +49,7 @@ export interface EngineOrder {
 }
 
 /**
+ * Reason of a rejection.
  * - `policy`: the engine rejects the content
  * - `request`: it rejects the prompt or the options
  * - `media`: it cannot read the input files
@@ -73,6 +74,7 @@ type Created = { readonly kind: 'created' } & EngineRef;
 type Refused = Told<'refused', { objection: Objection }>;
 
 /**
+ * Result of a create request.
  * - `unclear`: the engine may be generating the video, but the response was lost
  * - `not-ours`: `beforeOrder` returned `false`
  */

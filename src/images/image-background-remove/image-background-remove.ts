@@ -42,7 +42,7 @@ const MIN_PIXELS = 65_536;
 /** Four bytes per pixel, in case nothing compresses. */
 const MAX_PNG_BYTES = MAX_IMAGE_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
-/** Minimum share of visible pixels: a disc with a diameter of 24 pixels in one megapixel. */
+/** Minimum share of visible pixels: a disc with a diameter of 25 pixels in one megapixel. */
 const MIN_SEEN_SHARE = 0.000_5;
 /** Minimum share of removed pixels; a smaller share is noise of a model that found no subject. */
 const MIN_CLEAR_SHARE = 0.02;
