@@ -77,10 +77,7 @@ export function resizePlane(plane: Plane, width: number, height: number): Plane 
   return { width, height, values };
 }
 
-/**
- * For each of `width` target columns: the source column left of its centre, and the fraction beyond
- * it.
- */
+/** For each of `width` target columns: the source column to the left, and the fraction past it. */
 function columns(from: number, width: number): { left: Int32Array; share: Float64Array } {
   const left = new Int32Array(width);
   const share = new Float64Array(width);

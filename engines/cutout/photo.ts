@@ -31,10 +31,7 @@ const LOADERS = [
   'VipsForeignLoadHeifBuffer',
 ];
 
-/**
- * Image operations. Create one instance per process: the constructor sets process-wide limits of
- * sharp.
- */
+/** Image operations. Create one per process: the constructor sets global limits of sharp. */
 export class PhotoEditor {
   readonly #sharp: Sharp;
 

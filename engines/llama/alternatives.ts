@@ -16,10 +16,7 @@ type Flatten = (schema: unknown) => unknown;
  * of them for each character, on the thread that all responses of the engine share.
  */
 const MAX_OPEN = 1_000;
-/**
- * Maximum number of schemas read to find the possible starts of one; beyond it, any start is
- * assumed.
- */
+/** Maximum number of schemas read to find the starts of one; beyond it, any start is assumed. */
 const MAX_LOOKED_AT = 64;
 /** Maximum number of members of an object that are read to tell it from others. */
 const MAX_MEMBERS = 16;
@@ -82,9 +79,7 @@ export class Alternatives {
     return visited;
   }
 
-  /**
-   * Records a further occurrence of a reference. The visit may be inside its target (recursion).
-   */
+  /** Records a further occurrence of a reference, possibly inside its own target (recursion). */
   again(key: string): void {
     const { most, leadsTo } = this.#visited.get(key) ?? { most: 1, leadsTo: [key] };
     for (const target of leadsTo) {
@@ -122,9 +117,7 @@ export function alikeCounts(choices: readonly unknown[], flatten: Flatten): numb
   });
 }
 
-/**
- * All prefixes of a head, the longest first. The parts of a head are separated by NUL characters.
- */
+/** All prefixes of a head, the longest first. NUL characters separate the parts of a head. */
 function prefixesOf(head: string): string[] {
   const parts = head.split('\0');
   return parts.map((_, at) => parts.slice(0, parts.length - at).join('\0'));

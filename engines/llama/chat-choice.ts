@@ -23,10 +23,7 @@ const PROMPT_SLICE_TOKENS = 64;
 const PENALTY_WINDOW_TOKENS = 1_024;
 /** A UTF-8 character has up to four bytes and a token has at least one. */
 const MAX_PENDING = 4;
-/**
- * Preceding tokens passed to the detokenizer, because the spacing of some tokenizers depends on
- * them.
- */
+/** Preceding tokens for the detokenizer: the spacing of some tokenizers depends on them. */
 const LOOK_BACK = 4;
 const REPLACEMENT = '\uFFFD';
 /** OpenAI's lowest log probability, since JSON has no infinity. */
@@ -87,9 +84,7 @@ export async function generateChoice(
   return { ...run.end(), cachedTokens };
 }
 
-/**
- * Removes the effect of the temperature from the probabilities of the tokens that sampling kept.
- */
+/** Removes the effect of the temperature from the probabilities of the kept tokens. */
 function unscaled({ token, probabilities }: TokenOutput, temperature: number): TokenOutput {
   if (probabilities === undefined || temperature === 0 || temperature === 1) {
     return { token, confidence: probabilities?.get(token) ?? 0, probabilities };
@@ -363,10 +358,7 @@ class LogprobTrack {
     this.#waiting.push({ entry, start, end: this.#written });
   }
 
-  /**
-   * Returns the entries whose text is now emitted; with `isCut` also an entry whose text is emitted
-   * in part.
-   */
+  /** Returns the entries of emitted text; `isCut` includes an entry that is emitted in part. */
   release(length: number, isCut: boolean): TokenLogprob[] {
     this.#shown += length;
     const isDue = (wait: { start: number; end: number }): boolean =>

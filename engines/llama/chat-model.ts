@@ -115,9 +115,7 @@ export class ChatModel {
     };
   }
 
-  /**
-   * Generates the completion; resolves with the usage of all choices, rejects when `signal` aborts.
-   */
+  /** Resolves with the usage of all choices; rejects when `signal` aborts. */
   async answer(request: ChatRequest, listener: ChatListener, turn: CallerTurn): Promise<ChatUsage> {
     const { caller, signal } = turn;
     const prompt = this.#prompt(request);

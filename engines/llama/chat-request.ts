@@ -81,9 +81,7 @@ const body = z.looseObject({
 });
 type Body = z.infer<typeof body>;
 
-/**
- * A message as chat templates expect it, except that the arguments of tool calls are still text.
- */
+/** A message for chat templates; the arguments of its tool calls are still text. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
   readonly content: string;

@@ -65,10 +65,7 @@ export function compileTemplate(
   };
 }
 
-/**
- * Opens or closes the thinking block in the prompt itself, so that the start of the output is
- * known.
- */
+/** Opens or closes the thinking block in the prompt, so that the start of the output is known. */
 function openThought(rendered: string, canReason: boolean, thinking: boolean): Prompt {
   const end = rendered.trimEnd();
   const isOpen = end.endsWith(THINK_OPEN);
@@ -134,10 +131,7 @@ function toolOnWire(tool: OfferedTool): unknown {
   };
 }
 
-/**
- * For templates without tool support: describes the functions in the system message and writes
- * calls as text.
- */
+/** For templates without tools: describes functions in the system message, writes calls as text. */
 function describeTools(input: PromptInput): ChatMessage[] {
   const messages = input.messages.map((message): ChatMessage => {
     if (message.role === 'tool') {

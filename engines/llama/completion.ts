@@ -71,9 +71,7 @@ export interface CompletionChoice {
   readonly finish_reason: string | null;
 }
 
-/**
- * Completes the prompts one after the other; calls `show` with each piece. Returns the total usage.
- */
+/** Completes the prompts in order and calls `show` with each piece. Returns the total usage. */
 export async function completeAll(
   request: CompletionRequest,
   answer: Answer,

@@ -61,10 +61,7 @@ export function grammarForSchema(schema: unknown, limits: GrammarLimits): string
   return writer.finish(`lead ${writer.visitDocument(schema)}`);
 }
 
-/**
- * A grammar for one tool call in the Hermes format, from after the opening mark to the closing
- * mark.
- */
+/** A grammar for one tool call in the Hermes format, after its opening mark. */
 export function grammarForToolCall(
   tools: readonly { readonly name: string; readonly parameters?: unknown }[],
   close: string,
@@ -330,10 +327,7 @@ function hasBounds(schema: Schema): boolean {
   return keywords.some((keyword) => typeof schema[keyword] === 'number');
 }
 
-/**
- * Resolves a `$ref` within a document (RFC 6901, as a fragment); `undefined` if the target does not
- * exist.
- */
+/** Resolves a `$ref` in a document (RFC 6901 fragment); `undefined` without a target. */
 export function schemaAt(document: unknown, reference: string): unknown {
   let target = document;
   for (const step of reference.slice(1).split('/').filter(Boolean)) {

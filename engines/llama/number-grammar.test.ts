@@ -3,10 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { numberGrammar } from './number-grammar.ts';
 
-/**
- * Compiles a number grammar to a regular expression: its GBNF only differs by the quotes around
- * literals.
- */
+/** Compiles a number grammar to a regular expression by removing the quotes of its literals. */
 function matcher(grammar: string): RegExp {
   const source = grammar.replaceAll(/"([^"]*)"| /g, (_, literal = '') =>
     String(literal).replaceAll('.', String.raw`\.`),

@@ -7,10 +7,7 @@ const HEX_4 = '[0-9a-f]{4} "-"';
 const BYTE = '( [0-9] | [1-9] [0-9] | "1" [0-9]{2} | "2" [0-4] [0-9] | "25" [0-5] )';
 const LABEL = '[a-z] [a-z0-9]{0,20}';
 const HOST = `${LABEL} ( "." ${LABEL} ){1,3}`;
-/**
- * The text between the quotes. Most rules accept a subset that can express every meaning of the
- * format.
- */
+/** The text between the quotes. Most rules accept a subset with every meaning of the format. */
 export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['date', DATE],
   ['time', TIME],

@@ -1,10 +1,7 @@
 /** Imports a native package of an engine. */
 import { Fault } from '../../src/core/faults.ts';
 
-/**
- * Resolves to the package as type `T`. Faults: SERVICE_UNAVAILABLE if it does not load on this
- * machine.
- */
+/** Resolves to the package. Faults: SERVICE_UNAVAILABLE if it does not load on this machine. */
 export async function nativePackage<T>(name: string, need: string): Promise<T> {
   try {
     return (await import(name)) as T;

@@ -50,14 +50,10 @@ const VAD_WINDOW = 512;
 const VAD_BUFFER_SECONDS = 60;
 /** Windows per read, about a second of audio; the event loop runs between reads. */
 const VAD_STEP_WINDOWS = 31;
-/**
- * Seconds of audio per turn of speech detection; recognition of one range takes at most as much.
- */
+/** Seconds of audio per turn, of speech detection or of the recognition of one range. */
 const TURN_SECONDS = 30;
 
-/**
- * The languages of the multilingual Whisper models. The decoder exits the process for any other.
- */
+/** Languages of the multilingual Whisper models. The decoder exits the process for any other. */
 const WHISPER_LANGUAGES = new Set(
   (
     'af am ar as az ba be bg bn bo br bs ca cs cy da de el en es et eu fa fi fo fr gl gu ha haw ' +

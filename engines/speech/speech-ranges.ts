@@ -20,10 +20,7 @@ const LEAST_LEVEL = 0.003;
 /** The noise floor is the level below which this share of the frames lies. */
 const FLOOR_SHARE = 0.1;
 const OVER_FLOOR = 3;
-/**
- * If a recording has no pause, the floor is speech itself: frames above this share of the peak
- * still count.
- */
+/** Without any pause, the floor is speech: frames above this share of the peak still count. */
 const OF_PEAK = 0.1;
 const PAUSE_FRAMES = 25;
 const LEAST_SPEECH_FRAMES = 5;

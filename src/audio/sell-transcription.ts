@@ -105,10 +105,7 @@ interface Run extends HeldWork {
   attempts: number;
 }
 
-/**
- * Transcribes the media of `order`, charges its length, and responds. Faults: 400, 402, 422, 429,
- * 502, 503.
- */
+/** Transcribes media, charges its length and responds. Faults: 400, 402, 422, 429, 502, 503. */
 export async function sellTranscription(
   parts: TranscriptionsParts,
   context: RequestContext,

@@ -84,10 +84,7 @@ export class TranscriptionResponses {
     return this.#options.times.includes('word') ? 'word' : this.#options.times[0];
   }
 
-  /**
-   * Switches to the short format; returns `false` if it is already used or cannot contain the
-   * times.
-   */
+  /** Switches to the short format; `false` if it is in use or cannot contain the times. */
   askForLess(): boolean {
     if (this.wantsTimes !== undefined || this.#format === 'json') return false;
     this.#format = 'json';
@@ -111,10 +108,7 @@ export class TranscriptionResponses {
     ];
   }
 
-  /**
-   * Whether the body is a plausible transcript of `ms` of sound in all its members. Silence has an
-   * empty one.
-   */
+  /** Whether the body is a plausible transcript of `ms` of sound; empty for silence. */
   isUsable(body: Buffer, ms: number): boolean {
     const answer = Answer.safeParse(parsedJson(String(body))).data;
     if (answer === undefined) return false;

@@ -18,10 +18,7 @@ import type { ModelPrivacy } from '../identity/identity.ts';
 export interface ModelOutage {
   /** For callers, after the name of the model: `is being fetched: 12 %`. */
   readonly reason: string;
-  /**
-   * Monotonic time in milliseconds at which it should be available; missing if waiting does not
-   * help.
-   */
+  /** Monotonic time in milliseconds of its return; missing if waiting does not help. */
   readonly backAtMs?: number;
 }
 

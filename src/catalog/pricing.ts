@@ -73,9 +73,7 @@ interface Units {
   readonly searches?: number;
   /** Milliseconds of audio. */
   readonly audioMs?: number;
-  /**
-   * Searches, scraped pages and similar extras in nano-USD, priced by the feature that ran them.
-   */
+  /** Searches, scraped pages and similar extras in nano-USD, priced by their feature. */
   readonly surcharges?: Nano;
 }
 

@@ -36,10 +36,7 @@ before(() => {
 });
 after(() => documents.close());
 
-/**
- * Builds a file before the event loop is monitored, because deflating 200 MB is not the server's
- * work.
- */
+/** Builds a file before the event loop is monitored: deflating 200 MB is the test's work. */
 async function watched<T>(work: () => Promise<T>): Promise<T> {
   const delay = monitorEventLoopDelay({ resolution: 2 });
   const startedMs = performance.now();

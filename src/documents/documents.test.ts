@@ -1,7 +1,4 @@
-/**
- * Documents through real worker processes: the text of each format, and the reasons for unreadable
- * files.
- */
+/** Documents through real worker processes: text by format, and reasons for unreadable files. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { DocumentsSection } from '../config/web-section.ts';

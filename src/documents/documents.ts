@@ -73,9 +73,7 @@ export class Documents {
     this.tokenizer = new Tokenizer(this.#counters);
   }
 
-  /**
-   * The text of a file. Throws `SERVICE_UNAVAILABLE` if the queue is full, and the abort reason.
-   */
+  /** The text of a file. Throws `SERVICE_UNAVAILABLE` for a full queue, and the abort reason. */
   async extract(request: ExtractRequest): Promise<Extraction> {
     const { filename, mediaType, limits } = request;
     const { maxChars, maxPages } = { ...this.#settings, ...limits };

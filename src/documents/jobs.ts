@@ -2,10 +2,7 @@
 
 import type { PngFacts } from './read-png.ts';
 
-/**
- * `reader` parses documents and pages, `tokenizer` counts tokens; each loads only its own
- * libraries.
- */
+/** `reader` parses documents and pages, `tokenizer` counts; each loads its own libraries only. */
 export type WorkerRole = 'reader' | 'tokenizer';
 
 export type Encoding = 'o200k' | 'cl100k';

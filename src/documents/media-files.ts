@@ -156,9 +156,7 @@ export class MediaWorkspace {
     return { path, sizeBytes: bytes.length };
   }
 
-  /**
-   * Writes the content of a URL. Faults: those of the guard and the budget; 413; INVALID_REQUEST.
-   */
+  /** Writes the content of a URL. Faults: those of guard and budget; 413; INVALID_REQUEST. */
   async fetch(url: string, limits: MediaLimits): Promise<MediaFile> {
     const path = this.newPath();
     const file = await open(path, 'w');

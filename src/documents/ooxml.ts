@@ -36,9 +36,7 @@ export function resolvePath(folder: string, target: string): string {
   return posix.resolve('/', folder, target).slice(1);
 }
 
-/**
- * The main part of an office document, such as `word/document.xml`; `undefined` for other archives.
- */
+/** The main part, such as `word/document.xml`; `undefined` if it is no office document. */
 export async function officePart(zip: ZipArchive): Promise<string | undefined> {
   for (const target of (await relationships(zip, '')).values()) {
     if (target.type === 'officeDocument') return target.path;

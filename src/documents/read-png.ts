@@ -141,9 +141,7 @@ class Rows {
   readonly #header: Header;
   readonly #transparency: Buffer | undefined;
   readonly #hasAlpha: boolean;
-  /**
-   * Offset of the alpha byte (the high one of two) in a pixel, and the distance to the next pixel.
-   */
+  /** Offset of the alpha byte (the high one of two) in a pixel, and bytes per pixel. */
   readonly #lane: number;
   readonly #stride: number;
   #pass = 0;

@@ -55,9 +55,7 @@ async function work(): Promise<void> {
   process.exit(0); // stdin has ended: the server is gone or closed the pipe
 }
 
-/**
- * Monotonic clock in milliseconds; unlike `performance.now`, it has the same origin in all threads.
- */
+/** Milliseconds; unlike `performance.now`, the origin is the same in all threads. */
 function monotonicMs(): number {
   return Number(process.hrtime.bigint()) / NANO_PER_MS;
 }

@@ -18,10 +18,7 @@ export type StarterOrder =
 
 export type StarterResult =
   | { readonly type: 'input' | 'output'; readonly id: number }
-  /**
-   * The pipes have been transferred and closed in the starter process, so this process can use
-   * them.
-   */
+  /** The starter has transferred and closed the pipes, so this process can use them. */
   | { readonly type: 'started'; readonly id: number }
   | { readonly type: 'failed'; readonly id: number; readonly reason: string };
 
@@ -35,10 +32,7 @@ export interface StartedWorker {
   readonly kill: () => void;
 }
 
-/**
- * The death of a starter process may not be known yet; two failures in a row are caused by the
- * request.
- */
+/** The first failure may be an unnoticed death of the starter; a second one is final. */
 const MAX_TRIES = 2;
 
 interface Starting {

@@ -52,10 +52,7 @@ export class ZipArchive {
     return this.#entries.has(name);
   }
 
-  /**
-   * The bytes of a member, or `undefined` if it does not exist; throws `ReaderError` above the
-   * limits.
-   */
+  /** The bytes of a member, or `undefined` without one; throws `ReaderError` above the limits. */
   async read(name: string): Promise<Buffer | undefined> {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;

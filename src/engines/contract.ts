@@ -63,10 +63,7 @@ export interface EngineSettings extends Route {
   readonly maxQueued?: number | undefined;
 }
 
-/**
- * One model on one engine. Reuse the array that contains replicas, because routes are cached by its
- * identity.
- */
+/** One model on one engine. Reuse arrays of replicas: routes are cached by their identity. */
 export interface Replica {
   readonly engine: string;
   /** The engine's name of the model. */
@@ -116,9 +113,7 @@ export interface EngineCall {
    * count against the replica.
    */
   readonly mayLackPath?: boolean | undefined;
-  /**
-   * With 1 the request is written at most once, even if an idle connection turns out to be closed.
-   */
+  /** With 1 the request is never written again, even after a closed idle connection. */
   readonly maxAttempts?: number | undefined;
 }
 
@@ -138,10 +133,7 @@ export interface EngineHead {
  */
 export interface EngineSink {
   onHead(head: EngineHead): void;
-  /**
-   * Return `false` to pause the engine until `run.resume()`, else `true`. The sink may keep the
-   * buffer.
-   */
+  /** `false` pauses the engine until `run.resume()`. The sink may keep the buffer. */
   onChunk(chunk: Buffer): boolean;
 }
 
@@ -179,9 +171,7 @@ export interface EngineFailure {
   readonly isOwn: boolean;
   readonly retryAfterSeconds: number | null;
   readonly attempts: number;
-  /**
-   * Whether any part of the request may have reached an engine, so that it may have been executed.
-   */
+  /** Whether any part of the request may have reached an engine and been executed. */
   readonly wasSent: boolean;
   readonly replica: Replica | null;
   /** Only for the log, because it contains addresses. */
@@ -190,10 +180,7 @@ export interface EngineFailure {
 
 export type EngineOutcome = EngineSuccess | EngineFailure;
 
-/**
- * A call with a non-streaming response: it can fail over even if the response breaks within its
- * body.
- */
+/** A call with a non-streaming response: it can fail over even after a part of the body. */
 export interface WholeCall extends EngineCall {
   /** Whether the body has the requested content; if not, the response is `garbage`. */
   readonly isUsable?: ((body: Buffer) => boolean | Promise<boolean>) | undefined;
@@ -212,10 +199,7 @@ export interface ReplicaStatus {
   readonly inFlight: number;
   readonly calls: number;
   readonly failures: number;
-  /**
-   * Moving average of the time to the first byte, in milliseconds; `null` before the first
-   * response.
-   */
+  /** Moving average of the time to the first byte; `null` before the first response. */
   readonly firstByteMs: number | null;
 }
 
@@ -226,10 +210,7 @@ export interface EngineStatus {
   /** Open sockets, and the number of them that serve a request or are being opened for one. */
   readonly connections: number;
   readonly busy: number;
-  /**
-   * Whether connections are reused; `false` after the engine has sent bytes that belong to no
-   * request.
-   */
+  /** Whether connections are reused; `false` after the engine sent bytes of no request. */
   readonly keepsAlive: boolean;
   readonly replicas: readonly ReplicaStatus[];
 }

@@ -32,9 +32,7 @@ import {
 } from './engine-state.ts';
 import { GARBAGE, outweighs, type Verdict, verdictOfFailure } from './verdict.ts';
 
-/**
- * Attempts on a single replica; with several replicas each gets one, and the larger number applies.
- */
+/** Attempts per call, unless there are more replicas: then one for each. */
 const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
 /** A longer `Retry-After` is passed to the caller instead of waiting here. */
@@ -83,10 +81,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #bytes = 0;
   #wasSent = false;
   #isEnded = false;
-  /**
-   * A closure, because Node keeps listener objects alive, and with them finished runs
-   * (bench/README.md).
-   */
+  /** A closure: Node would keep a listener object, and the finished run, alive (bench/README.md). */
   readonly #onAbort = (): void => this.abort();
 
   /** `headers` replace those of the call. */

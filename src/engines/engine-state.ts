@@ -119,9 +119,7 @@ export class EngineState {
     }
   }
 
-  /**
-   * Returns `false` if the queue is full and no other caller has more waiting calls than this one.
-   */
+  /** Returns `false` if the queue is full and no other caller has more waiting calls. */
   enqueue(waiter: Waiter): boolean {
     if (this.queueRoom <= 0) {
       const last = this.#waiters.takeLastOfLongest(waiter.caller);
@@ -178,10 +176,7 @@ const BREAKER: BreakerSettings = {
  * may have caused the failures themselves.
  */
 const MIN_CALLERS = 3;
-/**
- * Longest time for which a breaker is open; a failure with a certain cause is remembered for
- * longer.
- */
+/** Longest time for which a breaker is open; a failure with a certain cause outlasts it. */
 const WITNESS_MS = BREAKER.maxOpenMs + WINDOW_MS;
 /** Pause of a replica that returns 429 without `Retry-After`. */
 const REST_MS = 1_000;
@@ -205,10 +200,7 @@ export class ReplicaState {
   #isAlive = true;
   /** Callers of the latest failures, at most as many as `MIN_CALLERS`. */
   #witnesses: { readonly caller: string; atMs: number }[] = [];
-  /**
-   * Until then an open breaker applies to all callers, because a failure was not caused by a
-   * request.
-   */
+  /** Until then an open breaker applies to all callers: no request caused the failure. */
   #certainUntilMs = 0;
 
   constructor(model: string, clock: Clock) {

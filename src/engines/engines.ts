@@ -202,9 +202,7 @@ export class Engines {
     return { ok: false, latencyMs: 0, reason: 'unknown-engine', status: null, message };
   }
 
-  /**
-   * Waits up to `graceMs` for running calls, then ends them as `aborted`, and closes all sockets.
-   */
+  /** Waits up to `graceMs` for running calls, then aborts them, and closes all sockets. */
   async close(graceMs = 0): Promise<void> {
     const { clock, running } = this.#context;
     this.#isClosed = true;

@@ -7,9 +7,7 @@ import type { FailureReason } from './contract.ts';
 
 export interface Verdict {
   readonly reason: FailureReason;
-  /**
-   * `elsewhere`: only on a replica that was not tried; `anywhere`: after a pause also on this one.
-   */
+  /** `elsewhere`: only on an untried replica; `anywhere`: after a pause also on this one. */
   readonly retry: 'never' | 'elsewhere' | 'anywhere';
   readonly breaker: 'success' | 'failure' | 'unknown';
   /** The engine responded: its breaker may be bypassed if no other replica is left. */

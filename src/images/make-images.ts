@@ -28,9 +28,7 @@ import { answerAsEvents } from './image-events.ts';
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
 
-/**
- * Generates images, charges for them and responds. Throws 400, 401, 402, 403, 404, 422, 429, 5xx.
- */
+/** Generates, charges and responds. Throws 400, 401, 402, 403, 404, 422, 429, 5xx. */
 export async function makeImages(
   parts: MakeImagesParts,
   context: RequestContext,

@@ -6,10 +6,7 @@
 import { spanString } from '../json/json-spans.ts';
 import { plainId } from './splice.ts';
 
-/**
- * Maximum number of items per batch, from the specification. An exchange reserves an id for each
- * item.
- */
+/** Items per batch, from the specification. An exchange reserves an id for each item. */
 export const MAX_BATCH_ITEMS = 100;
 /** Number of digits of every id; exact in a node that stores ids as doubles. */
 export const OWN_ID_DIGITS = 13;

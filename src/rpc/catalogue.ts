@@ -18,10 +18,7 @@ export type Family = 'evm' | 'starknet' | 'solana';
  */
 export type RetryClass = 'safe' | 'safe-notnull' | 'write-dedupe' | 'write-no-retry';
 
-/**
- * How callers share a response: for a long time, while the call is pending, or for the lifetime of
- * its block.
- */
+/** How callers share a response: for long, while it is pending, or as long as its block. */
 export type Sharing = 'static' | 'head' | 'by-hash';
 
 export type NodeKind = 'node' | 'bundler';

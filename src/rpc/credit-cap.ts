@@ -187,10 +187,7 @@ async function add(
   return rows.length > 0;
 }
 
-/**
- * Advances the caller's window to `minute` and returns it; its row stays locked until the
- * transaction ends.
- */
+/** Advances the caller's window to `minute`; its row stays locked until the transaction ends. */
 export async function roll(tx: Queryable, caller: string, minute: number): Promise<WindowRow> {
   const [row] = await tx.query<WindowRow>(
     `INSERT INTO rpc_credit_window (caller, minute, current, total) VALUES ($1, $2, 0, 0)

@@ -1,6 +1,4 @@
-/**
- * Credits counted in memory beside a database file: as exact as the rows, which are written later.
- */
+/** Credits counted in memory: as exact as the rows, which are written later. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';

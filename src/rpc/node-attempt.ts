@@ -75,10 +75,7 @@ export interface AttemptFault {
   readonly fault: UpstreamFault;
   /** Whether the node may have processed the request. */
   readonly isSent: boolean;
-  /**
-   * The caller disconnected; the fault is `timeout` if it had waited longer than the node normally
-   * takes.
-   */
+  /** The caller disconnected; the fault is `timeout` if the node took unusually long. */
   readonly isAborted: boolean;
 }
 

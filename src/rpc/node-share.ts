@@ -10,10 +10,7 @@
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
 
-/**
- * Requests that wait for one node; above it the newest request of the caller with the most is
- * removed.
- */
+/** Requests waiting for one node; above it the caller with the most loses its newest one. */
 const MAX_WAITING = 4_096;
 /** Callers in memory; above it those without connections are dropped. */
 const MAX_HOLDERS = 10_000;
@@ -55,10 +52,7 @@ export class NodeShare {
     this.#tokensAtMs = clock.monotonicMs();
   }
 
-  /**
-   * Reserves a connection and `calls` of the rate if both are available now. Return it once with
-   * `give`.
-   */
+  /** Reserves a connection and `calls` of the rate if both are free now. Return it with `give`. */
   take(caller: string, calls: number): Holder | undefined {
     const holder = this.#holder(caller);
     if (holder.held >= this.#free) return undefined;
@@ -69,10 +63,7 @@ export class NodeShare {
     return holder;
   }
 
-  /**
-   * The same, but waits. Resolves to `undefined` after the timeout, on abort, or if too many
-   * requests wait.
-   */
+  /** The same, but waits. `undefined` after the timeout, on abort, or if too many wait. */
   async wait(
     caller: string,
     calls: number,
@@ -129,9 +120,7 @@ export class NodeShare {
     }
   }
 
-  /**
-   * The caller whose next request leaves the lowest count, among those that may use a connection.
-   */
+  /** The caller whose next request leaves the lowest count and may use a connection. */
   #next(): Holder | undefined {
     let next: Holder | undefined;
     let lowest = Infinity;
@@ -144,9 +133,7 @@ export class NodeShare {
     return next;
   }
 
-  /**
-   * Raises the count at which idle callers start to the lowest one of those that wait for the rate.
-   */
+  /** Raises the start count of idle callers to the lowest one of those waiting for the rate. */
   #raise(): void {
     let lowest = Infinity;
     for (const holder of this.#queue)
@@ -177,10 +164,7 @@ export class NodeShare {
     if (holder.waiting.length === 0) this.#queue.splice(this.#queue.indexOf(holder), 1);
   }
 
-  /**
-   * Removes the newest request of the caller with the most, if it has more than `holder` would
-   * have.
-   */
+  /** Removes the newest request of the caller with the most, if these exceed `holder`'s. */
   #giveWay(holder: Holder): boolean {
     let longest = holder;
     for (const one of this.#queue) if (one.waiting.length > longest.waiting.length) longest = one;

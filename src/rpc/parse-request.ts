@@ -21,10 +21,7 @@ import type { ItemResponse } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
 
-/**
- * A node sends the id before its result, so a long id would push the result beyond the scanned
- * bytes.
- */
+/** A node sends the id before its result: a long id would move the result out of sight. */
 const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 

@@ -12,9 +12,7 @@ export interface RpcResponse {
   readonly kind: 'answered' | 'abandoned';
   /** The whole body, or its first bytes if `rest` is set. */
   readonly body: Buffer;
-  /**
-   * The bytes after `body`; fails if the node breaks off. Destroy it when the caller disconnects.
-   */
+  /** The bytes after `body`; fails if the node breaks off. Destroy it on a disconnect. */
   readonly rest: Readable | undefined;
   readonly credits: number;
   readonly retries: number;

@@ -300,9 +300,7 @@ export class RpcRun extends RunContext {
   }
 }
 
-/**
- * Whether another node should be called: no response yet, or a null that needs a second opinion.
- */
+/** Whether another node should be called: no response, or a null without second opinion. */
 function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean {
   if (answer !== undefined)
     return answer.isNull && method.retry === 'safe-notnull' && !wasSecondOpinionAsked;

@@ -229,10 +229,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return await this.jobs(sql, [beforeMs]);
   }
 
-  /**
-   * Marks the media of a job as deleted, and deletes its prompt. Returns `true` if the media was
-   * present.
-   */
+  /** Marks the media as deleted and deletes the prompt. `true` if the media was present. */
   async mediaGone(id: string): Promise<boolean> {
     return (await this.#mediaGone('id = $1', id)).length === 1;
   }

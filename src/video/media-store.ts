@@ -46,10 +46,7 @@ export class MediaStore {
     return { inputs, sizeBytes };
   }
 
-  /**
-   * Calls `write` with a temporary file, which becomes the result atomically if `write` confirms
-   * it.
-   */
+  /** `write` fills a temporary file, which becomes the result atomically if it returns true. */
   async storeResult(
     jobId: string,
     owner: string,

@@ -23,9 +23,7 @@ export interface QuoteVideoParts extends LimitParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-/**
- * Quotes that read a file: limit per caller and minute, and limit of concurrent ones on the server.
- */
+/** Quotes that read a file: per caller and minute, and concurrently on the server. */
 const LOOKS_PER_MINUTE = 10;
 const LOOKS_AT_ONCE = 4;
 const TOO_MANY = `At most ${LOOKS_PER_MINUTE} quotes of a video file a minute, and ${LOOKS_AT_ONCE} on this server at once`;

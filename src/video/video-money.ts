@@ -15,10 +15,7 @@ import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 import type { Sales } from '../billing/sale.ts';
 
-/**
- * Each method runs inside the transaction of its step; of the steps that end a job exactly one
- * commits.
- */
+/** Each runs inside the transaction of its step; exactly one final step of a job commits. */
 export interface VideoMoney {
   settle(tx: Queryable, job: VideoJob): Promise<void>;
   /** Charges the quote of a running job; idempotent. */

@@ -128,9 +128,7 @@ export function hasSound(model: VideoModelSettings, request: PricedRequest): boo
   return model.task !== 'upscale' && model.audio && (request.audio ?? true);
 }
 
-/**
- * The price of one request. Faults: 400 for an invalid matched length, 422 for an invalid source.
- */
+/** Price of a request. Faults: 400 for an invalid matched length, 422 for an invalid source. */
 export function quoteVideo(
   model: VideoModelSettings,
   request: PricedRequest,

@@ -18,9 +18,7 @@ const MAX_ELEMENTS = 4;
 const MAX_ELEMENT_IMAGES = 3;
 const MAX_SCENE_IMAGES = 4;
 const MAX_KEYFRAMES = 10;
-/**
- * Limit of files per request: the fields here allow 89, and unknown fields may contain media too.
- */
+/** Files per request: the fields here allow 89, and unknown fields may contain media too. */
 const MAX_MEDIA = 100;
 /** Keyframe positions count frames at this rate, whatever the rate of the result is. */
 const KEYFRAMES_PER_SECOND = 24;

@@ -86,10 +86,7 @@ interface Fixture {
   readonly folder: string;
   /** Queued callbacks. */
   readonly messages: VideoMessage[];
-  /**
-   * Advances at most `withinSeconds` of virtual time until `claim` is true; real disk I/O may take
-   * longer.
-   */
+  /** Advances at most `withinSeconds` of virtual time until `claim` holds; I/O may take longer. */
   readonly until: (
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,

@@ -15,9 +15,7 @@ import { MediaStore } from './media-store.ts';
 import { ResultRoom } from './result-room.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
-/**
- * Input of `queue`. An empty `keyId` means a wallet; `request` is for the engine, without media.
- */
+/** Input of `queue`. An empty `keyId` means a wallet; `request` is for the engine. */
 export interface QueueJob extends Pick<
   NewJob,
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'hasSound'
@@ -253,9 +251,7 @@ export class Video {
     return await this.#table.list(accountId, beforeMs, limit);
   }
 
-  /**
-   * The media of a download token. Faults: MEDIA_NOT_FOUND if it is revoked, expired or not ready.
-   */
+  /** The media of a token. Faults: MEDIA_NOT_FOUND if it is revoked, expired or not ready. */
   async openDownload(token: string): Promise<MediaFile> {
     const job = await this.#table.find('download_hash', sha256Hex(token));
     const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
@@ -265,9 +261,7 @@ export class Video {
     return this.#mediaOf(job);
   }
 
-  /**
-   * Revokes a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown token.
-   */
+  /** Revokes a token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown token. */
   async revokeDownload(token: string): Promise<void> {
     const job = await this.#table.find('download_hash', sha256Hex(token));
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');

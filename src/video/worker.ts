@@ -58,10 +58,7 @@ const MAX_LATER_MS = MINUTE_MS;
 const MAX_RUNNING = 16;
 /** Number of submissions of a job to an engine that loses it. */
 const MAX_ATTEMPTS = 3;
-/**
- * Limit of create requests without a clear response: each may be a video that the operator pays
- * for.
- */
+/** Create requests without a clear response: each may be a video that the operator pays for. */
 const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** After this time, a hold whose response was lost has been committed or has failed. */
@@ -359,10 +356,7 @@ export class Worker {
     await this.#table.requeued(job.id, this.#parts.clock.nowMs());
   }
 
-  /**
-   * Handles a finished video without content: waits for the content, unless the engine's job is
-   * gone too.
-   */
+  /** A finished video without content: waits for it, unless the engine's job is gone too. */
   async #missing(job: VideoJob): Promise<void> {
     const answer = await this.#parts.engines.poll(job, this.#signal);
     if (answer.kind === 'lost') return await this.#lost(job);

@@ -66,10 +66,7 @@ const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 300_000 };
 const RETRY_SECONDS = 30;
 const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
-/**
- * Bytes needed to detect the format; a smaller response contains no sound (a WAV header has 44
- * bytes).
- */
+/** Bytes needed to detect the format; a shorter response has no sound (a WAV header is 44). */
 const HEAD_BYTES = 64;
 /** The detected type of each format by its first bytes; raw samples have none. */
 const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
@@ -268,9 +265,7 @@ class SpokenResponse implements EngineSink {
     await finished(this.#file).catch(() => undefined);
   }
 
-  /**
-   * Decodes the sound completely. Resolves to a Fault if it cannot be sold, else to `undefined`.
-   */
+  /** Decodes the sound. Resolves to a Fault if it cannot be sold, else to `undefined`. */
   async #checked(): Promise<Fault | undefined> {
     const { signal, context } = this.#held;
     const least = leastSeconds(this.#order.request.input);

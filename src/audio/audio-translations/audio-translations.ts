@@ -1,7 +1,4 @@
-/**
- * `POST /audio/translations`: translates speech in an uploaded file into English, in OpenAI's
- * format.
- */
+/** `POST /audio/translations`: translates speech in a file into English, in OpenAI's format. */
 import { readFile } from '../../http/multipart.ts';
 import { checked } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';

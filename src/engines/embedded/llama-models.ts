@@ -24,10 +24,7 @@ export interface LlamaModelSpec {
   readonly contextTokens: number;
   /** Concurrent conversations; each needs memory for `contextTokens`. */
   readonly sequences: number;
-  /**
-   * A demo model does not end its output by itself: grammars limit the parts that a schema leaves
-   * open.
-   */
+  /** A demo model does not end its output by itself: grammars bound what a schema leaves open. */
   readonly isDemo: boolean;
   readonly sampling?: SamplingDefaults;
 }

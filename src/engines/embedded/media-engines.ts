@@ -112,10 +112,7 @@ export class MediaEngines {
     this.#parts = parts;
   }
 
-  /**
-   * Starts the enabled engines one after the other; resolves when each has started or failed. Never
-   * rejects.
-   */
+  /** Starts the enabled engines in turn; resolves when each is started or failed. Never rejects. */
   start(): Promise<void> {
     const { enabled, media } = this.#parts.config.embedded;
     if (enabled && media) this.#starting = this.#start();
@@ -137,9 +134,7 @@ export class MediaEngines {
     await this.#startOffers(this.#offers);
   }
 
-  /**
-   * Starts engines one after the other; engines whose packages cannot be fetched are retried later.
-   */
+  /** Starts engines in turn; retries later those whose packages cannot be fetched. */
   async #startOffers(offers: readonly Offer[]): Promise<void> {
     const { config, clock, log } = this.#parts;
     const { signal } = this.#abort;

@@ -1,7 +1,4 @@
-/**
- * Uses a real file server on loopback that can cut connections, send wrong data, redirect and
- * reject.
- */
+/** Uses a file server on loopback that can cut connections, corrupt data, redirect and reject. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';

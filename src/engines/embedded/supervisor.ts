@@ -59,10 +59,7 @@ export interface EngineProcessOptions extends EngineProcessParts {
 }
 
 export interface FetchedByProcess extends FetchedModel {
-  /**
-   * Settings for the files, in the order of `files`: sent when they are available, and added to
-   * later starts.
-   */
+  /** Settings for the files in order: sent when they are available, and with later starts. */
   readonly settings: (paths: readonly string[]) => object;
 }
 

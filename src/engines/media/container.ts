@@ -91,9 +91,7 @@ async function readHead(path: string): Promise<Buffer> {
   }
 }
 
-/**
- * Detects the format of a file. Faults: INVALID_VIDEO_FORMAT if it is not media of the wanted kind.
- */
+/** Detects the format of a file. Faults: INVALID_VIDEO_FORMAT if it is of another kind. */
 export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<MediaInput> {
   const head = await readHead(path);
   const format = containerOf(head);
@@ -178,10 +176,7 @@ const ELEMENT_HEAD_BYTES = 16;
 const BOX_HEAD_BYTES = 8;
 const LARGE_BOX_HEAD_BYTES = 16;
 
-/**
- * Length in bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` if it is
- * invalid.
- */
+/** Bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` if invalid. */
 function boxLength(head: Buffer, restBytes: number): number | undefined {
   if (head.length < BOX_HEAD_BYTES) return undefined;
   const length = head.readUInt32BE(0);

@@ -15,10 +15,7 @@ export const MediaFacts = z.object({
   durationSeconds: z.number().min(0),
   video: VideoFacts.nullable(),
   hasAudio: z.boolean(),
-  /**
-   * Result of decoding: of the video after `check`, of the sound after `sound`. A probe decodes
-   * nothing.
-   */
+  /** Decoded: the video by `check`, the sound by `sound`. A probe decodes nothing. */
   decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;

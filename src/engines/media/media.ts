@@ -83,9 +83,7 @@ const VERSION_TIMEOUT_MS = 10_000;
 const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
 /** Tolerance for the duration in a FLAC header beyond its last sample. */
 const CLAIM_SLACK_SECONDS = 0.5;
-/**
- * Added to the limit for reading a file: time per second of video to decode 4K on a small machine.
- */
+/** Added to the read limit per second of video: the time to decode 4K on a small machine. */
 const CHECK_MS_PER_SECOND = 6_000;
 
 const TRIAL_PICTURE =
@@ -122,10 +120,7 @@ export class Media {
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
   }
 
-  /**
-   * Finds the tool. Succeeds without one as well; the first task then fails with the program to
-   * install.
-   */
+  /** Finds the tool. Without one, the first task fails and names the program to install. */
   static async open(options: MediaOptions): Promise<Media> {
     const tool = (await findPrograms(options)) ?? nodeAvTool(process.execPath, options.dataFolder);
     options.log.debug({ tool: tool.name }, 'Media tool chosen');

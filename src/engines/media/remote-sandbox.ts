@@ -1,7 +1,4 @@
-/**
- * Runs sandboxed programs from a separate process (`sandbox-process.ts`) with the same limits and
- * outcomes.
- */
+/** Runs sandboxed programs from a process of its own, with the same limits and outcomes. */
 import { siblingUrl } from '../../core/sibling.ts';
 import { Spawner } from '../../core/spawner.ts';
 import type { SandboxOutcome, SandboxRun } from './sandbox.ts';

@@ -18,9 +18,7 @@ const ID3_TAIL_BYTES = 128;
 const ADTS_HEAD_BYTES = 7;
 const WAV_HEAD_BYTES = 12;
 const CHUNK_HEAD_BYTES = 8;
-/**
- * Writers that do not know the length yet write 0, or about the largest number of 31 or 32 bits.
- */
+/** Writers that do not know the length yet write 0, or almost the maximum of 31 or 32 bits. */
 const UNKNOWN_FROM_BYTES = 0x7fff_0000;
 
 /** Length in bytes of the piece that starts with `head`; `undefined` for other data. */
@@ -53,10 +51,7 @@ export async function isSoundCut({ path, format }: MediaInput): Promise<boolean>
   }
 }
 
-/**
- * Bit rates of layer III in kbit/s by the index in the head (ISO 11172-3 and 13818-3); 0 if
- * undefined.
- */
+/** Bit rates of layer III in kbit/s by index (ISO 11172-3 and 13818-3); 0 if undefined. */
 const MPEG1_KBITS = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0];
 const MPEG2_KBITS = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0];
 const MPEG1_RATES = [44_100, 48_000, 32_000, 0];

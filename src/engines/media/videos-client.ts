@@ -190,10 +190,7 @@ function detailOf(failure: EngineFailure): string {
   return `${failure.reason}: ${failure.message}${words}`.slice(0, MAX_DETAIL_CHARACTERS);
 }
 
-/**
- * `busy` for a full queue or a response with `Retry-After`; a 503 without it may come from a dead
- * engine.
- */
+/** `busy` for a full queue or `Retry-After`; a 503 without it may come from a dead engine. */
 function notNow(failure: EngineFailure): EngineDelay {
   const { reason, status, retryAfterSeconds: seconds } = failure;
   const isBusy = reason === 'overloaded' && (status !== 503 || seconds !== null);

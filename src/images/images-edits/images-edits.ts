@@ -17,10 +17,7 @@ import { EditFields, EditRequest, MAX_INPUT_IMAGES } from './schema.ts';
 
 export interface ImagesEditsParts extends MakeImagesParts {
   readonly guard: Guard;
-  /**
-   * Size limit of one image, and of all fetched images together; a form is also limited by its body
-   * size.
-   */
+  /** Limit of one image, and of all fetched ones; the body limit applies to forms as well. */
   readonly maxFileBytes: number;
   readonly fetchTimeoutMs: number;
 }
@@ -69,9 +66,7 @@ async function editForm(parts: ImagesEditsParts, context: RequestContext): Promi
   });
 }
 
-/**
- * Images by URL: inline images are validated first; remote ones are fetched after the credit check.
- */
+/** Images by URL: validates inline ones, then fetches remote ones after the credit check. */
 async function editJson(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
   const request = await readJson(context, EditRequest, parts.readLargeJson);
   const { images, mask } = request;
@@ -113,10 +108,7 @@ type EditedKind = Pick<
   'model' | 'prompt' | 'n' | 'size' | 'quality' | 'output_format' | 'response_format'
 >;
 
-/**
- * The engine request of an edit, always a multipart form. `files` is called when all images are
- * available.
- */
+/** The multipart request of an edit. `files` is called when all images are available. */
 function orderOf(
   { requestId }: RequestContext,
   fields: EditedKind,

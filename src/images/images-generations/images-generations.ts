@@ -19,9 +19,7 @@ const BEYOND_HOLD = {
   samples: undefined,
 };
 
-/**
- * Engine-specific fields that could request another size than `size`, which determines the price.
- */
+/** Engine-specific fields that could request another size than the priced `size`. */
 const BESIDE_SIZE = {
   width: undefined,
   height: undefined,
