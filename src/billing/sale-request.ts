@@ -56,7 +56,7 @@ export interface PriceBounds {
   readonly maxIsNamed?: boolean;
 }
 
-/** A sold response; bytes are missing if too many to store, a string is latin1. */
+/** A sold response. `body` is bytes or a latin1 string, and `undefined` if too large to store. */
 export interface SoldResponse {
   readonly type: string;
   readonly body: Buffer | string | undefined;
@@ -92,17 +92,15 @@ export interface SaleRequest extends CountRequest {
   /** `undefined` while the price is unknown; the work then calls `Sale.reserve`. */
   readonly price?: PriceBounds | undefined;
   readonly priceVersion: string;
-  /** Tags of the caller, for the receipt and the sums by tag; never empty. */
   readonly metadata?: RequestMetadata | undefined;
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
-  /** Throws if the work cannot run now, before a payment is taken; default: checks `modelId`. */
+  /** Throws if no engine can do the work; called before a payment. Default: checks `modelId`. */
   readonly requireReady?: (() => Promise<void>) | undefined;
   /** Called when the request is charged more than 0. */
   readonly paid?: (() => void) | undefined;
   readonly keeper?: ResponseKeeper | undefined;
 }
 
-/** A job whose price is held until it ends. */
 export interface JobOrder {
   readonly id: string;
   readonly caller: Caller;

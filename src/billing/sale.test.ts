@@ -401,7 +401,6 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           tries.lost -= 1;
           throw new StoreUnavailable('The reply was lost');
         });
-        /** Advances time until the sale has ended. */
         const ended = async (selling: Promise<unknown>) => {
           let isOver = false;
           const over = (): void => void (isOver = true);

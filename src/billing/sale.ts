@@ -159,7 +159,6 @@ export class Sales {
     return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
   }
 
-  /** Returns rate-limit headers for a response that counted nothing. */
   async limitHeaders(limit: LimitOf): Promise<Record<string, string>> {
     const { windows, clock } = this.#context;
     const { caller, modelId, rate, ownLimit } = limit;
@@ -424,7 +423,6 @@ export class Sale implements Counted {
     return made ?? make(settlement);
   }
 
-  /** Ends a request that produced nothing to pay for. */
   release(outcome: Omit<Outcome, 'costNano'>): Promise<Settlement> {
     return this.settle({ ...outcome, costNano: ZERO });
   }

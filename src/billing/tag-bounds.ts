@@ -18,7 +18,6 @@ export const OTHER_VALUES = '(other)';
 export const MAX_ROWS = 1_000;
 /** The same once half of the free rows of all accounts are used. */
 export const FEW_ROWS = 16;
-/** Free rows of all accounts per day. */
 export const MAX_ALL_ROWS = 100_000;
 /** Price of each further row in nano-USD: 0.73 GB per USD. */
 export const ROW_NANO = 3_000;
@@ -94,7 +93,6 @@ export class TagBounds {
     return true;
   }
 
-  /** Takes rows that were paid for, or else free ones. */
   #take(seen: Seen, rows: number): boolean {
     if (seen.chargedNano >= rows * ROW_NANO) {
       seen.chargedNano -= rows * ROW_NANO;

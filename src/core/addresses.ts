@@ -21,7 +21,6 @@ export function walletKind(text: string): WalletKind | undefined {
   return base58Decode(text, SOLANA_KEY_BYTES)?.length === SOLANA_KEY_BYTES ? 'solana' : undefined;
 }
 
-/** Returns the canonical spelling of a valid address. */
 export function walletIdentity(address: string): string {
   return address.startsWith('0x') ? address.toLowerCase() : address;
 }

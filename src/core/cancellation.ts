@@ -3,7 +3,6 @@
  * tenth of a chat request, so one is created only for APIs that require a signal (`fetch`, timers).
  */
 
-/** A source of an abort event: a `Cancellation`, or a signal. */
 export interface Cancelling {
   readonly aborted: boolean;
   addEventListener(type: 'abort', listener: () => void): void;

@@ -9,7 +9,6 @@ import { Fault } from './faults.ts';
 export interface JobQueueLimits {
   readonly running: number;
   readonly waiting: number;
-  /** Maximum per caller; default: `waiting`. */
   readonly waitingOfCaller?: number;
   readonly retryAfterSeconds?: number;
   readonly full?: () => Error;
@@ -51,7 +50,7 @@ export class JobQueue {
   ): Promise<T> {
     signal?.throwIfAborted();
     const line = caller === '' ? this.#lineOfNobody() : caller;
-    // A job started by the end of another one is already counted there.
+    // `#startNext` counts the jobs that had to wait.
     if (this.#running.length < this.#limits.running) this.#running.push(line);
     else if (isLetIn || this.hasRoom(caller)) await this.#wait(signal, line);
     else {

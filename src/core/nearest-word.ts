@@ -3,7 +3,6 @@
 /** Longer text is not compared, since it is no typing mistake. */
 const COMPARED_CHARACTERS = 120;
 
-/** Edit distance (insert, delete, replace, swap of neighbours) between two short texts. */
 export function editDistance(a: string, b: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, index) => index);
@@ -22,7 +21,6 @@ export function editDistance(a: string, b: string): number {
   return last[b.length] ?? 0;
 }
 
-/** Returns the candidate that `word` probably meant, or `undefined` if none is close. */
 export function nearestOf(word: string, candidates: Iterable<string>): string | undefined {
   if (word.length > COMPARED_CHARACTERS) return undefined;
   const wanted = word.toLowerCase();

@@ -6,7 +6,6 @@ export function targetPath(target: string | undefined): string {
   return path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/]*/i, '');
 }
 
-/** Returns the text after the question mark; empty if there is none. */
 export function targetQuery(target: string | undefined): string {
   const at = target?.indexOf('?') ?? -1;
   return at < 0 ? '' : (target ?? '').slice(at + 1);

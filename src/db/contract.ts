@@ -122,7 +122,6 @@ export interface FileTransaction {
 export interface FileWork {
   /** Awaits only the transaction. An error rolls back this work alone. */
   run(tx: FileTransaction): void | Promise<void>;
-  /** Called when the changes are on disk. */
   done(): void;
   /** Called when the changes were rolled back, or lost before they were on disk. */
   failed(error: unknown): void;

@@ -80,7 +80,6 @@ export function isLostStatement(error: unknown): boolean {
 const LOST_STATEMENTS = new Set(['26000', '42P05']);
 
 const STATEMENT_TIMEOUT = '57014';
-/** A statement that took too long, and a server without free connections. */
 const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 
 export interface DiskFailure {

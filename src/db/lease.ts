@@ -39,7 +39,6 @@ export class Leases {
     return rows.length > 0;
   }
 
-  /** Releases the lease; does nothing if another process holds it. */
   async release(name: string): Promise<void> {
     await this.#store.query('DELETE FROM store_lease WHERE name = $1 AND holder = $2', [
       name,

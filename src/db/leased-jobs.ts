@@ -31,7 +31,6 @@ export class LeasedTable<Job> {
     this.store = parts.store;
   }
 
-  /** Leases up to `limit` due jobs that have no lease. */
   async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
     const { table, open } = this.#parts;
     return await this.jobs(

@@ -4,7 +4,6 @@ import type { Row } from './contract.ts';
 
 /** A count, size or time: an integer within the range of a JavaScript number. */
 export const Whole = z.bigint().transform(Number);
-/** A boolean, stored as 0 or 1. */
 export const Flag = z.bigint().transform((value) => value !== 0n);
 /** A column that is `undefined` where it is NULL. */
 export const maybe = <T extends z.ZodType>(column: T) =>

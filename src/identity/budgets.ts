@@ -51,7 +51,6 @@ export function budgetOf(row: Row): Budget {
   };
 }
 
-/** Whether the budget applies to each value of its tag separately. */
 export function isEachValue({ tag, value }: Pick<Budget, 'tag' | 'value'>): boolean {
   return tag !== undefined && value === undefined;
 }

@@ -182,7 +182,6 @@ export class KnownKeys {
 
 type Refusal = 'unknown' | 'disabled' | 'inactive';
 
-/** Key rows, with their parent keys and the budgets of their accounts. */
 class ReadKeys {
   readonly #rows = new Map<string, Row>();
   readonly #budgets = new Map<string, Budget[]>();

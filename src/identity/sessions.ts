@@ -139,7 +139,6 @@ export class Sessions {
     return rows.map((row) => sessionOf(row, ''));
   }
 
-  /** Ends a session of an account, or of one of its keys; returns `false` if there is none. */
   async end(accountId: string, keyId: string | undefined, id: string): Promise<boolean> {
     const rows = await this.#parts.store.query(
       `DELETE FROM identity_session WHERE id = $1 AND account_id = $2

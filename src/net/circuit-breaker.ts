@@ -56,7 +56,6 @@ export class CircuitBreaker {
     return this.#state;
   }
 
-  /** Whether `admit` would let a call through now. */
   get canAdmit(): boolean {
     if (this.#state === 'closed') return true;
     return this.state === 'half-open' && !this.#hasProbe;
@@ -102,7 +101,6 @@ export class CircuitBreaker {
     if (failures >= window.minFailures && failures >= window.failureShare * calls) this.open();
   }
 
-  /** Opens the breaker for the next period, regardless of its counts. */
   open(): void {
     const { openMs, maxOpenMs } = this.#settings;
     const periodMs = Math.min(maxOpenMs, openMs * 2 ** Math.min(this.#openings, 30));
@@ -111,7 +109,6 @@ export class CircuitBreaker {
     this.#enter('open');
   }
 
-  /** Closes the breaker and resets its counts. */
   close(): void {
     this.#openings = 0;
     this.#successes.fill(0);

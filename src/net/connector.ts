@@ -5,7 +5,6 @@ import { buildConnector, Pool } from 'undici';
 export interface TlsMaterial {
   /** Authorities to trust in place of those of the system. */
   readonly ca?: string | undefined;
-  /** The client certificate and its private key. */
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
 }

@@ -17,7 +17,7 @@ export const SWEEP_MS = 50;
  * Counted in sweeps, so that a pause of this process does not age a connection.
  */
 const STALE_SWEEPS = 1_000 / SWEEP_MS;
-/** Idle connections may close together (a restart, a lost NAT entry) without a failure. */
+/** Several idle connections may be stale at once, after a restart or a lost NAT entry. */
 export const MAX_STALE_RETRIES = 3;
 /** Larger request bodies are written in pieces of this size. */
 const LARGE_REQUEST_BYTES = 262_144;
@@ -75,17 +75,14 @@ export type UpstreamFailureKind =
   | 'aborted' // the client disconnected
   | 'closed'; // the pool is closed
 
-/** The pool that an exchange belongs to. */
 interface ExchangePool {
   readonly clock: Clock;
   readonly running: InFlight<Exchange>;
   strayed(): void;
 }
 
-/** The connection that sends an exchange. */
 interface ExchangeConnection {
   readonly socket: Socket | null;
-  /** Number of responses on the open socket. */
   served: number;
   isIdle: boolean;
 }
@@ -115,10 +112,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   /** Start of the current pause of the reader, and the total of the earlier ones. */
   #pausedAtMs: number | null = null;
   #pausedMs = 0;
-  /** Whether any byte of a response has arrived. */
   #hasByte = false;
   #bytes = 0;
-  /** Declared by the response head. */
   #bodyBytes = Infinity;
   /** Set if the response ended while the reader paused. */
   #endWaits: { readonly isDoubtful: boolean } | null = null;
@@ -315,7 +310,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.onFailure('doubtful', DOUBTFUL);
   }
 
-  /** Whether its connection has served another exchange before. */
   get #isReused(): boolean {
     return this.connection !== null && this.connection.served > 0;
   }
@@ -349,7 +343,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 }
 
-/** Ends an exchange on a reused connection. */
 function endReused(exchange: Exchange): void {
   const error = exchange.connection?.socket?.errored ?? null;
   try {

@@ -24,7 +24,6 @@ const INSIDE = [
 /** IANA assigns IPv6 global unicast from this block only (RFC 4291). */
 const GLOBAL_UNICAST_V6: Network = ipaddr.parseCIDR('2000::/3');
 
-/** Returns whether an address may be connected to. */
 export type AddressRule = (address: string) => 'public' | 'allowed' | 'refused';
 
 /** Returns the rule of one guard; `allow` lists CIDRs in addition to public addresses. */

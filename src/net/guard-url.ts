@@ -53,7 +53,7 @@ function readHost(url: URL, text: string): Pick<GuardedUrl, 'hostname' | 'isLite
 }
 
 function isPublicName(name: string): boolean {
-  if (name === 'localhost' || name.endsWith('.localhost')) return true; // resolved as loopback, then checked by the address rule
+  if (name === 'localhost' || name.endsWith('.localhost')) return true; // checked by the address rule
   if (name.length > 253 || !name.includes('.')) return false;
   return !INSIDE_SUFFIXES.some((suffix) => name.endsWith(suffix));
 }

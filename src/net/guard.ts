@@ -26,7 +26,6 @@ export interface GuardOptions {
   readonly ports?: readonly number[];
   readonly userAgent?: string;
   readonly maxBufferedBytes?: number;
-  /** For tests; default: the system's name servers. */
   readonly resolve?: Resolve;
 }
 

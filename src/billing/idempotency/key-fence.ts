@@ -6,7 +6,6 @@ import { DAY_MS } from '../../core/clock.ts';
 import type { Queryable } from '../../db/db.ts';
 import { ROW_BYTES, addToHour } from './kept-storage.ts';
 
-/** Identifies a row and the token with which a request owns it. */
 export interface KeyFence {
   readonly caller: string;
   readonly key: string;
@@ -25,7 +24,6 @@ export interface KeyEnd {
   readonly status: number | null;
   readonly headers: string | null;
   readonly body: Buffer | null;
-  /** Bytes counted against the quota of the account. */
   readonly bytes: number;
   readonly paidNano: bigint;
 }

@@ -12,7 +12,7 @@ export interface AccountFigures {
   readonly spentTodayNano: Nano;
 }
 
-/** Returns the figures of these accounts; an account without ledger rows is missing. */
+/** Returns the figures of these accounts; accounts without ledger rows are omitted. */
 export async function accountFigures(
   store: Queryable,
   accountIds: readonly string[],

@@ -72,7 +72,6 @@ function isOther(
   return usd !== usdLimitNano || diem !== diemLimitNano || period !== settings.period;
 }
 
-/** Maximum number of rows that one run drops per kind of period. */
 const DROPPED_AT_ONCE = 1_000;
 /** A process that has confirmed a cap relies on it for an hour (`budgets/budgets.ts`). */
 const KEPT_MS = DAY_MS;
@@ -186,7 +185,6 @@ async function lockCap(
   return row;
 }
 
-/** Starts the running period with what was spent in it and what is held of it. */
 async function countFromRollups(
   tx: Queryable,
   settings: CapSettings,
@@ -243,7 +241,7 @@ async function countJobs(
   );
   for (const job of jobs) {
     const capIds = JSON.parse(job.cap_ids) as string[]; // written by this folder
-    const tags = JSON.parse(job.metadata ?? '{}') as Record<string, string>; // written by this folder
+    const tags = JSON.parse(job.metadata ?? '{}') as Record<string, string>; // own JSON
     const isCounted =
       keyIds?.includes(job.key_id) !== false && (tag === undefined || tags[tag.name] === tag.value);
     if (!isCounted || capIds.includes(id)) continue;

@@ -16,7 +16,6 @@ const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = 
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano, metadata`;
 
-/** What a job was charged, and the caps in which the charge counts. */
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
   readonly tags: RequestMetadata;
@@ -47,7 +46,7 @@ export async function closeCharge(
     [requestId],
   );
   // An older version stored no caps: the charge counted in the cap of its key.
-  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // written by this folder
+  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // own JSON
   const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // written by this folder
   return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, tags };
 }
@@ -115,7 +114,6 @@ export async function refundDaily(
   return true;
 }
 
-/** The columns that a refund adds to a row of sums. */
 const REFUNDED = `errors = errors + 1, refunded_usd_nano = refunded_usd_nano + $5,
   refunded_diem_nano = refunded_diem_nano + $6
   WHERE account_id = $1 AND day = $2 AND key_id = $3 AND model_id = $4`;

@@ -346,7 +346,6 @@ export class Ledger {
     if (isOther) await this.#changed(tx, settings.accountId);
   }
 
-  /** Notifies processes to request their leases of an account again after `tx` has committed. */
   async #changed(tx: Queryable, accountId: string): Promise<void> {
     if (isShared(this.#store)) await tx.run([this.#store.saying(changedWord(accountId))]);
   }
@@ -415,7 +414,6 @@ export class Ledger {
     };
   }
 
-  /** Returns the first day with a receipt or a posting; `undefined` if there is none. */
   firstDay(): Promise<number | undefined> {
     return firstDay(this.#store);
   }
@@ -440,7 +438,7 @@ export class Ledger {
     return this.holds.start();
   }
 
-  /** Returns open holds. Does not throw if the database is unreachable. */
+  /** Releases open holds. Does not throw if the database is unreachable. */
   stop(): Promise<void> {
     return this.holds.stop();
   }

@@ -31,7 +31,6 @@ export interface UsageRow {
   readonly status: string;
   readonly extras: string | null;
   readonly reserved_nano: bigint | null;
-  /** A JSON object of strings: the tags of the request. */
   readonly metadata: string | null;
 }
 
@@ -222,7 +221,6 @@ export async function countReceipts(store: Queryable, filter: UsageFilter): Prom
   return Number(row?.total ?? 0n);
 }
 
-/** Stores the price rows of price versions; existing ones stay. */
 export async function rememberPrices(
   store: Queryable,
   prices: ReadonlyMap<string, string>,
@@ -232,7 +230,6 @@ export async function rememberPrices(
   await store.run(statements);
 }
 
-/** Returns the price row of a version as JSON; `undefined` if it was never stored. */
 export async function pricesOf(store: Queryable, version: string): Promise<string | undefined> {
   const sql = 'SELECT prices FROM ledger_price WHERE version = $1';
   const [row] = await store.query<{ prices: string }>(sql, [version]);

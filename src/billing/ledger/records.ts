@@ -91,7 +91,6 @@ export interface UsageRecord {
   readonly latencyMs: number;
   readonly firstTokenMs?: number | undefined;
   readonly status: UsageStatus;
-  /** Tags that the caller set; never empty. */
   readonly metadata?: RequestMetadata | undefined;
   /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
   readonly extras?: Readonly<Record<string, unknown>> | undefined;
@@ -134,7 +133,7 @@ export interface Holds {
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
   /** Takes the cost and writes the receipt; resolves when both are on disk. */
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
-  /** Settles and runs `work` in one transaction, which may run twice after a retry. */
+  /** Settles and runs `work` in one transaction; `work` may run twice, so it must use only `tx`. */
   settleWith(
     request: SettleRequest,
     hold: Hold,
@@ -156,7 +155,6 @@ export interface Holds {
   figures(): HoldFigures;
   /** Open holds of requests of this process that are rows. */
   rowFigures(): HoldFigures;
-  /** Number of settles in the local journal that wait for the database. */
   readonly journaled: number;
   /** Number of processes that share the ledger, this one included, at the last check. */
   readonly processes: number;

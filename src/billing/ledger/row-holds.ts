@@ -82,7 +82,6 @@ export function heldInLease(row: HoldRow, { id: _id, ...amounts }: LeasePart): H
   return { ...heldInRow(row), ...amounts, from: 'lease' };
 }
 
-/** The part of a lease that a hold uses. */
 export interface LeasePart {
   readonly id: string;
   readonly usdNano: bigint;

@@ -40,7 +40,6 @@ export interface SettleParts {
   readonly log: Log;
 }
 
-/** A settle whose hold is a row, or a part of the row of a lease. */
 export interface RowSettle {
   readonly request: SettleRequest;
   /** `undefined` if the row belongs to this request alone. */
@@ -170,7 +169,6 @@ interface Taking {
   readonly states: States;
   readonly nowMs: number;
   readonly charges: Charge[];
-  /** The charges of jobs that continue to run. */
   jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
 }
 

@@ -42,7 +42,6 @@ interface UsagePage {
   readonly offset: number;
 }
 
-/** The charge of a row minus its refunds. */
 export const NET_USD = '(usd_nano - refunded_usd_nano)';
 export const NET_DIEM = '(diem_nano - refunded_diem_nano)';
 const NET_SPENT = `sum(${NET_USD} + ${NET_DIEM})`;

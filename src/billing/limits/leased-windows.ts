@@ -107,7 +107,7 @@ export class LeasedWindows implements Windows {
     if (bucket?.counters.minute === minute) {
       bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
       bucket.tokensLeft -= change;
-      // Without a lease, the other takes wait for this one.
+      // Without a lease the correction goes to the row at once, where other processes count.
       if (bucket.tokensLeased === 0) this.#due.add(bucket);
       return bucket.counters;
     }
@@ -230,7 +230,7 @@ export class LeasedWindows implements Windows {
         for (const { one, answer } of answered) this.#answer(one, answer);
       };
     } catch (error) {
-      // The counts are unknown now; the next minute starts from zero.
+      // It is unknown whether the takes were counted; the count is right again in the next minute.
       return () => {
         for (const { bucket, entries } of asked) {
           bucket.counters = { minute: 0, requests: 0, tokens: 0 };
@@ -341,7 +341,7 @@ export class LeasedWindows implements Windows {
   }
 
   #heardCounted(text: string): void {
-    const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // written by this file
+    const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // own JSON
     for (const [name, { minute, requests, tokens }] of all) {
       const bucket = this.#buckets.get(name);
       if (bucket === undefined || bucket.isBusy || bucket.counters.minute !== minute) continue;

@@ -56,7 +56,6 @@ export class LimitLog {
     ofAll: MAX_ROWS_OF_ALL,
   });
   readonly #waiting = new Map<string, Waiting>();
-  /** Ids of rows of the current minute. */
   readonly #ofMinute = new Set<string>();
   #minuteMs = 0;
   #isScheduled = false;
@@ -117,7 +116,6 @@ export class LimitLog {
     await this.#store.transaction(write, { durable: false });
   }
 
-  /** Returns the last hits of an account, newest first; with `keyId` those of one key. */
   async last(accountId: string, keyId?: string): Promise<LoggedHit[]> {
     await this.flush();
     const rows = await this.#store.query<{

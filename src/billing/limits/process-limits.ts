@@ -256,7 +256,7 @@ export class Concurrency implements Slots {
   }
 
   close(): void {
-    // The same.
+    // No other process counts here.
   }
 
   #add(caller: string): InFlightOfCaller {

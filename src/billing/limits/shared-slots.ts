@@ -31,7 +31,6 @@ interface CallerSlots {
   running: number;
   /** Slots that this process leases; the whole limit while the database is unreachable. */
   leased: number;
-  /** At most one database call per caller at a time. */
   asking: Promise<void> | undefined;
   wasUsed: boolean;
 }

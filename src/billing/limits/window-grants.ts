@@ -214,7 +214,6 @@ function grantOne(
 
 const NONE = { requests: 0, tokens: 0 };
 
-/** Returns the share of one process in the remaining capacity. */
 function leaseOf(
   take: WindowTake,
   counters: Readonly<Counters>,

@@ -143,7 +143,6 @@ export function planHold(
   wanted: WantedHold,
   nowMs: number,
   caps: readonly CountedCap[] = NO_CAPS,
-  /** Holds of the account that are not in its state. */
   beside: OpenAmounts = NOTHING_BESIDE,
 ): HoldPlan {
   // An account with a debt spends nothing.
@@ -214,7 +213,6 @@ export function freeForAll({
 
 export type CreditKind = 'usd' | 'daily';
 
-/** Returns the free amount of one kind of credit of an account and its caps. */
 export function freeOf(
   kind: CreditKind,
   account: AccountState,

@@ -15,7 +15,6 @@ export interface HeldAmounts {
   readonly capsMs: number;
   /** Where the amounts are counted: in memory, in a row of this hold, or in a lease. */
   readonly from: 'memory' | 'row' | 'lease';
-  /** Amount set aside, for the record; default: the sum of both amounts. */
   readonly reservedNano?: bigint;
 }
 

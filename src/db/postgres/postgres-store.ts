@@ -407,7 +407,6 @@ export class PostgresStore implements SharedStore {
     return Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
   }
 
-  /** Drops the connections to other servers. */
   #use(writable: string): void {
     if (this.#closed) return;
     this.#server = this.#servers.indexOf(writable);

@@ -13,7 +13,6 @@ export interface ServerLock {
   release(): void;
 }
 
-/** Takes the right to be the server of a data folder. */
 export function lockDataFolder(folder: string): ServerLock | undefined {
   return lockFile(join(folder, 'server.lock'));
 }

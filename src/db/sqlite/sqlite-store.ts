@@ -55,7 +55,6 @@ interface Refused {
   readonly reason: unknown;
 }
 
-/** A transaction whose caller waits for a promise. */
 class BodyWork<T> implements FileWork {
   readonly durable: boolean;
   readonly #body: () => Promise<T>;
@@ -114,7 +113,6 @@ export class SqliteStore implements FileStore {
   readonly #logFile: number;
   readonly #clock: Clock;
   readonly #diskLog: Log;
-  /** Why the disk rejects writes, until it accepts them. */
   #refusing: string | undefined;
   #stopRetrying: (() => void) | undefined;
   /** `query` names its row type at the call. */

@@ -75,7 +75,6 @@ describe('a process in the ledger (postgres)', () => {
     });
   }
 
-  /** Number of leases and holds. */
   const rowsOf = async (store: Store): Promise<number> =>
     (await store.query('SELECT request_id FROM ledger_hold')).length;
   const openHolds = async (ledger: TestLedger): Promise<number> => (await ledger.audit()).openHolds;

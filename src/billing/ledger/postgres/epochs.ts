@@ -98,7 +98,7 @@ export class Epoch {
     await this.#replayJournal();
     await this.#adoptJournals();
     this.#stopRenewing = clock.every(Math.ceil(deadAfterMs / RENEWALS_PER_LIFE), () => {
-      // A hanging round must not be joined by a second one.
+      // Starts no second round while one hangs.
       this.#rounding ??= this.#round().finally(() => {
         this.#rounding = undefined;
       });
@@ -234,7 +234,6 @@ export class Epoch {
     this.#parts.log.info({ epoch: id, released }, 'Closed the epoch of an ended process');
   }
 
-  /** Releases every hold of an epoch and deletes the epoch; returns the number of holds. */
   async #release(id: string): Promise<number> {
     const { store, clock } = this.#parts;
     await store.query('DELETE FROM ledger_epoch WHERE id = $1 AND id <> $2', [id, DURABLE_EPOCH]);

@@ -71,7 +71,7 @@ export class LeaseSettles {
     });
   }
 
-  /** Settles a hold; while the database is unreachable, in the journal with the expected result. */
+  /** Settles a hold, or journals the settle while the database is unreachable. */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleOrNote(request, held);

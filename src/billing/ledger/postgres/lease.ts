@@ -44,7 +44,6 @@ export interface Asking {
   readonly request: HoldRequest;
   readonly resolve: (answer: HoldResult) => void;
   readonly reject: (error: unknown) => void;
-  /** Whether leases of other processes were already recalled for it. */
   isRecalled: boolean;
 }
 

@@ -33,7 +33,6 @@ interface Process {
   readonly ledger: Ledger;
   readonly store: Store;
   readonly skew: { ms: number };
-  /** Stops its timers and its clock, like SIGSTOP. */
   readonly stopped: { is: boolean };
 }
 

@@ -318,7 +318,6 @@ export class Leases {
     for (const slot of this.#slots.values()) this.#endLease(slot);
   }
 
-  /** Ids of this process's rows that are in use. */
   knownIds(): ReadonlySet<string> {
     const known = new Set(this.#coming);
     for (const { lease } of this.#slots.values()) if (lease !== undefined) known.add(lease.id);

@@ -129,7 +129,7 @@ export class SettleJournal {
   /** Records the process that left this file; ignores one from before the last boot. */
   async #noteEnded(number: number): Promise<void> {
     const path = this.#ownerPath(number);
-    const owner = await readFile(path, 'utf8').catch(() => ''); // missing, or the process stopped in order
+    const owner = await readFile(path, 'utf8').catch(() => ''); // none after an orderly stop
     const [boot, processId = ''] = owner.split(' ');
     if (processId !== '' && boot === (await bootId())) this.ended.push(processId);
     await rm(path, { force: true });
