@@ -27,7 +27,6 @@ const RETRY_AFTER_SECONDS = 5;
 
 const GeneralModel = z.object({
   path: z.string(),
-  /** Model name in responses. */
   name: z.string(),
   /** If it is missing, the input size of the model selects the recipe. */
   recipe: z.enum(['u2net', 'isnet']).optional(),

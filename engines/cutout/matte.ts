@@ -11,7 +11,6 @@ export interface Plane {
   readonly values: Float32Array;
 }
 
-/** 8-bit RGBA in row order. */
 export interface Rgba {
   readonly width: number;
   readonly height: number;

@@ -29,7 +29,6 @@ export const RECIPES = {
     scale: 'unit',
     output: 'probability',
   },
-  /** U-2-Net and its small variant: ImageNet normalisation. */
   u2net: {
     side: 320,
     mean: [0.485, 0.456, 0.406],

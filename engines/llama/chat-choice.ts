@@ -48,7 +48,6 @@ export interface ChoiceTask {
   readonly canReason: boolean;
   readonly seed: number;
   readonly maxTokens: number;
-  /** Grammar of the content; applies after the thinking block. */
   readonly contentGrammar: LlamaGrammar | undefined;
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
@@ -345,7 +344,6 @@ class LogprobTrack {
     this.#top = top;
   }
 
-  /** Adds a sampled token and the text that it completed. */
   add(output: TokenOutput, text: string): void {
     const start = this.#written;
     this.#written += text.length;

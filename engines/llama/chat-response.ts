@@ -9,7 +9,6 @@ import type { ChatListener, ChatUsage } from './chat-model.ts';
 
 type FinishReason = ChoiceEnd['finishReason'];
 
-/** Fields that every body and chunk of one response share. */
 export interface ResponseHead {
   readonly id: string;
   readonly created: number;
@@ -124,7 +123,6 @@ export function streamedResponse(
     },
     onEnd: (index, finishReason) => choice(index, {}, finishReason),
   };
-  /** Sends the usage chunk, if requested, and the end mark. */
   const finish = (usage: ChatUsage | undefined): void => {
     if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
     write('data: [DONE]\n\n');

@@ -113,6 +113,7 @@ function messageForTemplate(message: ChatMessage): object {
 /** Templates expect the arguments as an object; text that is not JSON stays text. */
 function parseArguments(text: string): unknown {
   try {
+    // `JSON.parse` returns `any`.
     return JSON.parse(text) as unknown;
   } catch {
     // A caller may send back invalid JSON that a model wrote; it is passed on unchanged.

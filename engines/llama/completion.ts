@@ -63,7 +63,6 @@ export function parseCompletionRequest(input: unknown): CompletionRequest {
 
 type Answer = (request: ChatRequest, listener: ChatListener) => Promise<ChatUsage>;
 
-/** A choice, or a piece of one, in the response format. */
 export interface CompletionChoice {
   readonly text: string;
   readonly index: number;

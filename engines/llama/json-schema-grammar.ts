@@ -13,7 +13,6 @@ import { FORMATS } from './string-formats.ts';
 
 /** Maximum sizes of parts that a schema leaves open. */
 export interface GrammarLimits {
-  /** Characters of a string. */
   readonly stringLength: number;
   /** Items of an array and additional members of an object. */
   readonly items: number;
@@ -55,7 +54,6 @@ export const MAX_REPETITION = 512;
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** Returns a grammar whose root is one JSON value of this schema. */
 export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
   const writer = new GrammarWriter(limits);
   return writer.finish(`lead ${writer.visitDocument(schema)}`);
@@ -273,7 +271,6 @@ class GrammarWriter {
     return parts.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest);
   }
 
-  /** Resolves `$ref` and merges `allOf`. */
   #flat(schema: unknown): unknown {
     const here = this.#resolve(schema);
     return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#joined(here) : here;

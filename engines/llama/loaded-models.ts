@@ -80,7 +80,6 @@ export class LoadedModels {
       this.#files.set(spec.path, file);
       return model.info();
     } catch (error) {
-      // No other model uses the file.
       if (open === undefined) await file.dispose();
       throw error;
     }

@@ -131,6 +131,7 @@ async function complete(
     const usage = await completeAll(request, answer, (one) => write({ ...head, choices: [one] }));
     if (request.includeUsage) write({ ...head, choices: [], usage });
   } catch (error) {
+    // An error status is possible only before the first byte; afterwards the error is an event.
     if (!response.headersSent || signal.aborted) throw error;
     write(faultOf(error).options.body);
   }

@@ -18,7 +18,6 @@ export interface RawSampling {
   readonly minP: number;
   readonly frequencyPenalty: number;
   readonly presencePenalty: number;
-  /** Added to the logit of a token. */
   readonly logitBias: ReadonlyMap<number, number>;
 }
 
@@ -32,7 +31,6 @@ export class RawSampler<Token extends number> {
   readonly #sampling: RawSampling;
   #state: number;
 
-  /** Equal seeds give equal tokens. */
   constructor(sampling: RawSampling, seed: number) {
     this.#sampling = sampling;
     this.#state = seed >>> 0;

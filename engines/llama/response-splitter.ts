@@ -133,7 +133,6 @@ export class ResponseSplitter {
   }
 }
 
-/** Finds the closing brace of one JSON object. */
 class ArgumentsScanner {
   #depth = 0;
   #inText = false;

@@ -38,7 +38,6 @@ const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
 };
 const MAX_SCHEMAS = 10_000;
-/** Bounds the pairwise comparison of choices and merged schemas. */
 const MAX_COMPARISONS = 50_000;
 
 /** Throws an error response that names the first unenforced keyword and its path. */

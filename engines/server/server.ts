@@ -22,7 +22,6 @@ export interface EngineRequest {
   readonly raw: IncomingMessage;
   /** Caller whose queue turn the request uses; empty for an anonymous request. */
   readonly caller: string;
-  /** Aborts when the caller disconnects. */
   readonly signal: AbortSignal;
 }
 

@@ -51,7 +51,6 @@ function threshold(levels: Float32Array): number {
   return Math.max(LEAST_LEVEL, Math.min(floor * OVER_FLOOR, peak * OF_PEAK));
 }
 
-/** Runs of loud frames, merged across short pauses. */
 function loudRuns(levels: Float32Array, level: number): SpeechRange[] {
   const runs: { start: number; end: number }[] = [];
   for (let frame = 0; frame < levels.length; frame += 1) {

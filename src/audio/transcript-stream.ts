@@ -124,7 +124,6 @@ export class TranscriptStream {
     return { outcome, ...sink.end(outcome.ok) };
   }
 
-  /** The final event of a charged transcript. */
   done(durationMs: number, cost: object): Buffer {
     const usage = durationUsage(durationMs);
     return dataEvent({ type: 'transcript.text.done', text: this.text, usage, cost });

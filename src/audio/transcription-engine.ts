@@ -91,7 +91,6 @@ export class TranscriptionResponses {
     return true;
   }
 
-  /** The multipart request for one piece of sound. */
   parts(model: string, sound: FileSlice, asStream = false): FormPart[] {
     const { language, temperature, prompt, times } = this.#options;
     // All servers return segments by default; few support the field.

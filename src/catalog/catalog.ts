@@ -63,7 +63,6 @@ export interface CatalogOptions {
   readonly clock: Clock;
   /** If web search is configured, every text model is listed as supporting it. Default `false`. */
   readonly webSearch?: boolean;
-  /** Adds the limits of a video model to the list. */
   readonly videoConstraints?: VideoConstraints;
 }
 
@@ -81,7 +80,6 @@ interface Snapshot {
   readonly lookup: ModelLookup;
   /** Time of the next deprecation change, at which the snapshot must be rebuilt. */
   readonly validUntilMs: number;
-  /** Cached bodies by request. */
   readonly bodies: Map<string, Buffer>;
 }
 

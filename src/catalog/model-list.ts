@@ -22,7 +22,6 @@ export interface ListedModel {
   readonly offline: boolean;
 }
 
-/** Limits of a video model in the terms of the protocol. */
 export type VideoConstraints = (model: VideoModelSettings) => object;
 
 export interface ListOptions {

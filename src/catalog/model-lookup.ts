@@ -29,7 +29,6 @@ interface Meaning {
 export interface ResolvedModel extends Found {
   /** `<model>:<parameter>=<value>&…`, decoded; missing if the name had none. */
   readonly suffixes?: Readonly<Record<string, string>>;
-  /** For the response headers if the named model is deprecated. */
   readonly deprecation?: DeprecationNotice;
 }
 
@@ -141,7 +140,6 @@ export class ModelLookup {
     });
   }
 
-  /** The match of the whole name, or of the name without its suffixes. */
   #find(name: string, type: ModelType): Meaning {
     const found = this.#named(name, type);
     const cut = found === undefined ? splitSuffixes(name) : undefined;

@@ -50,7 +50,6 @@ export interface DiscoveredModel {
   readonly video?: ModelSettings['video'];
   readonly rerank?: ModelSettings['rerank'];
   readonly quantization?: ModelSettings['quantization'];
-  /** Number of parameters, which determines the tier. */
   readonly parameters?: number;
   /** Default: the configured default price of its type. */
   readonly price?: PriceSettings;
@@ -157,7 +156,6 @@ export function configuredModel(
   };
 }
 
-/** A model reported by an engine, with the default price of its type. */
 export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): CatalogModel {
   const { id, type, origin, description = '', source = '', listed = true } = found;
   const { defaults } = given;

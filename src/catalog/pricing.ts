@@ -178,7 +178,6 @@ function dearestOf({ input, output, cacheInput, cacheWrite }: TokenRates): Deare
   return { input: larger(input, larger(cacheInput, cacheWrite)), output };
 }
 
-/** The price of a model; throws if it has none. */
 export function requirePrice(model: {
   readonly id: string;
   readonly price: Price | undefined;

@@ -9,7 +9,6 @@ import type { Capability, Tier } from '../config/config.ts';
 import { TIERS } from '../config/config.ts';
 import { type CatalogModel, ORIGINS } from './model.ts';
 
-/** Traits that a text model gets for a capability. */
 const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
   function_calling_default: 'functionCalling',
   default_vision: 'vision',

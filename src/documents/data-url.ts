@@ -41,7 +41,6 @@ export function fromBytes(mediaType: string, bytes: Buffer): DataUrl {
   };
 }
 
-/** Base64 from `start` on; `undefined` for other text. */
 export function fromBase64(mediaType: string, text: string, start = 0): DataUrl | undefined {
   // Only the start is checked: scanning 30 MB would block the event loop, and the engine rejects
   // invalid data anyway.

@@ -10,7 +10,6 @@ export interface HtmlOptions {
   readonly maxChars: number;
   /** Base of relative links; without it only absolute links keep their target. */
   readonly baseUrl?: string;
-  /** Additional elements to drop, such as the navigation of a page. */
   readonly without?: readonly string[];
 }
 

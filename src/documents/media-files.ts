@@ -42,7 +42,6 @@ export interface MediaFile {
 
 const MAX_REDIRECTS = 5;
 const RETRY_AFTER_SECONDS = 60;
-/** Bytes that are reserved with one database query. */
 const COUNTED_AT_ONCE_BYTES = 16_000_000;
 const DATA_HEAD = /^data:[^,]{0,200};base64,/i;
 const DATA_HEAD_CHARACTERS = 256;
@@ -148,7 +147,6 @@ export class MediaWorkspace {
     this.#countedBytes = 0;
   }
 
-  /** Writes bytes from memory. Faults: those of the budget. */
   async write(bytes: Buffer): Promise<MediaFile> {
     await this.reserve(bytes.length);
     const path = this.newPath();

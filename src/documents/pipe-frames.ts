@@ -10,7 +10,6 @@ export interface Frame<Header> {
 
 const PREFIX_BYTES = 8;
 
-/** The pieces of one frame, to be written in order. */
 export function encodeFrame(header: unknown, payload: Uint8Array): readonly Uint8Array[] {
   const text = Buffer.from(JSON.stringify(header));
   const prefix = Buffer.alloc(PREFIX_BYTES);

@@ -18,7 +18,6 @@ export interface PngFacts {
 
 export interface AlphaShares {
   readonly seen: number;
-  /** Share of transparent pixels. */
   readonly clear: number;
 }
 

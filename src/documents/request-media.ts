@@ -17,7 +17,7 @@ const AUDIO_FORMATS = ['wav', 'mp3', 'aiff', 'aac', 'ogg', 'flac', 'm4a', 'pcm16
 /** Raw samples and streams without a magic number. */
 const UNMARKED_AUDIO = new Set(['pcm16', 'pcm24', 'aac', 'mp3', 'aiff']);
 
-/** Limits of the API (decision 7): at least 64 pixels per side, files of at most 25 MB. */
+/** Limits of the API: at least 64 pixels per side, files of at most 25 MB. */
 const MIN_IMAGE_SIDE_PX = 64;
 /** More than any camera; a file of kilobytes can decompress to gigabytes in an engine. */
 const MAX_IMAGE_PIXELS = 120_000_000;

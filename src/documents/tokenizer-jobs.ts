@@ -32,6 +32,7 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
         });
         return { header: { ok: true }, payload: Buffer.from(library(job.encoding).decode(ids)) };
       } catch {
+        // The library only throws for unknown ids.
         const reason = `holds a token id that ${job.encoding} does not have`;
         return { header: { ok: false, reason }, payload: nothing };
       }

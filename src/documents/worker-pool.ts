@@ -46,7 +46,6 @@ const MAX_REPLY_BYTES = 160_000_000;
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
   readonly #queue: JobQueue;
-  /** All running processes; those without a job are idle. */
   readonly #processes = new Set<WorkerProcess>();
   #queuedBytes = 0;
   #isClosed = false;
@@ -102,7 +101,6 @@ export class WorkerPool {
   }
 }
 
-/** One process with at most one job, which ends with it. */
 class WorkerProcess {
   readonly #options: WorkerPoolOptions;
   readonly #onEnd: () => void;

@@ -25,7 +25,6 @@ export class ZipArchive {
     this.#entries = entries;
   }
 
-  /** Reads the directory of an archive; throws `ReaderError`. */
   static async open(bytes: Buffer): Promise<ZipArchive> {
     const entries = new Map<string, Entry>();
     // Names are kept as bytes, so that an invalid name does not make the archive unreadable.

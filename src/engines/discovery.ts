@@ -42,7 +42,6 @@ const MAX_IGNORED_BYTES = 16 * 1024;
 const MAX_DETAILED = 32;
 /** Ids are sent in a response header, so their length is limited. */
 const MAX_ID_CHARACTERS = 256;
-/** Input limit of embedding models that do not report one. */
 const USUAL_EMBEDDING_TOKENS = 8_192;
 const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
 
@@ -241,6 +240,7 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
     if (size > MAX_ANSWER_BYTES) return undefined;
     chunks.push(chunk);
   }
+  // `JSON.parse` returns `any`; the schema validates the value.
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
 }
 

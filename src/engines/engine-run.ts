@@ -67,7 +67,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #attempts = 0;
   #staleRetries = 0;
   #amendments = 0;
-  /** Tried targets that must not be retried after a pause. */
   #barred: Set<Target> | null = null;
   #best: EngineFailure | null = null;
   #pauseMs = 0;
@@ -76,7 +75,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #head: EngineHead | null = null;
-  /** Buffered body of a non-streaming call. */
   #chunks: Buffer[] = [];
   #bytes = 0;
   #wasSent = false;
@@ -125,7 +123,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     else this.#attempt.abort();
   }
 
-  /** Called by the engine in whose queue the run waits. */
   wake(): void {
     this.#stopWaiting();
     this.#next();
@@ -293,7 +290,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#next();
   }
 
-  /** Whether the rejected body could be amended. */
   #isAmended(refusal: EngineFailure, replica: Replica): boolean {
     if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
     this.#amendments += 1;

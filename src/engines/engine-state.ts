@@ -32,7 +32,6 @@ const DEFAULT_TIME_LIMITS: TimeLimits = {
 const DEFAULT_MAX_CONNECTIONS = 512;
 const DEFAULT_MAX_QUEUED = 1_024;
 
-/** A call that waits for a slot. */
 export interface Waiter {
   readonly caller: string;
   /** Removed from the queue in favour of a caller with fewer waiting calls. */
@@ -186,7 +185,6 @@ const MAX_REST_MS = 30_000;
 /** Weight of the latest response in the moving average of latencies. */
 const SHARE_OF_LAST = 0.2;
 
-/** The state of one model on one engine. */
 export class ReplicaState {
   readonly #model: string;
   readonly #clock: Clock;
@@ -250,7 +248,6 @@ export class ReplicaState {
     return this.#breaker.admit();
   }
 
-  /** `firstByteMs`: time to the first byte of the response. */
   succeed(ticket: Ticket, firstByteMs: number): void {
     const before = this.#firstByteMs < 0 ? firstByteMs : this.#firstByteMs;
     this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
@@ -306,14 +303,12 @@ export class ReplicaState {
   }
 }
 
-/** A replica of a route, with its engine and state. */
 export class Target {
   readonly replica: Replica;
   readonly engine: EngineState;
   readonly state: ReplicaState;
   readonly weight: number;
   readonly order: number;
-  /** Hash of engine and model, for rendezvous hashing. */
   readonly hash: number;
   /** Number of the choice that used it last: among equals the least recently used one wins. */
   lastChoice = 0;
@@ -345,9 +340,7 @@ const AFFINITY_SLACK = 8;
 /** Parameters of a choice: caller, affinity key and targets already tried. */
 export interface Chooser {
   readonly caller: string;
-  /** Null without affinity. */
   readonly keyHash: number | null;
-  /** Targets to exclude. */
   readonly tried: ReadonlySet<Target> | null;
 }
 

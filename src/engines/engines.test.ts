@@ -522,7 +522,7 @@ test('a call of one attempt is written once, and its failure says whether it was
   let answers = 0;
   const server = createServer((socket) => {
     connections += 1;
-    socket.on('error', () => undefined);
+    socket.on('error', () => undefined); // the client may disconnect at any time
     socket.on('data', () => {
       answers += 1;
       // The first response keeps the connection alive; the connection dies on the next request.

@@ -60,7 +60,6 @@ export interface EnginesOptions {
 export type CallObserver = (call: EngineCall) => ObservedCall | undefined;
 
 export interface ObservedCall {
-  /** Flat list: name, value, name, value. */
   readonly headers: readonly string[];
   /** `undefined` if a bug ended the call. */
   ended(outcome: EngineOutcome | undefined): void;
@@ -189,7 +188,6 @@ export class Engines {
       .some(({ engine, state }) => engine.hasSpareRoom && state.isReadyFor(''));
   }
 
-  /** Number of calls without an outcome. */
   get running(): number {
     return this.#context.running.size;
   }

@@ -19,7 +19,6 @@ export interface EngineRegistryParts {
   readonly ids: Ids;
   readonly log: Log;
   readonly canSearch: boolean;
-  /** Limits of a video model in the terms of the protocol. */
   readonly videoConstraints: VideoConstraints;
   /** Called for every engine call; `undefined` without tracing. */
   readonly observe: CallObserver | undefined;

@@ -19,7 +19,6 @@ export interface TokenUsage {
   readonly searchSources?: number;
 }
 
-/** Usage that an engine reported at some position of its output. */
 export interface ReportedUsage {
   readonly usage: TokenUsage;
   /** UTF-8 bytes of output received by then. */

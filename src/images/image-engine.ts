@@ -97,7 +97,6 @@ export class FormOfCall {
     return this.#order.body(replica.model, form);
   }
 
-  /** Remembers the fields that the successful replica had rejected. */
   learn(replica: Replica): void {
     if (this.#plain === replica) this.#known.plainReplicas.add(replica);
     if (this.#whole === replica) this.#known.wholeReplicas.add(replica);

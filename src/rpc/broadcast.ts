@@ -16,7 +16,6 @@ const RAW_TRANSACTION = /^0x(?:[0-9a-f]{2})+$/i;
 const BLOB_TYPE = 0x03;
 /** Typed transactions up to EIP-7702 are hashed over their signed bytes. */
 const LAST_PLAIN_TYPE = 0x04;
-/** First byte of an RLP list: legacy transactions. */
 const RLP_LIST = 0xc0;
 const RLP_LONG_LIST = 0xf7;
 

@@ -109,8 +109,8 @@ export class Catalogue {
   readonly #rules: readonly PrefixRule[];
   readonly #refused: readonly RefusedNames[];
 
-  /** `allow` contains optional methods that the operator enables. */
   constructor(allow: readonly string[] = []) {
+    // The test of the data file validates its values.
     const { methods, prefixRules, refused } = methodData as {
       readonly methods: readonly MethodRow[];
       readonly prefixRules: readonly PrefixRule[];

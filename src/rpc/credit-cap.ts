@@ -41,7 +41,6 @@ export interface Credits {
   correct(reservation: CreditReservation, usedCredits: number): void | Promise<void>;
   /** Credits that the caller used in the last 24 hours, reservations included. */
   used(caller: string): number | Promise<number>;
-  /** Deletes expired minutes and callers; called once a day. */
   prune(): Promise<void>;
   close(): Promise<void>;
 }

@@ -111,7 +111,6 @@ export class MemoryCredits implements Credits {
     return this.#opening.size > 0 && this.#opening.has(caller) ? undefined : window;
   }
 
-  /** Reads the row of a caller, or advances it to the current minute. */
   #open(caller: string): Promise<Window> {
     const opening = this.#opening.get(caller);
     if (opening !== undefined) return opening;

@@ -87,7 +87,6 @@ interface Matched {
   readonly answers: readonly (ItemResponse | undefined)[];
   /** The node violates the batch rules: send the missing calls one by one. */
   readonly isIrregular: boolean;
-  /** The fault of the last item that had one. */
   readonly fault: UpstreamFault | undefined;
 }
 

@@ -89,7 +89,6 @@ export interface Question {
   readonly maxBytes: number;
   /** Whether a reply longer than `HEAD_BYTES` becomes a stream. */
   readonly canStream: boolean;
-  /** Whether the node may receive the request twice. */
   readonly mayRepeat: boolean;
   readonly caller: string;
   readonly budget: ByteBudget;
@@ -111,7 +110,6 @@ export interface NodeReply {
 export interface NodeFailure {
   readonly ok: false;
   readonly fault: 'timeout' | 'too-large' | 'transport' | 'unread';
-  /** Whether the node may have processed the request. */
   readonly isSent: boolean;
   readonly isAborted: boolean;
   /**

@@ -155,7 +155,6 @@ export class NodeShare {
     this.#waiting += 1;
   }
 
-  /** Removes a waiting request, unless it is already gone. */
   #remove(holder: Holder, waiter: Waiter): void {
     const at = holder.waiting.indexOf(waiter);
     if (at < 0) return;

@@ -25,7 +25,6 @@ import { isSpan } from './splice.ts';
 const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 
-/** One call with its state. */
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;

@@ -79,7 +79,6 @@ export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
   readonly remainingNano: Nano | undefined;
 }
 
-/** A running request, with the resources to release if it fails. */
 interface Run {
   readonly parts: ProxyRpcParts;
   readonly call: ProxyRpcCall;

@@ -59,7 +59,6 @@ function hasNullParams(body: Buffer, { span }: Call): boolean {
   return span.paramsStart >= 0 && !hasParams(body, span);
 }
 
-/** The call with an empty list of params in place of `null`. */
 function withEmptyParams(
   body: Buffer,
   { span }: Call,

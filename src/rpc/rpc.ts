@@ -47,7 +47,6 @@ export interface RpcDependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** The proxy URL for a public node. */
   readonly proxyOf: (url: string) => string | undefined;
 }
 

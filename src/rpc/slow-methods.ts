@@ -29,7 +29,6 @@ export class SlowMethods {
     this.#clock = clock;
   }
 
-  /** Whether any method is slow; most nodes have none. */
   get hasAny(): boolean {
     return this.#rests.size > 0;
   }

@@ -143,7 +143,6 @@ export function spliceBatch(
   for (const { start, end, idStart, idEnd } of spans) {
     if (start !== from || idStart < 0) return undefined;
     sizeBytes += end - start - (idEnd - idStart) + 1;
-    // After the comma.
     from = end + 1;
   }
   if (sizeBytes > MAX_COPY_BYTES) return undefined;

@@ -49,7 +49,6 @@ async function* heldBack(
   yield end(held);
 }
 
-/** Replaces the id in the last bytes of a reply. */
 function replaced(tail: Buffer, ownId: number, callerId: Buffer): Buffer {
   const from = Math.max(0, tail.length - TAIL_BYTES);
   // Latin-1 has one character per byte, so positions are byte positions.

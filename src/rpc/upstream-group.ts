@@ -147,7 +147,6 @@ export class UpstreamGroup {
   }
 }
 
-/** Slow and faulty nodes keep a part of their weight. */
 function factorOf({ latencyMs = 0, faultShare }: Upstream, fastest: number): number {
   const speed = latencyMs <= 0 ? 1 : Math.max(MIN_LATENCY_SHARE, fastest / latencyMs);
   return speed * (1 - faultShare * 0.9);

@@ -252,7 +252,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  /** Deletes jobs that ended before `beforeMs` and have no media. */
   async forget(beforeMs: number): Promise<void> {
     await this.store.query(
       `DELETE FROM video_job WHERE id IN (

@@ -78,7 +78,6 @@ const SHAPE = rowShape({
   modelId: z.string(),
   state: JobState,
   quoteNano: z.bigint().transform(nano),
-  /** The request without its media. */
   request: jsonText(z.record(z.string(), z.unknown())),
   inputs: jsonText(z.array(JobInput)),
   /** Engine and its model name; empty before the job is submitted. */
@@ -157,11 +156,9 @@ export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
 }
 
 export interface VideoCallbacks {
-  /** The secret that signs the messages of an account. */
   readonly secretOf: (accountId: string) => string;
   /** Queues a message, at most once per event and subject. */
   readonly add: (tx: Queryable, message: VideoMessage) => Promise<unknown>;
-  /** Triggers the delivery of queued messages. */
   readonly nudge: () => void;
 }
 

@@ -136,7 +136,6 @@ export function checkReferenceLength(model: VideoModelSettings, referenceMs: num
   });
 }
 
-/** `constraints` of the model in `GET /models`. */
 export function videoConstraints(model: VideoModelSettings): object {
   const type =
     model.task === 'text-to-video' || model.task === 'image-to-video' ? model.task : 'video';

@@ -30,7 +30,7 @@ export interface Measured {
 }
 
 const MATCHING = new Set(['-1', 'auto', 'Auto']);
-/** Minimum length of the source for a matched duration (service.md). */
+/** Minimum length of the source for a matched duration, from the API specification. */
 const MIN_MATCHED_MS = 4_000;
 const MAX_MATCHED_MS = 30_000;
 export const DEFAULT_FACTOR = 2;

@@ -22,7 +22,7 @@ const MAX_KEYFRAMES = 10;
 const MAX_MEDIA = 100;
 /** Keyframe positions count frames at this rate, whatever the rate of the result is. */
 const KEYFRAMES_PER_SECOND = 24;
-/** Limit of reference videos in a quote (service.md). */
+/** Limit of reference videos in a quote, from the API specification. */
 const MAX_REFERENCE_SECONDS = 150;
 const MAX_WEBHOOK_CHARACTERS = 2_000;
 

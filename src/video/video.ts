@@ -177,7 +177,6 @@ export class Video {
     return job;
   }
 
-  /** Admits the job; releases the hold if that fails. */
   async #admit(job: VideoJob, queued: QueuedJob, { together }: QueueSteps): Promise<void> {
     const { store, clock, money } = this.#parts;
     try {

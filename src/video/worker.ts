@@ -276,7 +276,6 @@ export class Worker {
     await this.#complete(job, sizeBytes, verdict.mimeType);
   }
 
-  /** Validates the result of an engine; logs why it is not sold. */
   async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
     const source = job.inputs.find(({ role }) => role === 'video_url');
     const sourcePath = source && this.#files.pathOf('inputs', source.file);

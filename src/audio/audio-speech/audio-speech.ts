@@ -147,7 +147,6 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   return { request, characters, voice, format, asEvents: request.stream_format === 'sse' };
 }
 
-/** Unicode code points, the unit of the price. */
 function charactersIn(text: string): number {
   let count = text.length;
   for (let at = 0; at < text.length; at += 1) {
@@ -175,7 +174,6 @@ class SpokenResponse implements EngineSink {
   readonly #answer: ResponseStream;
   readonly #workspace: MediaWorkspace;
   readonly #path: string;
-  /** The file for the check; raw samples need none. */
   readonly #file: WriteStream | undefined;
   #reserving: Promise<void> = Promise.resolve();
   #engineRun: EngineRun | undefined;
@@ -262,6 +260,7 @@ class SpokenResponse implements EngineSink {
     await this.#reserving;
     if (this.#file === undefined || this.#file.destroyed) return;
     this.#file.end();
+    // The write error is already recorded as the problem.
     await finished(this.#file).catch(() => undefined);
   }
 
@@ -280,6 +279,7 @@ class SpokenResponse implements EngineSink {
       const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });
     } catch (error) {
+      // The caller disconnected during the check.
       if (signal.aborted) return undefined;
       const isUnusable = error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT';
       if (isUnusable) return new Fault('INFERENCE_FAILED', { cause: error.message });

@@ -38,7 +38,6 @@ export interface CutoutOptions extends EngineProcessParts {
    * Neither of them fetches a model.
    */
   readonly model: string;
-  /** Threads of the model, and of the image library. */
   readonly threads: number;
   readonly fetchModel: FetchModel;
 }

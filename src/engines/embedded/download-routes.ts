@@ -4,7 +4,6 @@ import type { DownloadSettings } from '../../config/config.ts';
 
 const HUGGING_FACE = 'https://huggingface.co';
 
-/** The URL of a model file, or of its copy on the mirror. */
 export function modelUrl(url: string, { modelMirror, modelHub }: DownloadSettings): string {
   const { origin, pathname, search } = new URL(url);
   const base = modelMirror ?? (origin === HUGGING_FACE ? modelHub : undefined) ?? origin;

@@ -38,7 +38,6 @@ import {
   sentenceEngine,
 } from './sentences.ts';
 
-/** Engines in addition to the configured ones. */
 export interface LocalEngineSource {
   /** Resolves when the first engines have started or failed. Never rejects. */
   start(): Promise<void>;
@@ -53,7 +52,6 @@ export interface LocalEngineSource {
 
 const LLAMA_ENGINE = 'embedded';
 const FREE = { input: '0' };
-/** Interval of progress reports of a fetch. */
 const TELL_MS = 5 * SECOND_MS;
 const SENTENCE_ENGINE = 'embedded-sentences';
 /** Bundled, and preferred over the demo model. */
@@ -87,9 +85,7 @@ export class LocalEngines implements LocalEngineSource {
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
-  /** Errors of the last start, by engine. */
   readonly #problems = new Map<string, string>();
-  /** Library models that are being fetched or whose fetch failed. */
   readonly #awaited = new Map<string, DiscoveredModel>();
   areStarting: boolean;
 
@@ -190,6 +186,7 @@ export class LocalEngines implements LocalEngineSource {
     try {
       await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
     } catch (error) {
+      // The network may be available later.
       if (this.#abort.signal.aborted) return;
       this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
@@ -276,7 +273,6 @@ export class LocalEngines implements LocalEngineSource {
     }
   }
 
-  /** Reports the progress of a fetch every few seconds. */
   #awaiting(model: LibraryModel): (receivedBytes: number) => void {
     const { clock } = this.#parts;
     const pace = new FetchPace(model.file.sizeBytes, clock);

@@ -27,7 +27,6 @@ const HEAP_MB = 4_096;
  */
 const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
 
-/** `onChange` is called after each change of address or models. */
 export type LlamaEngineOptions = LlamaSettings & EngineProcessParts;
 
 export class LlamaEngine {

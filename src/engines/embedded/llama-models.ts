@@ -15,7 +15,6 @@ export interface SamplingDefaults {
   readonly minP: number;
 }
 
-/** A GGUF file and the work that it serves. */
 export interface LlamaModelSpec {
   readonly id: string;
   readonly path: string;
@@ -29,7 +28,6 @@ export interface LlamaModelSpec {
   readonly sampling?: SamplingDefaults;
 }
 
-/** Capabilities of a loaded model, from its file. */
 export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'sampling'> {
   readonly canReason: boolean;
   /** Length of a vector; 0 for chat models. */

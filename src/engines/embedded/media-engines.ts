@@ -34,7 +34,6 @@ export interface LocalEnginesParts extends FetchParts {
   readonly onChange: () => void;
 }
 
-/** An engine and the models that it offers once it has started. */
 interface Offer {
   readonly engine: string;
   readonly needs: readonly EngineSet[];
@@ -42,7 +41,6 @@ interface Offer {
   readonly child: EngineProcess;
   readonly limitMs: number;
   readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
-  /** The engine works only with a fetched model. */
   readonly needsFetch?: true;
   /** Set while the model is not available. */
   outage?: ModelOutage | undefined;
@@ -85,7 +83,6 @@ function missingOf(needs: readonly EngineSet[], dataFolder: string): EngineSet[]
   return needs.filter((set) => findPackages(packageSet(set), dataFolder) === undefined);
 }
 
-/** Starts a child; resolves to the error message if that fails. */
 export async function startProblem(child: {
   address(): Promise<unknown>;
 }): Promise<string | undefined> {
@@ -265,7 +262,6 @@ export class MediaEngines {
     return (await Promise.all(files)).every(Boolean);
   }
 
-  /** Offers for kinds of work without a configured model. */
   #offersIn(work: string, hasSpeech: boolean, film: readonly EngineSet[]): Offer[] {
     const { config } = this.#parts;
     const has = (type: ModelType): boolean => config.models.some((model) => model.type === type);

@@ -37,9 +37,7 @@ export interface DownloadProgress {
 export interface DownloadOptions {
   readonly file: {
     readonly url: string;
-    /** Larger responses are rejected. */
     readonly sizeBytes: number;
-    /** Lowercase hex. */
     readonly sha256: string;
   };
   readonly dispatcher?: Dispatcher | undefined;

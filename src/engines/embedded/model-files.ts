@@ -17,7 +17,6 @@ export interface ModelFile {
   readonly name: string;
   readonly url: string;
   readonly sizeBytes: number;
-  /** Lowercase hex. */
   readonly sha256: string;
   /** SPDX name, for display. */
   readonly license: string;
@@ -51,6 +50,7 @@ export async function hasModel(dataFolder: string, file: ModelFile): Promise<boo
   try {
     return (await stat(modelPath(dataFolder, file))).size === file.sizeBytes;
   } catch {
+    // The file does not exist.
     return false;
   }
 }
@@ -93,7 +93,6 @@ export function hostOf(url: string): string {
   return URL.parse(url)?.host ?? 'its source';
 }
 
-/** Progress of a fetch, and its remaining time by the rate so far. */
 export class FetchPace {
   readonly #totalBytes: number;
   readonly #clock: Clock;
@@ -108,7 +107,6 @@ export class FetchPace {
     this.#startedMs = clock.monotonicMs();
   }
 
-  /** Records the number of bytes that are available now. */
   saw(bytes: number): void {
     this.#firstBytes ??= bytes;
     this.#bytes = bytes;
@@ -142,7 +140,6 @@ export function fetchingOutage(
 
 export interface ModelProgress {
   readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
-  /** From 0 to 1. */
   readonly fraction: number;
   /** `undefined` while the rate is unknown. */
   readonly remainingMs: number | undefined;

@@ -43,7 +43,6 @@ const UNUSED: Readonly<Record<string, RegExp>> = {
 /** The folder of a set while it is being filled. */
 const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
 
-/** Options for a package that is needed to start an engine. */
 export interface RequireOptions extends FetchParts {
   readonly ids: Ids;
   readonly signal: AbortSignal;
@@ -192,7 +191,6 @@ class SetProgress {
     this.#onChange = onChange;
   }
 
-  /** Counts the bytes of a tarball while passing them on. */
   async *count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     for await (const chunk of chunks) {
       this.#bytes += chunk.length;

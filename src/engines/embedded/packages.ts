@@ -33,7 +33,6 @@ export interface LockedPackage {
   readonly path: string;
   readonly name: string;
   readonly version: string;
-  /** `sha512-…` of its tarball. */
   readonly integrity: string;
 }
 
@@ -71,7 +70,6 @@ export function ownEnginesFolder(): string {
   return packagePath('engines');
 }
 
-/** The folder into which the server fetches. */
 export function enginesFolder(dataFolder: string): string {
   return join(dataFolder, 'engines');
 }
@@ -100,7 +98,6 @@ export function enginePackages(name: EngineSet): readonly string[] {
   return Object.keys(readLock(name).packages['']?.dependencies ?? {});
 }
 
-/** The packages that an engine needs on a machine. */
 export function packageSet(name: EngineSet, platform = thisPlatform()): PackageSet {
   const packages = closure(readLock(name), platform);
   const contents = packages.map(({ path, integrity }) => `${path} ${integrity}`).sort();

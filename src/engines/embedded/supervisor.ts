@@ -38,16 +38,13 @@ export interface EngineProcessParts {
 }
 
 export interface EngineProcessOptions extends EngineProcessParts {
-  /** For the log and for error messages, for example `cutout`. */
   readonly name: string;
   /** The entry file of the program; it calls `serveEngine`. */
   readonly entry: URL;
   readonly packages?: EngineSet;
-  /** Sent to the child at each start; JSON. */
   readonly settings: () => object;
   /** A model that is fetched after the child first reports its use. */
   readonly model?: FetchedByProcess | undefined;
-  /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
   /** Restart the child even after it reported why it cannot start. */
@@ -135,7 +132,6 @@ export class EngineProcess {
     return this.#running?.child.pid;
   }
 
-  /** The current address; `undefined` while the child does not serve. */
   get runningAt(): EngineAddress | undefined {
     return this.#running?.isReady === true ? this.#address : undefined;
   }
@@ -158,7 +154,6 @@ export class EngineProcess {
     this.#fetch?.start();
   }
 
-  /** Progress of the model's fetch; `undefined` if no model is fetched. */
   progress(): ModelProgress | undefined {
     return this.#fetch?.progress();
   }

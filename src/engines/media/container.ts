@@ -104,7 +104,6 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   throw new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
-/** The media types of sold videos. */
 export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
 
 /** The video type of a file by its first bytes; `undefined` for all other files. */
@@ -157,7 +156,6 @@ export class FileWindow {
     this.#file = file;
   }
 
-  /** `bytes` bytes at an offset; fewer at the end of the file. */
   async at(offset: number, bytes = ELEMENT_HEAD_BYTES): Promise<Buffer> {
     const isThere = offset >= this.#start && offset + bytes <= this.#start + this.#length;
     if (!isThere) {

@@ -208,7 +208,6 @@ function readFacts(answer: string, measured: Measured): MediaFacts {
   }
 }
 
-/** Runs a program; throws `ToolFailure` unless it succeeds. */
 async function program(
   command: string,
   args: readonly string[],

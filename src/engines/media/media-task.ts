@@ -97,7 +97,6 @@ export class ToolFailure extends Error {
   }
 }
 
-/** The failure of a process that did not complete its task. */
 export function toolFailure(outcome: SandboxOutcome): ToolFailure {
   if (outcome.ended === 'missing') return new ToolFailure('missing', 'not found');
   if (outcome.ended === 'time' || outcome.ended === 'memory') {

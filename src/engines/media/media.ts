@@ -62,7 +62,6 @@ export interface MediaOptions {
 }
 
 export interface MediaLimits {
-  /** For reading a file and for extracting its sound. */
   readonly readTimeoutMs: number;
   readonly writeTimeoutMs: number;
   readonly memoryBytes: number;

@@ -55,7 +55,6 @@ export class RemoteSandbox {
     }
   };
 
-  /** Stops the process and its running programs. */
   async close(): Promise<void> {
     await this.#spawner.close();
   }

@@ -16,7 +16,6 @@ export interface SandboxLimits {
   readonly timeoutMs: number;
   readonly cpuSeconds: number;
   readonly memoryBytes: number;
-  /** Maximum size of each written file. */
   readonly fileBytes: number;
 }
 

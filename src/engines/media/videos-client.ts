@@ -13,7 +13,6 @@ import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
 
-/** An engine and its name of the model. */
 export interface EnginePlace {
   readonly engine: string;
   readonly engineModel: string;
@@ -158,7 +157,6 @@ const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of the embedded engine and of others. */
 const MEDIA = /^(?:(?:INVALID|UNSUPPORTED)_(?:VIDEO|AUDIO|IMAGE|MEDIA)|CORRUPTED_|IMAGE_TOO_)/i;
 const REQUEST = /invalid|bad_request|unsupported|unprocessable/i;
-/** The protocol's field names for input files. */
 const FILE_FIELDS: Readonly<Record<string, string>> = {
   image_url: 'input_reference',
   video_url: 'input_video',
@@ -178,7 +176,6 @@ const RUNNING = new Set(
     'started preparing in_progress running processing generating rendering encoding uploading'
   ).split(' '),
 );
-/** Number of recent jobs to list when searching for one. */
 const LISTED = 100;
 
 function away(detail: string): Away {

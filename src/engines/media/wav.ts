@@ -60,9 +60,7 @@ export async function copySamples(
 export interface AudioPiece {
   readonly startMs: number;
   readonly endMs: number;
-  /** WAV header to put before the samples. */
   readonly head: Buffer;
-  /** Offset of the samples in the whole file. */
   readonly startByte: number;
   readonly sizeBytes: number;
 }

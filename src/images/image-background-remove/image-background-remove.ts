@@ -46,7 +46,6 @@ const MAX_REDIRECTS = 5;
 const MIN_SEEN_SHARE = 0.000_5;
 /** Minimum share of removed pixels; a smaller share is noise of a model that found no subject. */
 const MIN_CLEAR_SHARE = 0.02;
-/** Allowed model names in the header of an engine. */
 const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
 const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
