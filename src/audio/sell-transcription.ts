@@ -4,7 +4,7 @@
  *
  * The media is measured, its sound is extracted in the sandbox and cut at quiet positions into
  * pieces of a few minutes, and each piece is sent to an engine. Memory use does not depend on the
- * length, and the price is known to the millisecond before an engine is called.
+ * length. The billed length is known to the millisecond before an engine is called.
  *
  * A caller who disconnects is charged for the transcribed pieces, and for a piece of which text was
  * already sent; a failure costs nothing.

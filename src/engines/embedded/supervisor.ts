@@ -4,7 +4,7 @@
  *
  * - The process receives its settings and a secret by message, not by arguments or environment. It
  *   inherits no environment except the folder of compiled modules, so nothing that the server knows
- *   reaches code that reads foreign data.
+ *   reaches code that reads untrusted data.
  * - After a crash it is started again with the same secret and, if the port is free, at the same address;
  *   after repeated crashes only after a pause. A process that reports why it cannot start is started again
  *   only on the next request.
