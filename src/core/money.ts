@@ -86,7 +86,7 @@ export function decimalUsd(amount: bigint): string {
   return formatUsd(amount).replace(/0{1,5}$/, '');
 }
 
-/** Returns a JSON number of USD, exact up to 9,007,199 USD; use `formatUsd` above. */
+/** Returns a JSON number of USD, exact up to 9,007,199 USD; `formatUsd` is exact beyond that. */
 export function toUsdNumber(amount: bigint): number {
   return Number(amount) / 1e9;
 }

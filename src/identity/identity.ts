@@ -162,7 +162,7 @@ export class Identity {
     return await this.#accounts(`${beyond} ORDER BY created_ms, id LIMIT $1`, [limit, ...place]);
   }
 
-  /** The operator's account: the oldest one that is not a wallet. */
+  /** Returns the oldest account that is not a wallet. */
   async oldestAccount(): Promise<Account | undefined> {
     const where = `WHERE id NOT LIKE 'wallet:%' ORDER BY created_ms, id LIMIT 1`;
     return (await this.#accounts(where))[0];

@@ -146,7 +146,7 @@ export async function collectDebts(store: Store, ids: Ids, context: PostingConte
   }
 }
 
-/** Returns receipts minus payouts of a house account, including dropped postings. */
+/** Returns what a house account took in minus what it paid out, dropped postings included. */
 export async function receivedFrom(store: Queryable, house: HouseAccount): Promise<Nano> {
   const [row] = await store.query<{ total: bigint }>(
     `SELECT (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE debit_account = $1)

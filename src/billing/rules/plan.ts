@@ -90,10 +90,10 @@ export interface CountedCap {
 export const NO_CAPS: readonly CountedCap[] = [];
 export const NOTHING_BESIDE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 
-/** A hold above `usefulNano` gets a quarter of the free amount, so that others can run too. */
+/** Beyond `usefulNano`, a hold gets a quarter of the rest that is free, so that others can run. */
 const SHARE_PARTS = 4n;
 
-/** Unspent daily credit, held or not. Handles clocks that differ by a day. */
+/** Unspent daily credit, held or not. `account` is on a later day if another clock is ahead. */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
   if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
