@@ -79,7 +79,8 @@ const NeedsConsent = z
 export const VIDEO_QUEUE: RouteDescription = {
   tag: 'Video',
   summary: 'Queue a video',
-  about: 'The quoted price is set aside now, and taken when the video is there; a failure is free.',
+  about:
+    'Charges the quoted price: with an API key now, with a wallet when an engine accepts the job. A failed or cancelled job is refunded.',
   request: jsonContent(VideoQueueRequest, {
     model: 'reel-1',
     prompt: 'A lighthouse at dawn',
@@ -218,7 +219,7 @@ export const VIDEO_CANCEL: RouteDescription = {
   summary: 'Cancel a video',
   destructive: true,
   about:
-    'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
+    'Cancels a job that is not complete: refunds the charge or releases the hold at once. A completed video cannot be cancelled (400). Repeating a cancel is safe.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
   response: jsonResponse('The request has ended and is not charged.', Cancelled, {
     queue_id: QUEUE_ID,
@@ -233,7 +234,7 @@ const Job = z.strictObject({
   model: z.string().describe('Id of the model.'),
   status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']).describe('How far it is.'),
   progress: z.number().nullable().describe('0 to 1; null where the engine does not tell.'),
-  quote: z.number().describe('USD that the video costs, taken when it is there.'),
+  quote: z.number().describe('USD that the video costs; refunded if the job fails.'),
   created_at: z.string().describe('When it was queued; ISO 8601, UTC.'),
   finished_at: z.string().optional().describe('When it was final; ISO 8601, UTC.'),
   execution_duration: z
