@@ -1,4 +1,4 @@
-/** What the account's routes are built from, and what several of them show. */
+/** The services that the account routes use, and response members that several routes share. */
 import { z } from 'zod';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';

@@ -63,7 +63,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
       const { id } = readQuery(context, DeleteKeyQuery);
       const isRevoked = await identity.revokeKey(context.caller.accountId, id);
       if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
-      // What processes have leased of its cap, they give back.
+      // Other processes release the parts of its cap that they have leased.
       await parts.stores.ledger.recall(context.caller.accountId);
       await context.json(200, { success: true });
     }),
@@ -86,7 +86,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
       const payments = requirePayments(given);
       const request = readBody(context, CreateWalletKeyRequest);
       const settings = settingsOf(request, parts.clock);
-      // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
+      // Creating a wallet is free, and each one can add an account and a key to the database.
       const { keysPerMinute } = parts.config.current.limits;
       await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
       const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);

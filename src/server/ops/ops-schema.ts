@@ -30,7 +30,7 @@ export const ReadinessParts = z.strictObject({
     .strictObject({
       ok: part,
       models: figure.describe('Models that are offered.'),
-      modelsReady: figure.describe('Of them, those that an engine could answer for now.'),
+      modelsReady: figure.describe('Offered models with at least one engine that is ready.'),
     })
     .describe('What runs the models.'),
   payments: z

@@ -74,7 +74,7 @@ export function keyRequired(url: string, publicUrl: string, basePath: string): F
   });
 }
 
-/** `no-store`, because a challenge is for one use and for now. */
+/** Sent with `no-store`, because a challenge can be used once and expires. */
 function required(
   { mpp }: Payments,
   response: PaymentRequiredResponse,

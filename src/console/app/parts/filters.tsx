@@ -83,7 +83,7 @@ export function SearchField({ label, placeholder, value, onInput }: SearchFieldP
 }
 
 interface SearchFormProps extends Pick<SearchFieldProps, 'label' | 'placeholder'> {
-  /** What is searched for now; a new `key` goes with other words. */
+  /** The initial text of the field. Pass a new `key` to replace what the user typed. */
   readonly words: string;
   readonly find: (words: string) => void;
   readonly children?: ComponentChildren;
