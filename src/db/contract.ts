@@ -32,9 +32,9 @@ export interface Statement {
 export interface Queryable {
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
   /**
-   * Runs statements in order, without returning rows. Consecutive statements with equal text may
-   * run as one, so each must change another row. Within a transaction, a failing statement may
-   * reject only the transaction.
+   * Runs statements without returning rows. Consecutive writes may run as one statement, whatever
+   * their texts: each must change another row, and none may read what another one writes. Within a
+   * transaction, a failing statement may reject only the transaction.
    */
   run(statements: readonly Statement[]): Promise<void>;
 }

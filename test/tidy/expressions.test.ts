@@ -14,7 +14,6 @@ const OWN_TEXT: Readonly<Record<string, string>> = {
   'src/config/': 'the configuration of the operator',
   'src/console/': 'runs in the browser of its user, who only delays itself',
   'src/db/': 'our own statements, and the connection string of the operator',
-  'src/http/docs/': 'our own texts, and the browser of the reader',
 };
 
 /** Expressions that may take longer, each with the bound on the length of its text. */
@@ -29,7 +28,7 @@ const MADE: Readonly<Record<string, string>> = {
   'src/http/session-cookie.ts': 'between the semicolons of a cookie, each character is read once',
 };
 
-const checked = [...readSources(['src']).values()]
+const checked = [...readSources(['src', 'engines']).values()]
   .filter(({ path }) => !isTestFile(path))
   .filter(({ path }) => !Object.keys(OWN_TEXT).some((folder) => path.startsWith(folder)))
   .map(({ path, text }) => ({ path, ...expressionsOf(path, text) }));
