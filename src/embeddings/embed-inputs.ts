@@ -25,7 +25,7 @@ interface CountJob {
 export async function fitInputs(run: EmbedRun): Promise<readonly EmbeddingInput[] | undefined> {
   const { request, model } = run;
   const { tokenIds, maxInputTokens = MAX_INPUT_TOKENS } = model.embedding ?? {};
-  // `service.md`: 8192 tokens per input; a model may take fewer.
+  // A model may take fewer tokens than the API allows.
   const limit = Math.min(MAX_INPUT_TOKENS, maxInputTokens);
   const vocabulary = tokenIds === 'o200k' ? 'o200k' : DEFAULT_VOCABULARY;
   if (request.hasTokenIds) {

@@ -13,7 +13,7 @@ import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/jso
 import { spliceObject } from '../json/json-splice.ts';
 import { invalidRequest, refuseIssues } from '../json/validation.ts';
 
-/** `service.md`, Other constants. */
+/** Tokens of one input, and inputs of one request, that the API allows. */
 export const MAX_INPUT_TOKENS = 8192;
 export const MAX_INPUTS = 2048;
 
