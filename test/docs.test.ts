@@ -1,6 +1,6 @@
 /**
  * The documents against the code: generated pages are as the code makes them, links lead somewhere,
- * the change log keeps its form, and the catalogue of refusals is worded as it promises.
+ * the changelog keeps its form, and the catalogue of refusals is worded as it promises.
  */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -12,6 +12,9 @@ import { formatProblem, loadConfig } from '../src/config/config.ts';
 import { FAULTS } from '../src/core/faults.ts';
 import { TEST_CERTIFICATE, TEST_KEY } from './support/test-certificate.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
+
+/** The headings of Keep a Changelog. */
+const CHANGELOG_HEADS = ['Added', 'Changed', 'Deprecated', 'Removed', 'Fixed', 'Security'];
 
 /** Fits where a page shows the name of a secret. */
 const KEY = `0x${'1'.repeat(64)}`;
@@ -98,20 +101,20 @@ test('every decision has its number once, and every page of docs/ is linked from
   assert.deepEqual(alone, []);
 });
 
-test('the change log is dated, newest first, under its three heads', () => {
+test('the changelog has a dated section for the version of the package, newest first', () => {
   const text = readText('CHANGELOG.md');
   const releases = [...text.matchAll(/^## (.+)$/gm)].map(([, title]) => title ?? '');
   assert.ok(releases.length > 0);
   const dates = releases.map((title) => {
-    assert.match(title, /^(?:\d+\.\d+\.\d+ \(\d{4}-\d{2}-\d{2}\)|Next)$/);
-    return /\(([^)]+)\)/.exec(title)?.[1] ?? '9999';
+    assert.match(title, /^\[(?:\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}|Unreleased\])$/);
+    return / - (.+)$/.exec(title)?.[1] ?? '9999';
   });
   assert.deepEqual(dates, dates.toSorted().toReversed());
   for (const [, head] of text.matchAll(/^### (.+)$/gm)) {
-    assert.ok(['Money and protocol', 'Features', 'Internals'].includes(head ?? ''), `${head}`);
+    assert.ok(CHANGELOG_HEADS.includes(head ?? ''), `${head}`);
   }
   const { version } = JSON.parse(readText('package.json')) as { version: string };
-  assert.ok(releases.some((title) => title.startsWith(`${version} (`)));
+  assert.ok(releases.some((title) => title.startsWith(`[${version}] - `)));
 });
 
 test('the entry pages keep their length', () => {
