@@ -33,7 +33,7 @@ export {
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { Leases, claimOnce } from './lease.ts';
-export { JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
+export { type HoldOptions, JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export { openProblem } from './open-problem.ts';
 export { Flag, Whole, jsonText, maybe, rowShape, snakeCase } from './row-shape.ts';

@@ -1,7 +1,7 @@
 /**
- * Background jobs that are rows of a table, for any number of processes. A process leases a job,
- * runs it, and releases or ends it. If the lease is not renewed, it expires and another process
- * takes the job.
+ * Background jobs that are rows of a table, for any number of processes. A process leases a row,
+ * works on it, and releases or ends it. If the lease is not renewed, it expires and another process
+ * takes the row.
  */
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -11,8 +11,12 @@ export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
 export interface LeasedTableParts<Job> {
   readonly store: Store;
-  /** It has the columns `id`, `due_ms`, `lease_owner` and `lease_until_ms`. */
+  /** It has the columns `lease_owner` and `lease_until_ms`. */
   readonly table: string;
+  /** Column of the primary key; default: `id`. */
+  readonly key?: string;
+  /** Column with the time at which there is work; default: `due_ms`. */
+  readonly due?: string;
   readonly columns: string;
   readonly jobOf: (row: Row) => Job;
   /** SQL condition for rows with work left. */
@@ -20,27 +24,107 @@ export interface LeasedTableParts<Job> {
   readonly owner: string;
 }
 
+export interface HoldOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly leaseMs: number;
+}
+
 export class LeasedTable<Job> {
-  readonly #parts: LeasedTableParts<Job>;
+  readonly #parts: Required<LeasedTableParts<Job>>;
+  /** Rows that this process works on. */
+  readonly #held = new Set<string>();
   readonly owner: string;
   protected readonly store: Store;
 
   constructor(parts: LeasedTableParts<Job>) {
-    this.#parts = parts;
+    this.#parts = { key: 'id', due: 'due_ms', ...parts };
     this.owner = parts.owner;
     this.store = parts.store;
   }
 
+  /** Leases rows that are due. */
   async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
-    const { table, open } = this.#parts;
+    const { table, key, due, open, columns } = this.#parts;
     return await this.jobs(
       `UPDATE ${table} SET lease_owner = $1, lease_until_ms = $2
-       WHERE lease_until_ms <= $3 AND ${open} AND id IN (
-         SELECT id FROM ${table} WHERE ${open} AND due_ms <= $3 AND lease_until_ms <= $3
-         ORDER BY due_ms LIMIT $4)
-       RETURNING ${this.#parts.columns}`,
+       WHERE lease_until_ms <= $3 AND ${open} AND ${key} IN (
+         SELECT ${key} FROM ${table} WHERE ${open} AND ${due} <= $3 AND lease_until_ms <= $3
+         ORDER BY ${due} LIMIT $4)
+       RETURNING ${columns}`,
       [this.owner, nowMs + leaseMs, nowMs, limit],
     );
+  }
+
+  /** Rows that are due and without a lease, and stay so. */
+  async due(nowMs: number, limit: number, open = this.#parts.open): Promise<Job[]> {
+    const { table, due, columns } = this.#parts;
+    return await this.jobs(
+      `SELECT ${columns} FROM ${table} WHERE (${open}) AND ${due} <= $1 AND lease_until_ms <= $1
+       ORDER BY ${due} LIMIT $2`,
+      [nowMs, limit],
+    );
+  }
+
+  /** Leases one row, due or not; `undefined` if another process has its lease or it is not open. */
+  async take(
+    id: string,
+    nowMs: number,
+    leaseMs: number,
+    open = this.#parts.open,
+  ): Promise<Job | undefined> {
+    const { table, key, columns } = this.#parts;
+    const [job] = await this.jobs(
+      `UPDATE ${table} SET lease_owner = $2, lease_until_ms = $3
+       WHERE ${key} = $1 AND (${open}) AND (lease_owner = $2 OR lease_until_ms <= $4)
+       RETURNING ${columns}`,
+      [id, this.owner, nowMs + leaseMs, nowMs],
+    );
+    return job;
+  }
+
+  /** Does not flush: an extension that a crash loses needs no recovery. */
+  async extendLease(id: string, untilMs: number): Promise<void> {
+    await this.store.transaction(
+      async (tx) => await this.step(id, 'lease_until_ms = $3', '', [untilMs], tx),
+      { durable: false },
+    );
+  }
+
+  /** Renews the lease of a row while `work` runs. */
+  async hold<T>(
+    id: string,
+    { clock, log, leaseMs }: HoldOptions,
+    work: () => Promise<T>,
+  ): Promise<T> {
+    this.#held.add(id);
+    const stopRenewing = clock.every(leaseMs / 3, () => {
+      this.extendLease(id, clock.nowMs() + leaseMs).catch((error: unknown) => {
+        // The lease expires, and another process continues.
+        log.warn({ row: id, reason: reasonOf(error) }, 'A lease was not renewed');
+      });
+    });
+    try {
+      return await work();
+    } finally {
+      stopRenewing();
+      this.#held.delete(id);
+    }
+  }
+
+  /** Leases a row and works on it, unless this or another process already does. */
+  async withLease(
+    id: string,
+    options: HoldOptions,
+    work: (job: Job) => Promise<void>,
+    open = this.#parts.open,
+  ): Promise<void> {
+    if (this.#held.has(id)) return;
+    const { clock, leaseMs } = options;
+    await this.hold(id, options, async () => {
+      const job = await this.take(id, clock.nowMs(), leaseMs, open);
+      if (job !== undefined) await work(job);
+    });
   }
 
   /** Ends the leases of all other owners, for a process that knows that they are dead. */
@@ -51,7 +135,7 @@ export class LeasedTable<Job> {
 
   /** Releases a job until `dueMs`. */
   async rest(id: string, dueMs: number): Promise<void> {
-    await this.step(id, `due_ms = $3, ${NO_LEASE}`, '', [dueMs]);
+    await this.step(id, `${this.#parts.due} = $3, ${NO_LEASE}`, '', [dueMs]);
   }
 
   protected async jobs(sql: string, values: readonly Parameter[]): Promise<Job[]> {
@@ -69,9 +153,10 @@ export class LeasedTable<Job> {
     values: readonly Parameter[] = [],
     db: Queryable = this.store,
   ): Promise<boolean> {
+    const { table, key } = this.#parts;
     const rows = await db.query(
-      `UPDATE ${this.#parts.table} SET ${set}
-       WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
+      `UPDATE ${table} SET ${set}
+       WHERE ${key} = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING ${key}`,
       [id, this.owner, ...values],
     );
     return rows.length === 1;

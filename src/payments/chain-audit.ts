@@ -11,7 +11,7 @@ import { chainReason } from './chain-log.ts';
 import { unitsToNano } from './networks.ts';
 import { openRails } from './rails.ts';
 import type { Rail } from './rail.ts';
-import { type RefundRow, paidRefunds } from './refunds.ts';
+import { type RefundRow, paidRefunds } from './refund-table.ts';
 import type { RailOffer } from './requirements.ts';
 import type { PaymentSettings } from './settings.ts';
 import { attemptOf, paymentOf } from './top-up-records.ts';

@@ -13,7 +13,7 @@ import type { SignedPayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import type { Evidence, Paid, Rail } from './rail.ts';
 import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
-import type { TopUpRow } from './top-up-table.ts';
+import { type TopUpRow, WATCHED } from './top-up-table.ts';
 
 /** Time to the first look at a credit; each further look waits longer. */
 export const FIRST_LOOK_MS = 20 * SECOND_MS;
@@ -39,17 +39,18 @@ export class CreditMonitor {
   /** Looks at a watched row, unless another process does. */
   async look(key: string): Promise<void> {
     const { table, rails, clock, log } = this.#options;
-    await table.withLease(key, async (row) => {
+    const work = async (row: TopUpRow): Promise<void> => {
       const rail = rails.get(row.network);
       let nextCheckMs = clock.nowMs() + NO_EVIDENCE_MS;
       try {
         if (rail !== undefined) nextCheckMs = await this.#look(rail, row);
       } catch (error) {
         const note = { network: row.network, reason: chainReason(error) };
-        log.warn(note, 'The chain could not be asked about a watched payment');
+        log.warn(note, 'The state of a watched payment on the chain is unknown');
       }
-      await table.release(key, nextCheckMs);
-    });
+      await table.rest(key, nextCheckMs);
+    };
+    await table.withLease(key, this.#options, work, WATCHED);
   }
 
   /** Returns when to look again. */

@@ -13,7 +13,6 @@ import type { EvmRail } from './evm/evm-rail.ts';
 import { MachinePayments } from './extensions/mpp.ts';
 import { openSigning } from './extensions/signing.ts';
 import type { StakingReader } from './extensions/staking.ts';
-import { LEASE_MS } from './leased-rows.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { PaymentHeaders } from './payment-headers.ts';
 import type { PaymentServices, PaymentsOptions } from './payment-options.ts';
@@ -26,7 +25,7 @@ import { readAmounts } from './settings.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import { WalletTokens } from './sign-in/wallet-tokens.ts';
-import { TopUpTable } from './top-up-table.ts';
+import { TopUpTable, UNFINISHED, WATCHED } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
 export { remember } from './bounded.ts';
@@ -61,6 +60,11 @@ export type { TokenLimits } from './sign-in/wallet-tokens.ts';
 export { type TopUpDetail, isStuck, listTopUps, topUpById } from './top-up-list.ts';
 export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
+/** The lease of a process that ended expires after this time; a live process renews it. */
+const LEASE_MS = 15 * SECOND_MS;
+/** Rows of one sweep. */
+const MAX_UNFINISHED = 20;
+const MAX_WATCHED = 50;
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const CHECK_RAILS_EVERY_MS = 5 * MINUTE_MS;
 const PRUNE_EVERY_MS = MINUTE_MS;
@@ -219,14 +223,20 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
     await done;
   };
   const sweep = async (): Promise<void> => {
+    const nowMs = clock.nowMs();
     await run('sweep', async () => {
-      for (const row of await table.due()) {
-        if (row.is_watched === 1n) await creditMonitor.look(row.payment_key);
-        else await topUps.finish(row);
+      for (const row of await table.due(nowMs, MAX_UNFINISHED)) await topUps.finish(row);
+      for (const { payment_key: key } of await table.due(nowMs, MAX_WATCHED, WATCHED)) {
+        await creditMonitor.look(key);
       }
     });
     await run('refunds', async () => {
-      for (const row of await refunds.rows.due()) await refunds.finish(row);
+      for (const [open, limit] of [
+        [UNFINISHED, MAX_UNFINISHED],
+        [WATCHED, MAX_WATCHED],
+      ] as const) {
+        for (const row of await refunds.table.due(nowMs, limit, open)) await refunds.finish(row);
+      }
     });
   };
   const replaceStuck = (): Promise<void> => run('fees', () => evm?.replaceStuck());
@@ -236,7 +246,12 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
     await run('passes', () => passes.prune());
   };
   const begin = async (alone: boolean): Promise<void> => {
-    if (alone) await run('take-over', () => table.takeOver());
+    if (alone) {
+      await run('take-over', async () => {
+        await table.freeAll();
+        await refunds.table.freeAll();
+      });
+    }
     await sweep();
   };
   return {

@@ -2,13 +2,9 @@
  * Refunds of unused credit to the wallet that paid, as far as that credit is final: the balance keeps
  * covering payments that the chain could still undo. A refund is debited in the database transaction that
  * opens its row, signed once as a transfer that can happen at most once, and found on the chain as top-ups
- * are. A refund that can never arrive is credited back, once the blocks that say so are final.
- *
- * States: open -> sent(transaction) -> paid | failed. A paid refund is watched until the chain cannot undo
- * it; if a reorganisation takes it away, it is sent again.
+ * are. A refund that can never arrive is credited back, once the blocks that show this are final.
  */
 import { walletIdentity, walletKind } from '../core/addresses.ts';
-import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, nano } from '../core/money.ts';
@@ -16,11 +12,10 @@ import type { Queryable } from '../db/db.ts';
 import { chainReason } from './chain-log.ts';
 import type { CreditMonitor } from './credit-monitor.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
-import type { Evidence, Journal, RefundRail } from './rail.ts';
+import type { Evidence, RefundRail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
-import { LeasedRows } from './leased-rows.ts';
+import { type RefundRow, RefundTable } from './refund-table.ts';
 import { attemptOf } from './top-up-records.ts';
-import type { PageOfRows } from './top-up-table.ts';
 
 export type RefundState = Awaited<ReturnType<Refunds['state']>>;
 
@@ -31,42 +26,16 @@ export interface OpenCredit {
   readonly amountNano: Nano;
 }
 
-export interface RefundRow {
-  readonly refund_id: string;
-  readonly network: string;
-  readonly wallet: string;
-  readonly amount_units: bigint;
-  readonly state: 'open' | 'sent' | 'paid' | 'failed';
-  readonly authorization_text: string;
-  readonly tx_id: string | null;
-  readonly raw_tx: string | null;
-  readonly start_height: bigint;
-  readonly expires_at: bigint;
-  readonly failure: string | null;
-  readonly is_watched: bigint;
-}
-
-export async function paidRefunds(
-  store: Queryable,
-  page: PageOfRows,
-): Promise<readonly RefundRow[]> {
-  return await store.query<RefundRow>(
-    `SELECT * FROM payments_refund WHERE state = 'paid' AND refund_id > $1 AND created_ms >= $2
-     ORDER BY refund_id LIMIT $3`,
-    [page.after, page.sinceMs, page.limit],
-  );
-}
-
 const RECHECK_MS = 15 * SECOND_MS;
 const WATCH_MS = MINUTE_MS;
 
 export class Refunds {
-  readonly rows: LeasedRows<RefundRow>;
+  readonly table: RefundTable;
   readonly #options: PaymentServices;
   readonly #monitor: CreditMonitor;
 
   constructor(options: PaymentServices, monitor: CreditMonitor) {
-    this.rows = new LeasedRows(options, 'payments_refund', 'refund_id');
+    this.table = new RefundTable(options);
     this.#options = options;
     this.#monitor = monitor;
   }
@@ -80,7 +49,7 @@ export class Refunds {
 
   /** Pays back final credit; fractions of a token unit stay. Throws a Fault if nothing was debited. */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
-    const { store, clock, ids, debitRefund, owner, leaseMs } = this.#options;
+    const { store, ids, debitRefund } = this.#options;
     const wallet = walletOf(address);
     await this.#monitor.lookAtCreditsOf(wallet);
     const { network, refunds } = this.#railOf(wallet);
@@ -90,26 +59,26 @@ export class Refunds {
     }
     const refundId = `refund-${ids.uuid()}`;
     const { text, startHeight, expiresAt } = await refunds.authorize(refundId, wallet, units);
-    const nowMs = clock.nowMs();
-    const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner];
     await store.transaction(async (tx) => {
       const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
       const open = await this.#openCredits(wallet, tx);
       if (leftNano < sumOf(open)) throw notFinal(wallet, open);
-      await tx.query(
-        `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
-           authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
-           created_ms, updated_ms)
-         VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
-        [...row, nowMs + leaseMs, nowMs],
-      );
+      await this.table.open(tx, {
+        refund_id: refundId,
+        network,
+        wallet,
+        amount_units: units,
+        authorization_text: text,
+        start_height: startHeight,
+        expires_at: expiresAt,
+      });
     });
-    await this.rows.hold(refundId, () => this.#settle(refundId, refunds, true));
+    await this.table.hold(refundId, this.#options, () => this.#settle(refundId, refunds, true));
     return await this.state(refundId);
   }
 
   async state(refundId: string) {
-    const row = await this.rows.find(refundId);
+    const row = await this.table.find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
     return {
       refundId,
@@ -125,25 +94,21 @@ export class Refunds {
   async finish({ refund_id: refundId, network }: RefundRow): Promise<void> {
     const refunds = this.#options.rails.get(network)?.refunds;
     if (refunds === undefined) return;
-    await this.rows.withLease(refundId, async (row) => {
+    await this.table.withLease(refundId, this.#options, async (row) => {
       if (row.is_watched === 1n) await this.#watch(row, refunds);
       else await this.#settle(refundId, refunds, false);
     });
   }
 
   async #watch(row: RefundRow, refunds: RefundRail): Promise<void> {
-    const { store, clock, log } = this.#options;
+    const { clock, log } = this.#options;
     const { refund_id: refundId, network, tx_id: transaction } = row;
     const evidence = await this.#look(row, refunds);
     const isGone = evidence !== undefined && evidence.kind !== 'paid';
     if (isGone || (evidence?.kind === 'paid' && evidence.isConfirmed)) {
-      await store.query(
-        `UPDATE payments_refund SET state = $2, is_watched = 0
-         WHERE refund_id = $1 AND is_watched = 1`,
-        [refundId, isGone ? 'sent' : 'paid'],
-      );
+      await this.table.watched(refundId, isGone ? 'sent' : 'paid');
     }
-    await this.rows.release(refundId, clock.nowMs() + (isGone ? 0 : WATCH_MS));
+    await this.table.rest(refundId, clock.nowMs() + (isGone ? 0 : WATCH_MS));
     if (!isGone) return;
     const note = { refundId, network, transaction };
     log.error(note, 'A refund is not on the chain any more: it is sent again');
@@ -154,17 +119,21 @@ export class Refunds {
     const { clock, log, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
     for (let isSent = false; ;) {
-      const row = await this.rows.find(refundId);
+      const row = await this.table.find(refundId);
       if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
       const evidence = await this.#look(row, refunds);
-      if (evidence?.kind === 'paid') return await this.#finish(row, evidence.transaction);
+      if (evidence?.kind === 'paid') {
+        const { transaction } = evidence;
+        await this.table.paid(refundId, transaction, clock.nowMs() + WATCH_MS);
+        return log.info({ refundId, transaction }, 'A refund has arrived');
+      }
       if (evidence?.kind === 'final' && evidence.isConfirmed) {
         return await this.#giveUp(row, evidence.reason);
       }
       if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && !isSent) {
         isSent = true;
         try {
-          await refunds.send(row.authorization_text, this.#journal);
+          await refunds.send(row.authorization_text, this.table.journal);
         } catch (error) {
           // A lost reply or a rejection: the chain tells which.
           log.warn({ reason: chainReason(error), refundId }, 'A refund gave no answer');
@@ -172,7 +141,7 @@ export class Refunds {
         continue;
       }
       if (clock.monotonicMs() >= deadlineMs) {
-        return await this.rows.release(refundId, clock.nowMs() + RECHECK_MS);
+        return await this.table.rest(refundId, clock.nowMs() + RECHECK_MS);
       }
       isSent = true;
       await clock.sleep(pollMs);
@@ -183,45 +152,18 @@ export class Refunds {
     try {
       return await refunds.find(row.authorization_text, attemptOf(row));
     } catch (error) {
-      // The next sweep looks again.
+      // The next sweep reads the chain again.
       const note = { reason: chainReason(error) };
-      this.#options.log.warn(note, 'The chain could not be asked about a refund');
+      this.#options.log.warn(note, 'The state of a refund on the chain is unknown');
       return undefined;
     }
   }
 
-  readonly #journal: Journal = async (refundId, transaction, raw) => {
-    const { store, clock, owner } = this.#options;
-    const rows = await store.query(
-      `UPDATE payments_refund SET state = 'sent', tx_id = $2, raw_tx = $3, updated_ms = $4
-       WHERE refund_id = $1 AND state IN ('open', 'sent') AND lease_owner = $5 RETURNING refund_id`,
-      [refundId, transaction, raw, clock.nowMs(), owner],
-    );
-    assert(rows.length === 1, 'a refund was taken over by another process before it was sent');
-  };
-
-  async #finish({ refund_id: refundId }: RefundRow, transaction: string): Promise<void> {
-    const { store, clock, log } = this.#options;
-    const nowMs = clock.nowMs();
-    await store.query(
-      `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3,
-         is_watched = 1, next_check_ms = $4
-       WHERE refund_id = $1 AND state IN ('open', 'sent')`,
-      [refundId, transaction, nowMs, nowMs + WATCH_MS],
-    );
-    log.info({ refundId, transaction }, 'A refund has arrived');
-  }
-
   async #giveUp(row: RefundRow, reason: string): Promise<void> {
-    const { store, clock, restoreRefund, log } = this.#options;
+    const { store, restoreRefund, log } = this.#options;
     const { refund_id: refundId, wallet } = row;
     await store.transaction(async (tx) => {
-      const rows = await tx.query(
-        `UPDATE payments_refund SET state = 'failed', failure = $2, lease_owner = NULL, updated_ms = $3
-         WHERE refund_id = $1 AND state IN ('open', 'sent') RETURNING refund_id`,
-        [refundId, reason, clock.nowMs()],
-      );
-      if (rows.length === 0) return;
+      if (!(await this.table.failed(tx, refundId, reason))) return;
       await restoreRefund(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
     });
     log.warn({ refundId, reason }, 'A refund has failed and was credited back');

@@ -4,19 +4,31 @@
  * arrived is revived; each is `sent` again.
  *
  * Invariants: one row per signed authorization (the primary key); `tx_id` is never cleared; only the
- * holder of its lease changes a row, except for the flips to and from `credited`, which are conditional
- * on the state, so that one of any number of processes wins them; a credited row that is not watched
+ * owner of its lease changes a row, except for the changes to and from `credited`, which are conditional
+ * on the state, so that one of any number of processes makes them; a credited row that is not watched
  * never changes again, and a failed one only by an operator's recovery or by another payment under the
  * same authorization.
  */
 import { assert } from '../core/assert.ts';
 import type { Nano } from '../core/money.ts';
-import { type Queryable, isUniqueViolation } from '../db/db.ts';
-import { type LeaseParts, LeasedRows } from './leased-rows.ts';
+import {
+  type HoldOptions,
+  LeasedTable,
+  NO_LEASE,
+  type Parameter,
+  type Queryable,
+  type Store,
+  isUniqueViolation,
+} from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Paid, Position } from './rail.ts';
 import { identifierTaken } from './top-up-faults.ts';
+
+/** Condition for payments and refunds that are not decided. */
+export const UNFINISHED = `state IN ('open', 'sent')`;
+/** Condition for decided ones that the chain could still undo. */
+export const WATCHED = 'is_watched = 1';
 
 export interface TopUpRow {
   readonly payment_key: string;
@@ -57,7 +69,7 @@ export interface CreditCounts {
 
 type Mined = Pick<Paid, 'transaction' | 'height'>;
 
-/** The result of a look at a watched row; what is missing stays as it is. */
+/** What the chain shows about a watched row; a missing member keeps its value. */
 interface Look {
   readonly transaction?: string;
   readonly height?: bigint;
@@ -67,12 +79,30 @@ interface Look {
   readonly isFinal: boolean;
 }
 
-export class TopUpTable extends LeasedRows<TopUpRow> {
-  readonly #parts: LeaseParts;
+export class TopUpTable extends LeasedTable<TopUpRow> {
+  readonly #options: HoldOptions;
 
-  constructor(parts: LeaseParts) {
-    super(parts, 'payments_topup', 'payment_key');
-    this.#parts = parts;
+  constructor(options: HoldOptions & { readonly store: Store; readonly owner: string }) {
+    super({
+      ...options,
+      table: 'payments_topup',
+      key: 'payment_key',
+      due: 'next_check_ms',
+      columns: '*',
+      jobOf: (row) => row as unknown as TopUpRow, // the columns of the table
+      open: UNFINISHED,
+    });
+    this.#options = options;
+  }
+
+  async find(key: string): Promise<TopUpRow | undefined> {
+    return await this.#row('SELECT * FROM payments_topup WHERE payment_key = $1', [key]);
+  }
+
+  /** Also makes postponed payments due: the restart may have fixed what they wait for. */
+  override async freeAll(): Promise<void> {
+    await super.freeAll();
+    await this.store.query(`UPDATE payments_topup SET next_check_ms = 0 WHERE ${UNFINISHED}`);
   }
 
   /**
@@ -81,10 +111,10 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
    * identifier for another payment.
    */
   async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
-    const { clock, owner, leaseMs } = this.#parts;
+    const { clock, leaseMs } = this.#options;
     const nowMs = clock.nowMs();
     try {
-      return await this.row(
+      return await this.#row(
         `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
            payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
            next_check_ms, attempts, created_ms, updated_ms, start_block, offer)
@@ -106,7 +136,7 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
           payment.identifier ?? null,
           position.startHeight,
           position.expiresAt,
-          owner,
+          this.owner,
           nowMs + leaseMs,
           nowMs,
           position.startBlock ?? null,
@@ -120,74 +150,64 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
   }
 
   /**
-   * Journals a transaction before it is sent, of an unfinished payment or of a credit that vanished.
-   * Throws if the row was taken over, or if the credit came back.
+   * Writes a transaction before it is sent, of an unfinished payment or of a credit that vanished. Throws
+   * if another process has the lease, or if the credit is on the chain again.
    */
   async journal(key: string, transaction: string | null, raw: string | null): Promise<TopUpRow> {
-    const { clock, owner, leaseMs } = this.#parts;
+    const { clock, leaseMs } = this.#options;
     const nowMs = clock.nowMs();
-    const row = await this.row(
+    const row = await this.#row(
       `UPDATE payments_topup SET state = CASE WHEN state = 'credited' THEN state ELSE 'sent' END,
          tx_id = COALESCE($2, tx_id), raw_tx = COALESCE($3, raw_tx), failure = NULL,
          lease_until_ms = $4, updated_ms = $5
        WHERE payment_key = $1 AND lease_owner = $6 AND lease_until_ms > $5 AND (state IN ('open', 'sent')
          OR state = 'credited' AND is_watched = 1 AND vanished_ms IS NOT NULL)
        RETURNING *`,
-      [key, transaction, raw, nowMs + leaseMs, nowMs, owner],
+      [key, transaction, raw, nowMs + leaseMs, nowMs, this.owner],
     );
     assert(row !== undefined, 'a payment was taken over by another process before it was sent');
     return row;
   }
 
-  /** Ends a look at an unfinished row; `failure` is kept for the next one. */
+  /** Releases an unfinished row until `nextCheckMs`, with the reason why it is not finished. */
   async postpone(key: string, nextCheckMs: number, failure: string | null): Promise<void> {
-    const { store, clock, owner } = this.#parts;
-    await store.query(
-      `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = $2,
-         attempts = attempts + 1, failure = $3, updated_ms = $4
-       WHERE payment_key = $1 AND lease_owner = $5 AND state IN ('open', 'sent')`,
-      [key, nextCheckMs, failure, clock.nowMs(), owner],
-    );
+    const set = `${NO_LEASE}, next_check_ms = $3, attempts = attempts + 1, failure = $4,
+      updated_ms = $5`;
+    await this.step(key, set, UNFINISHED, [nextCheckMs, failure, this.#options.clock.nowMs()]);
   }
 
   /** Deletes an open row of which nothing was sent. */
   async drop(key: string): Promise<void> {
-    const { store, owner } = this.#parts;
-    await store.query(
+    await this.store.query(
       `DELETE FROM payments_topup WHERE payment_key = $1 AND state = 'open' AND lease_owner = $2`,
-      [key, owner],
+      [key, this.owner],
     );
   }
 
   /** Ends a row, which is watched from `nextCheckMs` on; frees the identifier for another payment. */
   async fail(key: string, failure: string, nextCheckMs: number): Promise<void> {
-    const { store, clock } = this.#parts;
-    await store.query(
-      `UPDATE payments_topup SET state = 'failed', failure = $2, identifier = NULL,
-         lease_owner = NULL, lease_until_ms = 0, updated_ms = $3, attempts = 0, is_watched = 1,
-         next_check_ms = $4
-       WHERE payment_key = $1 AND state IN ('open', 'sent')`,
-      [key, failure, clock.nowMs(), nextCheckMs],
-    );
+    const set = `state = 'failed', failure = $3, identifier = NULL, ${NO_LEASE}, updated_ms = $4,
+      attempts = 0, is_watched = 1, next_check_ms = $5`;
+    await this.step(key, set, UNFINISHED, [failure, this.#options.clock.nowMs(), nextCheckMs]);
   }
 
   /**
    * Makes a failed row `sent`. It keeps its failure, so it is searched on the chain and never sent again:
-   * its payer was told that it has failed. Returns `false` if it is not failed any more.
+   * the response to its payer was a failure. Returns `false` if it is not failed any more.
    */
   async revive(key: string): Promise<boolean> {
-    const row = await this.row(
+    const row = await this.#row(
       `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0, next_check_ms = $2,
-         updated_ms = $2, lease_owner = NULL, lease_until_ms = 0
+         updated_ms = $2, ${NO_LEASE}
        WHERE payment_key = $1 AND state = 'failed' RETURNING *`,
-      [key, this.#parts.clock.nowMs()],
+      [key, this.#options.clock.nowMs()],
     );
     return row !== undefined;
   }
 
   /**
-   * Flips a row to `credited` and runs `post` in the same database transaction. Returns `false` if the
-   * row was credited before. The credit is watched from `nextCheckMs` on.
+   * Makes a row `credited` and runs `post` in the same database transaction. Returns `false` if the row
+   * was credited before. The credit is watched from `nextCheckMs` on.
    */
   async credit(
     key: string,
@@ -195,14 +215,13 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<boolean> {
     const { transaction, height, settlement, nextCheckMs } = credited;
-    const { store, clock } = this.#parts;
-    return await store.transaction(async (tx) => {
+    return await this.store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
-           lease_owner = NULL, lease_until_ms = 0, updated_ms = $4, attempts = 0, is_watched = 1,
+           ${NO_LEASE}, updated_ms = $4, attempts = 0, is_watched = 1,
            vanished_ms = NULL, credited_height = $5, next_check_ms = $6
          WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
-        [key, transaction, settlement, clock.nowMs(), height, nextCheckMs],
+        [key, transaction, settlement, this.#options.clock.nowMs(), height, nextCheckMs],
       );
       if (row === undefined) return false;
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
@@ -213,11 +232,11 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
     });
   }
 
-  /** Writes the result of a look at a row that is still watched. */
+  /** Writes what the chain shows about a row that is still watched. */
   async noteLook(row: TopUpRow, look: Look): Promise<void> {
     const { transaction = row.tx_id, height = row.credited_height, isFinal } = look;
     const { vanishedMs = row.vanished_ms } = look;
-    await this.#parts.store.query(
+    await this.store.query(
       `UPDATE payments_topup SET tx_id = $3, credited_height = $4, vanished_ms = $5, is_watched = $6,
          attempts = attempts + 1,
          updated_ms = CASE WHEN state = 'credited' THEN CAST($7 AS BIGINT) ELSE updated_ms END
@@ -229,27 +248,26 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
         height,
         vanishedMs,
         isFinal ? 0 : 1,
-        this.#parts.clock.nowMs(),
+        this.#options.clock.nowMs(),
       ],
     );
   }
 
   /**
-   * Flips a vanished credit back to `sent` and runs `post` in the same database transaction. Returns
+   * Makes a vanished credit `sent` again and runs `post` in the same database transaction. Returns
    * `undefined` if another process reversed it, or found it on the chain again.
    */
   async reverse(
     key: string,
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<Nano | undefined> {
-    const { store, clock } = this.#parts;
-    return await store.transaction(async (tx) => {
+    return await this.store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'sent', is_watched = 0, vanished_ms = NULL, attempts = 0,
-           next_check_ms = $2, updated_ms = $2, lease_owner = NULL, lease_until_ms = 0
+           next_check_ms = $2, updated_ms = $2, ${NO_LEASE}
          WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
            AND vanished_ms IS NOT NULL RETURNING *`,
-        [key, clock.nowMs()],
+        [key, this.#options.clock.nowMs()],
       );
       if (row === undefined) return undefined;
       const missing = await post(tx, row);
@@ -261,7 +279,7 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
   }
 
   /** Credits of a wallet that the chain could still undo. */
-  async notFinal(wallet: string, tx: Queryable = this.#parts.store): Promise<readonly TopUpRow[]> {
+  async notFinal(wallet: string, tx: Queryable = this.store): Promise<readonly TopUpRow[]> {
     return await tx.query<TopUpRow>(
       `SELECT * FROM payments_topup WHERE is_watched = 1 AND state = 'credited' AND wallet = $1
        ORDER BY created_ms, payment_id`,
@@ -270,13 +288,17 @@ export class TopUpTable extends LeasedRows<TopUpRow> {
   }
 
   async counts(): Promise<CreditCounts> {
-    const [row] = await this.#parts.store.query<Record<keyof CreditCounts, bigint>>(
+    const [row] = await this.store.query<Record<keyof CreditCounts, bigint>>(
       `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND state = 'credited') AS watched,
         (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND vanished_ms IS NOT NULL) AS vanished,
         (SELECT COALESCE(sum(reversals), 0) FROM payments_topup WHERE reversals > 0) AS reversed`,
     );
     const { watched = 0n, vanished = 0n, reversed = 0n } = row ?? {};
     return { watched: Number(watched), vanished: Number(vanished), reversed: Number(reversed) };
+  }
+
+  async #row(sql: string, values: readonly Parameter[]): Promise<TopUpRow | undefined> {
+    return (await this.jobs(sql, values))[0];
   }
 }
 

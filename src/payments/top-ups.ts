@@ -108,7 +108,7 @@ export class TopUps {
   async recover(paymentKey: string): Promise<TopUpReceipt> {
     const { table, rails } = this.#options;
     await table.revive(paymentKey);
-    const row = await table.lease(paymentKey);
+    const row = await this.#lease(paymentKey);
     const current = row ?? (await table.find(paymentKey));
     if (current?.state === 'credited') return receiptOf(current);
     const rail = rails.get(current?.network ?? '');
@@ -125,7 +125,7 @@ export class TopUps {
   async #track(payment: SignedPayment, done: Promise<TopUpReceipt>): Promise<TopUpReceipt> {
     this.#running.set(payment.key, { hash: payment.hash, done });
     try {
-      return await this.#options.table.hold(payment.key, () => done);
+      return await this.#options.table.hold(payment.key, this.#options, () => done);
     } finally {
       this.#running.delete(payment.key);
     }
@@ -201,7 +201,7 @@ export class TopUps {
       if (row.state === 'failed') {
         throw settlementFailed(payment, row.tx_id, row.failure ?? 'failed');
       }
-      const leased = await table.lease(payment.key);
+      const leased = await this.#lease(payment.key);
       if (leased !== undefined) {
         // The row, not this request, decides the amount.
         return await this.#work(underItsOffer(payment, leased), leased, 'look-and-send');
@@ -391,9 +391,9 @@ export class TopUps {
 
   /** Finishes a payment that was left behind, by this process or by one that ended. Never rejects with a Fault. */
   async finish({ payment_key: key, network }: TopUpRow): Promise<void> {
-    const { table, rails, log } = this.#options;
+    const { rails, log } = this.#options;
     if (this.#running.has(key)) return;
-    const row = await table.lease(key);
+    const row = await this.#lease(key);
     if (row === undefined) return;
     this.#noteStuck(row);
     const rail = rails.get(network);
@@ -432,6 +432,12 @@ export class TopUps {
     const waitMs = Math.min(FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10), MAX_CHECK_MS);
     const nextCheckMs = this.#options.clock.nowMs() + waitMs;
     await this.#options.table.postpone(row.payment_key, nextCheckMs, failure);
+  }
+
+  /** An unfinished row with our lease; `undefined` if it is decided or another process works on it. */
+  async #lease(key: string): Promise<TopUpRow | undefined> {
+    const { table, clock, leaseMs } = this.#options;
+    return await table.take(key, clock.nowMs(), leaseMs);
   }
 
   #railOf(payment: SignedPayment): Rail {

@@ -122,10 +122,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
   }
 
-  async renew(id: string, untilMs: number): Promise<void> {
-    await this.step(id, 'lease_until_ms = $3', '', [untilMs]);
-  }
-
   /** Time since which the engine of a job does not respond; 0 if it does. */
   async silentSince(id: string, sinceMs: number): Promise<void> {
     await this.step(id, 'silent_since_ms = $3', '', [sinceMs]);

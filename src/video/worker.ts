@@ -103,7 +103,7 @@ export class Worker {
       failed: (job) => this.#rest(job, LATER_MS),
       renew: {
         everyMs: RENEW_MS,
-        lease: ({ id }) => table.renew(id, clock.nowMs() + LEASE_MS),
+        lease: ({ id }) => table.extendLease(id, clock.nowMs() + LEASE_MS),
       },
       clock,
       log,
