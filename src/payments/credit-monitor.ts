@@ -1,10 +1,10 @@
 /**
  * Watches decided payments until the chain cannot undo the decision.
  *
- * - A credit that a reorganisation took away is sent again, from the journaled bytes or as a new
- *   transaction of the same single-use authorization. If it has not come back in time, it is reversed in
- *   the ledger, in the database transaction that flips its row, and is a pending payment again.
- * - A failed payment is never sent again. If the block that refused it is gone and the chain shows it as
+ * - A credited payment that a reorganisation removed is sent again, from the stored bytes or as a new
+ *   transaction of the same single-use authorization. If it is not on the chain again in time, the ledger
+ *   reverses the credit in the database transaction that makes the payment pending again.
+ * - A failed payment is never sent again. If the block that rejected it is gone and the chain shows it as
  *   paid, its row is revived, and `top-ups.ts` credits it.
  */
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -15,12 +15,12 @@ import type { Evidence, Paid, Rail } from './rail.ts';
 import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
 import { type TopUpRow, WATCHED } from './top-up-table.ts';
 
-/** Time to the first look at a credit; each further look waits longer. */
-export const FIRST_LOOK_MS = 20 * SECOND_MS;
-const MAX_LOOK_MS = 5 * MINUTE_MS;
+/** Time to the first check of a credit; each further check waits longer. */
+export const FIRST_RECHECK_MS = 20 * SECOND_MS;
+const MAX_RECHECK_MS = 5 * MINUTE_MS;
 const VANISHED_CHECK_MS = 5 * SECOND_MS;
 const NO_EVIDENCE_MS = MINUTE_MS;
-/** Nodes lag, and what a reorganisation dropped is usually mined again within some blocks. */
+/** Nodes lag, and a transaction that a reorganisation dropped is usually mined again within some blocks. */
 const RETURN_WITHIN_MS = MINUTE_MS;
 
 export class CreditMonitor {
@@ -30,20 +30,20 @@ export class CreditMonitor {
     this.#options = options;
   }
 
-  /** Looks now at the credits of a wallet that are not final. */
-  async lookAtCreditsOf(wallet: string): Promise<void> {
+  /** Checks the credits of a wallet that are not final. */
+  async checkCreditsOf(wallet: string): Promise<void> {
     const { table } = this.#options;
-    for (const { payment_key: key } of await table.notFinal(wallet)) await this.look(key);
+    for (const { payment_key: key } of await table.notFinal(wallet)) await this.check(key);
   }
 
-  /** Looks at a watched row, unless another process does. */
-  async look(key: string): Promise<void> {
+  /** Checks a watched row, unless another process does. */
+  async check(key: string): Promise<void> {
     const { table, rails, clock, log } = this.#options;
     const work = async (row: TopUpRow): Promise<void> => {
       const rail = rails.get(row.network);
       let nextCheckMs = clock.nowMs() + NO_EVIDENCE_MS;
       try {
-        if (rail !== undefined) nextCheckMs = await this.#look(rail, row);
+        if (rail !== undefined) nextCheckMs = await this.#check(rail, row);
       } catch (error) {
         const note = { network: row.network, reason: chainReason(error) };
         log.warn(note, 'The state of a watched payment on the chain is unknown');
@@ -53,14 +53,14 @@ export class CreditMonitor {
     await table.withLease(key, this.#options, work, WATCHED);
   }
 
-  /** Returns when to look again. */
-  async #look(rail: Rail, row: TopUpRow): Promise<number> {
+  /** Returns the time of the next check. */
+  async #check(rail: Rail, row: TopUpRow): Promise<number> {
     const payment = paymentOf(rail, row);
     const attempt = { ...attemptOf(row), seenHeight: row.credited_height };
     const evidence = await rail.findPayment(payment, attempt, 'final');
-    if (row.state === 'failed') return await this.#failed(row, evidence);
-    if (evidence.kind === 'paid') return await this.#seen(row, evidence);
-    const sinceMs = await this.#vanished(row, evidence);
+    if (row.state === 'failed') return await this.#checkFailed(row, evidence);
+    if (evidence.kind === 'paid') return await this.#recordSeen(row, evidence);
+    const sinceMs = await this.#recordVanished(row, evidence);
     if (evidence.kind === 'open' && evidence.attempt !== 'waiting') {
       await this.#sendAgain(rail, payment, row);
     }
@@ -69,52 +69,52 @@ export class CreditMonitor {
     return nowMs + VANISHED_CHECK_MS;
   }
 
-  async #failed(row: TopUpRow, evidence: Evidence): Promise<number> {
+  async #checkFailed(row: TopUpRow, evidence: Evidence): Promise<number> {
     const { table, clock, log } = this.#options;
     const { payment_key: key, payment_id: paymentId, network, failure } = row;
     if (evidence.kind === 'paid') {
       if (await table.revive(key)) {
         log.warn(
           { paymentId, network, transaction: evidence.transaction, failure },
-          'A payment that had failed is on the chain after all: it is credited once it is deep enough',
+          'A failed payment is on the chain: it is credited once its block is deep enough',
         );
       }
       return clock.nowMs();
     }
     const isFinal = evidence.kind === 'final' && evidence.isConfirmed;
-    await table.noteLook(row, { isFinal });
-    return this.#nextLookMs(row);
+    await table.recordCheck(row, { isFinal });
+    return this.#nextCheckMs(row);
   }
 
-  async #seen(row: TopUpRow, paid: Paid): Promise<number> {
+  async #recordSeen(row: TopUpRow, paid: Paid): Promise<number> {
     const { table, log } = this.#options;
     const { transaction, height, isConfirmed: isFinal } = paid;
-    await table.noteLook(row, { transaction, height, vanishedMs: null, isFinal });
+    await table.recordCheck(row, { transaction, height, vanishedMs: null, isFinal });
     if (row.vanished_ms !== null) {
       const { payment_id: paymentId, network } = row;
       log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
     }
-    return this.#nextLookMs(row);
+    return this.#nextCheckMs(row);
   }
 
-  /** Notes that a credit is missing on the chain; returns since when. */
-  async #vanished(row: TopUpRow, evidence: Exclude<Evidence, Paid>): Promise<number> {
+  /** Records that a credit is missing on the chain; returns since when. */
+  async #recordVanished(row: TopUpRow, evidence: Exclude<Evidence, Paid>): Promise<number> {
     const { table, clock, log, onStep } = this.#options;
     const sinceMs = row.vanished_ms === null ? clock.nowMs() : Number(row.vanished_ms);
-    await table.noteLook(row, { vanishedMs: sinceMs, isFinal: false });
+    await table.recordCheck(row, { vanishedMs: sinceMs, isFinal: false });
     if (row.vanished_ms === null) {
       const { payment_id: paymentId, network, tx_id: transaction } = row;
       const reason = evidence.kind === 'final' ? evidence.reason : 'reorganised';
       log.error(
         { paymentId, network, transaction, reason },
-        'A credited payment is not on the chain any more: it is sent again, or its credit is reversed',
+        'A credited payment is no longer on the chain: it is sent again, or its credit is reversed',
       );
     }
     await onStep?.('vanished');
     return sinceMs;
   }
 
-  /** Sends the journaled bytes, or, if they can never land, a new transaction. */
+  /** Sends the stored bytes, or, if the chain can never accept them, a new transaction. */
   async #sendAgain(rail: Rail, payment: SignedPayment, row: TopUpRow): Promise<void> {
     const { table, log, onStep } = this.#options;
     try {
@@ -125,7 +125,7 @@ export class CreditMonitor {
         });
       }
     } catch (error) {
-      // The next look decides by the chain.
+      // The next check reads the chain.
       const note = { reason: chainReason(error), paymentId: row.payment_id };
       log.warn(note, 'A payment that vanished could not be sent again');
     }
@@ -142,14 +142,14 @@ export class CreditMonitor {
     log.error(
       { paymentId, network, wallet, transaction, owedNano: missing.toString() },
       missing > 0n
-        ? 'A credit was reversed and its account owes what was spent of it: it spends nothing until that is paid'
-        : 'A credit was reversed: its payment is not on the chain any more',
+        ? 'A credit was reversed after it was spent: the account cannot spend until it has paid the debt'
+        : 'A credit was reversed: its payment is no longer on the chain',
     );
     await onStep?.('reversed');
   }
 
-  #nextLookMs({ attempts }: TopUpRow): number {
-    const looks = Math.min(Number(attempts) + 1, 10);
-    return this.#options.clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
+  #nextCheckMs({ attempts }: TopUpRow): number {
+    const checks = Math.min(Number(attempts) + 1, 10);
+    return this.#options.clock.nowMs() + Math.min(FIRST_RECHECK_MS * 2 ** checks, MAX_RECHECK_MS);
   }
 }

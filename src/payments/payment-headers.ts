@@ -1,9 +1,9 @@
 /**
  * Takes the payment header of a request as a top-up or as the payment of that request.
  *
- * - A response reports nothing about a payment, credited or not, before its signature is verified.
- * - A payment with a row may have been read on the chain. Its sender receives the state of the payment,
- *   never a balance, and is served only as a retry of the request that opened it.
+ * - A response contains nothing about a payment before its signature is verified.
+ * - A payment with a row may have been copied from the chain. Its sender receives the state of the
+ *   payment, never a balance, and is served only as a retry of the request that opened it.
  * - A ceiling of a wallet with enough credit moves nothing and serves one request, as a sign-in does.
  * - A response does not wait for a slow node: the work continues, and the next request joins it.
  */
@@ -32,22 +32,22 @@ import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './bounded.ts';
 
-/** A verified payment of which nothing was moved so far. */
+/** A verified payment before any of it is moved. */
 export interface RequestPayment {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** What the payer signed, at most the largest payment. A retry of a ceiling moves less. */
+  /** The signed amount, at most the largest payment. A retry of a ceiling moves less. */
   readonly signedNano: Nano;
   /**
-   * Settles and credits it: all of it, or with the scheme `upto` the wanted amount, at least the
+   * Settles and credits the payment: all of it, or with the scheme `upto` the wanted amount, at least the
    * smallest payment, and nothing for zero. Returns the value of the `PAYMENT-RESPONSE` header. Throws
-   * what a top-up throws, and 409 if the payment has served another request.
+   * the Faults of a top-up, and 409 if the payment has served another request.
    */
   take(wanted: Nano): Promise<string>;
 }
 
 /** Time of a response beyond `settleWaitSeconds`. */
-const ANSWER_GRACE_MS = 2 * SECOND_MS;
+const RESPONSE_GRACE_MS = 2 * SECOND_MS;
 
 const BAD_SIGNATURE = {
   erc3009: 'invalid_exact_evm_signature',
@@ -68,7 +68,6 @@ export class PaymentHeaders {
   readonly #services: PaymentServices;
   readonly #topUps: TopUps;
   readonly #passes: PaymentPasses;
-  /** Of top-ups, and of payments on an endpoint that sells something. */
   readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
   constructor(services: PaymentServices, topUps: TopUps, passes: PaymentPasses) {
@@ -99,8 +98,8 @@ export class PaymentHeaders {
 
   /**
    * Verifies the payment of a request that buys something, and moves nothing yet. It serves the request
-   * that opens it and retries of that request, once. Throws what `topUp` throws, and 409 for a payment
-   * that somebody else may have opened.
+   * that opens it and retries of that request, once. Throws the Faults of `topUp`, and 409 for a payment
+   * that another caller may have opened.
    */
   async offer(header: string, proof: RetryProof): Promise<RequestPayment> {
     const passes = this.#passes;
@@ -139,14 +138,14 @@ export class PaymentHeaders {
     if ((await passes.isSpent(key)) && !(await passes.isRetry(key, proof))) throw servedAlready();
   }
 
-  /** Spends the signature on one request that the credit of the wallet pays: settled with zero. */
+  /** Spends the signature on one request that the credit of the wallet pays; settles zero. */
   async #moveNothing(payment: SignedPayment, proof: RetryProof): Promise<string> {
     if (!(await this.#passes.spend(payment.key, proof))) throw servedAlready();
     const { network, wallet: payer } = payment;
     return encodeHeader({ success: true, transaction: '', network, payer, amount: '0' });
   }
 
-  /** How much of an `upto` payment is moved: the wanted amount, between the smallest payment and all. */
+  /** The units of an `upto` payment to move: the wanted amount, between the smallest payment and all. */
   #unitsOf({ amountUnits }: SignedPayment, wanted: Nano): bigint {
     const { leastUnits = 0n } = this.#limits.offer;
     const units = unitsAbove(wanted);
@@ -163,7 +162,7 @@ export class PaymentHeaders {
       await passes.open(key, proof, isCeiling ? 'ceiling' : 'request');
     }).catch(async (error: unknown) => {
       if (isCeiling) await passes.unreserve(key);
-      // It was verified before anybody could read it on the chain, so the caller is the payer.
+      // It was verified before it was on the chain, so the caller is the payer.
       throw withClaim(error, passes.claimOf(key));
     });
     if (!isOwn || !(await passes.use(key))) throw alreadyCredited(receipt);
@@ -194,14 +193,14 @@ export class PaymentHeaders {
         const most = mostUnder(payment.amountUnits, limits);
         payment = { ...payment, amountUnits: most };
       } else checkAmount(payment.amountUnits, limits);
-      // Its receipt names what was paid for, also if another process signs the receipt.
+      // The receipt names the paid path, also if another process signs the receipt.
       const { offer } = payment;
       if (path !== '')
         payment = { ...payment, offer: { ...offer, path: path.slice(0, MAX_PATH_CHARS) } };
     }
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
-    const verified = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };
+    const verified = { payment, isNew, leftMs: settleWaitMs + RESPONSE_GRACE_MS };
     let isSigned: boolean;
     try {
       isSigned = await this.#inTime(verified, rail.isSigned(payment, clientAddress), tooLate);
@@ -221,7 +220,7 @@ export class PaymentHeaders {
     });
   }
 
-  /** Waits for `work` within the time that is left of the response. */
+  /** Waits for `work` within the rest of the response time. */
   async #inTime<T>(verified: VerifiedHeader, work: Promise<T>, late: () => Promise<T>): Promise<T> {
     const { clock } = this.#services;
     const startMs = clock.monotonicMs();
@@ -243,7 +242,7 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
       firstUnits: unitsAbove(amounts.firstPayment),
     },
     offer: {
-      // What is sold has any price.
+      // A request has any price.
       minimumUnits: smaller(versionOne, minimumUnits),
       maximumUnits,
       leastUnits: versionOne,

@@ -1,4 +1,4 @@
-/** What payments are opened with, and what everything that follows a payment works with. */
+/** The options of `openPayments`, and the services that are shared inside this folder. */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -18,17 +18,18 @@ interface RefundEntry {
   readonly refundId: string;
 }
 
-/** Postings of the ledger inside a database transaction of payments; most give the new balance. */
+/** Postings of the ledger inside a database transaction of payments. */
 export interface LedgerPostings {
+  /** Returns the new balance. */
   readonly credit: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-  /** Takes a credit back; gives what the balance did not cover, which is a debt now. */
+  /** Reverses a credit; returns the part that the balance did not cover, which is a debt. */
   readonly reverse: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
   /**
-   * Gives what the wallet has left that no open request holds. Throws a Fault (`INSUFFICIENT_BALANCE`)
-   * when the credit does not cover it.
+   * Returns the rest of the balance that no open request holds. Throws a Fault (`INSUFFICIENT_BALANCE`)
+   * if the credit does not cover the refund.
    */
   readonly debitRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
-  /** Takes the debit back after a refund that can never arrive. */
+  /** Reverses the debit of a refund that can never arrive. */
   readonly restoreRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
   readonly tokenCaps: TokenCaps;
 }
@@ -45,12 +46,12 @@ export interface PaymentsOptions
   readonly basePath?: string;
   /** Prefix of wallet tokens, for example `svc_wallet_`. */
   readonly tokenPrefix: string;
-  /** How often the chain is asked about a transaction under way; 1 s by default. */
+  /** Interval of the queries about a transaction under way; 1 s by default. */
   readonly pollMs?: number;
   /** How long a dead process keeps its payments; 15 s by default. */
   readonly leaseMs?: number;
-  /** Called at the points where a crash must lose nothing. */
-  readonly onStep?: OnStep;
+  /** Called where a crash must lose nothing; tests stop the process there. */
+  readonly onStep?: (step: Step) => void | Promise<void>;
 }
 
 export interface PaymentServices extends PaymentsOptions {
@@ -64,7 +65,4 @@ export interface PaymentServices extends PaymentsOptions {
   readonly owner: string;
 }
 
-/** A point at which a crash is survivable by design; tests stop the process there. */
 type Step = 'opened' | 'journaled' | 'settled' | 'credited' | 'vanished' | 'resent' | 'reversed';
-
-export type OnStep = (step: Step) => void | Promise<void>;

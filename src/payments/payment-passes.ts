@@ -1,21 +1,21 @@
 /**
- * Which request opened a payment: the payment serves that request and its retries.
+ * Passes record which request opened a payment: the payment serves that request and its retries.
  *
- * A signed payment is public once it is on the chain, so its header proves nothing. A retry is proved by
- * what never goes on the chain: the idempotency key of the request that opened the payment, or the secret
- * of its response (`PAYMENT-CLAIM`). A pass serves one request, once; a caller without proof signs in. A
- * signed ceiling of which nothing was moved has only a pass, which records that the signature is spent.
+ * A signed payment is public once it is on the chain, so its header proves nothing. Only the payer has the
+ * two proofs of a retry, which are never on the chain: the idempotency key of the request that opened the
+ * payment, and the secret of its response (`PAYMENT-CLAIM`). A pass serves one request, once; a caller
+ * without proof signs in. A signed ceiling that moved nothing has only a pass, which marks it as spent.
  */
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
 import { isSameMac, macOf } from './secrets.ts';
 
-/** What came with a payment header and never goes on the chain. */
+/** The parts of a request that are never on the chain. */
 export interface RetryProof {
   /** `PAYMENT-CLAIM`, from an earlier response. */
   readonly claim: string | undefined;
   readonly idempotencyKey: string | undefined;
-  /** Path of the request: a key binds the retries of one request, not of another. */
+  /** Path of the request; an idempotency key counts only with its path. */
   readonly path: string;
   /** The address of the caller, as limits by address count it. */
   readonly clientAddress: string;
@@ -28,12 +28,12 @@ export const NO_PROOF: RetryProof = {
   clientAddress: '',
 };
 
-/** As long as responses are kept under an idempotency key. */
+/** The time for which responses are stored under an idempotency key. */
 const PASS_MS = DAY_MS;
 /** An observer can guess shorter keys, which are counters and words. */
 const MIN_KEY_CHARS = 16;
 
-/** States of a pass, as the column `used` has them. */
+/** Values of the column `used`. */
 const UNUSED = 0;
 const USED = 1;
 /** Tokens of a signed ceiling are being moved for a request, so it serves no other one. */
@@ -51,7 +51,7 @@ export class PaymentPasses {
     this.#secret = secret;
   }
 
-  /** The payment was opened by this request: a top-up sells nothing, so its pass is spent. */
+  /** Records the request that opened the payment. The pass of a top-up is spent, because it sells nothing. */
   async open(
     paymentKey: string,
     proof: RetryProof,
@@ -72,7 +72,7 @@ export class PaymentPasses {
     return hash !== undefined && row.key_hash !== null && isSameMac(hash, row.key_hash);
   }
 
-  /** Spends the pass; `false` when it was spent before. */
+  /** Spends the pass; `false` if it was spent before. */
   async use(paymentKey: string): Promise<boolean> {
     const rows = await this.#store.query(
       'UPDATE payments_pass SET used = 1 WHERE payment_key = $1 AND used <> 1 RETURNING payment_key',
@@ -81,7 +81,7 @@ export class PaymentPasses {
     return rows.length === 1;
   }
 
-  /** Opens and spends the pass of a payment that moves nothing; `false` when it was spent before. */
+  /** Opens and spends the pass of a payment that moves nothing; `false` if it was spent before. */
   async spend(paymentKey: string, proof: RetryProof): Promise<boolean> {
     return await this.#put(paymentKey, proof, USED, `${REPLACE} WHERE payments_pass.used = 0`);
   }
@@ -122,7 +122,7 @@ export class PaymentPasses {
     ]);
   }
 
-  /** `false` if the pass is there and the condition of `onConflict` does not hold. */
+  /** Returns `false` if the pass exists and the condition of `onConflict` does not hold. */
   async #put(
     paymentKey: string,
     proof: RetryProof,

@@ -1,7 +1,4 @@
-/**
- * A payment as a caller signed it, after normalising: one v2 payload whatever layout it came in,
- * its key (the signed authorization itself, never a transaction id) and what it pays.
- */
+/** A signed payment, normalised to one layout. */
 import { sha256Hex } from '../core/ids.ts';
 import { type FaultCode, type FaultOptions, Fault } from '../core/faults.ts';
 import type { RailOffer } from './requirements.ts';
@@ -11,7 +8,7 @@ export interface Erc3009 {
   readonly from: `0x${string}`;
   readonly to: `0x${string}`;
   readonly value: bigint;
-  /** Unix seconds, of up to 256 bits, as is `validBefore`. */
+  /** Unix seconds of up to 256 bits, as `validBefore`. */
   readonly validAfter: bigint;
   readonly validBefore: bigint;
   readonly nonce: `0x${string}`;
@@ -24,9 +21,9 @@ export interface Permit2 {
   readonly to: `0x${string}`;
   readonly token: `0x${string}`;
   readonly ceiling: bigint;
-  /** Of 256 bits: a bit in a word of Permit2's bitmap. */
+  /** 256 bits: the position of a bit in Permit2's bitmap. */
   readonly nonce: bigint;
-  /** Unix seconds, of up to 256 bits, as is `validAfter`. */
+  /** Unix seconds of up to 256 bits, as `validAfter`. */
   readonly deadline: bigint;
   readonly validAfter: bigint;
   readonly facilitator: `0x${string}`;
@@ -35,29 +32,29 @@ export interface Permit2 {
 export interface SolanaPayment {
   readonly kind: 'solana';
   readonly transaction: string;
-  /** Lower-case hex SHA-256 of the message: the wire bytes are malleable, the message is not. */
+  /** Lower-case hex SHA-256 of the message, because the wire bytes are malleable. */
   readonly messageHash: string;
-  /** Base58 account that the tokens leave from. */
+  /** Base58 token account of the payer. */
   readonly source: string;
 }
 
 export interface SignedPayment {
   /**
-   * `eip155:8453/erc3009:<from>:<nonce>`, `eip155:8453/permit2:<from>:<nonce>` or
-   * `solana:<reference>/tx:<sha256 of the message>`.
+   * The signed authorization, not a transaction: `eip155:8453/erc3009:<from>:<nonce>`,
+   * `eip155:8453/permit2:<from>:<nonce>` or `solana:<reference>/tx:<sha256 of the message>`.
    */
   readonly key: string;
   readonly id: string;
   readonly network: string;
   readonly wallet: string;
-  /** What is moved; of an `upto` payment without a row the most that may be. */
+  /** The amount to move; for an `upto` payment without a row the ceiling. */
   readonly amountUnits: bigint;
-  /** The offer that it was made under, which may not be today's. */
+  /** The offer that is paid, which may differ from the current one. */
   readonly offer: RailOffer;
   readonly authorization: Erc3009 | Permit2 | SolanaPayment;
   /** The v2 payload without `accepted`, as the client signed it. */
   readonly inner: Readonly<Record<string, unknown>>;
-  /** Of the inner payload: two payments under one key must be the same payment. */
+  /** Hash of the inner payload: two payments under one key must be the same payment. */
   readonly hash: string;
   readonly identifier: string | undefined;
 }
@@ -66,7 +63,7 @@ export function paymentId(key: string): string {
   return `x402-${sha256Hex(key).slice(0, 32)}`;
 }
 
-/** A refusal in the body layout of the top-up endpoint: `{error: CODE, message, details?}`. */
+/** An error response with the body of the top-up endpoint: `{error: CODE, message, details?}`. */
 export function paymentError(
   code: FaultCode,
   message: string,

@@ -227,7 +227,7 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
     await run('sweep', async () => {
       for (const row of await table.due(nowMs, MAX_UNFINISHED)) await topUps.finish(row);
       for (const { payment_key: key } of await table.due(nowMs, MAX_WATCHED, WATCHED)) {
-        await creditMonitor.look(key);
+        await creditMonitor.check(key);
       }
     });
     await run('refunds', async () => {

@@ -1,6 +1,6 @@
 /**
- * What payments need of a chain: a rail reads and verifies payments, sends them, and decides from the
- * chain alone whether a payment has arrived, whoever sent it.
+ * The interface of a chain: a rail reads, verifies and sends payments, and decides from the chain alone
+ * whether a payment has arrived.
  */
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import type { Clock } from '../core/clock.ts';
@@ -12,12 +12,12 @@ import type { ExternalFacilitator } from './extensions/external-facilitator.ts';
 import type { SignedPayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
 
-/** The check of a signed payment before it is sent. */
+/** The result of verifying a signed payment before it is sent. */
 export type Verdict =
   | { readonly kind: 'valid' }
-  /** The payment itself is bad; nothing can have moved. */
+  /** The payment is invalid; no money can have moved. */
   | { readonly kind: 'rejected'; readonly reason: string }
-  /** It may have been paid already, or the chain did not respond. */
+  /** The payment may have been made already, or the chain did not respond. */
   | { readonly kind: 'unclear'; readonly reason: string };
 
 /** The payment was on the chain before it was sent here. */
@@ -26,17 +26,17 @@ export const USED_BEFORE = 'authorization_already_used';
 /** The payment was in a block, cost our fee and failed for good. */
 export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
 
-/** What the chain shows about a payment. A function that returns it rejects without the chain. */
+/** The state of a payment on the chain. A function that returns it rejects if the chain does not respond. */
 export type Evidence =
   | Paid
-  /** It can never be paid any more, unless the blocks that show it are reorganised. */
+  /** The payment can never arrive, unless the blocks that show this are reorganised. */
   | {
       readonly kind: 'final';
       readonly reason: string;
       /** Whether these blocks are at the requested depth. */
       readonly isConfirmed: boolean;
     }
-  /** Not paid so far, and it still can be. */
+  /** The payment has not arrived and still can. */
   | { readonly kind: 'open'; readonly attempt: 'none' | 'waiting' | 'unseen' | 'reverted' };
 
 export interface Paid {
@@ -44,14 +44,14 @@ export interface Paid {
   readonly transaction: string;
   /** Number of the block, on Solana the slot. */
   readonly height: bigint;
-  /** Whether that is at the requested depth. */
+  /** Whether the block is at the requested depth. */
   readonly isConfirmed: boolean;
 }
 
 /** Requested depth: enough for a credit of the amount, or final on the chain. */
 export type EvidenceDepth = 'credit' | 'final';
 
-/** Tokens that a receiver got. */
+/** A token transfer to a receiver. */
 export interface Received {
   readonly transaction: string;
   readonly height: bigint;
@@ -66,23 +66,23 @@ export interface ReceivedSearch {
   readonly onProgress?: ((done: number, total: number) => void) | undefined;
 }
 
-/** Where the chain was when a payment was first seen. */
+/** The state of the chain when a payment was received first. */
 export interface Position {
   readonly startHeight: bigint;
-  /** Hash of that block, if heights can repeat after a reorganisation. */
+  /** Hash of the block at `startHeight`, if heights can repeat after a reorganisation. */
   readonly startBlock: string | undefined;
-  /** EVM: Unix seconds of `validBefore`. Solana: last block height at which it can land. */
+  /** EVM: Unix seconds of `validBefore`. Solana: last block height that can include the payment. */
   readonly expiresAt: bigint;
 }
 
 export interface Attempt extends Position {
   readonly transaction: string | undefined;
   readonly raw: string | undefined;
-  /** Height of an earlier sighting: the evidence of a node below it is ignored. */
+  /** Height at which the payment was seen before; evidence from a node below it is ignored. */
   readonly seenHeight?: bigint | undefined;
 }
 
-/** A trial run showed that the chain would reject the transaction, so it was not sent. */
+/** The simulation of a transaction failed, so it was not sent. */
 export class SettlementRefused extends Error {
   override readonly name = 'SettlementRefused';
 }
@@ -121,42 +121,42 @@ export interface Rail {
   /** Compares a new payment, except for its amount, with the current offer. Rejects with a 400 Fault. */
   checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
   /**
-   * Whether the payer signed it. A contract wallet is asked on behalf of the address `clientAddress`. Rejects
-   * if the chain has to be asked and does not respond.
+   * Whether the payer signed the payment. A call of a contract wallet counts against the limit of
+   * `clientAddress`, and rejects if the chain does not respond.
    */
   isSigned(payment: SignedPayment, clientAddress: string): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
   position(payment: SignedPayment): Promise<Position>;
   /**
-   * Journals, sends and waits; `findPayment` tells the result. Rejects with `SettlementRefused` if
-   * nothing was sent because the chain would reject it.
+   * Calls `journal`, sends and waits; `findPayment` returns the result. Rejects with `SettlementRefused`
+   * if nothing was sent because the chain would reject it.
    */
   settle(payment: SignedPayment, journal: Journal): Promise<void>;
-  /** A use of the authorization that is older than the attempt is no payment: `final`. */
+  /** Returns `final` if the authorization was used before the attempt. */
   findPayment(payment: SignedPayment, attempt: Attempt, depth: EvidenceDepth): Promise<Evidence>;
   newestHeight(): Promise<bigint>;
-  /** Of its token, read until known. */
+  /** Decimals of the token, read from the chain once. */
   decimals(): Promise<number>;
   /** Unknown transfers to a receiver, in any order. */
   received(search: ReceivedSearch): Promise<readonly Received[]>;
-  /** Sends journaled bytes again. `dead`: they can never land, a new transaction is needed. */
+  /** Sends stored bytes again. `dead`: the chain can never include them, so a new transaction is needed. */
   rebroadcast(raw: string): Promise<'sent' | 'dead'>;
   health(): Promise<RailHealth>;
   /** The official scheme on the same gas key, for the exposed facilitator. */
   exposedScheme(): SchemeNetworkFacilitator;
 }
 
-/** A signed refund, in a text of the rail's own. */
 export interface RefundAuthorization {
+  /** The signed refund in the format of the rail. */
   readonly text: string;
   readonly startHeight: bigint;
   readonly expiresAt: bigint;
 }
 
 export interface RefundRail {
-  /** Signs a transfer to a wallet that can happen at most once. */
+  /** Signs a transfer to a wallet that the chain executes at most once. */
   authorize(refundId: string, wallet: string, amountUnits: bigint): Promise<RefundAuthorization>;
   send(text: string, journal: Journal): Promise<void>;
-  /** At the depth `final`. */
+  /** Returns evidence at the depth `final`. */
   find(text: string, attempt: Attempt): Promise<Evidence>;
 }

@@ -40,18 +40,18 @@ export class Refunds {
     this.#monitor = monitor;
   }
 
-  /** The credits of a wallet that are not final, after a look at the chain. Throws a Fault for a bad address. */
+  /** Credits of a wallet that the chain could still undo. Throws a Fault for a bad address. */
   async openCredits(address: string): Promise<readonly OpenCredit[]> {
     const wallet = walletOf(address);
-    await this.#monitor.lookAtCreditsOf(wallet);
+    await this.#monitor.checkCreditsOf(wallet);
     return await this.#openCredits(wallet);
   }
 
-  /** Pays back final credit; fractions of a token unit stay. Throws a Fault if nothing was debited. */
+  /** Pays back final credit, rounded down to token units. Throws a Fault if nothing was debited. */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
     const { store, ids, debitRefund } = this.#options;
     const wallet = walletOf(address);
-    await this.#monitor.lookAtCreditsOf(wallet);
+    await this.#monitor.checkCreditsOf(wallet);
     const { network, refunds } = this.#railOf(wallet);
     const units = nanoToUnits(amountNano);
     if (units <= 0n) {
@@ -79,7 +79,7 @@ export class Refunds {
 
   async state(refundId: string) {
     const row = await this.table.find(refundId);
-    if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
+    if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'Refund not found' });
     return {
       refundId,
       wallet: row.wallet,
@@ -90,7 +90,7 @@ export class Refunds {
     };
   }
 
-  /** Finishes a refund that was left behind, or looks whether a paid one is still on the chain. */
+  /** Finishes a refund, or checks that a paid one is still on the chain. */
   async finish({ refund_id: refundId, network }: RefundRow): Promise<void> {
     const refunds = this.#options.rails.get(network)?.refunds;
     if (refunds === undefined) return;
@@ -103,7 +103,7 @@ export class Refunds {
   async #watch(row: RefundRow, refunds: RefundRail): Promise<void> {
     const { clock, log } = this.#options;
     const { refund_id: refundId, network, tx_id: transaction } = row;
-    const evidence = await this.#look(row, refunds);
+    const evidence = await this.#find(row, refunds);
     const isGone = evidence !== undefined && evidence.kind !== 'paid';
     if (isGone || (evidence?.kind === 'paid' && evidence.isConfirmed)) {
       await this.table.watched(refundId, isGone ? 'sent' : 'paid');
@@ -111,17 +111,17 @@ export class Refunds {
     await this.table.rest(refundId, clock.nowMs() + (isGone ? 0 : WATCH_MS));
     if (!isGone) return;
     const note = { refundId, network, transaction };
-    log.error(note, 'A refund is not on the chain any more: it is sent again');
+    log.error(note, 'A refund is no longer on the chain: it is sent again');
   }
 
-  /** Searches the chain, sends what is not there, searches again; ends the row or leaves it to the sweep. */
+  /** Searches the chain, sends the refund if it is not there, searches again; ends or releases the row. */
   async #settle(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
     const { clock, log, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
     for (let isSent = false; ;) {
       const row = await this.table.find(refundId);
       if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
-      const evidence = await this.#look(row, refunds);
+      const evidence = await this.#find(row, refunds);
       if (evidence?.kind === 'paid') {
         const { transaction } = evidence;
         await this.table.paid(refundId, transaction, clock.nowMs() + WATCH_MS);
@@ -135,8 +135,8 @@ export class Refunds {
         try {
           await refunds.send(row.authorization_text, this.table.journal);
         } catch (error) {
-          // A lost reply or a rejection: the chain tells which.
-          log.warn({ reason: chainReason(error), refundId }, 'A refund gave no answer');
+          // A lost response or a rejection: the chain shows which.
+          log.warn({ reason: chainReason(error), refundId }, 'A refund got no response');
         }
         continue;
       }
@@ -148,7 +148,7 @@ export class Refunds {
     }
   }
 
-  async #look(row: RefundRow, refunds: RefundRail): Promise<Evidence | undefined> {
+  async #find(row: RefundRow, refunds: RefundRail): Promise<Evidence | undefined> {
     try {
       return await refunds.find(row.authorization_text, attemptOf(row));
     } catch (error) {
@@ -166,7 +166,7 @@ export class Refunds {
       if (!(await this.table.failed(tx, refundId, reason))) return;
       await restoreRefund(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
     });
-    log.warn({ refundId, reason }, 'A refund has failed and was credited back');
+    log.warn({ refundId, reason }, 'A refund failed and was credited back');
   }
 
   async #openCredits(wallet: string, tx?: Queryable): Promise<readonly OpenCredit[]> {
@@ -205,6 +205,6 @@ function notFinal(wallet: string, open: readonly OpenCredit[]): Fault {
     ({ paymentId, amountNano }) => `${paymentId} (${formatUsd(amountNano, 6)} USD)`,
   );
   return new Fault('INSUFFICIENT_BALANCE', {
-    message: `The wallet ${wallet} has less final credit than that: the chain could still take back ${named.join(', ')}. Refund these when they are final, or a smaller amount now`,
+    message: `The wallet ${wallet} has less final credit than this amount: the chain could still undo ${named.join(', ')}. Refund these when they are final, or a smaller amount now`,
   });
 }

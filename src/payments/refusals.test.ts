@@ -355,7 +355,7 @@ describe('bad payments', () => {
           assert.equal(error.code, 'PAYMENT_VERIFICATION_FAILED');
           assert.equal(
             error.message,
-            `The payment was not accepted: the wallet holds less of the token than it signed (${reason}); nothing has moved`,
+            `The payment was not accepted: the wallet has less of the token than the signed amount (${reason}); no money has moved`,
           );
           assert.deepEqual((error.options.body as { details: unknown }).details, { reason });
           return true;

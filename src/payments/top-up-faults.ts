@@ -1,6 +1,6 @@
 /**
- * The error responses of payments that are not credited. Each message says whether money has moved and
- * whether to send the same header again, because wrong advice costs a second payment.
+ * The error responses of payments that are not credited. Each message states whether money has moved and
+ * whether to send the same header again, because wrong advice costs the payer a second payment.
  */
 import { Fault } from '../core/faults.ts';
 import { encodeHeader } from './header-codec.ts';
@@ -8,36 +8,34 @@ import { type SignedPayment, paymentError } from './payment.ts';
 import { USED_BEFORE } from './rail.ts';
 
 const RETRY = { retryAfterSeconds: 5 };
-/** Header with the secret of the request that opened a payment, in its response and in its retry. */
-const PAYMENT_CLAIM = 'PAYMENT-CLAIM';
-const RETRIED = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
+const RETRYABLE = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
 
-/** Whether the check failed because the chain did not respond. */
+/** Whether a verification failed because the chain did not respond. */
 export function isChainTrouble(reason: string): boolean {
-  const isChecked = reason.startsWith('invalid_') || reason.startsWith('permit2_');
-  return !isChecked && reason !== 'asset_not_deployed_contract';
+  const isVerdict = reason.startsWith('invalid_') || reason.startsWith('permit2_');
+  return !isVerdict && reason !== 'asset_not_deployed_contract';
 }
 
 export function rejected(reason: string): Fault {
   let words = '';
   if (reason.endsWith('_insufficient_balance')) {
-    words = ': the wallet holds less of the token than it signed';
+    words = ': the wallet has less of the token than the signed amount';
   } else if (reason === 'permit2_allowance_required') {
     words =
-      ': the wallet has not approved the Permit2 contract for as much of the token as it signed; sign that too (eip2612GasSponsoring, with the nonce that the token has now), approve it, or pay with the scheme exact';
+      ': the wallet has not approved the Permit2 contract for the signed amount; sign the approval too (eip2612GasSponsoring, with the current nonce of the token), send the approval to the chain, or pay with the scheme exact';
   }
   return paymentError(
     'PAYMENT_VERIFICATION_FAILED',
-    `The payment was not accepted${words} (${reason}); nothing has moved`,
+    `The payment was not accepted${words} (${reason}); no money has moved`,
     { reason },
   );
 }
 
-/** 400: it was on the chain before it was sent here, so it pays for something else. */
+/** 400: the payment was on the chain before it was sent here, so it pays for something else. */
 export function usedBefore(): Fault {
   return paymentError(
     'PAYMENT_VERIFICATION_FAILED',
-    'The authorization was used on the chain before it was sent here, so it pays for nothing here; sign a new one',
+    'The authorization was used on the chain before it was sent here, so it pays for something else; sign a new one',
     { reason: USED_BEFORE },
   );
 }
@@ -55,7 +53,7 @@ export function inProgress(): Fault {
 export function notSent(reason: string): Fault {
   return paymentError(
     'SERVICE_UNAVAILABLE',
-    'The payment could not be sent to the chain so far, nothing has moved; send the same header again, do not sign a new one',
+    'The payment could not be sent to the chain yet, no money has moved; send the same header again, do not sign a new one',
     { ...RETRY, cause: reason },
   );
 }
@@ -64,7 +62,7 @@ export function notSent(reason: string): Fault {
 export function busy(): Fault {
   return paymentError(
     'SERVICE_UNAVAILABLE',
-    'Too many payments are being settled, nothing has moved; send the same header again, do not sign a new one',
+    'Too many payments are being settled, no money has moved; send the same header again, do not sign a new one',
     RETRY,
   );
 }
@@ -73,7 +71,7 @@ export function busy(): Fault {
 export function backingOff(seconds: number): Fault {
   return paymentError(
     'RATE_LIMIT_EXCEEDED',
-    `Earlier payments of this wallet were reverted on the chain; nothing is sent for it for ${seconds} s`,
+    `Earlier payments of this wallet were reverted on the chain; no payment of it is sent for ${seconds} s`,
     { retryAfterSeconds: seconds },
   );
 }
@@ -82,12 +80,12 @@ export function backingOff(seconds: number): Fault {
 export function identifierTaken(): Fault {
   return paymentError(
     'PAYMENT_IN_PROGRESS',
-    'The payment identifier was used with another payment, use a new one',
+    'The payment identifier belongs to another payment; use a new one',
     { canRetry: false, reason: 'payment_identifier_conflict' },
   );
 }
 
-/** 202: it may arrive. Never a 402, which makes agents sign a second payment. */
+/** 202: the payment may arrive. Never a 402, which makes agents sign a second payment. */
 export function pending(payment: SignedPayment, transaction: string | null): Fault {
   return paymentError(
     'SETTLEMENT_PENDING',
@@ -96,7 +94,7 @@ export function pending(payment: SignedPayment, transaction: string | null): Fau
   );
 }
 
-/** 409: it is credited, and the caller may have read it on the chain. */
+/** 409: the payment is credited, and the caller may have copied it from the chain. */
 export function alreadyCredited(receipt: { readonly responseHeader: string }): Fault {
   return paymentError(
     'PAYMENT_ALREADY_CREDITED',
@@ -105,23 +103,23 @@ export function alreadyCredited(receipt: { readonly responseHeader: string }): F
   );
 }
 
-/** 409: the signature has served its one request from the credit of the wallet; nothing was moved. */
+/** 409: the signature has served one request from the credit of the wallet. */
 export function servedAlready(): Fault {
   return paymentError(
     'PAYMENT_ALREADY_CREDITED',
-    'This signature has served a request already, from the credit of its wallet; nothing was moved. Sign a new one, or sign in with the wallet',
+    'This signature has already served a request from the credit of its wallet; no money has moved. Sign a new one, or sign in with the wallet',
     { canRetry: false },
   );
 }
 
 /** Adds the secret that marks a retry to errors after which the same header is sent again. */
 export function withClaim(error: unknown, claim: string): unknown {
-  if (!(error instanceof Fault) || !RETRIED.has(error.code)) return error;
-  const headers = { ...error.options.headers, [PAYMENT_CLAIM]: claim };
+  if (!(error instanceof Fault) || !RETRYABLE.has(error.code)) return error;
+  const headers = { ...error.options.headers, 'PAYMENT-CLAIM': claim };
   return new Fault(error.code, { ...error.options, message: error.message, headers });
 }
 
-/** 402: it has failed, and the chain shows that no money arrived for it. */
+/** 402: the payment has failed, and the chain shows that no money arrived. */
 export function settlementFailed(
   payment: SignedPayment,
   transaction: string | null,

@@ -1,12 +1,9 @@
-/** Payments for payers and the operator, without the signed payload and the sent bytes. */
+/** Lists of payments for payers and the operator, without the signed payload and the sent bytes. */
 import { MINUTE_MS } from '../core/clock.ts';
 import type { Parameter, Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
-
-/** `open`: written down, nothing sent; `sent`: on its way; the other two are final. */
-export type TopUpState = TopUpRow['state'];
 
 export interface TopUpPlace {
   readonly createdMs: number;
@@ -15,16 +12,15 @@ export interface TopUpPlace {
 
 export interface TopUpFilter {
   readonly wallet?: string | undefined;
-  readonly state?: TopUpState | undefined;
-  /** Only those that wait longer than a payment should. */
+  readonly state?: TopUpRow['state'] | undefined;
+  /** Only payments that are stuck at this time. */
   readonly stuckAtMs?: number | undefined;
-  /** Only those that changed since then. */
   readonly changedSinceMs?: number | undefined;
 }
 
 export type TopUpDetail = ReturnType<typeof detailOf>;
 
-/** A payment takes seconds; after this the operator should look. */
+/** A payment takes seconds; after this time it needs the operator. */
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
 
 interface ListedRow extends TopUpRow {
@@ -89,7 +85,7 @@ function detailOf(row: ListedRow) {
     updatedMs: Number(row.updated_ms),
     attempts: Number(row.attempts),
     nextCheckMs: Number(row.next_check_ms),
-    /** A process works on it until then; 0 for none. */
+    /** End of the lease of a process; 0 without a lease. */
     leaseUntilMs: Number(row.lease_until_ms),
     startHeight: row.start_height,
     creditedHeight: row.credited_height,

@@ -38,7 +38,7 @@ export function entryOf(
 export interface TopUpReceipt {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** The balance after this credit; missing for a repeated header. */
+  /** The balance after this credit; `undefined` for a repeated header. */
   readonly newBalanceNano: Nano | undefined;
   readonly paymentId: string;
   readonly network: string;
@@ -46,7 +46,7 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** Runs when the row of the payment was opened. */
+/** Runs after the row of the payment was opened. */
 export type OnOpened = () => Promise<void>;
 
 export const NO_ATTEMPT: Attempt = {
@@ -57,7 +57,7 @@ export const NO_ATTEMPT: Attempt = {
   expiresAt: (1n << 62n) - 1n,
 };
 
-/** The journaled attempt of a row, of a top-up or of a refund. */
+/** The stored attempt of a top-up or a refund. */
 export function attemptOf(
   row: Pick<TopUpRow, 'tx_id' | 'raw_tx' | 'start_height' | 'expires_at'> & {
     readonly start_block?: string | null;
@@ -72,7 +72,6 @@ export function attemptOf(
   };
 }
 
-/** The payment of a row under the offer that it was opened under. */
 export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
   const { network, identifier } = row;
@@ -80,13 +79,13 @@ export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   return underItsOffer(payment, row);
 }
 
-/** Sets the offer and the amount of the row. */
+/** The payment with the offer and the amount of its row. */
 export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPayment {
   if (row.offer !== null) {
     const offer = JSON.parse(row.offer) as RailOffer; // written by `open`
     return { ...payment, offer, amountUnits: row.amount_units };
   }
-  // A row of a version that stored no offer: the receiver is in the authorization of Base.
+  // Rows of older versions have no offer; an authorization on Base contains the receiver.
   const { offer, authorization } = payment;
   if (authorization.kind !== 'erc3009') return payment;
   return { ...payment, offer: { ...offer, payTo: authorization.to } };

@@ -50,7 +50,7 @@ export interface TopUpRow {
   readonly new_balance_nano: bigint | null;
   readonly attempts: bigint;
   readonly created_ms: bigint;
-  /** JSON of the offer that it was made under; null in rows of an older version. */
+  /** JSON of the offer that was paid; null in rows of an older version. */
   readonly offer: string | null;
   readonly credited_height: bigint;
   /** 1 while the chain could still undo the credit, or the failure. */
@@ -70,7 +70,7 @@ export interface CreditCounts {
 type Mined = Pick<Paid, 'transaction' | 'height'>;
 
 /** What the chain shows about a watched row; a missing member keeps its value. */
-interface Look {
+interface CheckResult {
   readonly transaction?: string;
   readonly height?: bigint;
   /** Since when a credit is missing on the chain. */
@@ -233,9 +233,9 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
   }
 
   /** Writes what the chain shows about a row that is still watched. */
-  async noteLook(row: TopUpRow, look: Look): Promise<void> {
-    const { transaction = row.tx_id, height = row.credited_height, isFinal } = look;
-    const { vanishedMs = row.vanished_ms } = look;
+  async recordCheck(row: TopUpRow, result: CheckResult): Promise<void> {
+    const { transaction = row.tx_id, height = row.credited_height, isFinal } = result;
+    const { vanishedMs = row.vanished_ms } = result;
     await this.store.query(
       `UPDATE payments_topup SET tx_id = $3, credited_height = $4, vanished_ms = $5, is_watched = $6,
          attempts = attempts + 1,
@@ -328,7 +328,7 @@ export async function countTopUps(store: Queryable, sinceMs: number): Promise<nu
   return Number(row?.total ?? 0n);
 }
 
-/** The transactions of all payments on a network, whatever came of them. */
+/** The transactions of all payments on a network, in any state. */
 export async function topUpTransactions(
   store: Queryable,
   network: string,

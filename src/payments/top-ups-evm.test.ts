@@ -420,7 +420,7 @@ describe('top-ups on Base', () => {
       );
       for (const result of results) {
         if (result.status === 'rejected')
-          assert.match(String(result.reason), /not confirmed yet|nothing has moved/);
+          assert.match(String(result.reason), /not confirmed yet|no money has moved/);
       }
       // Whatever collided is finished by sending the same header again.
       for (const header of headers) await fixture.payments.headers.topUp(header);

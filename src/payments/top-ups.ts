@@ -2,22 +2,22 @@
  * Turns a signed payment into exactly one credit, whichever process ends in between.
  *
  * - The row is read before anything is verified: a credited payment returns its stored result, and every
- *   payment is judged by the offer that its row was opened under.
- * - A row is opened for an authorization that was found unused, and only a later use credits it: an
- *   earlier use belongs to another ledger or shop.
- * - A transaction is journaled before it is sent.
+ *   payment is verified under the offer that its row was opened with.
+ * - A row is opened for an unused authorization, and only a later use credits it: an earlier use belongs
+ *   to another ledger or shop.
+ * - A transaction is written to the row before it is sent.
  * - The chain alone decides whether a payment has arrived (`Rail.findPayment`), never the response to a
- *   broadcast. The credit is written in the database transaction that flips the row, once the payment is
- *   as deep as its amount requires. `credit-monitor.ts` watches it from then on.
+ *   broadcast. The credit is one database transaction with the change of the row, once the payment is as
+ *   deep as its amount requires. `credit-monitor.ts` watches it from then on.
  * - Unknown is not failed: the caller receives `SETTLEMENT_PENDING`, and the background sweep finishes it.
- * - A payment fails once the blocks that refuse it are as deep as a credit has to be;
+ * - A payment fails once the blocks that reject it are as deep as a credit has to be;
  *   `credit-monitor.ts` watches failures too, until these blocks are final.
  */
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { chainReason } from './chain-log.ts';
-import { FIRST_LOOK_MS } from './credit-monitor.ts';
+import { FIRST_RECHECK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
 import { FAILED_ON_CHAIN, SettlementRefused } from './rail.ts';
@@ -47,30 +47,27 @@ import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
 /**
- * How the work on a leased row begins: a new payment is sent; an unfinished one is searched on the chain
+ * Start of the work on a leased row: a new payment is sent; an unfinished one is searched on the chain
  * and sent if it is not there; one that failed after sending is only searched.
  */
-type Begin = 'send' | 'look-and-send' | 'look';
+type Start = 'send' | 'search-and-send' | 'search';
 
 /** A row after its transaction was sent, or was found under way. */
 interface Sent {
   readonly row: TopUpRow;
   readonly isUnderWay: boolean;
-  /** Nothing was sent, because the chain would refuse it. */
+  /** Set if nothing was sent, because the chain would reject it. */
   readonly refusal: string | undefined;
 }
 
 const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
-const STUCK_AFTER_MS = 10 * MINUTE_MS;
-/** Concurrent payments, which a slow node would let pile up. */
+const STUCK_AFTER_MINUTES = 10;
 const MAX_RUNNING = 1_000;
 const REVERTED = 'transaction_reverted';
 
 export class TopUps {
   readonly #options: PaymentServices;
-  /** An external facilitator sends transactions whose ids we do not know beforehand. */
-  readonly #isExternal: boolean;
   readonly #running = new Map<
     string,
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
@@ -79,11 +76,10 @@ export class TopUps {
 
   constructor(options: PaymentServices) {
     this.#options = options;
-    this.#isExternal = options.settings.facilitator.url !== undefined;
     this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** Verifies a payment without a row. Throws what `pay` would. */
+  /** Verifies a payment without a row. Throws the same Faults as `pay`. */
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
@@ -114,7 +110,7 @@ export class TopUps {
     const rail = rails.get(current?.network ?? '');
     if (row === undefined || rail === undefined) throw inProgress();
     const payment = paymentOf(rail, row);
-    return await this.#track(payment, this.#work(payment, row, 'look', true));
+    return await this.#track(payment, this.#work(payment, row, 'search', true));
   }
 
   /** Resolves when no payment is under way in this process. */
@@ -153,28 +149,27 @@ export class TopUps {
     const rail = this.#railOf(payment);
     let position: Position;
     try {
-      // Read before the check, so that a use from here on is later than the check.
+      // Read before the verification, so that any later use is later than this position.
       position = await rail.position(payment);
     } catch (error) {
       throw notSent(chainReason(error));
     }
     const verdict = await rail.verify(payment);
     if (verdict.kind !== 'valid') {
-      // Another process may have sent it meanwhile, which the check reports as used.
+      // The verification also fails if another process has sent the payment meanwhile.
       const isOpenElsewhere = failed === undefined && (await table.find(payment.key)) !== undefined;
       if (isOpenElsewhere) return await this.#pay(payment);
       throw await this.#refusal(payment, verdict);
     }
     this.#backoff.check(payment.wallet);
     const row = await table.open(payment, position);
-    // Another process was faster.
     if (row === undefined) return await this.#pay(payment);
     await onStep?.('opened');
     await onOpened?.();
     return await this.#work(payment, row, 'send');
   }
 
-  /** The Fault of a payment without a row. If the check was unclear, the chain decides. */
+  /** Returns the Fault of a payment without a row. If the verdict is unclear, the chain decides. */
   async #refusal(
     payment: SignedPayment,
     { kind, reason }: Exclude<Verdict, { kind: 'valid' }>,
@@ -191,7 +186,7 @@ export class TopUps {
     return isChainTrouble(reason) ? notSent(reason) : rejected(reason);
   }
 
-  /** Returns the stored result of a payment with a row, finishes it, or waits for another process to. */
+  /** Returns the result of a payment with a row: stored, after finishing it, or from another process. */
   async #resume(payment: SignedPayment, found: TopUpRow): Promise<TopUpReceipt> {
     const { table, clock, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + settleWaitMs;
@@ -204,9 +199,8 @@ export class TopUps {
       const leased = await this.#lease(payment.key);
       if (leased !== undefined) {
         // The row, not this request, decides the amount.
-        return await this.#work(underItsOffer(payment, leased), leased, 'look-and-send');
+        return await this.#work(underItsOffer(payment, leased), leased, 'search-and-send');
       }
-      // Another process works on it and writes the result to the row.
       if (clock.monotonicMs() >= deadlineMs) throw pending(payment, row.tx_id);
       await clock.sleep(pollMs);
       row = await table.find(payment.key);
@@ -215,22 +209,22 @@ export class TopUps {
   }
 
   /**
-   * Works on a leased row: searches the chain, sends once what is not there, searches again. Ends with a
-   * credit, a failure or "pending". A payment that is in a block is waited for until that is deep enough,
-   * except in a sweep, which would delay other rows.
+   * Works on a leased row: searches the chain, sends the payment once if it is not there, searches again.
+   * Ends with a credit, a failure or "pending". Waits until the block of a payment is deep enough, except
+   * in a sweep, where that would delay other rows.
    */
   async #work(
     payment: SignedPayment,
     leased: TopUpRow,
-    begin: Begin,
+    start: Start,
     isSweep = false,
   ): Promise<TopUpReceipt> {
     const { clock, settleWaitMs, pollMs } = this.#options;
     let state: Sent = { row: leased, isUnderWay: false, refusal: undefined };
-    let isSent = begin === 'look';
+    let isSent = start === 'search';
     let startMs = clock.monotonicMs();
     let evidence: Evidence | undefined =
-      begin === 'send' ? { kind: 'open', attempt: 'none' } : await this.#look(payment, leased);
+      start === 'send' ? { kind: 'open', attempt: 'none' } : await this.#find(payment, leased);
     for (;;) {
       const { row, refusal } = state;
       if (evidence?.kind === 'paid' && evidence.isConfirmed) {
@@ -242,9 +236,9 @@ export class TopUps {
       if (evidence?.kind === 'open') {
         if (!isSent) {
           isSent = true;
-          state = await this.#send(payment, row, begin === 'send' ? 'new' : evidence.attempt);
+          state = await this.#send(payment, row, start === 'send' ? 'new' : evidence.attempt);
           startMs = clock.monotonicMs();
-          evidence = await this.#look(payment, state.row);
+          evidence = await this.#find(payment, state.row);
           continue;
         }
         if (refusal !== undefined) throw await this.#refuse(payment, row, refusal);
@@ -256,17 +250,17 @@ export class TopUps {
         throw await this.#leave(payment, row, isDecided);
       }
       await clock.sleep(pollMs);
-      evidence = await this.#look(payment, row);
+      evidence = await this.#find(payment, row);
     }
   }
 
-  /** Sends the payment of a row unless it is under way; the chain tells the result. */
+  /** Sends the payment of a row unless it is under way; the result is read from the chain. */
   async #send(
     payment: SignedPayment,
     leased: TopUpRow,
     attempt: 'new' | Extract<Evidence, { kind: 'open' }>['attempt'],
   ): Promise<Sent> {
-    const { table, log, onStep } = this.#options;
+    const { table, log, onStep, settings } = this.#options;
     const rail = this.#railOf(payment);
     let row = leased;
     if (attempt !== 'new') {
@@ -289,16 +283,16 @@ export class TopUps {
       await onStep?.('journaled');
     };
     try {
-      // From here on it may be on the chain under an id that we do not know.
-      if (this.#isExternal) await journal(null, null);
+      // An external facilitator sends it under an id that is not known before.
+      if (settings.facilitator.url !== undefined) await journal(null, null);
       await rail.settle(payment, async (_key, transaction, raw) => await journal(transaction, raw));
     } catch (error) {
       if (error instanceof SettlementRefused) {
         return { row, isUnderWay: false, refusal: error.message };
       }
-      // A lost reply, a rejection or a timeout: the chain tells which.
+      // A lost response, a rejection or a timeout: the chain shows which.
       const note = { reason: chainReason(error), paymentId: payment.id };
-      log.warn(note, 'A settlement gave no answer');
+      log.warn(note, 'A settlement got no response');
     }
     await onStep?.('settled');
     return { row, isUnderWay: false, refusal: undefined };
@@ -315,12 +309,12 @@ export class TopUps {
     }
   }
 
-  async #look(payment: SignedPayment, row: TopUpRow): Promise<Evidence | undefined> {
+  async #find(payment: SignedPayment, row: TopUpRow): Promise<Evidence | undefined> {
     try {
       return await this.#railOf(payment).findPayment(payment, attemptOf(row), 'credit');
     } catch (error) {
       const note = { reason: chainReason(error), paymentId: payment.id };
-      this.#options.log.warn(note, 'The chain could not be asked about a payment');
+      this.#options.log.warn(note, 'The state of a payment on the chain is unknown');
       return undefined;
     }
   }
@@ -351,7 +345,7 @@ export class TopUps {
   async #fail(payment: SignedPayment, row: TopUpRow, reason: string): Promise<Fault> {
     if (reason === FAILED_ON_CHAIN) this.#backoff.reverted(payment.wallet);
     const { table, clock, log } = this.#options;
-    await table.fail(payment.key, reason, clock.nowMs() + FIRST_LOOK_MS);
+    await table.fail(payment.key, reason, clock.nowMs() + FIRST_RECHECK_MS);
     log.info({ paymentId: payment.id, reason }, 'A payment has failed');
     return settlementFailed(payment, row.tx_id, reason);
   }
@@ -377,7 +371,7 @@ export class TopUps {
     });
     const isNew = await table.credit(
       payment.key,
-      { transaction, height, settlement, nextCheckMs: clock.nowMs() + FIRST_LOOK_MS },
+      { transaction, height, settlement, nextCheckMs: clock.nowMs() + FIRST_RECHECK_MS },
       async (tx, row) => await credit(tx, entryOf(row, transaction, 'credit')),
     );
     if (isNew) {
@@ -389,52 +383,50 @@ export class TopUps {
     return receiptOf(row);
   }
 
-  /** Finishes a payment that was left behind, by this process or by one that ended. Never rejects with a Fault. */
+  /** Finishes a payment that was left unfinished by this or another process. Never rejects with a Fault. */
   async finish({ payment_key: key, network }: TopUpRow): Promise<void> {
     const { rails, log } = this.#options;
     if (this.#running.has(key)) return;
     const row = await this.#lease(key);
     if (row === undefined) return;
-    this.#noteStuck(row);
+    this.#warnStuck(row);
     const rail = rails.get(network);
-    // Its network is not configured any more; it must not block other rows.
+    // The network is not configured any more.
     if (rail === undefined) return await this.#release(row, row.failure);
     try {
       const payment = paymentOf(rail, row);
-      // An open row was verified and never sent, so it is sent while it is valid. One that failed after
-      // sending is only searched.
+      // An open row was verified and never sent. A payment that failed after sending is only searched.
       const isJournaled = row.raw_tx !== null && row.failure === null;
-      const begin = row.state === 'open' || isJournaled ? 'look-and-send' : 'look';
-      await this.#track(payment, this.#work(payment, row, begin, true));
+      const start = row.state === 'open' || isJournaled ? 'search-and-send' : 'search';
+      await this.#track(payment, this.#work(payment, row, start, true));
     } catch (error) {
-      // Pending and failed payments end in a Fault, which their row records.
+      // The row records a Fault of a pending or failed payment.
       const note = { reason: chainReason(error), paymentId: row.payment_id };
-      if (error instanceof Fault) log.debug(note, 'A swept payment is not credited');
-      else log.error(note, 'A payment could not be swept');
+      if (error instanceof Fault) log.debug(note, 'A payment is still not credited');
+      else log.error(note, 'A payment could not be finished');
       await this.#release(row, row.failure);
     }
   }
 
-  /** A transaction that stays neither mined nor dropped needs the operator: fees, gas key, node. */
-  #noteStuck(row: TopUpRow): void {
-    const ageMs = this.#options.clock.nowMs() - Number(row.created_ms);
-    if (ageMs < STUCK_AFTER_MS) return;
+  /** A transaction that is neither mined nor dropped needs the operator: fees, gas key, node. */
+  #warnStuck(row: TopUpRow): void {
+    const minutes = Math.floor((this.#options.clock.nowMs() - Number(row.created_ms)) / MINUTE_MS);
+    if (minutes < STUCK_AFTER_MINUTES) return;
     const { payment_id: paymentId, network, tx_id: transaction } = row;
-    const minutes = Math.floor(ageMs / MINUTE_MS);
     this.#options.log.warn(
       { paymentId, network, transaction, minutes },
-      'A payment is not settled for long: check the node and the gas key',
+      'A payment is not settled after a long time: check the node and the gas key',
     );
   }
 
-  /** Gives the lease back; each further look at the row waits longer. */
+  /** Releases the row; each further attempt waits longer. */
   async #release(row: TopUpRow, failure: string | null): Promise<void> {
     const waitMs = Math.min(FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10), MAX_CHECK_MS);
     const nextCheckMs = this.#options.clock.nowMs() + waitMs;
     await this.#options.table.postpone(row.payment_key, nextCheckMs, failure);
   }
 
-  /** An unfinished row with our lease; `undefined` if it is decided or another process works on it. */
+  /** Leases an unfinished row; `undefined` if it is decided or another process works on it. */
   async #lease(key: string): Promise<TopUpRow | undefined> {
     const { table, clock, leaseMs } = this.#options;
     return await table.take(key, clock.nowMs(), leaseMs);

@@ -278,7 +278,7 @@ describe('upto on Base', () => {
         payer: account.address.toLowerCase(),
         amount: '0',
       });
-      const words = /has served a request already, .* nothing was moved/;
+      const words = /has already served a request .* no money has moved/;
       for (const wanted of [nano(0n), usdToNano(5)]) {
         const again = await refusal(pay(header, wanted));
         assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
