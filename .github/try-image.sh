@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs an image as a careful operator does: no root, a disk that is read-only, no capability, no
-# network but the loopback. The command that it prints must answer, its books must be right, and it
-# must end in order.
+# Runs an image without root, capabilities, a writable disk or a network other than the loopback. The
+# printed curl command must get a response, the audit must find no difference, and the server must stop
+# without an error.
 set -euo pipefail
 image="$1"
 

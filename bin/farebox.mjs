@@ -47,7 +47,7 @@ if (runtime === undefined && !isNewEnough) {
   process.exit(1);
 }
 
-// Where it cannot be written, Node goes on without it.
+// Node runs without a cache if it cannot write this folder.
 const compileCache =
   process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox');
 
@@ -63,7 +63,7 @@ if (runtime === undefined || runtime === process.execPath) {
     stdio: 'inherit',
     env: { ...process.env, NODE_COMPILE_CACHE: compileCache },
   });
-  // The child decides how to end; the signals that ask for it are passed on.
+  // Forwards signals, so that the child shuts down in order.
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
   const passOn = (signal) => child.kill(signal);
   for (const signal of signals) process.on(signal, passOn);

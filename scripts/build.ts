@@ -1,11 +1,9 @@
 /**
- * Makes `dist/`: the program with its JavaScript packages in one folder of bundles, the files that
- * are not TypeScript at their places, the licences of what was bundled, and the revision that the
- * server reports. Node runs the source in a checkout; an installed package runs this.
+ * Builds `dist/`, which an installed package runs: the program bundled with its JavaScript packages, all
+ * other files of `src/`, the licenses of the bundled packages, and the revision that the server reports.
  *
- * Each source keeps the address that it would have in `dist/`, so that a URL relative to a module
- * means the same in both trees: `import.meta.url` is written as it would be there, and the entries of
- * processes and workers stand at their places as files of one line.
+ * URLs relative to a module are the same in `src/` and in `dist/`: the build replaces `import.meta.url`
+ * by the module's path in `dist/`, and each process and worker has an entry file at its path.
  */
 import { execFileSync } from 'node:child_process';
 import {
@@ -28,13 +26,13 @@ const SRC = join(ROOT, 'src');
 const ENGINES = join(ROOT, 'engines');
 const DIST = join(ROOT, 'dist');
 const BUNDLE = join(DIST, 'bundle');
-/** What runs in the browser has a bundle of its own. */
-const BROWSER_FOLDERS = [join(SRC, 'console', 'app'), join(SRC, 'http', 'docs', 'page')];
-/** Processes and workers of their own, and the program. */
+/** Browser code, which has its own bundle. */
+const BROWSER_FOLDER = join(SRC, 'console', 'app');
+/** The program, its child processes and its workers. */
 const ENTRIES = ['src/main.ts', 'src/**/*-{process,worker}.ts', 'engines/*/{main,worker}.ts'];
-/** What an engine finds in a folder of its own. */
+/** Packages that each engine installs in its own folder. */
 const EXTERNAL: readonly string[] = ENGINE_SETS.flatMap(enginePackages);
-/** What packages that are not ECMAScript modules expect to be there. */
+/** Defines the globals that CommonJS packages use. */
 const BANNER = `import { createRequire as __createRequire } from 'node:module';
 const require = __createRequire(import.meta.url);
 const __filename = import.meta.filename;
@@ -81,7 +79,7 @@ function builtName(source: string): string {
   return name.replace(/\.ts$/, '.js').replaceAll(sep, '/');
 }
 
-/** All bundles are in one folder, so that one relative address is right in each of them. */
+/** Replaces `import.meta.url`. All bundles are in one folder, so the same relative URL is right in each. */
 function keptAddresses(): Plugin {
   return {
     name: 'kept-addresses',
@@ -96,7 +94,7 @@ function keptAddresses(): Plugin {
   };
 }
 
-/** The place where `siblingUrl` looks for a process or a worker. */
+/** Writes the entry file at the path that `siblingUrl` returns for a process or a worker. */
 function writeEntry(entry: string): void {
   const target = join(DIST, builtName(join(ROOT, entry)));
   const up = relative(dirname(target), join(BUNDLE, `${bundleOf(entry)}.js`)).replaceAll(sep, '/');
@@ -104,11 +102,11 @@ function writeEntry(entry: string): void {
   writeFileSync(target, `import '${up.startsWith('.') ? up : `./${up}`}';\n`);
 }
 
-/** Data files keep their place, so that a URL relative to a module holds in both trees. */
+/** Copies data files to the same relative path. */
 function copyAssets(folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     const path = join(folder, entry.name);
-    if (BROWSER_FOLDERS.includes(path)) continue;
+    if (path === BROWSER_FOLDER) continue;
     if (entry.isDirectory()) copyAssets(path);
     else if (!entry.name.endsWith('.ts')) {
       const target = join(DIST, relative(SRC, path));
@@ -118,13 +116,13 @@ function copyAssets(folder: string): void {
   }
 }
 
-/** secp256k1 looks for its native part beside itself; where there is none it goes without. */
+/** secp256k1 loads its native binary from its own folder, or runs without it. */
 function copyPrebuilds(): void {
   const source = join(ROOT, 'node_modules/secp256k1/prebuilds');
   cpSync(source, join(BUNDLE, 'prebuilds'), { recursive: true });
 }
 
-/** The licence of every package that is in a bundle, as their authors ask for. */
+/** Returns the license texts of all bundled packages. */
 function licences({ inputs }: Metafile): string {
   const folders = new Set(
     Object.keys(inputs).flatMap((path) => {
@@ -134,7 +132,7 @@ function licences({ inputs }: Metafile): string {
   );
   const texts = [...folders].sort().map((folder) => {
     const path = join(ROOT, folder);
-    // npm's own file of a package.
+    // npm's own file.
     const about = JSON.parse(readFileSync(join(path, 'package.json'), 'utf8')) as {
       name: string;
       version: string;
@@ -147,7 +145,7 @@ function licences({ inputs }: Metafile): string {
   return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
 }
 
-/** `YYYYMMDD.HHMMSS` in UTC: of `SOURCE_DATE_EPOCH`, else of the last commit, else of now. */
+/** Returns `YYYYMMDD.HHMMSS` in UTC, from `SOURCE_DATE_EPOCH`, the last commit or the current time. */
 function revision(): string {
   const given = process.env['SOURCE_DATE_EPOCH'] ?? commitSeconds();
   const date = given === undefined ? new Date() : new Date(Number(given) * 1_000);
@@ -164,7 +162,7 @@ function commitSeconds(): string | undefined {
     });
     return text.trim() || undefined;
   } catch {
-    // A tree without its history, such as an unpacked archive, is as new as its build.
+    // An unpacked archive has no git history.
     return undefined;
   }
 }

@@ -1,7 +1,6 @@
 /**
- * Makes the tarball that is published: the build, its assets and the lock files of the engines, with a
- * package file that names no dependency. `npm publish <tarball>` takes it as it is. It goes into the
- * folder that is named, or the root.
+ * Builds the npm tarball: `dist/`, the assets and the lock files of the engines, with a `package.json`
+ * without dependencies. `node scripts/package.ts [folder]` writes it to the folder, by default the root.
  */
 import { execFileSync } from 'node:child_process';
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,9 +17,9 @@ const CONTENTS = [
   'README.md',
   'CHANGELOG.md',
 ];
-/** Of the package file; the rest is about the checkout. */
+/** Fields of `package.json` that the tarball keeps; the others concern the checkout. */
 const FIELDS = ['name', 'version', 'description', 'keywords', 'license', 'bin', 'type'];
-/** A checkout brings its own runtime, a package runs on the one that is there. */
+/** The package runs on the installed Node; a checkout brings its own. */
 const ENGINES = { node: '>=24.12' };
 
 const target = resolve(process.argv[2] ?? ROOT);

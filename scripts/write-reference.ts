@@ -1,4 +1,4 @@
-/** Writes the reference pages that are made from code. Run it after changing what they describe. */
+/** Writes the generated reference pages. Run it after a change of settings, commands, error codes or metrics. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PAGES } from './reference/pages.ts';

@@ -1,6 +1,6 @@
 /**
- * What reviews forget, checked on every run: the layers, the public files, cycles, dead files, tables,
- * the environment, the clock, sizes, names and words. Each rule prints every place that breaks it.
+ * Rules for the source tree: layers, public files, import cycles, unused files, tables, the environment,
+ * the clock, sizes and names. A failing rule prints every place that breaks it.
  */
 import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
@@ -22,16 +22,16 @@ import {
 const CODE_FOLDERS = ['src', 'engines', 'test', 'scripts', 'bench', 'examples'];
 /** Lines of code, without comments and blank ones. */
 const MAX_LINES = 500;
-/** Past this a file needs its reason here. */
+/** A longer file needs an entry in `LONG_FILES`. */
 const MANY_LINES = 400;
 const MAX_FILE_BYTES = 6_000_000;
-/** Released names of tables stay when their folder gets another name. */
+/** Prefixes of released tables whose folder has been renamed. */
 const TABLE_PREFIXES: Readonly<Record<string, string>> = { db: 'store' };
 
-/** Files between `MANY_LINES` and `MAX_LINES`, with what would be lost by splitting them. */
+/** Files between `MANY_LINES` and `MAX_LINES`, with the reason not to split them. */
 const LONG_FILES: Readonly<Record<string, string>> = {};
 
-/** What runs in the browser is bundled from here. */
+/** Entry files of the browser bundles. */
 const BROWSER_ENTRIES = ['src/console/app/main.tsx', 'src/console/reference/main.ts'];
 
 const sources = readSources(CODE_FOLDERS);
@@ -50,12 +50,12 @@ function search(among: readonly SourceFile[], pattern: RegExp): string[] {
   return among.flatMap((source) => linesMatching(source.path, source.code, pattern));
 }
 
-test('imports point down the layers and enter other folders by their public files', () => {
-  none(program.flatMap(layerProblems), 'An import crosses the layers');
+test('files import only lower layers, and other folders by their public files', () => {
+  none(program.flatMap(layerProblems), 'An import breaks the layers');
 });
 
-test('no file imports itself, however long the way round', () => {
-  none(importCycles(sources), 'Files import each other in a circle');
+test('imports have no cycles', () => {
+  none(importCycles(sources), 'Files import each other');
 });
 
 test('every import names a file of the tree', () => {
@@ -64,7 +64,7 @@ test('every import names a file of the tree', () => {
       .filter((path) => path.endsWith('.ts') && !sources.has(path))
       .map((path) => `${source.path} -> ${path}`),
   );
-  none(missing, 'An import leads nowhere');
+  none(missing, 'An import names a missing file');
 });
 
 test('every source file is used by the program, a script, a test or an example', () => {
@@ -75,10 +75,10 @@ test('every source file is used by the program, a script, a test or an example',
   );
   const used = reachable(sources, ['src/main.ts', ...BROWSER_ENTRIES, ...childEntries, ...roots]);
   const dead = program.map((source) => source.path).filter((path) => !used.has(path));
-  none(dead, 'Nobody imports these files');
+  none(dead, 'No file imports these files');
 });
 
-test('a table carries the name of its folder and is mentioned nowhere else', () => {
+test('the name of a table begins with its folder, and only that folder mentions it', () => {
   const problems = program.flatMap((source) =>
     [...source.text.matchAll(/CREATE TABLE (?:IF NOT EXISTS )?(\w+)/g)].flatMap((match) => {
       const table = match[1] ?? '';
@@ -86,27 +86,27 @@ test('a table carries the name of its folder and is mentioned nowhere else', () 
       // `billing/ledger/` has `ledger_…`: the innermost folder that the name fits.
       const folder = parts.findLast((part) => table.startsWith(`${TABLE_PREFIXES[part] ?? part}_`));
       if (folder === undefined)
-        return [`${source.path}: ${table} does not carry its folder's name`];
+        return [`${source.path}: ${table} does not begin with the name of its folder`];
       const home = `src/${parts.slice(0, parts.indexOf(folder) + 1).join('/')}/`;
-      const strangers = program.filter((other) => !other.path.startsWith(home));
-      return search(strangers, new RegExp(`\\b${table}\\b`));
+      const others = program.filter((other) => !other.path.startsWith(home));
+      return search(others, new RegExp(`\\b${table}\\b`));
     }),
   );
-  none(problems, 'A table is touched outside its folder');
+  none(problems, 'A table is mentioned outside its folder');
 });
 
-test('the environment is read by the configuration and the entry alone', () => {
-  // A worker of the command line is the program again, with the same environment.
+test('only the configuration and the entry files read the environment', () => {
+  // A worker of the command line runs the program again, with the same environment.
   const entries = ['src/main.ts', ...childEntries.filter((path) => path.startsWith('src/cli/'))];
-  const strangers = program.filter(
+  const others = program.filter(
     ({ path }) =>
       // The code samples of the console read the environment of the caller.
       !entries.includes(path) && !/^src\/(?:config\/|console\/app\/code-samples)/.test(path),
   );
-  none(search(strangers, /process\.env\b/), 'The environment is read outside config/');
+  none(search(others, /process\.env\b/), 'The environment is read outside config/');
 });
 
-test('time, randomness and timers come from the clock and the ids that are handed in', () => {
+test('time, randomness and timers come from an injected clock and injected ids', () => {
   const forbidden =
     /\bDate\.now\(|\bnew Date\(\)|\bperformance\.now\(|\bset(?:Timeout|Interval)\(|\bMath\.random\(|\brandom(?:UUID|Bytes|FillSync|Int)\b|'node:timers/;
   const bound = program.filter(
@@ -115,7 +115,7 @@ test('time, randomness and timers come from the clock and the ids that are hande
   none(search(bound, forbidden), 'Take a Clock or Ids instead');
 });
 
-test('files are small enough to read', () => {
+test('a file has at most 400 lines of code', () => {
   const problems = program.flatMap(({ path, code }) => {
     const lines = code.split('\n').filter((line) => line.trim() !== '').length;
     if (lines <= MANY_LINES) return [];
@@ -123,39 +123,39 @@ test('files are small enough to read', () => {
     return [`${path}: ${lines} lines`];
   });
   const gone = Object.keys(LONG_FILES).filter((path) => !sources.has(path));
-  none(problems, `More than ${MANY_LINES} lines: split the file by meaning`);
+  none(problems, `More than ${MANY_LINES} lines: split the file`);
   none(gone, 'LONG_FILES names files that do not exist');
 });
 
-test('every source file opens by saying what it owns', () => {
+test('every source file begins with a comment about its responsibility', () => {
   const silent = [...sources.values()].filter(
     ({ path, text }) => !path.endsWith('.test.ts') && !/^(?:#!.*\n)?\/\*\*/.test(text),
   );
   none(
     silent.map(({ path }) => path),
-    'The file has no header',
+    'The file does not begin with a comment',
   );
 });
 
-test('files have plain names in kebab-case, and no folder is a drawer for anything', () => {
+test('file names are specific and in kebab-case', () => {
   const drawer = /^(?:index|utils?|helpers?|common|misc|shared|types|managers?|services?)(?:\.|$)/;
   const problems = [...sources.keys()].filter(
     (path) =>
       path.split('/').some((part) => drawer.test(part)) ||
       !/^[a-z0-9]+(?:-[a-z0-9]+)*(?:\.test)?\.tsx?$/.test(basename(path)),
   );
-  none(problems, 'The name says too little');
+  none(problems, 'The name is too general');
 });
 
-test('exports are named one by one', () => {
-  none(search(program, /^export (?:\*|default)/), 'Name what leaves the file');
+test('exports are named', () => {
+  none(search(program, /^export (?:\*|default)/), 'Use named exports');
 });
 
 test('a test is never skipped or run alone', () => {
   const tests = [...sources.values()].filter(({ path }) => isTestFile(path));
   const pattern =
     /\b(?:test|it|describe|suite)\.(?:only|skip|todo)\(|\b(?:only|skip|todo): (?!undefined)/;
-  none(search(tests, pattern), 'A suite that cannot run has to say so and fail');
+  none(search(tests, pattern), 'A test that cannot run must fail with the reason');
 });
 
 test('no file is too large for a source tree', () => {
@@ -163,7 +163,7 @@ test('no file is too large for a source tree', () => {
   none(large, `Larger than ${MAX_FILE_BYTES} bytes`);
 });
 
-test('no text promises what is not there, or names a machine', () => {
+test('no text contains a reminder, a machine path or a private registry', () => {
   // Written in pieces, so that this file does not break its own rule.
   const words = ['TO,DO', 'FIX,ME', 'X,XX', 'not ,implemented'].map(joined).join('|');
   const places = ['/wo,rk/', '/ho,me/[a-z]', 'registry\\.npm,js', 'npm,mirror']
@@ -176,7 +176,7 @@ test('no text promises what is not there, or names a machine', () => {
   );
   none(
     texts.flatMap((path) => linesMatching(path, readText(path), pattern)),
-    'Say what is there',
+    'Remove it',
   );
 });
 
@@ -184,13 +184,13 @@ function joined(pieces: string): string {
   return pieces.replaceAll(',', '');
 }
 
-/** Files that name public hosts because they are what a server asks. */
+/** Files that contain public addresses of downloads. */
 const PUBLIC_ADDRESSES = new Set([
   '.github/workflows/release.yml',
   'src/config/download-settings.ts',
 ]);
 
-/** Texts that are data, not prose of this project. */
+/** True for documents and data of others. */
 function isData(path: string): boolean {
   if (PUBLIC_ADDRESSES.has(path)) return true;
   return (
@@ -204,7 +204,7 @@ test('the lock files have a checksum for every package and name no registry', ()
   const engines = globSync('engines/*/package-lock.json', { cwd: ROOT });
   const locks = ['package-lock.json', ...engines, 'test/package-lock.json'];
   const unsafe = locks.flatMap((file) => {
-    // The shape is npm's own; what is missing in it is the finding.
+    // npm's own file format.
     const { packages } = JSON.parse(readText(file)) as {
       packages: Record<string, { integrity?: string; resolved?: string }>;
     };
@@ -212,10 +212,10 @@ test('the lock files have a checksum for every package and name no registry', ()
       .filter(([path, { integrity, resolved }]) => path !== '' && (!integrity || resolved))
       .map(([path]) => `${file}: ${path}`);
   });
-  none(unsafe, 'A package without a checksum, or with a registry of its own');
+  none(unsafe, 'A package has no checksum, or names a registry');
 });
 
-test('a test means the same package as the source that it tests', () => {
+test('tests use the same version of a package as the source', () => {
   const versionsIn = (file: string): Record<string, { version?: string }> =>
     (JSON.parse(readText(file)) as { packages: Record<string, { version?: string }> }).packages;
   const [own, tests] = [versionsIn('package-lock.json'), versionsIn('test/package-lock.json')];
@@ -226,5 +226,8 @@ test('a test means the same package as the source that it tests', () => {
   const differing = [...new Set(used)].filter(
     (path) => own[path] && tests[path] && own[path].version !== tests[path].version,
   );
-  none(differing, 'Another version of a package stands nearer to the tests: name it in test/');
+  none(
+    differing,
+    'test/ resolves another version of a package: add the version to test/package.json',
+  );
 });

@@ -1,17 +1,18 @@
-/** The reference page of the command line, made from the help that the commands print. */
+/** Generates the reference page of the commands from their `--help`. */
 import { commandLine, commandsBelow, nameOf, summaryOf } from '../../src/cli/cli.ts';
 
 const INTRODUCTION = `# Command line
 
 <!-- prettier-ignore-start -->
 
-_Generated from the commands' own help by \`npx node scripts/write-reference.ts\`._
+_Generated from the \`--help\` of the commands by \`npx node scripts/write-reference.ts\`._
 
-In the checkout: \`npx farebox <command>\`. Every command takes \`--help\` and \`--json\`, and works beside
-a running server. The exit code is 0 when it is done, 1 when it failed, 2 when the words were wrong.
-\`--config <file>\` (\`FAREBOX_CONFIG\`) names the settings, \`--data <folder>\` (\`FAREBOX_DATA\`) the data folder.
+This page lists every command and its options. In a checkout, run \`npx farebox <command>\`. Every command accepts
+\`--help\` and \`--json\`, and can run beside a server. \`--config <file>\` (\`FAREBOX_CONFIG\`) sets the
+configuration file, \`--data <folder>\` (\`FAREBOX_DATA\`) the data folder. The exit code is 0 after success, 1
+after a failure, and 2 if the arguments are invalid.
 
-| command | |
+| command | effect |
 | --- | --- |
 `;
 
@@ -20,7 +21,7 @@ export function cliPage(): string {
   const nowhere = { write: () => undefined, columns: 100 };
   const console = { argv: [], env: {}, cwd: '', onSignal: () => undefined };
   const { program } = commandLine({ ...console, stdout: nowhere, stderr: nowhere });
-  // The introduction has the options of all commands, once.
+  // The introduction lists the options that all commands share.
   Object.assign(program.configureHelp(), { showGlobalOptions: false });
   const commands = commandsBelow(program);
   const rows = commands.map((command) => {

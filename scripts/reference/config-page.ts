@@ -1,7 +1,4 @@
-/**
- * The reference page of the configuration, made from the schemas themselves, so that a setting
- * without a line in the page cannot exist.
- */
+/** Generates the reference page of the configuration from its schemas. */
 import { schemaTree, type SchemaNode } from '../../src/config/explain.ts';
 import { fileSchema, SECTIONS } from '../../src/config/sections.ts';
 
@@ -11,10 +8,10 @@ const INTRODUCTION = `# Configuration
 
 _Generated from the schemas by \`npx node scripts/write-reference.ts\`._
 
-Farebox runs without a configuration. What you change goes into one YAML file, \`farebox.yaml\` in the
-working directory or the file that \`FAREBOX_CONFIG\` names. Every key is optional unless it says
-_required_. An unknown key is an error, and every error names its line. [The commented
-example](../../examples/farebox.yaml) shows each section in use.
+This page lists every setting, with its default. Farebox runs without a configuration file. To change settings,
+write them to \`farebox.yaml\` in the working directory, or to the file in \`FAREBOX_CONFIG\`. Every key is optional
+unless its default says _required_. An unknown key is an error. \`farebox check\` reports each error with its line.
+The [commented example](../../examples/farebox.yaml) uses every section.
 
 | environment variable | meaning |
 | --- | --- |
@@ -23,17 +20,16 @@ example](../../examples/farebox.yaml) shows each section in use.
 | \`HOST\`, \`PORT\` | the listen address, instead of \`listen\` |
 | \`HTTPS_PROXY\`, \`HTTP_PROXY\`, \`NO_PROXY\` | proxies for upstream requests ([Engines](../operate/engines.md#your-own-engines-and-nodes-behind-a-proxy-or-private-tls)) |
 
-In every text value \`\${NAME}\` stands for an environment variable, \`\${NAME:-default}\` gives a
-default, and \`$\${\` is a literal \`\${\`. A variable that is not set is an error, so secrets never
-start out empty. Inside \`{ }\` write it in quotes when a formatter touches the file. Relative paths start at the folder of the file.
-
-Amounts are USD with at most 9 decimals. They are taken digit by digit: \`0.1\` is exactly a tenth.
-
-A changed file is taken over while the server runs, as a whole or, when anything in it is wrong, not
-at all. Sections marked _restart_ keep their old values until the next start; the log says so.
+- **Variables.** In a text value, \`\${NAME}\` is replaced by the environment variable, and \`\${NAME:-default}\`
+  by the default if the variable is not set. A variable without a value and a default is an error. \`$\${\` is a
+  literal \`\${\`. Quote such a value inside \`{ }\`, because formatters split it.
+- **Paths.** Relative paths start at the folder of the configuration file.
+- **Amounts** are decimal USD with at most 9 decimals and are exact: \`0.1\` is one tenth.
+- **Changes.** A running server reads the changed file and applies all of it, or nothing if it has an error.
+  Sections marked _Restart_ keep their values until the next start, and the log names them.
 `;
 
-/** The formatter would pad every table to its longest row; see the start of `INTRODUCTION`. */
+/** Ends the part that the formatter skips; it would pad every table to its longest row. */
 const KEEP_END = '<!-- prettier-ignore-end -->';
 
 /** The whole page as Markdown. */

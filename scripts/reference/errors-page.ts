@@ -1,4 +1,4 @@
-/** The reference page of the refusals, made from the catalogue in `core/fault-table.ts`. */
+/** Generates the reference page of error codes from `core/fault-table.ts`. */
 import { FAULTS } from '../../src/core/faults.ts';
 
 const INTRODUCTION = `# Errors
@@ -7,23 +7,24 @@ const INTRODUCTION = `# Errors
 
 _Generated from \`src/core/fault-table.ts\` by \`npx node scripts/write-reference.ts\`._
 
-Every refusal has a status, a stable code and a sentence. The sentence of an answer is often more
-precise than the one below: it names the field, the limit or the model. A caller branches on the code.
+This page lists every error code, its HTTP status and its remedy. Codes are stable: branch on \`code\`, not on
+the text. The text of a response is often more precise than the one below and names the field, the limit or the
+model.
 
-- The body is \`{"error": "<sentence>", "code": "<CODE>"}\`; an invalid request adds \`details\`, one key
-  for each field that is wrong.
-- SDKs of the OpenAI protocol get \`{"error": {"message", "type", "param", "code"}}\` on the routes of that
-  protocol: they are recognized by \`User-Agent\` and \`x-stainless-lang\`, and \`Vary\` names both. The
-  request header \`x-svc-error-format\` decides for any client: \`openai\` for this object, \`svc\` for the
+- The body is \`{"error": "<text>", "code": "<CODE>"}\`. An invalid request adds \`details\` with one key for
+  each invalid field.
+- SDKs of the OpenAI protocol receive \`{"error": {"message", "type", "param", "code"}}\` on the routes of that
+  protocol. The server recognizes them by \`User-Agent\` and \`x-stainless-lang\`, and \`Vary\` names both. Any
+  client can choose with the request header \`x-svc-error-format\`: \`openai\` for this object, \`svc\` for the
   standard body.
-- A 402 that says how to pay has the body of x402 in every form, on every route.
-- \`x-request-id\` names the request; give it to the operator when you ask.
-- \`Retry-After\` says when to try again. \`x-should-retry: false\` says that the same request cannot
-  succeed.
-- When several apply, [one order](precedence.md) says which one answers.
-- A refusal costs nothing: what was set aside is given back before the answer leaves.
+- A 402 response with payment options has the x402 body on every route, whatever the format.
+- \`x-request-id\` identifies the request; quote it when you contact the operator.
+- \`Retry-After\` contains the seconds to wait before a retry. \`x-should-retry: false\` means that the same
+  request cannot succeed.
+- If a request has several faults, the [order of errors](precedence.md) decides which one it receives.
+- An error response costs nothing: the server releases the hold before it sends the response.
 
-| status | code | sentence | what to do | can the same request succeed later |
+| status | code | text | remedy | the same request can succeed later |
 | --- | --- | --- | --- | --- |
 `;
 

@@ -1,19 +1,19 @@
-/** The reference page of the metrics, made from their list in `observability/metric-list.ts`. */
+/** Generates the reference page of the metrics from `observability/metric-list.ts`. */
 import { METRICS } from '../../src/observability/metric-list.ts';
 
 const INTRODUCTION = `# Metrics
 
 <!-- prettier-ignore-start -->
 
-_Generated from the metrics themselves by \`npx node scripts/write-reference.ts\`._
+_Generated from \`src/observability/metric-list.ts\` by \`npx node scripts/write-reference.ts\`._
 
-\`GET /metrics\` gives them in the Prometheus text format. \`metrics.enabled\` turns the page off,
-\`metrics.token\` asks for \`Authorization: Bearer <token>\`. The page lies outside \`/api/v1\`: let
-only your own network reach it, or set a token.
+This page lists every metric of \`GET /metrics\`, which returns the Prometheus text format. \`metrics.enabled: false\`
+turns the route off. With \`metrics.token\`, a request needs \`Authorization: Bearer <token>\`. The route is outside
+\`/api/v1\`: let only your own network reach it, or set a token.
 
-Labels are bounded: they hold routes, models and engines of the configuration, never what a caller
-sent, and past 1000 label sets of one metric the rest is counted as \`other\`. Values are those of
-this process; holds, debts and the credits of wallet payments are those of the database.
+Labels contain routes, models and engines of the configuration, never values from callers. After 1,000 label sets
+of one metric, further sets are counted as \`other\`. Values belong to this process, except holds, debts and credits
+of wallet payments, which come from the database.
 `;
 
 /** The whole page as Markdown. */

@@ -1,6 +1,6 @@
 /**
- * No regular expression that sees a text of others takes more than linear time: a caller, a model
- * server, a node or a web page could stop the event loop with it.
+ * Regular expressions that read external text take linear time. With a slower one, a caller, a model
+ * server, a node or a web page could block the event loop.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -8,7 +8,7 @@ import { expressionsOf, timeProblem } from './expressions.ts';
 import { isTestFile } from './layers.ts';
 import { readSources } from './source-tree.ts';
 
-/** Folders that see no text of others. */
+/** Folders that read no external text. */
 const OWN_TEXT: Readonly<Record<string, string>> = {
   'src/cli/': 'arguments and files of the operator',
   'src/config/': 'the configuration of the operator',
@@ -16,10 +16,10 @@ const OWN_TEXT: Readonly<Record<string, string>> = {
   'src/db/': 'our own statements, and the connection string of the operator',
 };
 
-/** Expressions that may take longer, each with the bound on the length of its text. */
+/** Slower expressions, each with the maximum length of its text. */
 const EXCEPTIONS: Readonly<Record<string, string>> = {};
 
-/** Expressions that are made from a text, each with why its time is bounded. */
+/** Files that build an expression from a string, each with the reason why its time is bounded. */
 const MADE: Readonly<Record<string, string>> = {
   'src/json/json-spans.ts': 'sticky, for batches of at most `PLAIN_BATCH_BYTES`',
   'src/observability/log-writer.ts': 'one class, without repetition',
@@ -33,7 +33,7 @@ const checked = [...readSources(['src', 'engines']).values()]
   .filter(({ path }) => !Object.keys(OWN_TEXT).some((folder) => path.startsWith(folder)))
   .map(({ path, text }) => ({ path, ...expressionsOf(path, text) }));
 
-test('every expression takes time linear in its text', () => {
+test('every regular expression takes time linear in its text', () => {
   const all = checked.flatMap(({ literals }) => literals);
   assert.ok(all.length > 200, 'the expressions are found');
   const different = Map.groupBy(all, ({ pattern, flags }) => `/${pattern}/${flags}`);
@@ -46,12 +46,12 @@ test('every expression takes time linear in its text', () => {
   assert.deepEqual(unused, []);
 });
 
-test('no expression is made from a text, but for those with a reason', () => {
+test('only listed files build a regular expression from a string', () => {
   const made = checked.filter(({ made: places }) => places.length > 0);
   assert.deepEqual(made.map(({ path }) => path).toSorted(), Object.keys(MADE).toSorted());
 });
 
-describe('the check of an expression', () => {
+describe('`timeProblem`', () => {
   const literalOf = (text: string) => {
     const [found] = expressionsOf('a.ts', `const x = ${text};`).literals;
     assert.ok(found !== undefined);
@@ -65,7 +65,7 @@ describe('the check of an expression', () => {
     '/^(?:a?){40}$/',
     '/a+$/',
   ]) {
-    test(`finds that ${text} takes longer`, () => {
+    test(`reports ${text}`, () => {
       assert.match(timeProblem(literalOf(text)) ?? '', /^a\.ts:1: .*(?:polynomial|exponential)/);
     });
   }
@@ -75,12 +75,12 @@ describe('the check of an expression', () => {
     String.raw`/\b[a-z]{1,64}-(?:one|two)\b/i`,
     String.raw`/"[^"]*(?:"|$)/g`,
   ]) {
-    test(`passes ${text}`, () => {
+    test(`accepts ${text}`, () => {
       assert.equal(timeProblem(literalOf(text)), undefined);
     });
   }
 
-  test('reads literals in every place, and what makes an expression', () => {
+  test('`expressionsOf` finds literals and `RegExp` calls in every place', () => {
     const text =
       "f(/a/g, `${/b/.test('/c/')}`); // /d/\nconst e = new RegExp('f'), g = RegExp(`h`);";
     const { literals, made } = expressionsOf('a.ts', text);

@@ -1,15 +1,12 @@
-/**
- * The regular expressions of a source file, and whether the time that each one takes is linear in the
- * length of the text.
- */
+/** Finds the regular expressions of a source file, and checks that they take linear time. */
 import { createRequire } from 'node:module';
 import { Visitor, parseSync } from 'oxc-parser';
 
 type CheckSync = typeof import('recheck').checkSync;
 
-/** The backend in plain JavaScript: the other entry looks for native programs first. */
+/** The JavaScript backend; the main entry starts native programs. */
 const { checkSync } = createRequire(import.meta.url)('recheck/lib/browser.js') as {
-  readonly checkSync: CheckSync; // its declared type is that of the package
+  readonly checkSync: CheckSync; // this entry has the same functions as the package
 };
 
 export interface Expression {
@@ -19,7 +16,7 @@ export interface Expression {
   readonly flags: string;
 }
 
-/** The literals of a file, and the places at which it makes an expression from a text. */
+/** Returns the literals of a file, and the places (`path:line`) that build an expression from a string. */
 export function expressionsOf(path: string, text: string) {
   const literals: Expression[] = [];
   const made: string[] = [];
@@ -40,10 +37,10 @@ export function expressionsOf(path: string, text: string) {
   return { literals, made };
 }
 
-/** One expression may take so long to check; a longer one is simplified. */
+/** Maximum time to check one expression. */
 const CHECK_TIMEOUT_MS = 20_000;
 
-/** What is wrong with an expression; `undefined` for one that takes linear time. */
+/** Returns why an expression is not safe; `undefined` if it takes linear time. */
 export function timeProblem({ place, pattern, flags }: Expression): string | undefined {
   if (isBounded(pattern)) return undefined;
   const found = checkSync(pattern, flags, { timeout: CHECK_TIMEOUT_MS });
@@ -51,11 +48,11 @@ export function timeProblem({ place, pattern, flags }: Expression): string | und
   const why =
     found.status === 'vulnerable'
       ? `${found.complexity.summary}, by ${JSON.stringify(found.attack.string).slice(0, 100)}`
-      : `not decided (${found.error.kind}); write it in a simpler way`;
+      : `not decided (${found.error.kind}); simplify it`;
   return `${place}: /${pattern}/${flags}: ${why}`;
 }
 
-/** Ways to match from one place of the text, by the most that each repetition allows. */
+/** Maximum number of ways to match from one position, as the product of all repetitions. */
 const MAX_WAYS = 10_000;
 const ESCAPE = /\\(?:[pPu]\{[^}]*\}|[\s\S])/g;
 const CLASS = /\[[^\]]*\]/g;
@@ -64,8 +61,8 @@ const UNBOUNDED_OR_GROUP = /[*+]|\{\d+,\}|\)\{/;
 const REPETITION = /\{(?:\d+,)?(\d+)\}|\?/g;
 
 /**
- * Whether an expression repeats nothing without bound and no group: from each place of the text it
- * tries at most `MAX_WAYS`, so its time is linear and the slow check is not needed.
+ * True if an expression has no unbounded repetition and no repeated group. It tries at most `MAX_WAYS`
+ * matches from each position, so its time is linear and the slow check is not needed.
  */
 function isBounded(pattern: string): boolean {
   const bare = pattern.replace(ESCAPE, 'e').replace(CLASS, 'e').replace(GROUP_START, '(');

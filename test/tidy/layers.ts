@@ -1,13 +1,10 @@
-/**
- * The layer order and the public files: which file may import which. The drawing is in
- * docs/architecture.md; this is the same as rules.
- */
+/** Checks imports against the layers and the public files of folders (see docs/architecture.md). */
 import type { SourceFile } from './source-tree.ts';
 
-/** Features: what callers use by URL. None knows another; a new folder of `src/` is one. */
+/** Every folder of `src/` that `LAYERS` does not name. A feature may not import another one. */
 const FEATURES = '(features)';
 
-/** From the ground up; a folder may import what stands on a line above its own. */
+/** From the lowest layer up; a folder may import the folders on the lines above its own. */
 const LAYERS: readonly (readonly string[])[] = [
   ['core'],
   ['net', 'config', 'db', 'json'],
@@ -22,15 +19,12 @@ const LAYERS: readonly (readonly string[])[] = [
   ['main'],
 ];
 
-/** Folders whose every file is public: values, byte readers, the parts of a request. */
+/** Folders in which every file is public. */
 const OPEN_FOLDERS = new Set(['core', 'json', 'net', 'http']);
-/** Folders that only the composition of the program enters, by any file. */
+/** Folders that compose the program and may import any file. */
 const COMPOSING_FOLDERS = new Set(['server', 'cli', 'main']);
 
-/**
- * Public files beside the one that has its folder's name: what would make that one a list of
- * strangers, or a circle, if it passed them on.
- */
+/** Public files in addition to the one with its folder's name, which would become an import cycle with them. */
 const PUBLIC_FILES = new Set([
   'src/billing/sale.ts',
   'src/documents/media-files.ts',
@@ -40,11 +34,11 @@ const PUBLIC_FILES = new Set([
   'src/engines/usage.ts',
 ]);
 
-/** What programs of `engines/` may import from `src/`, beside its open ground folders. */
+/** Files of `src/` that the programs in `engines/` may import, in addition to `core/` and `json/`. */
 const FOR_PROGRAMS =
   /^src\/(?:core|json)\/|^src\/engines\/(?:contract|media\/[\w-]+|embedded\/(?:llama-models|sentences|video))\.ts$/;
 
-/** What is wrong with the imports of one file below `src/` or `engines/`. */
+/** Returns the forbidden imports of a file in `src/` or `engines/`, each with the reason. */
 export function layerProblems(source: SourceFile): string[] {
   const { path, imports } = source;
   if (!path.startsWith('engines/')) return imports.flatMap((target) => problemOf(path, target));
@@ -54,24 +48,25 @@ export function layerProblems(source: SourceFile): string[] {
   return imports
     .filter((target) => !isAllowed(target))
     .map(
-      (target) => `${path} imports ${target}: a program knows src/core, src/json and its contract`,
+      (target) =>
+        `${path} imports ${target}: a program may import src/core, src/json and its contract`,
     );
 }
 
 function problemOf(path: string, target: string): string[] {
   if (!target.startsWith('src/')) return [`${path} imports ${target}, which is outside src/`];
-  if (isTestFile(target)) return [`${path} imports ${target}, which only tests may`];
+  if (isTestFile(target)) return [`${path} imports ${target}, which only tests may import`];
   const from = folderOf(path);
   const to = folderOf(target);
   if (from === to) return [];
   if (layerOf(to) >= layerOf(from)) {
-    return [`${path} imports ${target}: ${from}/ may not know ${to}/`];
+    return [`${path} imports ${target}: ${from}/ may not import ${to}/`];
   }
   if (COMPOSING_FOLDERS.has(from) || isPublic(target)) return [];
-  return [`${path} imports ${target}, which is no public file of its folder`];
+  return [`${path} imports ${target}, which is not a public file of its folder`];
 }
 
-/** Tests, and the peers and clocks that only tests use. */
+/** True for tests and for all files in `test/`. */
 export function isTestFile(path: string): boolean {
   return path.endsWith('.test.ts') || path.startsWith('test/');
 }

@@ -1,29 +1,28 @@
 /**
- * The checkout as the tidy rules see it: files, the imports between them, and their text with the
- * comments blanked. Parses with regular expressions on purpose: the formatter keeps imports in one
- * form, and no parser is needed for that.
+ * The files of the checkout, their imports, and their code without comments. Regular expressions are
+ * enough to find imports, because the formatter writes them in one form.
  */
 import { readFileSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, posix } from 'node:path';
 
 export const ROOT = join(import.meta.dirname, '..', '..');
 
-/** Folders that a build, an installation or a running server makes. */
+/** Folders that a build, an installation or a running server creates. */
 const IGNORED = new Set(['node_modules', 'dist', 'data', '.git']);
 
 export interface SourceFile {
   /** From the root, with forward slashes. */
   readonly path: string;
   readonly text: string;
-  /** The same length and lines as `text`; comments are blank. */
+  /** `text` with spaces in place of comments. */
   readonly code: string;
-  /** Paths of the files of this tree that it imports, types included. */
+  /** Paths of imported files of this tree, type imports included. */
   readonly imports: readonly string[];
-  /** Paths that it starts as a worker or child process. */
+  /** Paths of its workers and child processes. */
   readonly entries: readonly string[];
 }
 
-/** Every file below a folder of the checkout, as paths from the root. */
+/** Paths of all files in a folder of the checkout, relative to the root. */
 export function filesBelow(folder: string): string[] {
   const found: string[] = [];
   for (const entry of readdirSync(join(ROOT, folder), { withFileTypes: true })) {
@@ -35,7 +34,7 @@ export function filesBelow(folder: string): string[] {
   return found;
 }
 
-/** The files of a folder that does not have to exist. */
+/** As `filesBelow`, but empty if the folder does not exist. */
 export function filesBelowIfAny(folder: string): string[] {
   return statSync(join(ROOT, folder), { throwIfNoEntry: false }) === undefined
     ? []
@@ -50,7 +49,7 @@ export function sizeBytesOf(path: string): number {
   return statSync(join(ROOT, path)).size;
 }
 
-/** The TypeScript files below the given folders. */
+/** TypeScript files of the given folders, by path. */
 export function readSources(folders: readonly string[]): ReadonlyMap<string, SourceFile> {
   const paths = folders
     .flatMap(filesBelowIfAny)
@@ -73,7 +72,7 @@ function sourceFile(path: string): SourceFile {
 }
 
 const IMPORT = /(?:\bfrom|\bimport|\bimport\()\s*'([^']+)'/g;
-/** `siblingUrl(import.meta.url, './name')` and its like. */
+/** `siblingUrl(import.meta.url, './name')` and similar calls. */
 const SIBLING = /\w+\(import\.meta\.url, '([^']+)'\)/g;
 const MODULE_URL = /new URL\(['`]([^'`]+)['`], import\.meta\.url\)/g;
 
@@ -92,14 +91,13 @@ function matches(text: string, pattern: RegExp): string[] {
 const COMMENT_OR_TEXT =
   /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
 
-/** Blanks comments and keeps everything else, lines included. */
 function withoutComments(text: string): string {
   return text.replaceAll(COMMENT_OR_TEXT, (token) =>
     token.startsWith('/') ? token.replaceAll(/[^\n]/g, ' ') : token,
   );
 }
 
-/** Everything that can be reached from `roots` over imports, the roots included. */
+/** Paths of `roots` and of all files that they import, directly or indirectly. */
 export function reachable(
   sources: ReadonlyMap<string, SourceFile>,
   roots: readonly string[],
@@ -115,7 +113,7 @@ export function reachable(
   return seen;
 }
 
-/** Groups of files that import each other, each as the shortest way round from its first file. */
+/** Import cycles, each as `a.ts -> b.ts -> a.ts`. */
 export function importCycles(sources: ReadonlyMap<string, SourceFile>): string[] {
   const done = new Set<string>();
   const cycles: string[] = [];
