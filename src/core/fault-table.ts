@@ -371,12 +371,12 @@ export const FAULTS = {
       'Try again after the time in `Retry-After`.',
     ],
     RPC_TIMEOUT: [
-      'No node answered in time; ask for less in one request',
-      'Ask for less in one request, or try again after the time in `Retry-After`; nothing was charged.',
+      'No node responded in time; request less at once',
+      'Request less at once, or try again after the time in `Retry-After`; nothing was charged.',
     ],
     RPC_UPSTREAM_FAILED: [
-      'No node answered',
-      'Read what the message says of the nodes; try again after the time in `Retry-After`. Nothing was charged.',
+      'No node responded',
+      'Read the reason in the message; try again after the time in `Retry-After`. Nothing was charged.',
     ],
   }),
   ...refusals(

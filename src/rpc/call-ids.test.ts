@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CallIds, MAX_BATCH_ITEMS, OWN_ID_DIGITS, whoseId, writeOwnId } from './call-ids.ts';
 
-test('every exchange has ids that no other has, wherever they start', () => {
+test('the ids of two exchanges never overlap', () => {
   for (const fraction of [0, 0.123, 0.999_999_999_999]) {
     const ids = new CallIds(fraction);
     let before = ids.take();
@@ -24,7 +24,7 @@ test('an id is written as its digits', () => {
   }
 });
 
-test('the id of a reply is ours in any spelling, and another id is not', () => {
+test('`whoseId` recognises an own id in any format, and rejects other ids', () => {
   const whose = (text: string): string =>
     whoseId(Buffer.from(text), { idStart: 0, idEnd: text.length }, 1_234_567_890_100);
   for (const own of [

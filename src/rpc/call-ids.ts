@@ -38,7 +38,7 @@ export function writeOwnId(target: Buffer, at: number, firstId: string, offset: 
   return at + OWN_ID_DIGITS;
 }
 
-/** Whether the id of a reply is ours (in any format), missing or null, or that of another call. */
+/** Whether the id of a reply is the sent one (in any format), missing or null, or another call's. */
 export function whoseId(
   bytes: Buffer,
   { idStart, idEnd }: { readonly idStart: number; readonly idEnd: number },

@@ -40,7 +40,7 @@ function refusal(network: string, body: unknown): Fault {
 }
 
 describe('method table', () => {
-  test('27 networks exist, sorted, each with nodes and its base credits', () => {
+  test('the 27 networks are sorted, and have public nodes and their base credits', () => {
     assert.equal(catalogue.slugs.length, 27);
     assert.deepEqual([...catalogue.slugs].sort(), catalogue.slugs);
     for (const slug of catalogue.slugs) {
@@ -50,7 +50,7 @@ describe('method table', () => {
     }
   });
 
-  test('every method of the list is allowed or refused on every network, at its tier', () => {
+  test('every listed method is allowed on the networks of its family at its tier', () => {
     let checked = 0;
     for (const slug of catalogue.slugs) {
       const network = catalogue.network(slug)!;
@@ -71,7 +71,7 @@ describe('method table', () => {
     assert.equal(checked, 27 * methodData.methods.length);
   });
 
-  test('every refused name is refused on every network', () => {
+  test('every rejected name is rejected on every network', () => {
     for (const slug of catalogue.slugs) {
       for (const group of methodData.refused) {
         for (const pattern of group.names) {
@@ -86,7 +86,7 @@ describe('method table', () => {
     }
   });
 
-  test('prefix rules hold inside their family only, with the longest prefix first', () => {
+  test('prefix rules apply only within their family, the longest prefix first', () => {
     const ethereum = catalogue.network('ethereum-mainnet')!;
     const starknet = catalogue.network('starknet-mainnet')!;
     const tierOf = (name: string): number | undefined => {
@@ -119,7 +119,7 @@ describe('method table', () => {
   });
 });
 
-test('the data files hold the words that the code knows, and no others', () => {
+test('the data files have only values that the code supports', () => {
   const families = ['evm', 'starknet', 'solana'];
   for (const row of methodData.methods) {
     assert.ok(families.includes(row.family), row.name);
@@ -138,7 +138,7 @@ test('the data files hold the words that the code knows, and no others', () => {
 });
 
 describe('parseRequest()', () => {
-  test('bodies that are no request say what would be right', () => {
+  test('an invalid body is rejected with the reason', () => {
     assert.equal(refusal('dogecoin-mainnet', call('eth_call')).code, 'UNSUPPORTED_RPC_NETWORK');
     assert.match(refusal('base-mainnet', '').message, /empty/);
     assert.match(refusal('base-mainnet', ' \n').message, /empty/);
@@ -161,7 +161,7 @@ describe('parseRequest()', () => {
     );
   });
 
-  test('items are checked one by one and the fault names the field', () => {
+  test('an invalid item is rejected with the name of its field', () => {
     const cases: readonly (readonly [unknown, RegExp])[] = [
       [{ id: 1, method: 'eth_call' }, /jsonrpc/],
       [call('eth_call', { jsonrpc: '1.0' }), /"2.0"/],
@@ -184,7 +184,7 @@ describe('parseRequest()', () => {
     }
   });
 
-  test('ids of any size and kind are kept byte for byte, a missing one is null', () => {
+  test('`callerId` returns the exact bytes of an id, and null without one', () => {
     for (const id of [
       '9007199254740993',
       '"a\\u0062"',
@@ -203,7 +203,7 @@ describe('parseRequest()', () => {
     assert.equal(callerId(bare.body, bare.calls[0]!.span).toString(), 'null');
   });
 
-  test('params by name are a matter of Starknet alone', () => {
+  test('params by name are accepted only for Starknet', () => {
     assert.match(refusal('solana-mainnet', call('getBalance', { params: {} })).message, /"params"/);
     assert.equal(
       admit('starknet-mainnet', call('starknet_call', { params: { a: 1 } })).creditsMax,
@@ -225,7 +225,7 @@ describe('parseRequest()', () => {
     }
   });
 
-  test('every refused method is named in one fault, with advice for its kind', () => {
+  test('one error names every rejected method with advice for its kind', () => {
     const names = [
       'eth_subscribe',
       'eth_newFilter',
@@ -249,24 +249,26 @@ describe('parseRequest()', () => {
 });
 
 describe('billing', () => {
-  test('the examples of the specification hold to the last digit', () => {
+  test('costs equal the examples of the specification', () => {
     const rpc = makeRpc(
       { networks: {} },
       { clock: systemClock(), ids: systemIds(), log: silentLog },
     );
-    const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
-    assert.equal(shown(20), '0.00001250');
-    assert.equal(shown(40), '0.00002500');
-    assert.equal(shown(80), '0.00005000');
-    assert.equal(shown(30), '0.00001875');
-    assert.equal(shown(120), '0.00007500');
-    assert.equal(shown(5), '0.00000313');
-    assert.equal(shown(25), '0.00001563');
-    assert.equal(shown(0), '0.00000000');
+    for (const [credits, usd] of [
+      [20, '0.00001250'],
+      [40, '0.00002500'],
+      [80, '0.00005000'],
+      [30, '0.00001875'],
+      [120, '0.00007500'],
+      [5, '0.00000313'],
+      [25, '0.00001563'],
+      [0, '0.00000000'],
+    ] as const)
+      assert.equal(formatRpcCost(rpc.cost(credits)), usd);
     assert.equal(rpc.cost(10_000_000), 6_250_000_000n);
   });
 
-  test('items cost by how they ended', () => {
+  test('an item costs its tier, 5 credits with an error, and nothing without a reply', () => {
     assert.equal(itemCredits('success', 80), 80);
     assert.equal(itemCredits('error', 80), 5);
     assert.equal(itemCredits('unknown-id', 80), 5);

@@ -29,7 +29,7 @@ export type UpstreamFault =
   | 'request-too-large';
 
 export interface ItemResponse {
-  readonly kind: 'answer';
+  readonly kind: 'response';
   readonly outcome: 'success' | 'error' | 'unknown-id';
   readonly bytes: Buffer;
   readonly span: ReplySpan;
@@ -94,23 +94,23 @@ export function judgeItem(
     if (span.resultStart < 0) return 'broken';
     const isNull = bytes[span.resultStart] === LETTER_N;
     const outcome = hasId ? 'success' : 'unknown-id';
-    return { kind: 'answer', outcome, bytes, span, isNull, error: undefined };
+    return { kind: 'response', outcome, bytes, span, isNull, error: undefined };
   }
   const error = readError(bytes, span.errorStart, span.errorEnd);
   // The body is from a gateway instead of a node.
   if (error === undefined) return faultOfStatus(status);
   const fault = faultOfError(error, status, family);
-  return fault ?? { kind: 'answer', outcome: 'error', bytes, span, isNull: false, error };
+  return fault ?? { kind: 'response', outcome: 'error', bytes, span, isNull: false, error };
 }
 
 export function faultOfStatus(status: number): UpstreamFault {
   if (status === 429) return 'quota';
   if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
-  return REFUSING_STATUSES.has(status) ? 'refused' : 'broken';
+  return REJECTING_STATUSES.has(status) ? 'refused' : 'broken';
 }
 
 /** Statuses that reject the request itself; 404 and 405 mean a wrong URL. */
-const REFUSING_STATUSES = new Set([400, 413, 414, 415, 422, 431]);
+const REJECTING_STATUSES = new Set([400, 413, 414, 415, 422, 431]);
 
 function faultOfError(error: NodeError, status: number, family: Family): UpstreamFault | undefined {
   if (status === 429) return 'quota';

@@ -60,7 +60,7 @@ async function startPair(): Promise<Pair> {
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const body = Buffer.concat(chunks);
-      const ask = async (url: string): Promise<string> =>
+      const send = async (url: string): Promise<string> =>
         (
           await fetch(url, {
             method: 'POST',
@@ -69,8 +69,8 @@ async function startPair(): Promise<Pair> {
           })
         ).text();
       void (async () => {
-        const text = await ask(first.url);
-        if (body.includes('eth_sendRawTransaction')) await ask(second.url);
+        const text = await send(first.url);
+        if (body.includes('eth_sendRawTransaction')) await send(second.url);
         sendText(response, text);
       })().catch(() => response.destroy());
     });
@@ -236,6 +236,6 @@ describe('Starknet clients', () => {
     assert.equal(nonce, '0x2a');
     assert.equal(classHash, '0x123');
     assert.equal(await new RpcProvider({ nodeUrl }).getBlockNumber(), 4_242);
-    assert.ok(node.asked.some((request) => request.isBatch && request.calls.length > 1));
+    assert.ok(node.requests.some((request) => request.isBatch && request.calls.length > 1));
   });
 });

@@ -4,20 +4,42 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { benches, call, fault, json, list } from '../../test/rpc/bench.ts';
-import { plainly, sendText } from '../../test/rpc/node.ts';
+import { benches, call, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import { echoNode, sendText } from '../../test/rpc/node.ts';
 import type { NodeResponse } from '../../test/rpc/node.ts';
 
 const { bench, close } = benches();
 after(close);
 
-interface Known {
+interface NodeError {
   readonly from: string;
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
-  readonly status?: number;
-  readonly network?: 'solana-mainnet' | 'starknet-mainnet' | 'zksync-mainnet';
+  readonly status?: number | undefined;
+  readonly network: string;
+}
+
+/** Reads `from | code (HTTP status) | message | data` of each line; a network applies to the next lines. */
+function errorsOf(table: string): NodeError[] {
+  let network = '';
+  return table
+    .trim()
+    .split('\n')
+    .flatMap((line) => {
+      const [from = '', numbers = '', message = '', data] = line.trim().split(' | ');
+      if (numbers === '') {
+        network = from.slice(0, -1);
+        return [];
+      }
+      const [, code, status] = /^(-?\d+)(?: \((\d+)\))?$/.exec(numbers)!;
+      const error = { from, code: Number(code), message, network };
+      return {
+        ...error,
+        ...(status !== undefined && { status: Number(status) }),
+        ...(data !== undefined && { data: JSON.parse(data) as unknown }),
+      };
+    });
 }
 
 /** Messages about quotas and keys that a caller can put into a revert reason or an echo. */
@@ -30,344 +52,190 @@ const CHOSEN = [
   'execution reverted: over capacity, compute units, credits exhausted, payment required',
 ];
 
-const OF_THE_CALL: readonly Known[] = [
-  ...CHOSEN.map((message) => ({ from: 'geth', code: 3, message, data: '0x08c379a0' })),
-  ...CHOSEN.map((message) => ({ from: 'geth before 1.9.15', code: -32000, message })),
-  ...CHOSEN.map((message) => ({ from: 'nethermind', code: -32015, message, data: 'Reverted 0x' })),
-  ...CHOSEN.map((message) => ({ from: 'hardhat', code: -32603, message })),
-  { from: 'geth', code: -32000, message: 'insufficient funds for gas * price + value' },
-  { from: 'geth', code: -32000, message: 'nonce too low: next nonce 5, tx nonce 4' },
-  { from: 'geth', code: -32000, message: 'header not found' },
-  { from: 'geth', code: -32000, message: 'missing trie node abc (path )' },
-  { from: 'geth', code: -32000, message: 'transaction indexing is in progress' },
-  { from: 'geth', code: -32000, message: 'only replay-protected (EIP-155) transactions allowed' },
-  { from: 'geth', code: -32002, message: 'request timed out' },
-  { from: 'geth', code: -32003, message: 'response too large' },
-  { from: 'geth', code: -32600, message: 'batch too large' },
-  { from: 'geth', code: -32601, message: 'the method forbidden_apiKey does not exist' },
-  { from: 'geth', code: -32602, message: 'invalid argument 0: hex string "0xforbidden"' },
-  { from: 'geth', code: -38014, message: 'insufficient funds, throttled' },
-  { from: 'erigon', code: -32000, message: 'exceed max rpc response size limit' },
-  { from: 'erigon', code: -32602, message: 'query returned more than 10000 results' },
-  { from: 'reth', code: -32602, message: 'query exceeds max block range 100000' },
-  { from: 'reth', code: -32003, message: 'EVM error: not authorized, throttled' },
-  { from: 'reth', code: 4444, message: 'pruned history unavailable' },
-  { from: 'reth', code: -32001, message: 'block not found: 0xffffff' },
-  { from: 'nethermind', code: -32010, message: 'FeeTooLow, MaxFeePerGas too low' },
-  { from: 'nethermind', code: -32005, message: 'Too many logs. Max logs per response is 20000.' },
-  { from: 'besu', code: -32005, message: 'Requested range exceeds maximum RPC range limit' },
-  { from: 'besu', code: -32005, message: 'Transaction gas limit exceeds block gas limit' },
-  { from: 'besu', code: -32007, message: 'Sender account not authorized to send transactions' },
-  { from: 'besu', code: -32009, message: 'Gas price below configured minimum gas price' },
-  { from: 'besu', code: -32000, message: 'Execution reverted (apiKey)' },
-  { from: 'bsc', code: -32005, message: 'limit exceeded' },
-  { from: 'bor', code: -32000, message: 'exceed maximum block range: 5000' },
-  {
-    from: 'Infura',
-    code: -32005,
-    message: 'query returned more than 10000 results. Try [0x1, 0x2].',
-  },
-  { from: 'Infura', code: -32000, message: 'unauthorized method call for this subscription' },
-  { from: 'Alchemy', code: -32602, message: 'Log response size exceeded. Limit your block range.' },
-  { from: 'Alchemy', code: -32000, message: 'transaction underpriced' },
-  {
-    from: 'QuickNode',
-    code: -32614,
-    message: 'eth_getLogs is limited to a 10,000 range',
-    status: 413,
-  },
-  { from: 'QuickNode', code: -32602, message: 'eth_getLogs is limited to a 10,000 range' },
-  { from: '1RPC', code: -32000, message: 'response size should not greater than 2097152 bytes' },
-  { from: 'dRPC', code: 35, message: 'ranges over 10000 blocks are not supported on freetier' },
-  { from: 'proxyd', code: -32601, message: 'rpc method is not whitelisted', status: 403 },
-  { from: 'proxyd', code: -32019, message: 'block is out of range', status: 400 },
-  { from: 'jayson', code: -32602, message: 'Invalid params', status: 500 },
-  { from: 'a gateway', code: -32000, message: 'execution reverted', status: 500 },
-  // ERC-7769, with the messages of the standard and of bundlers.
-  { from: 'bundler', code: -32500, message: 'AA23 reverted: not authorized' },
-  { from: 'bundler', code: -32501, message: 'paymaster rejected: subscription expired' },
-  { from: 'bundler', code: -32502, message: 'account uses banned opcode: GAS, forbidden' },
-  { from: 'bundler', code: -32503, message: 'expires too soon' },
-  {
-    from: 'bundler',
-    code: -32504,
-    message: 'paymaster 0xa is throttled or banned',
-    data: { paymaster: '0xa' },
-  },
-  { from: 'bundler', code: -32505, message: 'unstaked paymaster: stake required' },
-  { from: 'bundler', code: -32506, message: 'unsupported aggregator' },
-  { from: 'bundler', code: -32507, message: 'AA24 signature error: unauthorized' },
-  { from: 'bundler', code: -32521, message: 'UserOperation reverted: too many requests' },
-  // Solana.
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32002,
-    message: 'Transaction simulation failed: custom error: forbidden',
-    data: { err: { InstructionError: [0, { Custom: 1 }] }, logs: ['Program log: throttled'] },
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32003,
-    message: 'Transaction signature verification failure',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32004,
-    message: 'Block not available for slot 1',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32007,
-    message: 'Slot 1 was skipped, or missing due to ledger jump to recent snapshot',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32009,
-    message: 'Slot 1 was skipped, or missing in long-term storage',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32010,
-    message: 'X excluded from account secondary indexes; this RPC method unavailable for key',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32013,
-    message: 'Transaction signature length mismatch',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32015,
-    message: 'Transaction version (0) is not supported by the requesting client',
-  },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32016,
-    message: 'Minimum context slot has not been reached',
-    data: { contextSlot: 1 },
-  },
-  { from: 'agave', network: 'solana-mainnet', code: -32602, message: 'Invalid param: WrongSize' },
-  // Starknet.
-  {
-    from: 'pathfinder',
-    network: 'starknet-mainnet',
-    code: 1,
-    message: 'Failed to write transaction',
-  },
-  {
-    from: 'pathfinder',
-    network: 'starknet-mainnet',
-    code: 15,
-    message: 'Too many requests: not what the standard means by 15',
-  },
-  { from: 'juno', network: 'starknet-mainnet', code: 20, message: 'Contract not found' },
-  { from: 'juno', network: 'starknet-mainnet', code: 24, message: 'Block not found' },
-  { from: 'juno', network: 'starknet-mainnet', code: 29, message: 'Transaction hash not found' },
-  {
-    from: 'juno',
-    network: 'starknet-mainnet',
-    code: 31,
-    message: 'Requested page size is too big',
-  },
-  {
-    from: 'juno',
-    network: 'starknet-mainnet',
-    code: 34,
-    message: 'Too many keys provided in a filter',
-  },
-  {
-    from: 'juno',
-    network: 'starknet-mainnet',
-    code: 40,
-    message: 'Contract error',
-    data: { revert_error: 'apiKey forbidden' },
-  },
-  {
-    from: 'juno',
-    network: 'starknet-mainnet',
-    code: 41,
-    message: 'Transaction execution error',
-    data: { execution_error: 'throttled' },
-  },
-  { from: 'juno', network: 'starknet-mainnet', code: 55, message: 'Account validation failed' },
-  { from: 'juno', network: 'starknet-mainnet', code: 63, message: 'An unexpected error occurred' },
-  // zkSync.
-  {
-    from: 'zkSync',
-    network: 'zksync-mainnet',
-    code: 3,
-    message: 'execution reverted: Bootloader: forbidden',
-    data: '0x',
-  },
-  {
-    from: 'zkSync',
-    network: 'zksync-mainnet',
-    code: 104,
-    message: 'max fee per gas less than block base fee',
-  },
-  {
-    from: 'zkSync',
-    network: 'zksync-mainnet',
-    code: -32602,
-    message: 'Query returned more than 10000 results. Try with this block range [0x1, 0x2].',
-  },
-];
+const REVERTS = CHOSEN.flatMap((message) => [
+  { from: 'geth', code: 3, message, data: '0x08c379a0' },
+  { from: 'geth before 1.9.15', code: -32000, message },
+  { from: 'nethermind', code: -32015, message, data: 'Reverted 0x' },
+  { from: 'hardhat', code: -32603, message },
+]).map((error) => ({ ...error, network: NETWORK }));
 
-const OF_THE_NODE: readonly Known[] = [
-  {
-    from: 'Alchemy',
-    code: 429,
-    message: 'Your app has exceeded its compute units per second capacity.',
-    status: 429,
-  },
-  {
-    from: 'Alchemy, in a batch',
-    code: 429,
-    message: 'Your app has exceeded its compute units per second capacity.',
-  },
-  { from: 'Alchemy', code: -32600, message: 'Must be authenticated!', status: 401 },
-  { from: 'Alchemy', code: -32600, message: 'Monthly capacity limit exceeded', status: 403 },
-  { from: 'Infura', code: -32005, message: 'daily request count exceeded, request rate limited' },
-  { from: 'Infura', code: -32005, message: 'project ID request rate exceeded', status: 429 },
-  { from: 'Infura', code: -32002, message: 'rejected due to project ID settings', status: 403 },
-  { from: 'Infura', code: -32600, message: 'invalid project id', status: 401 },
-  {
-    from: 'QuickNode',
-    code: -32007,
-    message: '50/second request limit reached - reduce calls per second or upgrade your account',
-  },
-  { from: 'QuickNode', code: -32009, message: 'trace requests limited to 10/sec' },
-  { from: 'QuickNode', code: -32012, message: 'credits limited to 6000/sec' },
-  {
-    from: 'QuickNode',
-    code: 429,
-    message: 'The requests per second (RPS) of your requests are higher than your plan allows.',
-    status: 429,
-  },
-  {
-    from: 'Chainstack',
-    code: -32005,
-    message: "You've exceeded the RPS limit available on the current plan.",
-  },
-  {
-    from: 'Nethermind',
-    code: -32005,
-    message: 'Unable to start new queued requests. Too many queued requests. Queued calls 500.',
-  },
-  {
-    from: 'Ankr',
-    code: -32090,
-    message: 'Too many requests, reason: call rate limit exhausted, retry in 10s',
-  },
-  { from: 'Ankr', code: -32055, message: 'No nodes available' },
-  {
-    from: 'Ankr',
-    code: -32000,
-    message: 'Unauthorized: You must authenticate your request with an API key.',
-    status: 403,
-  },
-  {
-    from: '1RPC',
-    code: -32001,
-    message: "You've reached the usage limit for your current plan. To continue, upgrade",
-  },
-  { from: 'dRPC', code: 15, message: 'Too many request, try again later' },
-  { from: 'dRPC', code: 19, message: 'Temporary internal error. Please retry, trace-id: 1' },
-  { from: 'proxyd', code: -32016, message: 'over rate limit' },
-  { from: 'proxyd', code: -32012, message: 'backend is over capacity' },
-  { from: 'proxyd', code: -32011, message: 'no backends available for method', status: 503 },
-  { from: 'proxyd', code: -32015, message: 'gateway timeout', status: 504 },
-  { from: 'Besu', code: -32603, message: 'Internal error', status: 500 },
-  { from: 'any', code: -32000, message: 'payment required', status: 402 },
-  {
-    from: 'agave',
-    network: 'solana-mainnet',
-    code: -32005,
-    message: 'Node is behind by 42 slots',
-    data: { numSlotsBehind: 42 },
-  },
-  {
-    from: 'a Solana provider',
-    network: 'solana-mainnet',
-    code: 429,
-    message: 'Too many requests for a specific RPC call',
-    status: 429,
-  },
-];
+/** The errors of bundlers are from ERC-7769 and bundlers. */
+const OF_THE_CALL = errorsOf(`
+ethereum-mainnet:
+  geth | -32000 | insufficient funds for gas * price + value
+  geth | -32000 | nonce too low: next nonce 5, tx nonce 4
+  geth | -32000 | header not found
+  geth | -32000 | missing trie node abc (path )
+  geth | -32000 | transaction indexing is in progress
+  geth | -32000 | only replay-protected (EIP-155) transactions allowed
+  geth | -32002 | request timed out
+  geth | -32003 | response too large
+  geth | -32600 | batch too large
+  geth | -32601 | the method forbidden_apiKey does not exist
+  geth | -32602 | invalid argument 0: hex string "0xforbidden"
+  geth | -38014 | insufficient funds, throttled
+  erigon | -32000 | exceed max rpc response size limit
+  erigon | -32602 | query returned more than 10000 results
+  reth | -32602 | query exceeds max block range 100000
+  reth | -32003 | EVM error: not authorized, throttled
+  reth | 4444 | pruned history unavailable
+  reth | -32001 | block not found: 0xffffff
+  nethermind | -32010 | FeeTooLow, MaxFeePerGas too low
+  nethermind | -32005 | Too many logs. Max logs per response is 20000.
+  besu | -32005 | Requested range exceeds maximum RPC range limit
+  besu | -32005 | Transaction gas limit exceeds block gas limit
+  besu | -32007 | Sender account not authorized to send transactions
+  besu | -32009 | Gas price below configured minimum gas price
+  besu | -32000 | Execution reverted (apiKey)
+  bsc | -32005 | limit exceeded
+  bor | -32000 | exceed maximum block range: 5000
+  Infura | -32005 | query returned more than 10000 results. Try [0x1, 0x2].
+  Infura | -32000 | unauthorized method call for this subscription
+  Alchemy | -32602 | Log response size exceeded. Limit your block range.
+  Alchemy | -32000 | transaction underpriced
+  QuickNode | -32614 (413) | eth_getLogs is limited to a 10,000 range
+  QuickNode | -32602 | eth_getLogs is limited to a 10,000 range
+  1RPC | -32000 | response size should not greater than 2097152 bytes
+  dRPC | 35 | ranges over 10000 blocks are not supported on freetier
+  proxyd | -32601 (403) | rpc method is not whitelisted
+  proxyd | -32019 (400) | block is out of range
+  jayson | -32602 (500) | Invalid params
+  a gateway | -32000 (500) | execution reverted
+  bundler | -32500 | AA23 reverted: not authorized
+  bundler | -32501 | paymaster rejected: subscription expired
+  bundler | -32502 | account uses banned opcode: GAS, forbidden
+  bundler | -32503 | expires too soon
+  bundler | -32504 | paymaster 0xa is throttled or banned | {"paymaster":"0xa"}
+  bundler | -32505 | unstaked paymaster: stake required
+  bundler | -32506 | unsupported aggregator
+  bundler | -32507 | AA24 signature error: unauthorized
+  bundler | -32521 | UserOperation reverted: too many requests
+solana-mainnet:
+  agave | -32002 | Transaction simulation failed: custom error: forbidden | {"err":{"InstructionError":[0,{"Custom":1}]},"logs":["Program log: throttled"]}
+  agave | -32003 | Transaction signature verification failure
+  agave | -32004 | Block not available for slot 1
+  agave | -32007 | Slot 1 was skipped, or missing due to ledger jump to recent snapshot
+  agave | -32009 | Slot 1 was skipped, or missing in long-term storage
+  agave | -32010 | X excluded from account secondary indexes; this RPC method unavailable for key
+  agave | -32013 | Transaction signature length mismatch
+  agave | -32015 | Transaction version (0) is not supported by the requesting client
+  agave | -32016 | Minimum context slot has not been reached | {"contextSlot":1}
+  agave | -32602 | Invalid param: WrongSize
+starknet-mainnet:
+  pathfinder | 1 | Failed to write transaction
+  pathfinder | 15 | Too many requests: not what the standard means by 15
+  juno | 20 | Contract not found
+  juno | 24 | Block not found
+  juno | 29 | Transaction hash not found
+  juno | 31 | Requested page size is too big
+  juno | 34 | Too many keys provided in a filter
+  juno | 40 | Contract error | {"revert_error":"apiKey forbidden"}
+  juno | 41 | Transaction execution error | {"execution_error":"throttled"}
+  juno | 55 | Account validation failed
+  juno | 63 | An unexpected error occurred
+zksync-mainnet:
+  zkSync | 3 | execution reverted: Bootloader: forbidden | "0x"
+  zkSync | 104 | max fee per gas less than block base fee
+  zkSync | -32602 | Query returned more than 10000 results. Try with this block range [0x1, 0x2].
+`);
+
+const OF_THE_NODE = errorsOf(`
+ethereum-mainnet:
+  Alchemy | 429 (429) | Your app has exceeded its compute units per second capacity.
+  Alchemy, in a batch | 429 | Your app has exceeded its compute units per second capacity.
+  Alchemy | -32600 (401) | Must be authenticated!
+  Alchemy | -32600 (403) | Monthly capacity limit exceeded
+  Infura | -32005 | daily request count exceeded, request rate limited
+  Infura | -32005 (429) | project ID request rate exceeded
+  Infura | -32002 (403) | rejected due to project ID settings
+  Infura | -32600 (401) | invalid project id
+  QuickNode | -32007 | 50/second request limit reached - reduce calls per second or upgrade your account
+  QuickNode | -32009 | trace requests limited to 10/sec
+  QuickNode | -32012 | credits limited to 6000/sec
+  QuickNode | 429 (429) | The requests per second (RPS) of your requests are higher than your plan allows.
+  Chainstack | -32005 | You've exceeded the RPS limit available on the current plan.
+  Nethermind | -32005 | Unable to start new queued requests. Too many queued requests. Queued calls 500.
+  Ankr | -32090 | Too many requests, reason: call rate limit exhausted, retry in 10s
+  Ankr | -32055 | No nodes available
+  Ankr | -32000 (403) | Unauthorized: You must authenticate your request with an API key.
+  1RPC | -32001 | You've reached the usage limit for your current plan. To continue, upgrade
+  dRPC | 15 | Too many request, try again later
+  dRPC | 19 | Temporary internal error. Please retry, trace-id: 1
+  proxyd | -32016 | over rate limit
+  proxyd | -32012 | backend is over capacity
+  proxyd | -32011 (503) | no backends available for method
+  proxyd | -32015 (504) | gateway timeout
+  Besu | -32603 (500) | Internal error
+  any | -32000 (402) | payment required
+solana-mainnet:
+  agave | -32005 | Node is behind by 42 slots | {"numSlotsBehind":42}
+  a Solana provider | 429 (429) | Too many requests for a specific RPC call
+`);
 
 /** Formatted as nodes do it, which differs from JSON.stringify. */
-function reply({ code, message, data }: Known, id: unknown): string {
+function reply({ code, message, data }: NodeError, id: unknown): string {
   const more = data === undefined ? '' : ` , "data":${JSON.stringify(data)}`;
   return `{"error":{ "message":${JSON.stringify(message)},"code":${code}${more}},"jsonrpc":"2.0",  "id":${JSON.stringify(id)}}`;
 }
 
-const saying =
-  (known: Known): NodeResponse =>
+const failing =
+  (error: NodeError): NodeResponse =>
   (request, response) => {
-    const items = request.calls.map((one) => reply(known, one.id));
-    sendText(response, request.isBatch ? `[${items.join(',')}]` : items[0]!, known.status);
+    const items = request.calls.map((one) => reply(error, one.id));
+    sendText(response, request.isBatch ? `[${items.join(',')}]` : items[0]!, error.status);
   };
 
-const READS = { 'solana-mainnet': 'getAccountInfo', 'starknet-mainnet': 'starknet_call' };
-const readOf = ({ network }: Known): string =>
-  network === undefined || network === 'zksync-mainnet' ? 'eth_call' : READS[network];
-const optionsOf = ({ network }: Known): { network?: string } =>
-  network === undefined ? {} : { network };
-const nameOf = (one: Known): string =>
-  `${one.from} ${one.code}${one.status === undefined ? '' : ` (${one.status})`} "${one.message.slice(0, 60)}"`;
+const READS: Readonly<Record<string, string>> = {
+  'solana-mainnet': 'getAccountInfo',
+  'starknet-mainnet': 'starknet_call',
+};
+const readOf = ({ network }: NodeError): string => READS[network] ?? 'eth_call';
+const nameOf = ({ from, code, status = 200, message }: NodeError): string =>
+  `${from} ${code} (${status}) "${message.slice(0, 60)}"`;
 
-describe('errors of the call reach the caller byte for byte at five credits', () => {
-  for (const known of OF_THE_CALL) {
-    test(nameOf(known), async () => {
-      const two = await bench([saying(known), plainly()], optionsOf(known));
-      const method = readOf(known);
-      const single = await two.ask(call(method, 'a'));
-      assert.equal(single.body.toString(), reply(known, 'a'));
+describe('an error of the call reaches the caller unchanged and costs five credits', () => {
+  for (const error of [...REVERTS, ...OF_THE_CALL]) {
+    test(nameOf(error), async () => {
+      const two = await bench([failing(error), echoNode()], error);
+      const method = readOf(error);
+      const single = await two.send(call(method, 'a'));
+      assert.equal(single.body.toString(), reply(error, 'a'));
       assert.equal(single.credits, 5);
-      const batch = await two.ask([call(method, 1), call(method, 2)]);
-      assert.equal(batch.body.toString(), `[${reply(known, 1)},${reply(known, 2)}]`);
+      const batch = await two.send([call(method, 1), call(method, 2)]);
+      assert.equal(batch.body.toString(), `[${reply(error, 1)},${reply(error, 2)}]`);
       assert.equal(batch.credits, 10);
-      assert.equal(two.nodes[1]!.asked.length, 0);
-      for (let round = 0; round < 30; round += 1) await two.ask(call(method), `caller ${round}`);
-      assert.equal(two.nodes[1]!.asked.length, 0);
+      assert.equal(two.nodes[1]!.requests.length, 0);
+      for (let round = 0; round < 30; round += 1) await two.send(call(method), `caller ${round}`);
+      assert.equal(two.nodes[1]!.requests.length, 0);
       assert.deepEqual(two.lines, []);
     });
   }
 });
 
-describe('troubles of the node heal elsewhere, and alone cost nothing and stay unsaid', () => {
-  for (const known of OF_THE_NODE) {
-    test(nameOf(known), async () => {
-      const two = await bench([saying(known), plainly()], optionsOf(known));
-      const method = readOf(known);
-      const single = await two.ask(call(method, 'a'));
+describe('a fault of the node is retried at another node, costs nothing and is not shown', () => {
+  for (const error of OF_THE_NODE) {
+    test(nameOf(error), async () => {
+      const two = await bench([failing(error), echoNode()], error);
+      const method = readOf(error);
+      const single = await two.send(call(method, 'a'));
       assert.equal(json(single).result, `${method} done`);
-      const batch = await two.ask([call(method, 1), call(method, 2)], 'bob');
+      const batch = await two.send([call(method, 1), call(method, 2)], 'bob');
       assert.deepEqual(
         list(batch).map((item) => item.result),
         [`${method} done`, `${method} done`],
       );
       assert.deepEqual([single.credits, batch.credits], [single.credits, single.credits * 2]);
-      const one = await bench([saying(known)], optionsOf(known));
-      const refused = await fault(one.ask(call(method)));
+      const one = await bench([failing(error)], error);
+      const refused = await fault(one.send(call(method)));
       assert.equal(refused.code, 'RPC_UPSTREAM_FAILED');
-      assert.equal(JSON.stringify(refused.options).includes(known.message), false);
+      assert.equal(JSON.stringify(refused.options).includes(error.message), false);
     });
   }
 });
 
-test('words in place of an error object are a gateway talking, not the node', async () => {
+test('an error that is a string is treated as a fault of the node', async () => {
   for (const text of ['{"error":"Unauthorized, api key missing"}', '{"id":1,"error":"oops"}']) {
-    const two = await bench([(_request, response) => sendText(response, text), plainly()]);
-    assert.equal(json(await two.ask(call('eth_call'))).result, 'eth_call done');
+    const two = await bench([(_request, response) => sendText(response, text), echoNode()]);
+    assert.equal(json(await two.send(call('eth_call'))).result, 'eth_call done');
   }
 });

@@ -33,7 +33,7 @@ export interface RunSettings {
 }
 
 /** State of one run of a request, shared by its attempts. */
-export class RunContext {
+export interface RunState {
   readonly settings: RunSettings;
   readonly network: Network;
   /** The caller, for its share of nodes and memory and as witness of faults. */
@@ -42,28 +42,15 @@ export class RunContext {
   /** Monotonic time at which the run ends even if replies are missing. */
   readonly deadlineMs: number;
   /** Bytes of the budget that the replies of this run use; released when the run ends. */
-  heldBytes = 0;
-  attempts = 0;
-
-  constructor(
-    settings: RunSettings,
-    network: Network,
-    caller: string,
-    signal: Cancelling | undefined,
-  ) {
-    this.settings = settings;
-    this.network = network;
-    this.caller = caller;
-    this.signal = signal;
-    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
-  }
+  budgetBytes: number;
+  attempts: number;
 }
 
 export interface StreamResponse {
   readonly kind: 'stream';
   readonly outcome: ItemResponse['outcome'];
   readonly head: Buffer;
-  /** Position of our id in the head; -1 if it follows the result, in `rest`. */
+  /** Position of the sent id in the head; -1 if it follows the result, in `rest`. */
   readonly idStart: number;
   readonly idEnd: number;
   readonly ownId: number;
@@ -84,7 +71,7 @@ export type OneReply = ItemResponse | StreamResponse | AttemptFault;
 interface Matched {
   readonly kind: 'items';
   /** In the order of the calls; `undefined` without a usable reply. */
-  readonly answers: readonly (ItemResponse | undefined)[];
+  readonly responses: readonly (ItemResponse | undefined)[];
   /** The node violates the batch rules: send the missing calls one by one. */
   readonly isIrregular: boolean;
   readonly fault: UpstreamFault | undefined;
@@ -111,43 +98,49 @@ export class NodeAttempt {
   readonly isLast: boolean;
   /** Several callers share the reply: it continues when one of them disconnects. */
   readonly isShared: boolean;
-  readonly #run: RunContext;
+  readonly #run: RunState;
 
-  constructor(run: RunContext, upstream: Upstream, isLast: boolean, isShared: boolean) {
+  constructor(run: RunState, upstream: Upstream, isLast: boolean, isShared: boolean) {
     this.#run = run;
     this.upstream = upstream;
     this.isLast = isLast;
     this.isShared = isShared;
   }
 
-  async askOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
+  async callOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
-    let answer: ItemResponse | StreamResponse | UpstreamFault;
-    if (reply.rest !== undefined) answer = judgeStream(reply, reply.rest, ownId);
+    let response: ItemResponse | StreamResponse | UpstreamFault;
+    if (reply.rest !== undefined) response = judgeStream(reply, reply.rest, ownId);
     else {
       const scan = scanReply(reply.body);
       const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
       const whose = item === undefined ? 'none' : whoseId(reply.body, item, ownId);
-      if (whose === 'none' && isSizeRefusal(reply, body)) return this.#refuseSize(body);
+      if (whose === 'none' && isSizeRejection(reply, body)) return this.#rejectSize(body);
       if (item === undefined) return this.#fail(statusFault(reply));
-      answer = judgeItem(reply.body, item, reply.status, this.#run.network.family, whose === 'own');
+      response = judgeItem(
+        reply.body,
+        item,
+        reply.status,
+        this.#run.network.family,
+        whose === 'own',
+      );
       // The late reply to another call must not reach this caller.
-      if (whose === 'other' && typeof answer !== 'string') answer = 'stray';
+      if (whose === 'other' && typeof response !== 'string') response = 'stray';
     }
-    if (typeof answer === 'string') return this.#fail(answer);
+    if (typeof response === 'string') return this.#fail(response);
     this.upstream.noteResponse(reply.tookMs);
-    return answer;
+    return response;
   }
 
-  async askMany(body: RequestBody, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
+  async callMany(body: RequestBody, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
     const { caller, network } = this.#run;
     const reply = await this.#exchange(body, ids.count, options);
     if ('kind' in reply) return reply;
     const scan = scanReply(reply.body);
     const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     const whose = first === undefined ? 'none' : whoseId(reply.body, first, ids.firstId);
-    if (whose === 'none' && isSizeRefusal(reply, body)) return this.#refuseSize(body);
+    if (whose === 'none' && isSizeRejection(reply, body)) return this.#rejectSize(body);
     if (!scan.ok) return this.#fail(statusFault(reply));
     // One object for a batch: a fault of the node, or a node without batch support.
     const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
@@ -156,7 +149,7 @@ export class NodeAttempt {
     const { fault } = matched;
     if (fault === undefined) this.upstream.noteResponse(reply.tookMs);
     else this.upstream.noteFault(fault, caller);
-    const isNothing = fault !== undefined && matched.answers.every((one) => one === undefined);
+    const isNothing = fault !== undefined && matched.responses.every((one) => one === undefined);
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
   }
 
@@ -168,8 +161,8 @@ export class NodeAttempt {
     const { upstream } = this;
     // A learned size limit only skips nodes while there are others.
     const isRefused = options.mayWait
-      ? upstream.refusesBytes(sizeOf(body))
-      : !upstream.takesBytes(sizeOf(body));
+      ? upstream.rejectsBytes(sizeOf(body))
+      : !upstream.acceptsBytes(sizeOf(body));
     if (isRefused) return Promise.resolve(unsent('request-too-large'));
     const holder = upstream.isVerified ? upstream.share.take(this.#run.caller, calls) : undefined;
     if (holder !== undefined) return this.#send(body, calls, options, holder);
@@ -208,7 +201,7 @@ export class NodeAttempt {
       return Promise.resolve(unsent('timeout'));
     }
     run.attempts += 1;
-    const question = {
+    const request = {
       body,
       timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
       maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
@@ -218,7 +211,7 @@ export class NodeAttempt {
       caller,
       signal: this.#signal,
     };
-    return upstream.client.post(question).then((reply) => this.#received(reply, body, holder));
+    return upstream.client.post(request).then((reply) => this.#received(reply, body, holder));
   }
 
   #received(
@@ -238,9 +231,9 @@ export class NodeAttempt {
       if (isLate || !reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
       return { kind: 'fault', fault, isSent, isAborted };
     }
-    this.#run.heldBytes += reply.heldBytes;
+    this.#run.budgetBytes += reply.budgetBytes;
     const sizeBytes = sizeOf(body);
-    if (reply.status < 300 && sizeBytes >= MIN_LIMIT_BYTES) upstream.noteTaken(sizeBytes);
+    if (reply.status < 300 && sizeBytes >= MIN_LIMIT_BYTES) upstream.noteAccepted(sizeBytes);
     return reply;
   }
 
@@ -249,7 +242,7 @@ export class NodeAttempt {
     return this.isShared ? undefined : this.#run.signal;
   }
 
-  #refuseSize(body: RequestBody): AttemptFault {
+  #rejectSize(body: RequestBody): AttemptFault {
     this.upstream.noteTooLarge(sizeOf(body));
     // A request that was rejected unread had no effect.
     return unsent('request-too-large');
@@ -261,7 +254,7 @@ export class NodeAttempt {
   }
 }
 
-const NO_BATCH: Matched = { kind: 'items', answers: [], isIrregular: true, fault: undefined };
+const NO_BATCH: Matched = { kind: 'items', responses: [], isIrregular: true, fault: undefined };
 
 function matchItems(
   { body, status }: NodeReply,
@@ -269,7 +262,7 @@ function matchItems(
   { firstId, count }: IdRange,
   family: Family,
 ): Matched {
-  const answers = Array.from<ItemResponse | undefined>({ length: count });
+  const responses = Array.from<ItemResponse | undefined>({ length: count });
   const seen = new Uint8Array(count);
   let isIrregular = items.length !== count;
   let fault: UpstreamFault | undefined;
@@ -278,23 +271,23 @@ function matchItems(
     // A reply to no call, or a second reply to the same call: discard both, since either may be
     // wrong.
     if (position < 0 || position >= count || seen[position] === 1) {
-      if (position >= 0 && position < count) answers[position] = undefined;
+      if (position >= 0 && position < count) responses[position] = undefined;
       isIrregular = true;
       continue;
     }
     seen[position] = 1;
-    const answer = judgeItem(body, item, status, family, true);
-    if (typeof answer === 'string') fault = answer;
-    else answers[position] = answer;
+    const response = judgeItem(body, item, status, family, true);
+    if (typeof response === 'string') fault = response;
+    else responses[position] = response;
   }
-  return { kind: 'items', answers, isIrregular, fault };
+  return { kind: 'items', responses, isIrregular, fault };
 }
 
 /**
  * Whether a node rejected a request for its size before reading it. Not used for an object with an
  * id, which is the reply to a call: QuickNode reports a too large range of blocks that way.
  */
-function isSizeRefusal({ status }: NodeReply, body: RequestBody): boolean {
+function isSizeRejection({ status }: NodeReply, body: RequestBody): boolean {
   return status === 413 && sizeOf(body) >= MIN_LIMIT_BYTES;
 }
 

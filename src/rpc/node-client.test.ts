@@ -7,7 +7,7 @@ import { systemClock } from '../core/clock.ts';
 import { Origins } from '../net/origins.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 
-test('a name and a password in the address go as they are meant, whatever percent signs they have', async () => {
+test('name and password of the URL are percent-decoded; an invalid escape is used literally', async () => {
   const server = createServer((request, response) => {
     response.end(request.headers.authorization);
   });

@@ -53,7 +53,7 @@ const FAULT_OF_KIND: ReadonlyMap<UpstreamFailureKind, NodeFailure['fault']> = ne
 /** Memory limit for all buffered replies; one caller may use at most as much as it leaves free. */
 export class ByteBudget {
   readonly #limitBytes: number;
-  readonly #held = new Map<string, number>();
+  readonly #usedByCaller = new Map<string, number>();
   #usedBytes = 0;
 
   constructor(limitBytes: number) {
@@ -61,18 +61,18 @@ export class ByteBudget {
   }
 
   take(caller: string, sizeBytes: number): boolean {
-    const held = (this.#held.get(caller) ?? 0) + sizeBytes;
+    const ownBytes = (this.#usedByCaller.get(caller) ?? 0) + sizeBytes;
     const usedBytes = this.#usedBytes + sizeBytes;
-    if (held > this.#limitBytes - usedBytes) return false;
-    this.#held.set(caller, held);
+    if (ownBytes > this.#limitBytes - usedBytes) return false;
+    this.#usedByCaller.set(caller, ownBytes);
     this.#usedBytes = usedBytes;
     return true;
   }
 
   give(caller: string, sizeBytes: number): void {
-    const held = (this.#held.get(caller) ?? 0) - sizeBytes;
-    if (held > 0) this.#held.set(caller, held);
-    else this.#held.delete(caller);
+    const ownBytes = (this.#usedByCaller.get(caller) ?? 0) - sizeBytes;
+    if (ownBytes > 0) this.#usedByCaller.set(caller, ownBytes);
+    else this.#usedByCaller.delete(caller);
     this.#usedBytes -= sizeBytes;
   }
 }
@@ -83,7 +83,7 @@ export function sizeOf(body: RequestBody): number {
   return Buffer.isBuffer(body) ? body.length : body.sizeBytes;
 }
 
-export interface Question {
+export interface PostRequest {
   readonly body: RequestBody;
   readonly timeoutMs: number;
   readonly maxBytes: number;
@@ -102,7 +102,7 @@ export interface NodeReply {
   readonly body: Buffer;
   readonly rest: Readable | undefined;
   /** Bytes of the budget used by `body`; release them when dropping the body. */
-  readonly heldBytes: number;
+  readonly budgetBytes: number;
   /** Milliseconds from the request to the reply, or to its first bytes. */
   readonly tookMs: number;
 }
@@ -113,19 +113,18 @@ export interface NodeFailure {
   readonly isSent: boolean;
   readonly isAborted: boolean;
   /**
-   * The failure says nothing about the node: the caller disconnected, our memory limit was reached,
-   * or the node closed the connection on a large request.
+   * The failure is not a fault of the node: the caller disconnected, the memory limit of Farebox was
+   * reached, or the node closed the connection on a large request.
    */
   readonly isBlameless: boolean;
-  /** Milliseconds from the request to the failure. */
   readonly tookMs: number;
 }
 
 export interface NodeClient {
   /** Never rejects. */
-  post(question: Question): Promise<NodeReply | NodeFailure>;
+  post(request: PostRequest): Promise<NodeReply | NodeFailure>;
   /** Disables keep-alive, after a reply that belongs to no call of its connection. */
-  loseKeepAlive(): void;
+  disableKeepAlive(): void;
   close(): Promise<void>;
 }
 
@@ -152,9 +151,8 @@ export function nodeClient(options: NodeClientOptions): NodeClient {
   });
   const node = { pool, path: `${url.pathname}${url.search}`, headers: headerList(url, headers) };
   return {
-    post: (question) =>
-      new Promise((resolve) => ask(node, question, question.timeoutMs, 0, resolve)),
-    loseKeepAlive: () => pool.strayed(),
+    post: (request) => new Promise((resolve) => send(node, request, request.timeoutMs, 0, resolve)),
+    disableKeepAlive: () => pool.strayed(),
     close: () => pool.destroy(),
   };
 }
@@ -182,15 +180,15 @@ function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
 
 type Settle = (reply: NodeReply | NodeFailure) => void;
 
-function ask(
+function send(
   node: Node,
-  question: Question,
+  request: PostRequest,
   timeoutMs: number,
   repeats: number,
   settle: Settle,
 ): void {
-  const exchange = new NodeExchange(node, question, timeoutMs, repeats, settle);
-  const { signal } = question;
+  const exchange = new NodeExchange(node, request, timeoutMs, repeats, settle);
+  const { signal } = request;
   if (signal?.aborted === true) return exchange.abort();
   signal?.addEventListener('abort', exchange.onLeave);
   node.pool.dispatch(exchange);
@@ -198,13 +196,13 @@ function ask(
 
 class NodeExchange extends Exchange {
   readonly #node: Node;
-  readonly #question: Question;
+  readonly #request: PostRequest;
   readonly #settle: Settle;
   readonly #repeats: number;
   #status = 0;
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
-  #heldBytes = 0;
+  #budgetBytes = 0;
   #gunzip: Gunzip | undefined;
   #stream: Readable | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -215,18 +213,24 @@ class NodeExchange extends Exchange {
   /** A closure, because a listener object would keep finished state alive (bench/README.md). */
   readonly onLeave = (): void => this.#stop('aborted');
 
-  constructor(node: Node, question: Question, timeoutMs: number, repeats: number, settle: Settle) {
+  constructor(
+    node: Node,
+    request: PostRequest,
+    timeoutMs: number,
+    repeats: number,
+    settle: Settle,
+  ) {
     super(node.pool, {
       method: 'POST',
       path: node.path,
       headers: node.headers,
-      body: question.body,
+      body: request.body,
       limits: { connectMs: timeoutMs, firstByteMs: timeoutMs, idleMs: IDLE_MS, totalMs: timeoutMs },
       // The decompressed size is limited below.
       maxResponseBytes: Infinity,
     });
     this.#node = node;
-    this.#question = question;
+    this.#request = request;
     this.#settle = settle;
     this.#repeats = repeats;
   }
@@ -251,7 +255,7 @@ class NodeExchange extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind): void {
     if (this.#isOver) return;
     const isUnread = !this.isWritten && (kind === 'stale' || kind === 'unread');
-    const mayRepeat = this.#question.mayRepeat || isUnread;
+    const mayRepeat = this.#request.mayRepeat || isUnread;
     const isOfConnection = kind === 'stale' || kind === 'doubtful';
     if (isOfConnection && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
     // The status of an error response suffices, even if its body is incomplete.
@@ -265,7 +269,7 @@ class NodeExchange extends Exchange {
       this.#stream.destroy(new Error('The node did not send its reply to the end'));
       return;
     }
-    this.#question.budget.give(this.#question.caller, this.#heldBytes);
+    this.#request.budget.give(this.#request.caller, this.#budgetBytes);
     this.#chunks = [];
     this.#settle({
       ok: false,
@@ -281,7 +285,7 @@ class NodeExchange extends Exchange {
     this.#close();
     const leftMs = this.limits.totalMs - this.tookMs;
     // Deferred, so that the dead connection is released first.
-    queueMicrotask(() => ask(this.#node, this.#question, leftMs, this.#repeats + 1, this.#settle));
+    queueMicrotask(() => send(this.#node, this.#request, leftMs, this.#repeats + 1, this.#settle));
   }
 
   #openGunzip(): void {
@@ -295,20 +299,20 @@ class NodeExchange extends Exchange {
 
   #take(chunk: Buffer): void {
     if (this.#isOver) return;
-    const { budget, caller, canStream, maxBytes } = this.#question;
+    const { budget, caller, canStream, maxBytes } = this.#request;
     this.#sizeBytes += chunk.length;
     if (this.#sizeBytes > maxBytes) return this.#stop('too-large');
     if (this.#stream !== undefined) {
-      if (!this.#stream.push(chunk)) this.#hold();
+      if (!this.#stream.push(chunk)) this.#pauseReading();
       return;
     }
     this.#chunks.push(chunk);
     if (this.#sizeBytes > UNCOUNTED_BYTES) {
-      if (!budget.take(caller, this.#sizeBytes - this.#heldBytes)) {
+      if (!budget.take(caller, this.#sizeBytes - this.#budgetBytes)) {
         this.#isOutOfMemory = true;
         return this.#stop('closed');
       }
-      this.#heldBytes = this.#sizeBytes;
+      this.#budgetBytes = this.#sizeBytes;
     }
     if (canStream && this.#sizeBytes > HEAD_BYTES) this.#startStream();
   }
@@ -316,7 +320,7 @@ class NodeExchange extends Exchange {
   #startStream(): void {
     const stream = new Readable({
       highWaterMark: 262_144,
-      read: () => this.#flow(),
+      read: () => this.#resumeReading(),
       destroy: (error, done) => {
         this.#leave();
         done(error);
@@ -331,17 +335,17 @@ class NodeExchange extends Exchange {
       else stream.destroy();
     });
     this.#stream = stream;
-    this.#answer(stream);
-    this.#hold();
+    this.#respond(stream);
+    this.#pauseReading();
   }
 
-  #hold(): void {
+  #pauseReading(): void {
     this.#isRead = false;
     if (this.#gunzip === undefined) this.pause();
     else this.#gunzip.pause();
   }
 
-  #flow(): void {
+  #resumeReading(): void {
     this.#isRead = true;
     if (this.#gunzip === undefined) this.resume();
     else this.#gunzip.resume();
@@ -357,20 +361,20 @@ class NodeExchange extends Exchange {
   #finish(): void {
     if (this.#isOver) return;
     this.#close();
-    if (this.#stream === undefined) this.#answer(undefined);
+    if (this.#stream === undefined) this.#respond(undefined);
     else this.#stream.push(null);
   }
 
-  #answer(rest: Readable | undefined): void {
+  #respond(rest: Readable | undefined): void {
     const [first] = this.#chunks;
     const isWhole = first !== undefined && this.#chunks.length === 1;
     const body = isWhole ? first : Buffer.concat(this.#chunks);
     this.#chunks = [];
-    const heldBytes = this.#heldBytes;
-    this.#settle({ ok: true, status: this.#status, body, rest, heldBytes, tookMs: this.tookMs });
+    const budgetBytes = this.#budgetBytes;
+    this.#settle({ ok: true, status: this.#status, body, rest, budgetBytes, tookMs: this.tookMs });
   }
 
-  /** Ends the exchange from our side, even while received data is being decompressed. */
+  /** Ends the exchange, even while received data is being decompressed. */
   #stop(kind: UpstreamFailureKind): void {
     this.fail(kind, '');
     this.onFailure(kind);
@@ -379,6 +383,6 @@ class NodeExchange extends Exchange {
   #close(): void {
     this.#isOver = true;
     this.#cancelTimer?.();
-    this.#question.signal?.removeEventListener('abort', this.onLeave);
+    this.#request.signal?.removeEventListener('abort', this.onLeave);
   }
 }

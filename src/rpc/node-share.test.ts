@@ -12,13 +12,13 @@ async function settled(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
 }
 
-interface Asked {
+interface Arrival {
   readonly caller: string;
   readonly calls: number;
 }
 
 /** `a100` is a batch of 100 calls by caller a. */
-function asked(text: string): Asked[] {
+function arrivals(text: string): Arrival[] {
   return text.split(' ').map((one) => ({ caller: one.charAt(0), calls: Number(one.slice(1)) }));
 }
 
@@ -66,7 +66,7 @@ describe('the order in which requests wait', () => {
       const share = new NodeShare(64, 100, clock);
       assert.ok(share.take('z', 100));
       const order: string[] = [];
-      for (const { caller, calls } of asked(came)) {
+      for (const { caller, calls } of arrivals(came)) {
         void share.wait(caller, calls, 600_000, undefined).then((holder) => {
           if (holder !== undefined) share.give(holder);
           order.push(`${caller}${calls}`);
@@ -81,7 +81,7 @@ describe('the order in which requests wait', () => {
   }
 });
 
-test('eight callers with batches of 100 make no call of honest callers late', async () => {
+test('single calls wait at most a second although eight callers send batches of 100', async () => {
   const RATE = 100;
   const clock = new TestClock();
   const share = new NodeShare(256, RATE, clock);
@@ -129,7 +129,7 @@ test('eight callers with batches of 100 make no call of honest callers late', as
   share.close();
 });
 
-test('a caller that was idle has saved nothing up, and one that was busy alone owes nothing', async () => {
+test('idle time earns no credit, and a caller that was alone has no debt', async () => {
   const clock = new TestClock();
   const share = new NodeShare(64, 10, clock);
   // A single caller within the rate, for some time.
@@ -155,7 +155,7 @@ test('a caller that was idle has saved nothing up, and one that was busy alone o
   share.close();
 });
 
-test('a request that leaves or runs out of time gives its place back', async () => {
+test('a request that is aborted or times out releases its place in the queue', async () => {
   const clock = new TestClock();
   const share = new NodeShare(64, 10, clock);
   assert.ok(share.take('a', 10));
@@ -175,7 +175,7 @@ test('a request that leaves or runs out of time gives its place back', async () 
   assert.equal(await last, undefined);
 });
 
-test('above the bound of the queue the caller with most requests gives way', async () => {
+test('a full queue drops a request of the caller with the most', async () => {
   const share = new NodeShare(64, 1, new TestClock());
   assert.ok(share.take('a', 1));
   let refused = 0;
@@ -190,7 +190,7 @@ test('above the bound of the queue the caller with most requests gives way', asy
   share.close();
 });
 
-test('a caller never holds more connections than it leaves free', async () => {
+test('a caller never uses more connections than remain free', async () => {
   const share = new NodeShare(8, 0, new TestClock());
   const holders = Array.from({ length: 4 }, () => share.take('a', 1)!);
   assert.equal(share.take('a', 1), undefined);

@@ -17,7 +17,7 @@ const MAX_HOLDERS = 10_000;
 const SECOND_MS = 1_000;
 
 export class Holder {
-  held = 0;
+  inUse = 0;
   /** Calls served, on the scale of `NodeShare.#servedCalls`. */
   servedCalls = 0;
   /** Waiting requests, the next one first. */
@@ -55,7 +55,7 @@ export class NodeShare {
   /** Reserves a connection and `calls` of the rate if both are free now. Return it with `give`. */
   take(caller: string, calls: number): Holder | undefined {
     const holder = this.#holder(caller);
-    if (holder.held >= this.#free) return undefined;
+    if (holder.inUse >= this.#free) return undefined;
     if (this.#ratePerSecond > 0 && (this.#waiting > 0 || !this.#hasToken())) return undefined;
     // If no request waits for the rate, the caller's own count is the reference.
     this.#servedCalls = this.#countOf(holder);
@@ -72,7 +72,7 @@ export class NodeShare {
   ): Promise<Holder | undefined> {
     if (signal?.aborted === true) return undefined;
     const holder = this.#holder(caller);
-    if (this.#waiting >= MAX_WAITING && !this.#giveWay(holder)) return undefined;
+    if (this.#waiting >= MAX_WAITING && !this.#makeSlot(holder)) return undefined;
     return new Promise((resolve) => {
       const leave = (): void => {
         this.#remove(holder, waiter);
@@ -94,7 +94,7 @@ export class NodeShare {
   }
 
   give(holder: Holder): void {
-    holder.held -= 1;
+    holder.inUse -= 1;
     this.#free += 1;
     if (this.#waiting > 0) this.#serve();
   }
@@ -126,7 +126,7 @@ export class NodeShare {
     let lowest = Infinity;
     for (const holder of this.#queue) {
       const after = this.#countOf(holder) + (holder.waiting[0]?.calls ?? 0);
-      if (after >= lowest || holder.held >= this.#free) continue;
+      if (after >= lowest || holder.inUse >= this.#free) continue;
       next = holder;
       lowest = after;
     }
@@ -137,7 +137,7 @@ export class NodeShare {
   #raise(): void {
     let lowest = Infinity;
     for (const holder of this.#queue)
-      if (holder.held < this.#free) lowest = Math.min(lowest, this.#countOf(holder));
+      if (holder.inUse < this.#free) lowest = Math.min(lowest, this.#countOf(holder));
     if (lowest < Infinity) this.#servedCalls = lowest;
   }
 
@@ -164,7 +164,7 @@ export class NodeShare {
   }
 
   /** Removes the newest request of the caller with the most, if these exceed `holder`'s. */
-  #giveWay(holder: Holder): boolean {
+  #makeSlot(holder: Holder): boolean {
     let longest = holder;
     for (const one of this.#queue) if (one.waiting.length > longest.waiting.length) longest = one;
     const last = longest.waiting.at(-1);
@@ -183,7 +183,7 @@ export class NodeShare {
   }
 
   #admit(holder: Holder, calls: number): void {
-    holder.held += 1;
+    holder.inUse += 1;
     holder.servedCalls = this.#countOf(holder) + calls;
     this.#free -= 1;
     // A batch may borrow from the next second.
@@ -202,15 +202,15 @@ export class NodeShare {
   #holder(caller: string): Holder {
     let holder = this.#holders.get(caller);
     if (holder !== undefined) return holder;
-    if (this.#holders.size >= MAX_HOLDERS) this.#forget();
+    if (this.#holders.size >= MAX_HOLDERS) this.#dropIdle();
     holder = new Holder();
     this.#holders.set(caller, holder);
     return holder;
   }
 
-  #forget(): void {
-    for (const [caller, { held, waiting, servedCalls }] of this.#holders)
-      if (held === 0 && waiting.length === 0 && servedCalls <= this.#servedCalls)
+  #dropIdle(): void {
+    for (const [caller, { inUse, waiting, servedCalls }] of this.#holders)
+      if (inUse === 0 && waiting.length === 0 && servedCalls <= this.#servedCalls)
         this.#holders.delete(caller);
   }
 }

@@ -29,12 +29,12 @@ export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
   readonly credits: number;
-  answer: ItemResponse | undefined;
+  response: ItemResponse | undefined;
   /** A result of the server itself: from the cache, or a recognised broadcast. */
   result: Buffer | undefined;
-  /** Fault of the last node that did not answer the call. */
+  /** Fault of the last node that returned no response to the call. */
   fault: AttemptFault | undefined;
-  wasSecondOpinionAsked: boolean;
+  hadSecondOpinion: boolean;
 }
 
 /** A validated request; it runs once. */
@@ -66,11 +66,8 @@ export function parseRequest(
   const scan = scanned ?? scanRequest(body, MAX_BATCH_ITEMS);
   if (!scan.ok) throw scanFault(scan, body);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
-  let index = 0;
-  for (const span of scan.items) {
+  for (const [index, span] of scan.items.entries())
     checkItem(network, body, span, scan.isBatch ? index : undefined);
-    index += 1;
-  }
   return resolveCalls(catalogue, network, body, scan);
 }
 
@@ -171,10 +168,10 @@ function resolveCalls(
       span,
       method,
       credits,
-      answer: undefined,
+      response: undefined,
       result: undefined,
       fault: undefined,
-      wasSecondOpinionAsked: false,
+      hadSecondOpinion: false,
     };
     creditsMax += credits;
     isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';
@@ -199,7 +196,7 @@ const ADVICE: readonly (readonly [RefusalKind, string])[] = [
     'websocket',
     'WebSocket-only, and this proxy is HTTP-only: poll instead, for example with eth_getLogs or getSignatureStatuses',
   ],
-  ['filter', 'filters need a node that remembers the caller: use eth_getLogs instead'],
+  ['filter', 'filters need a node that stores state of the caller: use eth_getLogs instead'],
   [
     'key',
     'this proxy holds no keys and does not mine: sign locally and use eth_sendRawTransaction',
@@ -211,19 +208,13 @@ const ADVICE: readonly (readonly [RefusalKind, string])[] = [
 ];
 
 function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>): Fault {
-  const parts = ADVICE.map(([kind, advice]) => [namesOf(refused, kind), advice] as const)
-    .filter(([names]) => names !== '')
-    .map(([names, advice]) => `${names} (${advice})`);
+  const parts = ADVICE.flatMap(([kind, advice]) => {
+    const names = [...refused].filter(([, one]) => one === kind).map(([name]) => shown(name));
+    return names.length === 0 ? [] : [`${names.join(', ')} (${advice})`];
+  });
   return new Fault('UNSUPPORTED_METHOD', {
     message: `Unsupported method on ${network.slug}: ${parts.join('; ')}`,
   });
-}
-
-function namesOf(refused: ReadonlyMap<string, RefusalKind>, kind: RefusalKind): string {
-  return [...refused]
-    .filter(([, one]) => one === kind)
-    .map(([name]) => shown(name))
-    .join(', ');
 }
 
 function scanFault(scan: ScanFailure, body: Buffer): Fault {
@@ -250,10 +241,7 @@ function scanFault(scan: ScanFailure, body: Buffer): Fault {
 }
 
 function refusal(message: string): Fault {
-  return new Fault('INVALID_REQUEST', {
-    message,
-    details: { _errors: [message] },
-  });
+  return new Fault('INVALID_REQUEST', { message, details: { _errors: [message] } });
 }
 
 function isBlank(body: Buffer): boolean {

@@ -7,9 +7,14 @@ import type { TestContext } from 'node:test';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { onEachStore } from '../../test/databases/stores.ts';
-import { makeRpc } from '../../test/rpc/bench.ts';
-import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
-import type { NodeResponse, TestNode } from '../../test/rpc/node.ts';
+import { call, fault, makeRpc, NETWORK } from '../../test/rpc/bench.ts';
+import {
+  echoNode,
+  type NodeResponse,
+  replyWith,
+  startNode,
+  type TestNode,
+} from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
 import { walletCaller } from '../identity/identity.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -17,10 +22,10 @@ import { type Clock, systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
-import { nano, usdToNano, ZERO } from '../core/money.ts';
+import { usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
-import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
+import { SharedCredits, RPC_MIGRATIONS } from './rpc.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales } from '../billing/sale.ts';
@@ -28,7 +33,6 @@ import { proxyRpc } from './proxy-rpc.ts';
 import type { Rpc } from './rpc.ts';
 import type { ProxyRpcResponse, ProxyRpcLimits } from './proxy-rpc.ts';
 
-const NETWORK = 'ethereum-mainnet';
 const MIGRATIONS = [
   ...LEDGER_MIGRATIONS,
   ...LIMITS_MIGRATIONS,
@@ -40,19 +44,15 @@ const ALICE: Caller = { ...walletCaller(`0x${'a'.repeat(40)}`), kind: 'key', key
 /** Capacity for two long responses. */
 const KEPT_BYTES = 7_000_000;
 
-function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
-  return { jsonrpc: '2.0', id, method, params };
-}
-
 onEachStore('proxy rpc', (fixture) => {
   interface Bench {
     readonly node: TestNode;
     readonly usdNano: () => Promise<bigint>;
-    /** Bytes of the stored responses. */
+    /** Bytes of the responses stored for retries. */
     readonly keptBytes: () => Promise<number>;
     readonly rpc: Rpc;
-    readonly cap: CreditCap;
-    readonly ask: (
+    readonly cap: SharedCredits;
+    readonly send: (
       body: unknown,
       options?: { key?: string; caller?: Caller; leaving?: Cancellation },
     ) => Promise<ProxyRpcResponse>;
@@ -60,7 +60,7 @@ onEachStore('proxy rpc', (fixture) => {
 
   async function bench(
     t: TestContext,
-    answer: NodeResponse = plainly(),
+    respond: NodeResponse = echoNode(),
     limits: Partial<ProxyRpcLimits> = {},
     clock = systemClock(),
   ): Promise<Bench> {
@@ -77,7 +77,7 @@ onEachStore('proxy rpc', (fixture) => {
         id: 'first',
       }),
     );
-    const node = await startNode('0x1', answer);
+    const node = await startNode('0x1', respond);
     const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const limitLog = new LimitLog(parts);
     const idempotency = new Idempotency({
@@ -85,7 +85,7 @@ onEachStore('proxy rpc', (fixture) => {
       processId: 'one',
       keptBytes: () => KEPT_BYTES,
     });
-    const cap = new CreditCap(store, parts.clock);
+    const cap = new SharedCredits(store, parts.clock);
     const sales = new Sales({
       ledger,
       windows: new MemoryWindows(),
@@ -137,7 +137,7 @@ onEachStore('proxy rpc', (fixture) => {
         );
         return Number(row?.bytes);
       },
-      ask: async (body, options = {}) =>
+      send: async (body, options = {}) =>
         new Promise((resolve, reject) => {
           proxyRpc(flow, {
             context: {
@@ -158,80 +158,68 @@ onEachStore('proxy rpc', (fixture) => {
     };
   }
 
-  async function fault(promise: Promise<unknown>): Promise<Fault> {
-    try {
-      await promise;
-    } catch (error) {
-      assert.ok(error instanceof Fault, String(error));
-      return error;
-    }
-    return assert.fail('no fault');
-  }
+  const oneError = replyWith(({ method }) =>
+    method === 'eth_call' ? { error: { code: -32602, message: 'bad' } } : { result: '0x1' },
+  );
+  const usd1 = usdToNano('1');
+  /** The balance after the charge for `credits`. */
+  const balanceAfter = (credits: bigint): bigint => usd1 - credits * 625n;
 
-  const oneError: NodeResponse = (request, response) => {
-    const items = request.calls.map((one) =>
-      one.method === 'eth_call'
-        ? { jsonrpc: '2.0', id: one.id, error: { code: -32602, message: 'bad' } }
-        : { jsonrpc: '2.0', id: one.id, result: '0x1' },
-    );
-    sendJson(response, request.isBatch ? items : items[0]);
-  };
-
-  test('a success and an error item cost 25 credits, to the last nano', async (t) => {
+  test('a success and an error item cost 25 credits exactly', async (t) => {
     const b = await bench(t, oneError);
-    const answer = await b.ask([call('eth_getBalance', 1), call('eth_call', 2)]);
+    const answer = await b.send([call('eth_getBalance', 1), call('eth_call', 2)]);
     assert.equal(answer.credits, 25);
     assert.equal(answer.costUsd, '0.00001563');
-    assert.equal(await b.usdNano(), usdToNano('1') - 25n * 625n);
+    assert.equal(await b.usdNano(), balanceAfter(25n));
     assert.equal(answer.remainingNano, await b.usdNano());
     assert.equal(await b.cap.used(ALICE.accountId), 25);
   });
 
-  test('what no node answered costs nothing, holds nothing and is not kept under the key', async (t) => {
+  test('a request without a reply costs nothing and is not stored under its key', async (t) => {
     let isDead = true;
     const b = await bench(t, (request, response) => {
       if (isDead) response.destroy();
-      else plainly()(request, response);
+      else echoNode()(request, response);
     });
-    assert.equal((await fault(b.ask(call('eth_call'), { key: 'k' }))).status, 503);
-    assert.equal(await b.usdNano(), usdToNano('1'));
+    assert.equal((await fault(b.send(call('eth_call'), { key: 'k' }))).status, 503);
+    assert.equal(await b.usdNano(), usd1);
     assert.equal(await b.cap.used(ALICE.accountId), 0);
     isDead = false;
-    const answer = await b.ask(call('eth_call'), { key: 'k' });
+    const answer = await b.send(call('eth_call'), { key: 'k' });
     assert.equal(answer.isReplayed, false);
     assert.equal(answer.credits, 20);
   });
 
-  test('one key runs once: duplicates wait, replays cost nothing, another body is 400', async (t) => {
+  test('requests with one key run once: duplicates wait, replays are free, another body is 400', async (t) => {
     const b = await bench(t);
     const answers = await Promise.all(
-      Array.from({ length: 5 }, async () => b.ask(call('eth_sendRawTransaction'), { key: 'k' })),
+      Array.from({ length: 5 }, async () => b.send(call('eth_sendRawTransaction'), { key: 'k' })),
     );
-    assert.equal(b.node.asked.length, 1);
+    assert.equal(b.node.requests.length, 1);
     assert.equal(answers.filter((answer) => answer.isReplayed).length, 4);
     assert.equal(new Set(answers.map((answer) => answer.requestId)).size, 1);
     assert.equal(new Set(answers.map((answer) => answer.body.toString())).size, 1);
     assert.deepEqual([...new Set(answers.map((one) => one.costUsd))], ['0.00001250']);
-    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    assert.equal(await b.usdNano(), balanceAfter(20n));
     assert.equal(
-      (await fault(b.ask(call('eth_call'), { key: 'k' }))).code,
+      (await fault(b.send(call('eth_call'), { key: 'k' }))).code,
       'IDEMPOTENCY_KEY_REUSED',
     );
     assert.equal(
-      (await fault(b.ask(call('eth_call'), { key: 'not ok' }))).code,
+      (await fault(b.send(call('eth_call'), { key: 'not ok' }))).code,
       'INVALID_IDEMPOTENCY_KEY',
     );
   });
 
-  test('the request limit answers 429 with its headers and no Retry-After', async (t) => {
+  test('the request limit leads to 429 with its headers and without Retry-After', async (t) => {
     const limits = { requestsPerMinute: 2, staffRequestsPerMinute: 3 };
     // The clock stands still, so that the minute does not change between the calls.
     const { clock } = stillClock();
-    const b = await bench(t, plainly(), limits, clock);
+    const b = await bench(t, echoNode(), limits, clock);
     const startedMs = clock.nowMs();
-    await b.ask(call('eth_call'), { key: 'k' });
-    await b.ask(call('eth_call'), { key: 'k' });
-    const refused = await fault(b.ask(call('eth_call')));
+    await b.send(call('eth_call'), { key: 'k' });
+    await b.send(call('eth_call'), { key: 'k' });
+    const refused = await fault(b.send(call('eth_call')));
     assert.equal(refused.status, 429);
     assert.match(String(refused.options.fields?.['customMessage']), /2 RPC requests per minute/);
     assert.equal(refused.options.headers?.['x-ratelimit-limit'], '2');
@@ -240,34 +228,40 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(refused.options.retryAfterSeconds, undefined);
   });
 
-  test('the credit cap answers 429 before anything is forwarded', async (t) => {
-    const b = await bench(t, plainly(), { creditsPerDay: 50 });
-    await b.ask([call('eth_call', 1), call('eth_call', 2)]);
-    const refused = await fault(b.ask(call('eth_call')));
+  test('the credit cap leads to 429 before a node is called', async (t) => {
+    const b = await bench(t, echoNode(), { creditsPerDay: 50 });
+    await b.send([call('eth_call', 1), call('eth_call', 2)]);
+    const refused = await fault(b.send(call('eth_call')));
     assert.equal(refused.status, 429);
-    assert.match(String(refused.options.fields?.['customMessage']), /50 RPC credits/);
+    assert.match(
+      String(refused.options.fields?.['customMessage']),
+      /20 RPC credits, and 40 of the 50 per/,
+    );
     assert.equal(refused.options.headers, undefined);
-    assert.equal(b.node.asked.length, 1);
+    assert.equal(b.node.requests.length, 1);
   });
 
-  test('the credit cap of a key counts the requests of that key alone', async (t) => {
-    const b = await bench(t, plainly(), { creditsPerDay: 50 });
+  test('the credit cap of a key counts only the requests of this key', async (t) => {
+    const b = await bench(t, echoNode(), { creditsPerDay: 50 });
     const capped = { ...ALICE, keyId: 'capped', keyLimits: { rpcCreditsPerDay: 30 } };
     const below = { ...capped, keyId: 'below', limitKeyId: 'capped' };
-    await b.ask([call('eth_call', 1), call('eth_call', 2)]);
-    await b.ask(call('eth_call'), { caller: capped });
-    const refused = await fault(b.ask(call('eth_call'), { caller: below }));
-    assert.match(String(refused.options.fields?.['customMessage']), /cap of 30 RPC .* 20 are used/);
+    await b.send([call('eth_call', 1), call('eth_call', 2)]);
+    await b.send(call('eth_call'), { caller: capped });
+    const refused = await fault(b.send(call('eth_call'), { caller: below }));
+    assert.match(
+      String(refused.options.fields?.['customMessage']),
+      /20 RPC credits, and 20 of the 30 per/,
+    );
     assert.deepEqual([await b.cap.used(ALICE.accountId), await b.cap.used('capped')], [40, 20]);
   });
 
-  test('a balance below the full tiers is 402, and gives the credits and the key back', async (t) => {
+  test('a balance below the full tiers leads to 402 and releases the credits and the key', async (t) => {
     const b = await bench(t);
     const poor = { ...ALICE, accountId: 'poor' };
-    assert.equal((await fault(b.ask(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
-    assert.equal((await fault(b.ask(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
+    assert.equal((await fault(b.send(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
+    assert.equal((await fault(b.send(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
     assert.equal(await b.cap.used('poor'), 0);
-    assert.equal(b.node.asked.length, 0);
+    assert.equal(b.node.requests.length, 0);
   });
 
   const MEGABYTES_3 = 3_145_728;
@@ -292,110 +286,110 @@ onEachStore('proxy rpc', (fixture) => {
     return sizeBytes;
   }
 
-  test('a long answer streams, is charged before its end, and is replayed whole', async (t) => {
+  test('a long response is streamed, charged before its end, and replayed completely', async (t) => {
     const b = await bench(t, large(false));
-    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    const answer = await b.send(call('eth_getLogs'), { key: 'k' });
     assert.ok(answer.rest !== undefined);
-    assert.equal(answer.remainingNano, usdToNano('1') - 20n * 625n);
+    assert.equal(answer.remainingNano, balanceAfter(20n));
     assert.equal(await read(answer), MEGABYTES_3 + 40);
-    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
-    const again = await b.ask(call('eth_getLogs'), { key: 'k' });
+    assert.equal(await b.usdNano(), balanceAfter(20n));
+    const again = await b.send(call('eth_getLogs'), { key: 'k' });
     assert.equal(again.isReplayed, true);
     assert.equal(again.body.length, MEGABYTES_3 + 40);
   });
 
-  test('a long answer that the node breaks off costs nothing; one that the caller leaves is due', async (t) => {
+  test('an incomplete long reply costs nothing; a long response that the caller abandons is charged', async (t) => {
     const cut = await bench(t, large(true));
-    await assert.rejects(async () => read(await cut.ask(call('eth_getLogs'))));
+    await assert.rejects(async () => read(await cut.send(call('eth_getLogs'))));
     await until(async () => (await cut.cap.used(ALICE.accountId)) === 0);
-    assert.equal(await cut.usdNano(), usdToNano('1'));
+    assert.equal(await cut.usdNano(), usd1);
     const left = await bench(t, large(false));
-    const answer = await left.ask(call('eth_getLogs'));
+    const answer = await left.send(call('eth_getLogs'));
     answer.rest?.destroy();
-    await until(async () => (await left.usdNano()) < usdToNano('1'));
-    assert.equal(await left.usdNano(), nano(usdToNano('1') - 20n * 625n));
+    await until(async () => (await left.usdNano()) < usd1);
+    assert.equal(await left.usdNano(), balanceAfter(20n));
   });
 
-  test('long answers under many keys take the storage of their account, and no more', async (t) => {
+  test('long responses under many keys stay within the storage limit of the account', async (t) => {
     const b = await bench(t, large(false));
     const keys = ['k1', 'k2', 'k3', 'k4', 'k5'];
-    for (const key of keys) await read(await b.ask(call('eth_getLogs'), { key }));
+    for (const key of keys) await read(await b.send(call('eth_getLogs'), { key }));
     assert.ok((await b.keptBytes()) <= KEPT_BYTES);
     const paid = await b.usdNano();
     for (const key of ['k1', 'k3']) {
-      const { code, message } = await fault(b.ask(call('eth_getLogs'), { key }));
+      const { code, message } = await fault(b.send(call('eth_getLogs'), { key }));
       assert.equal(code, 'IDEMPOTENT_ANSWER_NOT_KEPT');
       assert.match(message, /dropped for newer ones/);
     }
     for (const key of ['k4', 'k5']) {
-      const again = await b.ask(call('eth_getLogs'), { key });
+      const again = await b.send(call('eth_getLogs'), { key });
       assert.deepEqual([again.isReplayed, again.body.length], [true, MEGABYTES_3 + 40]);
     }
     assert.equal(await b.usdNano(), paid);
   });
 
-  test('a long answer that is left under a key is kept and charged once', async (t) => {
+  test('a long response that the caller abandons under a key is stored and charged once', async (t) => {
     const b = await bench(t, large(false));
-    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    const answer = await b.send(call('eth_getLogs'), { key: 'k' });
     answer.rest?.destroy();
-    const again = await b.ask(call('eth_getLogs'), { key: 'k' });
+    const again = await b.send(call('eth_getLogs'), { key: 'k' });
     assert.equal(await read(again), MEGABYTES_3 + 40);
     assert.equal(again.isReplayed, true);
-    assert.equal(b.node.asked.length, 1);
-    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    assert.equal(b.node.requests.length, 1);
+    assert.equal(await b.usdNano(), balanceAfter(20n));
   });
 
-  test('a caller that leaves before an answer is charged nothing, whatever became of the call', async (t) => {
+  test('a caller that disconnects before a response is not charged, unless it is stored under a key', async (t) => {
     const leaving: Cancellation[] = [];
-    const leaveAndAnswer: NodeResponse = (request, response) => {
+    const leaveAndReply: NodeResponse = (request, response) => {
       leaving.at(-1)?.abort();
-      plainly()(request, response);
+      echoNode()(request, response);
     };
-    const b = await bench(t, leaveAndAnswer);
+    const b = await bench(t, leaveAndReply);
     for (const method of ['eth_call', 'eth_sendRawTransaction', 'eth_gasPrice']) {
       const caller = new Cancellation();
       leaving.push(caller);
-      await assert.rejects(b.ask(call(method), { leaving: caller }), /nothing was sent/);
-      assert.equal(await b.usdNano(), usdToNano('1'), method);
+      await assert.rejects(b.send(call(method), { leaving: caller }), /nothing was sent/);
+      assert.equal(await b.usdNano(), usd1, method);
       assert.equal(await b.cap.used(ALICE.accountId), 0);
     }
-    assert.equal(b.node.asked.length, 3);
+    assert.equal(b.node.requests.length, 3);
     // A response stored under a key is charged, because a retry receives it.
     const caller = new Cancellation();
     leaving.push(caller);
-    await b.ask(call('eth_call'), { leaving: caller, key: 'k' });
-    assert.equal((await b.ask(call('eth_call'), { key: 'k' })).isReplayed, true);
-    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    await b.send(call('eth_call'), { leaving: caller, key: 'k' });
+    assert.equal((await b.send(call('eth_call'), { key: 'k' })).isReplayed, true);
+    assert.equal(await b.usdNano(), balanceAfter(20n));
   });
 
-  test('a caller that takes too long over a long answer has left: it is due', async (t) => {
+  test('a long response is charged if its caller reads too slowly', async (t) => {
     const clock = systemClock();
     const after: Clock['after'] = (ms, work) => clock.after(ms === 600_000 ? 200 : ms, work);
     const slow = await bench(t, large(false), {}, { ...clock, after });
-    const answer = await slow.ask(call('eth_getLogs'));
+    const answer = await slow.send(call('eth_getLogs'));
     await clock.sleep(500);
     await assert.rejects(read(answer));
-    await until(async () => (await slow.usdNano()) < usdToNano('1'));
-    assert.equal(await slow.usdNano(), nano(usdToNano('1') - 20n * 625n));
+    await until(async () => (await slow.usdNano()) < usd1);
+    assert.equal(await slow.usdNano(), balanceAfter(20n));
     // The same with a key: retries do not pay again.
-    const kept = await slow.ask(call('eth_getLogs'), { key: 'k' });
+    const kept = await slow.send(call('eth_getLogs'), { key: 'k' });
     await clock.sleep(500);
     await assert.rejects(read(kept));
-    assert.equal((await fault(slow.ask(call('eth_getLogs'), { key: 'k' }))).status, 410);
-    assert.equal(await slow.usdNano(), nano(usdToNano('1') - 40n * 625n));
+    assert.equal((await fault(slow.send(call('eth_getLogs'), { key: 'k' }))).status, 410);
+    assert.equal(await slow.usdNano(), balanceAfter(40n));
   });
 
-  test('a long answer for which there is no memory is charged once and not kept', async (t) => {
+  test('a long response without memory to store it is charged once and answered 410 on a retry', async (t) => {
     const b = await bench(t, large(false));
     let freeBytes = REPLY_MEMORY_BYTES;
     for (let other = 0; freeBytes > 4_194_304; other += 1) {
       freeBytes /= 2;
       assert.ok(b.rpc.budget.take(`other-${other}`, freeBytes));
     }
-    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    const answer = await b.send(call('eth_getLogs'), { key: 'k' });
     assert.equal(await read(answer), MEGABYTES_3 + 40);
-    assert.equal((await fault(b.ask(call('eth_getLogs'), { key: 'k' }))).status, 410);
-    assert.ok(b.rpc.budget.take('a-last-one', freeBytes / 2), 'nothing of it is held');
-    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    assert.equal((await fault(b.send(call('eth_getLogs'), { key: 'k' }))).status, 410);
+    assert.ok(b.rpc.budget.take('a-last-one', freeBytes / 2), 'its memory is released');
+    assert.equal(await b.usdNano(), balanceAfter(20n));
   });
 });

@@ -25,13 +25,12 @@ import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
   ParsedRequest,
   BodyScan,
-  CreditOutcome,
   Credits,
   CreditReservation,
   Rpc,
   RpcResponse,
 } from './rpc.ts';
-import { requestFingerprint, formatRpcCost, holdLastBytes, KeptResponse } from './rpc.ts';
+import { requestFingerprint, formatRpcCost, delayLastBytes, KeptResponse } from './rpc.ts';
 import {
   type ResponseKeeper,
   type LimitOf,
@@ -66,12 +65,12 @@ export interface ProxyRpcCall {
   readonly body: Buffer;
   readonly scanned?: BodyScan | undefined;
   /** Sends the response; for a stream it resolves after the last byte. */
-  readonly send: (context: RequestContext, answer: ProxyRpcResponse) => void | Promise<void>;
+  readonly send: (context: RequestContext, response: ProxyRpcResponse) => void | Promise<void>;
 }
 
 export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
   readonly costUsd: string;
-  /** The id of the request that a node answered; for a replay, that of the first request. */
+  /** For a replay, the id of the first request. */
   readonly requestId: string;
   readonly isReplayed: boolean;
   readonly sale: Sale;
@@ -90,7 +89,6 @@ interface Run {
 
 const BUCKET = 'crypto-rpc';
 export const RPC_ENDPOINT = 'endpoint:api/v1/crypto/rpc';
-const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
 const OWN_LIMIT = { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault };
 
@@ -137,12 +135,7 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
     tokensPerMinute: 0,
     type: own === undefined ? 'user' : 'api_key',
   };
-  return {
-    caller,
-    modelId: BUCKET,
-    rate,
-    ownLimit: OWN_LIMIT,
-  };
+  return { caller, modelId: BUCKET, rate, ownLimit: OWN_LIMIT };
 }
 
 function saleRequest(
@@ -154,7 +147,7 @@ function saleRequest(
   return {
     ...rpcLimit(parts, caller),
     requestId,
-    kind: USAGE_KIND,
+    kind: 'rpc',
     modelId: network,
     tokensEstimate: 0,
     priceVersion: parts.rpc.priceVersion,
@@ -169,8 +162,7 @@ async function charge(
   body: ParsedRequest,
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
-  const reserving = reserveCredits(parts, sale.request.caller, body);
-  const reservation = reserving instanceof Promise ? await reserving : reserving;
+  const reservation = await reserveCredits(parts, sale.request.caller, body);
   const run: Run = { parts, call, body, sale, token, reservation };
   if (token !== undefined) sale.keeper = keeperOf(run, token);
   try {
@@ -178,21 +170,21 @@ async function charge(
     const fullNano = parts.rpc.cost(body.creditsMax);
     const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
     if (holding !== undefined) await holding;
-    const answer = await parts.rpc.run(body, {
+    const response = await parts.rpc.run(body, {
       caller: sale.request.caller.accountId,
       // Writes, and requests with an idempotency key (a retry needs their response), continue
       // without the caller.
       signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
     });
-    const { kind, rest } = answer;
+    const { kind, rest } = response;
     if (kind === 'abandoned' || (token === undefined && call.context.leaving.aborted)) {
       rest?.destroy();
-      return await release(run, answer);
+      return await release(run, response);
     }
-    if (rest !== undefined) return await sendStream(run, answer, rest);
+    if (rest !== undefined) return await sendStream(run, response, rest);
     // Commit the charge before the response is sent.
-    const remainingNano = await settle(run, answer, answer.body);
-    const sending = call.send(call.context, answered(run, answer, remainingNano));
+    const remainingNano = await settle(run, response, response.body);
+    const sending = call.send(call.context, responseOf(run, response, remainingNano));
     if (sending !== undefined) await sending;
   } catch (error) {
     // A settled sale has already returned its unused credits.
@@ -202,23 +194,23 @@ async function charge(
 }
 
 /** Settles a stream when its last bytes have arrived, before they are sent. */
-async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promise<void> {
+async function sendStream(run: Run, response: RpcResponse, rest: Readable): Promise<void> {
   const { sale, call, token } = run;
   const { rpc } = run.parts;
   const kept = new KeptResponse(rpc.budget, sale.request.caller.accountId);
   if (token === undefined) kept.drop();
-  kept.add(answer.body);
+  kept.add(response.body);
   let settling: Promise<unknown> | undefined;
   const settleAll = async (): Promise<void> => {
-    settling ??= settle(run, answer, kept.body());
+    settling ??= settle(run, response, kept.body());
     await settling;
   };
-  const held = holdLastBytes(rest, settleAll, (chunk) => kept.add(chunk));
-  const { after } = expectedSettlement(sale.hold, rpc.cost(answer.credits));
+  const delayed = delayLastBytes(rest, settleAll, (chunk) => kept.add(chunk));
+  const { after } = expectedSettlement(sale.hold, rpc.cost(response.credits));
   try {
-    await call.send(call.context, answered(run, { ...answer, rest: held }, after.usdNano));
+    await call.send(call.context, responseOf(run, { ...response, rest: delayed }, after.usdNano));
   } catch (error) {
-    held.destroy();
+    delayed.destroy();
     // A node that breaks off ends the response, which looks like a disconnect of the caller.
     if (rest.errored !== null && !isPrematureClose(rest.errored)) throw error;
     if (settling !== undefined) await settling;
@@ -226,7 +218,7 @@ async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promis
     const hasLeft = call.context.leaving.aborted || isPrematureClose(error);
     if (!hasLeft) throw error;
     if (settling !== undefined) return;
-    if (token === undefined) return void (await settle(run, answer, undefined, 'aborted'));
+    if (token === undefined) return void (await settle(run, response, undefined, 'aborted'));
     await keepRest(rest, kept);
     await settleAll();
   } finally {
@@ -260,14 +252,14 @@ function isPrematureClose(error: unknown): boolean {
  */
 async function settle(
   run: Run,
-  answer: RpcResponse,
+  response: RpcResponse,
   body: Buffer | undefined,
   status: 'completed' | 'aborted' = 'completed',
 ): Promise<Nano> {
   const { parts, sale, token } = run;
-  const { credits } = answer;
+  const { credits } = response;
   const costNano = parts.rpc.cost(credits);
-  const outcome: Outcome = { costNano, status, ...countsOf(run, answer) };
+  const outcome: Outcome = { costNano, status, ...countsOf(run, response) };
   let settled: Pick<Settlement, 'after'>;
   if (token === undefined) settled = await sale.settle(outcome);
   else settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
@@ -277,8 +269,8 @@ async function settle(
 }
 
 /** Ends a request whose caller disconnected before any byte was sent: nothing is charged. */
-async function release(run: Run, answer: RpcResponse): Promise<void> {
-  const counts = countsOf(run, { ...answer, credits: 0 });
+async function release(run: Run, response: RpcResponse): Promise<void> {
+  const counts = countsOf(run, { ...response, credits: 0 });
   await run.sale.release({ status: 'aborted', ...counts });
   await run.parts.credits.correct(run.reservation, 0);
 }
@@ -312,26 +304,22 @@ function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper
   };
 }
 
-async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
+async function giveCreditsBack({ parts, call, reservation }: Run, after: unknown): Promise<void> {
   try {
-    await run.parts.credits.correct(run.reservation, 0);
+    await parts.credits.correct(reservation, 0);
   } catch (error) {
-    // The credits expire with their minute, so report the first error.
-    const { context, network } = run.call;
-    const fields = {
-      requestId: context.requestId,
-      network,
-      reason: reasonOf(error),
-      after: reasonOf(after),
-    };
-    run.parts.log.error(fields, 'The credits of a request could not be given back');
+    // The credits expire with their minute, so the caller receives the first error.
+    const { requestId } = call.context;
+    const fields = { requestId, network: call.network, reason: reasonOf(error) };
+    const message = 'The credits of a failed request could not be returned';
+    parts.log.error({ ...fields, after: reasonOf(after) }, message);
   }
 }
 
-function answered(run: Run, answer: RpcResponse, remainingNano: Nano): ProxyRpcResponse {
+function responseOf(run: Run, response: RpcResponse, remainingNano: Nano): ProxyRpcResponse {
   return {
-    ...answer,
-    costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
+    ...response,
+    costUsd: formatRpcCost(run.parts.rpc.cost(response.credits)),
     requestId: run.call.context.requestId,
     isReplayed: false,
     sale: run.sale,
@@ -382,35 +370,22 @@ export function creditCap(
   return { counted: accountId, cap: accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay };
 }
 
-function reserveCredits(
-  parts: ProxyRpcParts,
+/** Reserves the full tiers; throws a Fault with status 429 if they exceed the cap. */
+async function reserveCredits(
+  { credits, limits, limitLog }: ProxyRpcParts,
   caller: Caller,
-  body: ParsedRequest,
-): CreditReservation | Promise<CreditReservation> {
-  const { counted, cap } = creditCap(parts, caller);
-  const outcome = parts.credits.reserve(counted, body.creditsMax, cap);
-  if (outcome instanceof Promise)
-    return outcome.then((one) => granted(parts, caller, body, cap, one));
-  return granted(parts, caller, body, cap, outcome);
-}
-
-function granted(
-  parts: ProxyRpcParts,
-  caller: Caller,
-  body: ParsedRequest,
-  cap: number,
-  outcome: CreditOutcome,
-): CreditReservation {
+  { creditsMax }: ParsedRequest,
+): Promise<CreditReservation> {
+  const { counted, cap } = creditCap({ limits }, caller);
+  const reserving = credits.reserve(counted, creditsMax, cap);
+  const outcome = reserving instanceof Promise ? await reserving : reserving;
   if (outcome.ok) return outcome.reservation;
-  logCredits(parts, caller);
+  const { accountId, keyId, plan } = caller;
+  limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
   throw new Fault('RATE_LIMIT_EXCEEDED', {
     message: 'The limit of RPC credits is reached',
     fields: {
-      customMessage: `The cap of ${cap} RPC credits per rolling 24 hours leaves no room for the ${body.creditsMax} credits of this request: ${outcome.usedCredits} are used`,
+      customMessage: `This request needs ${creditsMax} RPC credits, and ${outcome.usedCredits} of the ${cap} per rolling 24 hours are used`,
     },
   });
-}
-
-function logCredits({ limitLog }: ProxyRpcParts, { accountId, keyId, plan }: Caller): void {
-  limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
 }

@@ -1,7 +1,7 @@
 /**
- * Writes requests for a node: the caller's own bytes with our id in place of the caller's. `params:
- * null` becomes an empty list, because some nodes reject null. A large request is not copied but
- * written in slices of the caller's bytes.
+ * Writes requests for a node: the caller's bytes with an id of Farebox in place of the caller's.
+ * `params: null` becomes an empty list, because some nodes reject null. A large request is not
+ * copied but written in slices of the caller's bytes.
  */
 import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
@@ -16,25 +16,18 @@ export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
 }
 
 export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): RequestBody {
-  return (
-    splicedRequest(body, calls, firstId) ??
-    bodyOf(
-      slicedBatch(calls, (slices, call, index) =>
-        addCall(slices, body, call, Buffer.from(String(firstId + index), 'latin1')),
-      ),
-    )
-  );
-}
-
-function splicedRequest(body: Buffer, calls: readonly Call[], firstId: number): Buffer | undefined {
-  const spans: Call['span'][] = [];
-  for (const call of calls) {
-    if (hasNullParams(body, call)) return undefined;
-    spans.push(call.span);
-  }
   const id = String(firstId);
-  return spliceBatch(body, spans, calls.length * OWN_ID_DIGITS, (target, at, index) =>
-    writeOwnId(target, at, id, index),
+  const spans = calls.map(({ span }) => span);
+  const spliced = calls.some((call) => hasNullParams(body, call))
+    ? undefined
+    : spliceBatch(body, spans, calls.length * OWN_ID_DIGITS, (target, at, index) =>
+        writeOwnId(target, at, id, index),
+      );
+  if (spliced !== undefined) return spliced;
+  return bodyOf(
+    slicedBatch(calls, (slices, call, index) =>
+      addCall(slices, body, call, Buffer.from(String(firstId + index), 'latin1')),
+    ),
   );
 }
 
@@ -50,38 +43,23 @@ function bodyOf(slices: Slices): RequestBody {
 }
 
 function addCall(slices: Slices, body: Buffer, call: Call, id: Buffer): void {
-  const isNull = hasNullParams(body, call);
-  const { bytes, span } = isNull ? withEmptyParams(body, call) : { bytes: body, span: call.span };
-  slices.addWithId(bytes, span, id);
+  if (hasNullParams(body, call)) addWithEmptyParams(slices, body, call, id);
+  else slices.addWithId(body, call.span, id);
 }
 
 function hasNullParams(body: Buffer, { span }: Call): boolean {
   return span.paramsStart >= 0 && !hasParams(body, span);
 }
 
-function withEmptyParams(
-  body: Buffer,
-  { span }: Call,
-): {
-  readonly bytes: Buffer;
-  readonly span: Pick<Call['span'], 'start' | 'end' | 'idStart' | 'idEnd'>;
-} {
+function addWithEmptyParams(slices: Slices, body: Buffer, { span }: Call, id: Buffer): void {
   const { start, end, idStart, idEnd, paramsStart, paramsEnd } = span;
-  const bytes = sliced((slices) => {
-    slices.add(body, start, paramsStart);
-    slices.add(NO_PARAMS);
-    slices.add(body, paramsEnd, end);
-  }).join();
+  const bytes = Buffer.concat([
+    body.subarray(start, paramsStart),
+    NO_PARAMS,
+    body.subarray(paramsEnd, end),
+  ]);
   const shorter = paramsEnd - paramsStart - NO_PARAMS.length;
-  const moved = start + (idStart > paramsStart ? shorter : 0);
-  const hasId = idStart >= 0;
-  return {
-    bytes,
-    span: {
-      start: 0,
-      end: bytes.length,
-      idStart: hasId ? idStart - moved : -1,
-      idEnd: hasId ? idEnd - moved : -1,
-    },
-  };
+  const moved = idStart < 0 ? 0 : start + (idStart > paramsStart ? shorter : 0);
+  const newSpan = { start: 0, end: bytes.length, idStart: idStart - moved, idEnd: idEnd - moved };
+  slices.addWithId(bytes, newSpan, id);
 }

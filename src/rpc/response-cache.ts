@@ -17,6 +17,7 @@ const MAX_PARAMS_BYTES = 256;
 const MAX_RESULT_BYTES = 65_536;
 const STATIC_MS = 600_000;
 const BY_HASH_MS = 60_000;
+
 interface Kept {
   readonly result: Buffer;
   readonly untilMs: number;
@@ -59,16 +60,16 @@ export class ResponseCache {
   }
 
   /** Stores a successful result; head reads are only shared while pending. */
-  keep(key: string, { sharing }: Method, answer: ItemResponse): void {
-    if (sharing === 'head' || answer.outcome !== 'success' || answer.isNull) return;
-    const { resultStart, resultEnd } = answer.span;
+  keep(key: string, { sharing }: Method, response: ItemResponse): void {
+    if (sharing === 'head' || response.outcome !== 'success' || response.isNull) return;
+    const { resultStart, resultEnd } = response.span;
     const sizeBytes = key.length + resultEnd - resultStart;
     if (sizeBytes > MAX_RESULT_BYTES || sizeBytes > this.#settings.maxBytes) return;
     const before = this.#kept.get(key);
     if (before !== undefined) this.#drop(key, before);
     const untilMs = this.#clock.monotonicMs() + (sharing === 'static' ? STATIC_MS : BY_HASH_MS);
     this.#kept.set(key, {
-      result: Buffer.from(answer.bytes.subarray(resultStart, resultEnd)),
+      result: Buffer.from(response.bytes.subarray(resultStart, resultEnd)),
       untilMs,
     });
     this.#sizeBytes += sizeBytes;
@@ -80,11 +81,11 @@ export class ResponseCache {
 
   async merge(
     key: string,
-    ask: () => Promise<ItemResponse | undefined>,
+    call: () => Promise<ItemResponse | undefined>,
   ): Promise<ItemResponse | undefined> {
     const running = this.#running.get(key);
     if (running !== undefined) return running;
-    const started = ask().finally(() => this.#running.delete(key));
+    const started = call().finally(() => this.#running.delete(key));
     this.#running.set(key, started);
     return started;
   }

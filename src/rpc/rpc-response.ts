@@ -26,16 +26,16 @@ const INVALID_REQUEST_CODE = -32600;
 /** Messages for the caller without names or messages of nodes. */
 const REASONS: Readonly<Record<UpstreamFault, string>> = {
   transport: 'The connection to the node failed',
-  timeout: 'No node answered in time; ask for less in one request',
+  timeout: 'No node responded in time; request less at once',
   unread:
     'The node closed the connection before it had read the request; send smaller parameters or batches',
-  quota: 'The nodes take no further request at the moment; try again later',
-  auth: 'The nodes do not serve this service at the moment; its operator can tell why',
-  broken: 'What the node sent is no answer to the request',
-  stray: 'What the node sent is no answer to the request',
-  refused: 'The node refused this request',
-  'too-large': 'The answer is larger than the limit of this service; ask for less',
-  'request-too-large': 'No node takes a request of this size; send smaller parameters',
+  quota: 'The request quota of the nodes is used up; try again later',
+  auth: 'The nodes reject the requests of this service; ask its operator',
+  broken: 'The node sent an invalid response',
+  stray: 'The node sent the response to another request',
+  refused: 'The node rejected this request',
+  'too-large': 'The response is larger than the limit of this service; request less at once',
+  'request-too-large': 'No node accepts a request of this size; send smaller parameters',
 };
 
 export function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number, text: string] {
@@ -60,7 +60,7 @@ export function itemCredits(
 
 /** For a request that exceeds the limit of every node; `limitBytes` is the largest known limit. */
 export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | undefined): Fault {
-  const size = `The request of ${parsed.body.length} bytes is larger than the nodes of ${parsed.network.slug} take`;
+  const size = `The request of ${parsed.body.length} bytes is larger than the nodes of ${parsed.network.slug} accept`;
   const advice =
     limitBytes === undefined || limitBytes >= parsed.body.length
       ? 'send smaller parameters or batches'
@@ -90,7 +90,7 @@ export class KeptResponse {
   readonly #budget: ByteBudget;
   readonly #caller: string;
   #chunks: Buffer[] | undefined = [];
-  #heldBytes = 0;
+  #budgetBytes = 0;
 
   constructor(budget: ByteBudget, caller: string) {
     this.#budget = budget;
@@ -103,11 +103,11 @@ export class KeptResponse {
 
   add(chunk: Buffer): void {
     if (this.#chunks === undefined) return;
-    const hasRoom =
-      this.#heldBytes + chunk.length <= MAX_STORED_BYTES &&
+    const isKept =
+      this.#budgetBytes + chunk.length <= MAX_STORED_BYTES &&
       this.#budget.take(this.#caller, chunk.length);
-    if (!hasRoom) return this.drop();
-    this.#heldBytes += chunk.length;
+    if (!isKept) return this.drop();
+    this.#budgetBytes += chunk.length;
     this.#chunks.push(chunk);
   }
 
@@ -117,8 +117,8 @@ export class KeptResponse {
 
   drop(): void {
     this.#chunks = undefined;
-    this.#budget.give(this.#caller, this.#heldBytes);
-    this.#heldBytes = 0;
+    this.#budget.give(this.#caller, this.#budgetBytes);
+    this.#budgetBytes = 0;
   }
 }
 
@@ -128,26 +128,21 @@ export class KeptResponse {
  * fails if `rest` or `beforeEnd` does. A caller that abandons the result must destroy `rest` or
  * read its remainder.
  */
-export function holdLastBytes(
+export function delayLastBytes(
   rest: Readable,
   beforeEnd: () => Promise<void>,
   seen: (chunk: Buffer) => void = () => undefined,
 ): Readable {
-  return Readable.from(allButLast(rest, beforeEnd, seen), { objectMode: false });
-}
-
-async function* allButLast(
-  rest: Readable,
-  beforeEnd: () => Promise<void>,
-  seen: (chunk: Buffer) => void,
-): AsyncGenerator<Buffer> {
-  let last: Buffer | undefined;
-  const chunks: AsyncIterable<Buffer> = rest.iterator({ destroyOnReturn: false });
-  for await (const chunk of chunks) {
-    seen(chunk);
+  async function* delayed(): AsyncGenerator<Buffer> {
+    let last: Buffer | undefined;
+    const chunks: AsyncIterable<Buffer> = rest.iterator({ destroyOnReturn: false });
+    for await (const chunk of chunks) {
+      seen(chunk);
+      if (last !== undefined) yield last;
+      last = chunk;
+    }
+    await beforeEnd();
     if (last !== undefined) yield last;
-    last = chunk;
   }
-  await beforeEnd();
-  if (last !== undefined) yield last;
+  return Readable.from(delayed(), { objectMode: false });
 }

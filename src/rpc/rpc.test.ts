@@ -5,36 +5,29 @@ import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { keccak256 } from 'viem';
+import { benches, call, CHAINS, fault, json, list } from '../../test/rpc/bench.ts';
 import {
-  benches,
-  call,
-  CHAINS,
-  fault,
-  json,
-  list,
-  makeRpc,
-  NETWORK,
-} from '../../test/rpc/bench.ts';
-import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
-import type { NodeResponse } from '../../test/rpc/node.ts';
+  echoNode,
+  type NodeResponse,
+  replyWith,
+  sendJson,
+  sendText,
+  startNode,
+} from '../../test/rpc/node.ts';
 import { Cancellation } from '../core/cancellation.ts';
-import { systemClock } from '../core/clock.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
-import { seededIds } from '../../test/support/seeded-ids.ts';
-import { memoryLog } from '../../test/support/memory-log.ts';
-import type { LogLine } from '../../test/support/memory-log.ts';
 import { until } from '../../test/support/until.ts';
-import { holdLastBytes } from './rpc.ts';
+import { delayLastBytes } from './rpc.ts';
 import type { RpcResponse } from './rpc.ts';
 
-const { bench, closing, close } = benches();
+const { bench, closing, close, proxyTo } = benches();
 after(close);
 
 const MEGABYTE = 1_048_576;
 const dead: NodeResponse = (_request, response) => response.destroy();
 const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
 
-/** Asserts three calls with their methods as results, under the callers' ids and in their order. */
+/** Asserts the results of `THREE`, under the caller's ids and in their order. */
 function assertThree(answer: RpcResponse): void {
   const items = list(answer);
   assert.deepEqual(
@@ -48,17 +41,17 @@ function assertThree(answer: RpcResponse): void {
   assert.equal(answer.credits, 60);
 }
 
-describe('bytes', () => {
-  test('only the ids of a single call and of its reply change on the way', async () => {
+describe('bytes of requests and responses', () => {
+  test('a single call and its reply are forwarded unchanged except for their ids', async () => {
     const params = '"method":"eth_call","params":[18446744073709551615, 1.50]}';
     const result = '"result":{"rentEpoch":18446744073709551615,"x":1.50}}\n';
     const one = await bench([
       ({ calls }, response) =>
         sendText(response, `{"jsonrpc":"2.0", "id":${JSON.stringify(calls[0]!.id)},${result}`),
     ]);
-    const answer = await one.ask(` {"id" : 9007199254740993,"jsonrpc":"2.0", ${params}\n`);
+    const answer = await one.send(` {"id" : 9007199254740993,"jsonrpc":"2.0", ${params}\n`);
     assert.equal(answer.body.toString(), `{"jsonrpc":"2.0", "id":9007199254740993,${result}`);
-    const sent = one.nodes[0]!.asked[0]!;
+    const sent = one.nodes[0]!.requests[0]!;
     assert.equal(
       sent.text,
       `{"id" : ${JSON.stringify(sent.calls[0]!.id)},"jsonrpc":"2.0", ${params}`,
@@ -67,33 +60,33 @@ describe('bytes', () => {
     assert.equal(answer.retries, 0);
   });
 
-  test('a node sees ids of ours, and no two calls have the same', async () => {
-    const one = await bench([plainly(), plainly()], { upstream: { weight: 1 } });
+  test('every call is sent with an unused id of 13 digits', async () => {
+    const one = await bench([echoNode(), echoNode()], { upstream: { weight: 1 } });
     const ids = [1, 1, '1', null, 'x'.repeat(40), 2 ** 60];
     for (const id of ids) {
-      assert.equal(json(await one.ask(call('eth_call', id))).id, id);
+      assert.equal(json(await one.send(call('eth_call', id))).id, id);
       const batch = [call('eth_call', 1), call('eth_call', 1)];
       assert.deepEqual(
-        list(await one.ask(batch)).map((item) => item.id),
+        list(await one.send(batch)).map((item) => item.id),
         [1, 1],
       );
     }
-    const sent = one.nodes.flatMap(({ asked }) => asked.flatMap(({ calls }) => calls));
+    const sent = one.nodes.flatMap(({ requests }) => requests.flatMap(({ calls }) => calls));
     const seen = new Set(sent.map(({ id }) => id));
     assert.equal(seen.size, 3 * ids.length);
     for (const id of seen) assert.match(String(id), /^\d{13}$/);
   });
 
-  test('a call without an id is answered with null, and the node sees an id', async () => {
-    const one = await bench([plainly()]);
-    const answer = await one.ask('{"jsonrpc":"2.0","method":"eth_call"}');
+  test('a call without an id is sent with one, and its response has the id null', async () => {
+    const one = await bench([echoNode()]);
+    const answer = await one.send('{"jsonrpc":"2.0","method":"eth_call"}');
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: null, result: 'eth_call done' });
-    assert.match(one.nodes[0]!.asked[0]!.text, /^\{"id":\d{13},"jsonrpc"/);
-    const explicit = await one.ask('{"jsonrpc":"2.0","id":null,"method":"eth_call"}');
+    assert.match(one.nodes[0]!.requests[0]!.text, /^\{"id":\d{13},"jsonrpc"/);
+    const explicit = await one.send('{"jsonrpc":"2.0","id":null,"method":"eth_call"}');
     assert.equal(json(explicit).id, null);
   });
 
-  test('an id that the node spells otherwise or lost comes back as the caller sent it', async () => {
+  test('the response has the id of the caller if the node changes the format of the id or omits it', async () => {
     const spellings: readonly ((id: number) => string)[] = [
       (id) => `"${id}"`,
       (id) => id.toExponential(),
@@ -104,7 +97,7 @@ describe('bytes', () => {
         ({ calls }, response) =>
           sendText(response, `{"id":${spelled(Number(calls[0]!.id))},"result":1}`),
       ]);
-      const exact = await other.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
+      const exact = await other.send('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
       assert.equal(exact.body.toString(), '{"id":9007199254740993,"result":1}');
       assert.equal(exact.credits, 20);
     }
@@ -112,26 +105,27 @@ describe('bytes', () => {
       const lost = await bench([
         (_request, response) => sendText(response, `{${id}"jsonrpc":"2.0","result":1}`),
       ]);
-      const found = await lost.ask(call('eth_call', 'x'));
+      const found = await lost.send(call('eth_call', 'x'));
       assert.deepEqual(json(found), { id: 'x', jsonrpc: '2.0', result: 1 });
       assert.equal(found.credits, 5);
     }
   });
 
-  test('batches keep exact integers and the ids of the caller', async () => {
-    const big: NodeResponse = (request, response) => {
-      const items = request.calls.map(
-        (one) => `{"jsonrpc":"2.0","result":18446744073709551615,"id":${JSON.stringify(one.id)}}`,
-      );
-      sendText(response, `[${items.join(',')}]`);
-    };
-    const one = await bench([big]);
+  test('batch responses keep exact integers and the ids of the caller', async () => {
+    const one = await bench([
+      (request, response) => {
+        const items = request.calls.map(
+          ({ id }) => `{"jsonrpc":"2.0","result":18446744073709551615,"id":${JSON.stringify(id)}}`,
+        );
+        sendText(response, `[${items.join(',')}]`);
+      },
+    ]);
     for (const [first, second] of [
       ['4', '5'],
       ['"é\\u0041"', '9007199254740993'],
       ['-1.5e3', '-1.5e3'],
     ]) {
-      const answer = await one.ask(
+      const answer = await one.send(
         `[ {"jsonrpc":"2.0","id":${first},"method":"eth_call"} ,\n{"jsonrpc":"2.0","method":"eth_call","id":${second}}]`,
       );
       assert.equal(
@@ -143,13 +137,13 @@ describe('bytes', () => {
   });
 
   test('`params: null` reaches a node as an empty list', async () => {
-    const one = await bench([plainly((asked) => asked.params)]);
+    const one = await bench([echoNode(({ params }) => params)]);
     const calls = [
       '{"id":1,"params": null ,"jsonrpc":"2.0","method":"eth_call"}',
       '{"jsonrpc":"2.0","method":"eth_call","id":"b","params":null}',
       '{"jsonrpc":"2.0","method":"eth_call","id":"c","params":[null]}',
     ];
-    const answer = await one.ask(`[${calls.join(',')}]`);
+    const answer = await one.send(`[${calls.join(',')}]`);
     assert.deepEqual(
       list(answer).map(({ id, result }) => [id, result]),
       [
@@ -158,14 +152,14 @@ describe('bytes', () => {
         ['c', [null]],
       ],
     );
-    for (const text of calls.slice(0, 2)) assert.deepEqual(json(await one.ask(text)).result, []);
-    const bare = await one.ask('{"jsonrpc":"2.0","method":"eth_call","params":null}');
+    for (const text of calls.slice(0, 2)) assert.deepEqual(json(await one.send(text)).result, []);
+    const bare = await one.send('{"jsonrpc":"2.0","method":"eth_call","params":null}');
     assert.deepEqual(json(bare).result, []);
-    const raw = await one.ask(call('eth_sendRawTransaction', 1, null as unknown as []));
+    const raw = await one.send(call('eth_sendRawTransaction', 1, null as unknown as []));
     assert.deepEqual(json(raw).result, []);
   });
 
-  test('replies are asked for and read in gzip, whatever the case of its name', async () => {
+  test('gzip is requested and decompressed, in any spelling of the encoding', async () => {
     for (const encoding of ['gzip', 'GZIP', 'X-GZip', 'Gzip ']) {
       const one = await bench([
         (request, response) => {
@@ -175,7 +169,7 @@ describe('bytes', () => {
           response.end(gzipSync(JSON.stringify({ jsonrpc: '2.0', id, result: 'zip' })));
         },
       ]);
-      assert.equal(json(await one.ask(call('eth_call'))).result, 'zip', encoding);
+      assert.equal(json(await one.send(call('eth_call'))).result, 'zip', encoding);
     }
   });
 });
@@ -186,7 +180,7 @@ describe('stray replies', () => {
     let before: string | undefined;
     let count = 0;
     return (request, response) => {
-      const items = answersOf(request.calls);
+      const items = itemsOf(request.calls);
       const reply = JSON.stringify(request.isBatch ? items : items[0]);
       count += 1;
       sendText(response, before !== undefined && isLate(count) ? before : reply);
@@ -194,137 +188,120 @@ describe('stray replies', () => {
     };
   }
   const asSecret = (one: Awaited<ReturnType<typeof bench>>): Promise<RpcResponse> =>
-    one.ask(call('eth_getBalance', 1), 'bob');
+    one.send(call('eth_getBalance', 1), 'bob');
 
-  test("the reply to another call is nobody else's: the call goes out again", async () => {
+  test('a call is repeated if its reply belongs to another call', async () => {
     const one = await bench([lateNode((count) => count === 2)]);
     await asSecret(one);
-    const answer = await one.ask(call('eth_call', 1));
+    const answer = await one.send(call('eth_call', 1));
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 1, result: 'eth_call done' });
-    assert.deepEqual([answer.credits, one.nodes[0]!.asked.length], [20, 3]);
+    assert.deepEqual([answer.credits, one.nodes[0]!.requests.length], [20, 3]);
     // Keep-alive is disabled for this node now.
-    await one.ask(call('eth_call', 2));
-    const connections = one.nodes[0]!.asked.map(({ headers }) => headers.connection);
+    await one.send(call('eth_call', 2));
+    const connections = one.nodes[0]!.requests.map(({ headers }) => headers.connection);
     assert.deepEqual(connections, ['keep-alive', 'keep-alive', 'close', 'close']);
   });
 
-  test('a node that is one reply behind for good answers no call, and costs nothing', async () => {
+  test('a node that always sends the previous reply is a fault and costs nothing', async () => {
     const one = await bench([lateNode(() => true)]);
     await asSecret(one);
     for (const body of [call('eth_call', 1), call('eth_sendRawTransaction', 1)]) {
-      const refused = await fault(one.ask(body));
+      const refused = await fault(one.send(body));
       assert.deepEqual([refused.code, refused.status], ['RPC_UPSTREAM_FAILED', 503]);
     }
-    const two = await bench([lateNode(() => true), plainly()]);
+    const two = await bench([lateNode(() => true), echoNode()]);
     await asSecret(two);
-    const answer = await two.ask(call('eth_call', 1), 'alice');
+    const answer = await two.send(call('eth_call', 1), 'alice');
     assert.equal(json(answer).result, 'eth_call done');
   });
 
-  test('a batch takes nothing from the reply to another batch', async () => {
+  test('a batch is repeated if its reply belongs to another batch', async () => {
     const one = await bench([lateNode((count) => count === 2)]);
-    await one.ask([call('eth_getBalance', 1), call('eth_getBalance', 2)], 'bob');
-    const answer = await one.ask([call('eth_call', 1), call('eth_call', 2)], 'alice');
+    await one.send([call('eth_getBalance', 1), call('eth_getBalance', 2)], 'bob');
+    const answer = await one.send([call('eth_call', 1), call('eth_call', 2)], 'alice');
     assert.deepEqual(
       list(answer).map(({ result }) => result),
       ['eth_call done', 'eth_call done'],
     );
   });
 
-  test('an error of another call and a long result of another call are refused as well', async () => {
+  test('errors and long results of another call are rejected', async () => {
     const error = { code: 3, message: 'execution reverted: secret' };
     const other = await bench([(_request, response) => sendJson(response, { id: 7, error })]);
-    assert.equal((await fault(other.ask(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
+    assert.equal((await fault(other.send(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
     const unknown = await bench([(_request, response) => sendJson(response, { id: null, error })]);
-    assert.equal((await unknown.ask(call('eth_call'))).credits, 5);
+    assert.equal((await unknown.send(call('eth_call'))).credits, 5);
     const result = 's'.repeat(2 * MEGABYTE);
     const head = await bench([(_request, response) => sendJson(response, { id: 7, result })]);
-    assert.equal((await fault(head.ask(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
+    assert.equal((await fault(head.send(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
     const tail = await bench([(_request, response) => sendJson(response, { result, id: 7 })]);
-    const streamed = await tail.ask(call('eth_call'));
+    const streamed = await tail.send(call('eth_call'));
     await assert.rejects(streamed.rest!.toArray(), /without the id of the call/);
   });
 });
 
 describe('batch invariants', () => {
-  const shapes: Readonly<Record<string, NodeResponse>> = {
-    reordered: (request, response) => sendJson(response, answersOf(request.calls).reverse()),
-    'one dropped': (request, response) => {
-      if (request.isBatch) sendJson(response, answersOf(request.calls).slice(1));
-      else sendJson(response, answersOf(request.calls)[0]);
-    },
-    duplicated: (request, response) => {
-      const items = answersOf(request.calls);
-      if (request.isBatch) sendJson(response, [items[0], items[0], ...items.slice(1)]);
-      else sendJson(response, items[0]);
-    },
-    'duplicated with a lie': (request, response) => {
-      const items = answersOf(request.calls);
-      if (request.isBatch) sendJson(response, [...items, { ...items[0], result: 'a lie' }]);
-      else sendJson(response, items[0]);
-    },
-    'extra items': (request, response) => {
-      const items = answersOf(request.calls);
-      sendJson(
-        response,
-        request.isBatch
-          ? [{ id: 99, result: 'nobody' }, ...items, { id: null, result: 1 }]
-          : items[0],
-      );
-    },
-    'a single error object': (request, response) => {
-      if (request.isBatch)
-        sendJson(response, {
-          jsonrpc: '2.0',
-          id: null,
-          error: { code: -32600, message: 'batch of 3 is not allowed' },
-        });
-      else sendJson(response, answersOf(request.calls)[0]);
-    },
-    'only the first answered': (request, response) => {
-      sendJson(
-        response,
-        request.isBatch ? answersOf(request.calls).slice(0, 1) : answersOf(request.calls)[0],
-      );
-    },
-    'an empty array': (request, response) => {
-      sendJson(response, request.isBatch ? [] : answersOf(request.calls)[0]);
-    },
+  const onBatch =
+    (change: (items: ReturnType<typeof itemsOf>) => unknown): NodeResponse =>
+    (request, response) => {
+      const items = itemsOf(request.calls);
+      sendJson(response, request.isBatch ? change(items) : items[0]);
+    };
+  const rejection = { id: null, error: { code: -32600, message: 'batch of 3 is not allowed' } };
+  const replies: Readonly<Record<string, NodeResponse>> = {
+    'in another order': onBatch((items) => items.reverse()),
+    'without one item': onBatch((items) => items.slice(1)),
+    'with an item twice': onBatch(([first, ...others]) => [first, first, ...others]),
+    'with two different items for one call': onBatch((items) => [
+      ...items,
+      { ...items[0], result: 'another result' },
+    ]),
+    'with items for no call': onBatch((items) => [
+      { id: 99, result: 'unknown' },
+      ...items,
+      { id: null, result: 1 },
+    ]),
+    'with a single error object': onBatch(() => rejection),
+    'with the first item only': onBatch((items) => items.slice(0, 1)),
+    'with an empty array': onBatch(() => []),
   };
-  for (const [name, shape] of Object.entries(shapes)) {
-    test(`a node that answers ${name}: every item in order, under its id, at its price`, async () => {
-      assertThree(await (await bench([shape])).ask(THREE));
+  for (const [name, reply] of Object.entries(replies)) {
+    test(`a reply ${name} becomes one item per call, in order and at its price`, async () => {
+      assertThree(await (await bench([reply])).send(THREE));
     });
   }
 
-  test('batches are cut to what the node takes, and single items travel alone', async () => {
-    const one = await bench([plainly()], { upstream: { maxBatch: 2 } });
-    assertThree(await one.ask(THREE));
+  test('batches are split by the maximum of the node, and a part of one call is not a batch', async () => {
+    const one = await bench([echoNode()], { upstream: { maxBatch: 2 } });
+    assertThree(await one.send(THREE));
     assert.deepEqual(
-      one.nodes[0]!.asked.map((request) => request.calls.length).sort((a, b) => a - b),
+      one.nodes[0]!.requests.map((request) => request.calls.length).sort((a, b) => a - b),
       [1, 2],
     );
-    assert.equal(one.nodes[0]!.asked.find((request) => request.calls.length === 1)!.isBatch, false);
+    assert.equal(
+      one.nodes[0]!.requests.find((request) => request.calls.length === 1)!.isBatch,
+      false,
+    );
   });
 
-  test('a batch of one is asked as one call, and answered as a batch', async () => {
-    const one = await bench([plainly()]);
-    const answer = await one.ask([call('eth_call', 'x')]);
+  test('a batch of one call is sent as a single call, and its response is an array', async () => {
+    const one = await bench([echoNode()]);
+    const answer = await one.send([call('eth_call', 'x')]);
     assert.equal(answer.body.toString(), '[{"jsonrpc":"2.0","id":"x","result":"eth_call done"}]');
-    assert.equal(one.nodes[0]!.asked[0]!.isBatch, false);
-    const nothing = plainly(() => null);
-    const two = await bench([nothing, plainly()]);
-    const found = await two.ask([call('eth_getTransactionReceipt', 1)]);
+    assert.equal(one.nodes[0]!.requests[0]!.isBatch, false);
+    const nothing = echoNode(() => null);
+    const two = await bench([nothing, echoNode()]);
+    const found = await two.send([call('eth_getTransactionReceipt', 1)]);
     assert.equal(list(found)[0]!.result, 'eth_getTransactionReceipt done');
     assert.equal(found.retries, 1);
   });
 
-  test('items that no node answers carry our error, cost nothing, and leave the rest as it is', async () => {
+  test('items without a reply get an error of the server and cost nothing', async () => {
     const partly: NodeResponse = (request, response) => {
       if (!request.isBatch) dead(request, response);
-      else sendJson(response, answersOf(request.calls).slice(0, 2));
+      else sendJson(response, itemsOf(request.calls).slice(0, 2));
     };
-    const answer = await (await bench([partly])).ask(THREE);
+    const answer = await (await bench([partly])).send(THREE);
     const items = list(answer);
     assert.equal(items.length, 3);
     assert.equal(items[1]!.result, 'eth_getBalance done');
@@ -332,130 +309,115 @@ describe('batch invariants', () => {
     assert.equal(answer.credits, 40);
   });
 
-  test('error items cost five credits and reach the caller as they are', async () => {
-    const mixed: NodeResponse = (request, response) =>
-      sendJson(
-        response,
-        request.calls.map((one, index) =>
-          index === 0
-            ? { jsonrpc: '2.0', id: one.id, result: '0x1' }
-            : {
-                jsonrpc: '2.0',
-                id: one.id,
-                error: { code: -32602, message: 'bad params', data: [1] },
-              },
-        ),
-      );
-    const answer = await (
-      await bench([mixed])
-    ).ask([call('eth_blockNumber', 1), call('eth_call', 2)]);
+  test('error items reach the caller unchanged and cost five credits', async () => {
+    const error = { code: -32602, message: 'bad params', data: [1] };
+    const one = await bench([
+      replyWith(({ method }) => (method === 'eth_call' ? { error } : { result: '0x1' })),
+    ]);
+    const answer = await one.send([call('eth_blockNumber', 1), call('eth_call', 2)]);
     assert.equal(answer.credits, 25);
-    assert.deepEqual(list(answer)[1]!.error, { code: -32602, message: 'bad params', data: [1] });
+    assert.deepEqual(list(answer)[1]!.error, error);
   });
 
-  test('the part that one node left open goes to the next', async () => {
-    const limited: NodeResponse = (request, response) =>
-      sendJson(
-        response,
-        answersOf(request.calls).map((item, index) =>
-          index === 1
-            ? { jsonrpc: '2.0', id: item.id, error: { code: 429, message: 'rate limit' } }
-            : item,
-        ),
-      );
-    const two = await bench([limited, plainly()]);
-    assertThree(await two.ask(THREE));
-    assert.equal(two.nodes[1]!.asked.length, 1);
-    assert.equal(two.nodes[1]!.asked[0]!.calls.length, 1);
+  test('only the calls without a reply are sent to the next node', async () => {
+    const limited = replyWith(({ method }) =>
+      method === 'eth_getBalance'
+        ? { error: { code: 429, message: 'rate limit' } }
+        : { result: `${method} done` },
+    );
+    const two = await bench([limited, echoNode()]);
+    assertThree(await two.send(THREE));
+    assert.equal(two.nodes[1]!.requests.length, 1);
+    assert.equal(two.nodes[1]!.requests[0]!.calls.length, 1);
   });
 });
 
-function answersOf(
+function itemsOf(
   calls: readonly { id: unknown; method: string }[],
 ): { jsonrpc: string; id: unknown; result: string }[] {
   return calls.map((one) => ({ jsonrpc: '2.0', id: one.id, result: `${one.method} done` }));
 }
 
 describe('failover', () => {
-  const faulty: Readonly<Record<string, NodeResponse>> = {
-    'that drops the connection': dead,
-    'that answers text with 200': (_request, response) =>
-      sendText(response, 'invalid host specified'),
-    'that answers nothing': (_request, response) => response.writeHead(204).end(),
-    'that answers half a reply': (_request, response) =>
-      sendText(response, '{"jsonrpc":"2.0","id":1,"result":{"a":'),
-    'that redirects': (_request, response) =>
-      response.writeHead(307, { location: 'http://169.254.169.254/' }).end(),
-    'that cuts gzip short': (_request, response) => {
-      const zipped = gzipSync(JSON.stringify({ jsonrpc: '2.0', id: 1, result: 'x'.repeat(5_000) }));
-      response.writeHead(200, { 'content-encoding': 'gzip' });
-      response.end(zipped.subarray(0, zipped.length - 12));
-    },
-    'whose quota is used up': (_request, response) => sendText(response, 'Too Many Requests', 429),
-    'whose quota is used up, said in an item': (request, response) =>
-      sendJson(response, {
-        jsonrpc: '2.0',
-        id: request.calls[0]!.id,
-        error: { code: -32005, message: 'daily request count exceeded, request rate limited' },
-      }),
-    'with an unpaid bill': (request, response) =>
-      sendJson(
-        response,
-        {
-          jsonrpc: '2.0',
-          id: request.calls[0]!.id,
-          error: { code: -32000, message: 'billing: payment required' },
-        },
-        402,
-      ),
-    'with a wrong key': (request, response) =>
-      sendJson(
-        response,
-        {
-          jsonrpc: '2.0',
-          id: request.calls[0]!.id,
-          error: { code: -32600, message: 'Must be authenticated! key-secret' },
-        },
-        401,
-      ),
-    'that hangs': () => undefined,
-  };
-  const words: Readonly<Record<string, RegExp>> = {
-    'that drops the connection': /^The connection to the node failed$/,
-    'that cuts gzip short': /^The connection to the node failed$/,
-    'whose quota is used up': /take no further request at the moment/,
-    'whose quota is used up, said in an item': /take no further request at the moment/,
-    'with an unpaid bill': /do not serve this service/,
-    'with a wrong key': /do not serve this service/,
-    'that hangs': /^No node answered in time/,
-  };
-  for (const [name, answer] of Object.entries(faulty)) {
-    const said = words[name] ?? /^What the node sent is no answer to the request$/;
-    test(`from a node ${name}`, async () => {
+  const broken = /^The node sent an invalid response$/;
+  const cut = /^The connection to the node failed$/;
+  const quota = /quota of the nodes is used up/;
+  const account = /reject the requests of this service/;
+  const faulty: readonly (readonly [name: string, node: NodeResponse, message: RegExp])[] = [
+    ['closes the connection', dead, cut],
+    [
+      'sends text with status 200',
+      (_request, response) => sendText(response, 'invalid host specified'),
+      broken,
+    ],
+    ['sends no body', (_request, response) => response.writeHead(204).end(), broken],
+    [
+      'sends half of a reply',
+      (_request, response) => sendText(response, '{"jsonrpc":"2.0","id":1,"result":{"a":'),
+      broken,
+    ],
+    [
+      'redirects',
+      (_request, response) =>
+        response.writeHead(307, { location: 'http://169.254.169.254/' }).end(),
+      broken,
+    ],
+    [
+      'sends incomplete gzip',
+      (_request, response) => {
+        const zipped = gzipSync(JSON.stringify({ id: 1, result: 'x'.repeat(5_000) }));
+        response.writeHead(200, { 'content-encoding': 'gzip' });
+        response.end(zipped.subarray(0, zipped.length - 12));
+      },
+      cut,
+    ],
+    [
+      'has no quota by status',
+      (_request, response) => sendText(response, 'Too Many Requests', 429),
+      quota,
+    ],
+    [
+      'has no quota by code',
+      replyWith({ error: { code: -32005, message: 'daily request count exceeded, rate limited' } }),
+      quota,
+    ],
+    [
+      'has an unpaid bill',
+      replyWith({ error: { code: -32000, message: 'billing: payment required' } }, 402),
+      account,
+    ],
+    [
+      'rejects the API key',
+      replyWith({ error: { code: -32600, message: 'Must be authenticated! key-secret' } }, 401),
+      account,
+    ],
+    ['hangs', () => undefined, /^No node responded in time/],
+  ];
+  for (const [name, node, message] of faulty) {
+    test(`a call goes to the next node if the first one ${name}`, async () => {
       const { clock, pass } = stillClock();
-      const two = await bench([answer, plainly()], { upstream: { timeoutMs: 150 }, clock });
-      const asked = two.ask(call('eth_call'));
-      if (name === 'that hangs') {
-        await until(() => two.nodes[0]!.asked.length === 1);
+      const two = await bench([node, echoNode()], { upstream: { timeoutMs: 150 }, clock });
+      const sending = two.send(call('eth_call'));
+      if (name === 'hangs') {
+        await until(() => two.nodes[0]!.requests.length === 1);
         pass(300);
       }
-      const got = await asked;
-      assert.equal(json(got).result, 'eth_call done');
-      assert.equal(got.credits, 20);
-      assert.equal(got.retries, 1);
+      const answer = await sending;
+      assert.equal(json(answer).result, 'eth_call done');
+      assert.deepEqual([answer.credits, answer.retries], [20, 1]);
     });
 
-    test(`alone, a node ${name} is told of, costs nothing and stays unnamed`, async () => {
-      const isSlow = name === 'that hangs';
-      const one = await bench([answer], isSlow ? { upstream: { timeoutMs: 150 } } : {});
-      const refused = await fault(one.ask(call('eth_call')));
+    test(`a call costs nothing if the only node ${name}, and the error does not name it`, async () => {
+      const isSlow = name === 'hangs';
+      const one = await bench([node], isSlow ? { upstream: { timeoutMs: 150 } } : {});
+      const refused = await fault(one.send(call('eth_call')));
       assert.equal(refused.code, isSlow ? 'RPC_TIMEOUT' : 'RPC_UPSTREAM_FAILED');
       assert.equal(refused.status, 503);
       assert.equal(refused.options.retryAfterSeconds, 5);
-      assert.match(refused.message, said);
-      assert.equal((await fault(one.ask(THREE))).code, refused.code);
-      const told = JSON.stringify([refused.message, refused.options, one.lines]);
-      assert.doesNotMatch(told, /127\.0\.0\.1|key-secret/);
+      assert.match(refused.message, message);
+      assert.equal((await fault(one.send(THREE))).code, refused.code);
+      const texts = JSON.stringify([refused.message, refused.options, one.lines]);
+      assert.doesNotMatch(texts, /127\.0\.0\.1|key-secret/);
     });
   }
 
@@ -466,155 +428,123 @@ describe('failover', () => {
       { code: -32005, message: 'query returned more than 10000 results' },
       { code: -32601, message: 'the method does not exist' },
     ]) {
-      const two = await bench([
-        (request, response) =>
-          sendJson(response, { jsonrpc: '2.0', id: request.calls[0]!.id, error }),
-        plainly(),
-      ]);
-      const answer = await two.ask(call('eth_call'));
+      const two = await bench([replyWith({ error }), echoNode()]);
+      const answer = await two.send(call('eth_call'));
       assert.deepEqual(json(answer).error, error);
       assert.equal(answer.credits, 5);
-      assert.equal(two.nodes[1]!.asked.length, 0);
+      assert.equal(two.nodes[1]!.requests.length, 0);
     }
   });
 
-  test('a result under a status of failure is a result', async () => {
-    const one = await bench([
-      (request, response) =>
-        sendJson(response, { jsonrpc: '2.0', id: request.calls[0]!.id, result: 'fine' }, 500),
-    ]);
-    const answer = await one.ask(call('eth_call'));
-    assert.equal(json(answer).result, 'fine');
-    assert.equal(answer.credits, 20);
+  test('a result with an error status is a result', async () => {
+    const one = await bench([replyWith({ result: 'fine' }, 500)]);
+    const answer = await one.send(call('eth_call'));
+    assert.deepEqual([json(answer).result, answer.credits], ['fine', 20]);
   });
 
-  test('a plain 4xx that all nodes give is an error item of five credits', async () => {
+  test('a plain 4xx of all nodes becomes an error item and costs five credits', async () => {
     const one = await bench([
       (_request, response) => sendText(response, '<html>request too large</html>', 413),
     ]);
-    const answer = await one.ask([call('eth_call', 1), call('eth_call', 2)]);
+    const answer = await one.send([call('eth_call', 1), call('eth_call', 2)]);
     assert.equal(answer.credits, 10);
     assert.equal(list(answer)[0]!.error.code, -32600);
     assert.doesNotMatch(answer.body.toString(), /html/);
   });
 
-  test('a dead first node is left after a few calls, and no longer tried', async () => {
-    const two = await bench([dead, plainly()]);
-    for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), `caller ${round}`);
+  test('an unreachable node is used last after five faults', async () => {
+    const two = await bench([dead, echoNode()]);
+    for (let round = 0; round < 12; round += 1) await two.send(call('eth_call'), `caller ${round}`);
     // Five faults, and one call whose connection the identity request also used.
-    assert.equal(two.nodes[0]!.asked.length, 6);
-    assert.equal(two.nodes[1]!.asked.length, 12);
-    assert.ok(two.lines.some((line) => line.message === 'RPC upstream asked last'));
+    assert.equal(two.nodes[0]!.requests.length, 6);
+    assert.equal(two.nodes[1]!.requests.length, 12);
+    assert.ok(two.lines.some((line) => line.message === 'RPC upstream is used last'));
   });
 
-  test('a caller stays with the node that answered it', async () => {
-    const two = await bench([plainly(), plainly()], { upstream: { weight: 1 } });
-    for (let round = 0; round < 10; round += 1) await two.ask(call('eth_call'), 'alice');
+  test('a caller stays with the node of its last response', async () => {
+    const two = await bench([echoNode(), echoNode()], { upstream: { weight: 1 } });
+    for (let round = 0; round < 10; round += 1) await two.send(call('eth_call'), 'alice');
     assert.deepEqual(
-      two.nodes.map((node) => node.asked.length).sort((a, b) => a - b),
+      two.nodes.map((node) => node.requests.length).sort((a, b) => a - b),
       [0, 10],
     );
   });
 
-  test('a node of another chain gets no call, and alone it is 503', async () => {
-    const wrong = await startNode('0x2', plainly());
-    const right = await startNode('0x1', plainly());
-    const lines: LogLine[] = [];
-    const rpc = makeRpc(
-      {
-        networks: {
-          [NETWORK]: {
-            upstreams: [
-              { url: wrong.url, weight: 1e6 },
-              { url: right.url, weight: 1e-6 },
-            ],
-          },
-          'base-mainnet': { upstreams: [{ url: wrong.url }] },
-        },
-      },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog(lines) },
-    );
-    closing.push(async () => rpc.close(), wrong.close, right.close);
-    const body = Buffer.from(JSON.stringify(call('eth_call')));
-    assert.equal(
-      json(await rpc.run(rpc.parse(NETWORK, body), { caller: 'a' })).result,
-      'eth_call done',
-    );
-    assert.equal(
-      (await fault(rpc.run(rpc.parse('base-mainnet', body), { caller: 'a' }))).code,
-      'RPC_NETWORK_UNAVAILABLE',
-    );
-    assert.equal(wrong.asked.length, 0);
-    assert.doesNotMatch(JSON.stringify(lines), /127\.0\.0\.1|key-secret/);
+  test('a node of another chain receives no call, and alone it leads to 503', async () => {
+    const wrong = await startNode('0x2');
+    const right = await startNode('0x1');
+    closing.push(wrong.close, right.close);
+    const two = proxyTo([{ url: wrong.url, weight: 1e6 }, { url: right.url }]);
+    assert.equal(json(await two.send(call('eth_call'))).result, 'eth_call done');
+    const one = proxyTo([{ url: wrong.url }], { network: 'base-mainnet' });
+    assert.equal((await fault(one.send(call('eth_call')))).code, 'RPC_NETWORK_UNAVAILABLE');
+    assert.equal(wrong.requests.length, 0);
+    assert.doesNotMatch(JSON.stringify([two.lines, one.lines]), /127\.0\.0\.1|key-secret/);
   });
 
-  test('a network without nodes is 503, a port that nobody listens on fails over', async () => {
-    const rpc = makeRpc(
-      { networks: {}, publicNodes: false },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
-    );
-    const body = Buffer.from(JSON.stringify(call('eth_call')));
-    const unavailable = await fault(rpc.run(rpc.parse(NETWORK, body), { caller: 'a' }));
-    assert.equal(unavailable.status, 503);
-    assert.equal(unavailable.options.retryAfterSeconds, 5);
-    const closed = await startNode('0x1');
-    await closed.close();
-    const open = await startNode('0x1');
-    const both = makeRpc(
+  /** Two nodes of which the first does not listen. */
+  async function closedFirst(network: string): Promise<ReturnType<typeof proxyTo>> {
+    const [closed, open] = await Promise.all([0, 1].map(() => startNode(CHAINS[network]!)));
+    await closed!.close();
+    closing.push(open!.close);
+    return proxyTo(
+      [
+        { url: closed!.url, weight: 1e6 },
+        { url: open!.url, weight: 1e-6 },
+      ],
       {
-        networks: {
-          [NETWORK]: {
-            upstreams: [
-              { url: closed.url, weight: 1e6 },
-              { url: open.url, weight: 1e-6 },
-            ],
-          },
-        },
+        network,
       },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );
-    closing.push(async () => both.close(), open.close);
-    assert.equal(
-      json(await both.run(both.parse(NETWORK, body), { caller: 'a' })).result,
-      'eth_call done',
-    );
+  }
+
+  test('a refused connection leads to the next node, also for a write', async () => {
+    const evm = await closedFirst('ethereum-mainnet');
+    assert.equal(json(await evm.send(call('eth_call'))).result, 'eth_call done');
+    const solana = await closedFirst('solana-mainnet');
+    assert.equal(json(await solana.send(call('sendTransaction'))).result, 'sendTransaction done');
   });
 
-  test('the allowance of a node is kept: what is too much goes to the next, or waits', async () => {
-    const two = await bench([plainly(), plainly()], { upstream: { ratePerSecond: 2 } });
-    for (let round = 0; round < 3; round += 1) await two.ask(call('eth_call'));
+  test('a network without nodes leads to 503', async () => {
+    const unavailable = await fault(proxyTo([]).send(call('eth_call')));
+    assert.deepEqual([unavailable.status, unavailable.options.retryAfterSeconds], [503, 5]);
+  });
+
+  test('calls above the rate of a node go to the next node, or wait for the only one', async () => {
+    const two = await bench([echoNode(), echoNode()], { upstream: { ratePerSecond: 2 } });
+    for (let round = 0; round < 3; round += 1) await two.send(call('eth_call'));
     assert.deepEqual(
-      two.nodes.map((node) => node.asked.length),
+      two.nodes.map((node) => node.requests.length),
       [2, 1],
     );
-    const one = await bench([plainly()], { upstream: { ratePerSecond: 20 } });
-    await Promise.all(Array.from({ length: 22 }, async (_, id) => one.ask(call('eth_call', id))));
-    assert.equal(one.nodes[0]!.asked.length, 22);
+    const one = await bench([echoNode()], { upstream: { ratePerSecond: 20 } });
+    await Promise.all(Array.from({ length: 22 }, async (_, id) => one.send(call('eth_call', id))));
+    assert.equal(one.nodes[0]!.requests.length, 22);
   });
 });
 
 describe('nulls and writes', () => {
-  const nothing = plainly(() => null);
-  test('a null lookup is asked once more elsewhere; another null is the answer', async () => {
-    const better = await bench([nothing, plainly(() => ({ hash: '0x1' }))]);
-    const found = await better.ask(call('eth_getTransactionByHash', 1, ['0x1']));
+  const nothing = echoNode(() => null);
+  test('a null of a lookup is checked at one other node', async () => {
+    const better = await bench([nothing, echoNode(() => ({ hash: '0x1' }))]);
+    const found = await better.send(call('eth_getTransactionByHash', 1, ['0x1']));
     assert.deepEqual(json(found).result, { hash: '0x1' });
     assert.equal(found.credits, 20);
     const none = await bench([nothing, nothing]);
-    assert.equal(json(await none.ask(call('eth_getTransactionReceipt'))).result, null);
+    assert.equal(json(await none.send(call('eth_getTransactionReceipt'))).result, null);
     const broken = await bench([nothing, dead]);
-    assert.equal(json(await broken.ask(call('eth_getTransactionReceipt'))).result, null);
-    const plain = await bench([nothing, plainly()]);
-    assert.equal(json(await plain.ask(call('eth_getBlockByNumber'))).result, null);
-    assert.equal(plain.nodes[1]!.asked.length, 0);
+    assert.equal(json(await broken.send(call('eth_getTransactionReceipt'))).result, null);
+    const plain = await bench([nothing, echoNode()]);
+    assert.equal(json(await plain.send(call('eth_getBlockByNumber'))).result, null);
+    assert.equal(plain.nodes[1]!.requests.length, 0);
   });
 
-  test('in a batch only the null lookups are asked again', async () => {
+  test('in a batch only the lookups with a null are checked at another node', async () => {
     const two = await bench([
-      plainly((one) => (one.method === 'eth_getTransactionReceipt' ? null : 'first')),
-      plainly(() => 'second'),
+      echoNode((one) => (one.method === 'eth_getTransactionReceipt' ? null : 'first')),
+      echoNode(() => 'second'),
     ]);
-    const answer = await two.ask([
+    const answer = await two.send([
       call('eth_call', 1),
       call('eth_getTransactionReceipt', 2),
       call('eth_getBlockByNumber', 3),
@@ -627,7 +557,7 @@ describe('nulls and writes', () => {
         [3, 'first'],
       ],
     );
-    assert.equal(two.nodes[1]!.asked.length, 1);
+    assert.equal(two.nodes[1]!.requests.length, 1);
     assert.equal(answer.credits, 60);
   });
 
@@ -645,18 +575,18 @@ describe('nulls and writes', () => {
       else sendJson(response, { jsonrpc: '2.0', id: one!.id, error: { code: -32000, message } });
     };
 
-  test('a raw transaction goes on to the next node, where "already known" is success', async () => {
+  test('a raw transaction is sent to the next node, and "already known" is a success', async () => {
     const two = await bench([dead, failing('already known')]);
-    const answer = await two.ask(call('eth_sendRawTransaction', 'tx', [RAW]));
+    const answer = await two.send(call('eth_sendRawTransaction', 'tx', [RAW]));
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 'tx', result: HASH });
     assert.equal(answer.credits, 20);
   });
 
-  test('"nonce too low" is success only when that very transaction is there', async () => {
+  test('"nonce too low" is a success only if the node has this transaction', async () => {
     const there = await bench([failing('nonce too low: next nonce 5, tx nonce 4')]);
-    assert.equal(json(await there.ask(call('eth_sendRawTransaction', 1, [RAW]))).result, HASH);
+    assert.equal(json(await there.send(call('eth_sendRawTransaction', 1, [RAW]))).result, HASH);
     const other = `0x02f8${'cd'.repeat(120)}`;
-    const refused = await there.ask([
+    const refused = await there.send([
       call('eth_sendRawTransaction', 1, [other]),
       call('eth_sendRawTransaction', 2, [RAW]),
     ]);
@@ -666,7 +596,7 @@ describe('nulls and writes', () => {
     assert.equal(refused.credits, 25);
   });
 
-  test('Solana and Starknet writes are never sent twice once bytes left', async () => {
+  test('Solana and Starknet writes are never sent twice after bytes were sent', async () => {
     for (const [network, method] of [
       ['solana-mainnet', 'sendTransaction'],
       ['starknet-mainnet', 'starknet_addInvokeTransaction'],
@@ -675,53 +605,30 @@ describe('nulls and writes', () => {
         dead,
         (_request, response) => sendText(response, 'busy', 429),
       ] as NodeResponse[]) {
-        const two = await bench([node, plainly()], { network });
-        assert.equal((await fault(two.ask(call(method)))).code, 'RPC_UPSTREAM_FAILED');
-        assert.equal(two.nodes[0]!.asked.length + two.nodes[1]!.asked.length, 1);
-        const again = await bench([node, plainly()], { network });
+        const two = await bench([node, echoNode()], { network });
+        assert.equal((await fault(two.send(call(method)))).code, 'RPC_UPSTREAM_FAILED');
+        assert.equal(two.nodes[0]!.requests.length + two.nodes[1]!.requests.length, 1);
+        const again = await bench([node, echoNode()], { network });
         const read = network === 'solana-mainnet' ? 'getBalance' : 'starknet_call';
-        const batch = await again.ask([call(method, 1), call(read, 2)]);
+        const batch = await again.send([call(method, 1), call(read, 2)]);
         assert.equal(list(batch)[0]!.error.code, -32603);
         assert.match(String(list(batch)[1]!.result), /done/);
-        const asked = again.nodes.flatMap((one) => one.asked).flatMap((request) => request.calls);
-        assert.equal(asked.filter((one) => one.method === method).length, 1);
+        const calls = again.nodes.flatMap((one) =>
+          one.requests.flatMap((request) => request.calls),
+        );
+        assert.equal(calls.filter((one) => one.method === method).length, 1);
       }
     }
   });
-
-  test('a write may fail over while nothing has left', async () => {
-    const closed = await startNode(CHAINS['solana-mainnet']!);
-    await closed.close();
-    const open = await startNode(CHAINS['solana-mainnet']!);
-    const rpc = makeRpc(
-      {
-        networks: {
-          'solana-mainnet': {
-            upstreams: [
-              { url: closed.url, weight: 1e6 },
-              { url: open.url, weight: 1e-6 },
-            ],
-          },
-        },
-      },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
-    );
-    closing.push(async () => rpc.close(), open.close);
-    const answer = await rpc.run(
-      rpc.parse('solana-mainnet', Buffer.from(JSON.stringify(call('sendTransaction')))),
-      { caller: 'a' },
-    );
-    assert.match(String(json(answer).result), /done/);
-  });
 });
 
-describe('sharing', () => {
-  test('identical head reads in flight are merged, each under its own id and at its own price', async () => {
+describe('shared responses', () => {
+  test('identical pending head reads share one call, and each is charged under its own id', async () => {
     const slow: NodeResponse = (request, response) =>
-      void setTimeout(() => plainly(() => '0x9')(request, response), 30);
+      void setTimeout(() => echoNode(() => '0x9')(request, response), 30);
     const one = await bench([slow]);
     const answers = await Promise.all(
-      [1, 'b', 3].map(async (id) => one.ask(call('eth_gasPrice', id))),
+      [1, 'b', 3].map(async (id) => one.send(call('eth_gasPrice', id))),
     );
     assert.deepEqual(
       answers.map((answer) => [json(answer).id, json(answer).result, answer.credits]),
@@ -731,31 +638,31 @@ describe('sharing', () => {
         [3, '0x9', 20],
       ],
     );
-    assert.equal(one.nodes[0]!.asked.length, 1);
-    await one.ask(call('eth_gasPrice', 4));
-    assert.equal(one.nodes[0]!.asked.length, 2);
+    assert.equal(one.nodes[0]!.requests.length, 1);
+    await one.send(call('eth_gasPrice', 4));
+    assert.equal(one.nodes[0]!.requests.length, 2);
     const off = await bench([slow], { mergeHeadReads: false });
-    await Promise.all([1, 2, 3].map(async (id) => off.ask(call('eth_gasPrice', id))));
-    assert.equal(off.nodes[0]!.asked.length, 3);
+    await Promise.all([1, 2, 3].map(async (id) => off.send(call('eth_gasPrice', id))));
+    assert.equal(off.nodes[0]!.requests.length, 3);
   });
 
-  test('constants and blocks by hash are kept, billed as usual, and neither errors nor nulls are', async () => {
+  test('constants and blocks by hash are cached and charged; nulls are not cached', async () => {
     const one = await bench([
-      plainly((asked) => (asked.params?.[0] === 'none' ? null : asked.method)),
+      echoNode(({ method, params }) => (params?.[0] === 'none' ? null : method)),
     ]);
     for (let round = 0; round < 3; round += 1) {
-      const answer = await one.ask(call('net_version', `v${round}`));
+      const answer = await one.send(call('net_version', `v${round}`));
       assert.deepEqual(
         [json(answer).id, json(answer).result, answer.credits],
         [`v${round}`, 'net_version', 20],
       );
-      await one.ask(call('eth_getBlockByHash', round, ['0xaa', false]));
-      await one.ask(call('eth_getBlockByHash', round, ['none', false]));
-      await one.ask([call('net_version', 1), call('eth_call', 2)]);
+      await one.send(call('eth_getBlockByHash', round, ['0xaa', false]));
+      await one.send(call('eth_getBlockByHash', round, ['none', false]));
+      await one.send([call('net_version', 1), call('eth_call', 2)]);
     }
     const counts = new Map<string, number>();
-    for (const asked of one.nodes[0]!.asked.flatMap((request) => request.calls)) {
-      const name = `${asked.method} ${String(asked.params?.[0])}`;
+    for (const { method, params } of one.nodes[0]!.requests.flatMap(({ calls }) => calls)) {
+      const name = `${method} ${String(params?.[0])}`;
       counts.set(name, (counts.get(name) ?? 0) + 1);
     }
     assert.deepEqual(Object.fromEntries(counts), {
@@ -764,55 +671,45 @@ describe('sharing', () => {
       'eth_getBlockByHash none': 3,
       'eth_call undefined': 3,
     });
-    const off = await bench([plainly()], { cacheBytes: 0 });
-    for (let round = 0; round < 3; round += 1) await off.ask(call('net_version', round));
-    assert.equal(off.nodes[0]!.asked.length, 3);
+    const off = await bench([echoNode()], { cacheBytes: 0 });
+    for (let round = 0; round < 3; round += 1) await off.send(call('net_version', round));
+    assert.equal(off.nodes[0]!.requests.length, 3);
   });
 
-  test('a call with members of its own shares no answer with others', async () => {
-    // Like eRPC, it reads the network of a call from the body.
+  test('a call with additional members shares no response with others', async () => {
+    // Like eRPC, the node reads the network of a call from the body.
     const one = await bench([
-      plainly((asked) => Reflect.get(asked, 'networkId') ?? `${asked.method} done`),
+      echoNode((one) => Reflect.get(one, 'networkId') ?? `${one.method} done`),
     ]);
     for (const method of ['net_version', 'eth_getBlockByHash']) {
       const plain = call(method, 1, ['0xaa', false]);
       const foreign = { ...plain, networkId: 'evm:666' };
-      assert.equal(json(await one.ask(foreign, 'mallory')).result, 'evm:666');
-      assert.equal(list(await one.ask([foreign], 'mallory'))[0]!.result, 'evm:666');
-      assert.equal(json(await one.ask(plain)).result, `${method} done`);
-      assert.equal(list(await one.ask([plain]))[0]!.result, `${method} done`);
-      assert.equal(json(await one.ask(foreign, 'mallory')).result, 'evm:666');
+      assert.equal(json(await one.send(foreign, 'mallory')).result, 'evm:666');
+      assert.equal(list(await one.send([foreign], 'mallory'))[0]!.result, 'evm:666');
+      assert.equal(json(await one.send(plain)).result, `${method} done`);
+      assert.equal(list(await one.send([plain]))[0]!.result, `${method} done`);
+      assert.equal(json(await one.send(foreign, 'mallory')).result, 'evm:666');
     }
     const [merged, own] = await Promise.all([
-      one.ask({ ...call('eth_gasPrice', 1), networkId: 'evm:666' }, 'mallory'),
-      one.ask(call('eth_gasPrice', 2)),
+      one.send({ ...call('eth_gasPrice', 1), networkId: 'evm:666' }, 'mallory'),
+      one.send(call('eth_gasPrice', 2)),
     ]);
     assert.equal(json(merged).result, 'evm:666');
     assert.equal(json(own).result, 'eth_gasPrice done');
   });
 
-  test('bundler methods go to the bundler, all others never', async () => {
-    const node = await startNode(
-      '0x1',
-      plainly(() => 'node'),
+  test('only bundler methods are sent to the bundler', async () => {
+    const [node, bundler] = await Promise.all(
+      ['node', 'bundler'].map((name) =>
+        startNode(
+          '0x1',
+          echoNode(() => name),
+        ),
+      ),
     );
-    const bundler = await startNode(
-      '0x1',
-      plainly(() => 'bundler'),
-    );
-    const rpc = makeRpc(
-      {
-        networks: {
-          [NETWORK]: { upstreams: [{ url: node.url }, { url: bundler.url, kind: 'bundler' }] },
-        },
-      },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
-    );
-    closing.push(async () => rpc.close(), node.close, bundler.close);
-    const body = Buffer.from(
-      JSON.stringify([call('eth_supportedEntryPoints', 1), call('eth_call', 2)]),
-    );
-    const answer = await rpc.run(rpc.parse(NETWORK, body), { caller: 'a' });
+    closing.push(node!.close, bundler!.close);
+    const proxy = proxyTo([{ url: node!.url }, { url: bundler!.url, kind: 'bundler' }]);
+    const answer = await proxy.send([call('eth_supportedEntryPoints', 1), call('eth_call', 2)]);
     assert.deepEqual(
       list(answer).map((item) => item.result),
       ['bundler', 'node'],
@@ -840,17 +737,17 @@ describe('sizes', () => {
       send();
     };
 
-  test('a reply of 200 MB streams through bounded memory, settled before its last byte', async () => {
+  test('a reply of 200 MB is streamed with bounded memory, and settled before its last byte', async () => {
     const one = await bench([huge(200)]);
     const before = process.memoryUsage();
-    const answer = await one.ask(call('debug_traceTransaction'));
+    const answer = await one.send(call('debug_traceTransaction'));
     assert.equal(answer.credits, 40);
     assert.ok(answer.rest !== undefined);
     let size = answer.body.length;
     let settledAt = 0;
     let peak = 0;
     const total = 200 * MEGABYTE + '{"jsonrpc":"2.0","id":1,"result":"'.length + 2;
-    for await (const chunk of holdLastBytes(answer.rest, async () => void (settledAt = size))) {
+    for await (const chunk of delayLastBytes(answer.rest, async () => void (settledAt = size))) {
       size += (chunk as Buffer).length;
       const now = process.memoryUsage();
       peak = Math.max(peak, now.rss - before.rss);
@@ -860,11 +757,11 @@ describe('sizes', () => {
     assert.ok(peak < 120 * MEGABYTE, `memory grew by ${peak / MEGABYTE} MB`);
   });
 
-  test('a long error is billed as one, and a long reply that breaks off fails the stream', async () => {
+  test('a long error costs five credits, and an incomplete long reply fails the stream', async () => {
     const error = await bench([huge(2, '{"id":OURS,"error":{"code":3,"message":"x"},"more":"')]);
-    const answer = await error.ask(call('eth_call'));
+    const answer = await error.send(call('eth_call'));
     assert.equal(answer.credits, 5);
-    for await (const chunk of answer.rest!) assert.ok(chunk);
+    await answer.rest!.toArray();
     const broken = await bench([
       ({ calls }, response) => {
         response.writeHead(200, { 'content-length': 3 * MEGABYTE });
@@ -872,55 +769,50 @@ describe('sizes', () => {
         response.write(Buffer.alloc(2 * MEGABYTE, 0x61), () => response.destroy());
       },
     ]);
-    const cut = await broken.ask(call('eth_call'));
+    const cut = await broken.send(call('eth_call'));
     let settled = false;
-    await assert.rejects(async () => {
-      for await (const chunk of holdLastBytes(cut.rest!, async () => void (settled = true)))
-        assert.ok(chunk);
-    });
+    await assert.rejects(delayLastBytes(cut.rest!, async () => void (settled = true)).toArray());
     assert.equal(settled, false);
   });
 
-  test('a long answer is asked of one node', async () => {
+  test('a long reply is requested from one node only', async () => {
     const two = await bench([huge(3), huge(3)]);
     for (const method of ['eth_call', 'eth_sendRawTransaction']) {
-      const answer = await two.ask(call(method));
+      const answer = await two.send(call(method));
       assert.equal(answer.retries, 0);
-      for await (const chunk of answer.rest!) assert.ok(chunk);
+      await answer.rest!.toArray();
     }
     assert.deepEqual(
-      two.nodes.map(({ asked }) => asked.length),
+      two.nodes.map(({ requests }) => requests.length),
       [2, 0],
     );
   });
 
-  test('a batch that is answered with items without end is asked of the next node', async () => {
+  test('a batch goes to the next node if the reply has a million items', async () => {
     const flooding: NodeResponse = (request, response) => {
-      const items = answersOf(request.calls).map((item) => JSON.stringify(item));
+      const items = itemsOf(request.calls).map((item) => JSON.stringify(item));
       sendText(response, `[${items.join(',')}${',{}'.repeat(1_000_000)}]`);
     };
-    const two = await bench([flooding, plainly()]);
-    const answer = await two.ask(THREE);
+    const two = await bench([flooding, echoNode()]);
+    const answer = await two.send(THREE);
     assertThree(answer);
     assert.equal(answer.retries, 1);
   });
 
-  test('a stream that breaks before its reader begins ends that answer, not the process', async () => {
+  test('a stream that fails before it is read does not end the process', async () => {
     const one = await bench([huge(3)]);
-    const answer = await one.ask(call('eth_call'));
+    const answer = await one.send(call('eth_call'));
     await one.rpc.close();
     // Gives an unhandled error time to appear.
     await new Promise((resolve) => setImmediate(resolve));
-    await assert.rejects(async () => {
-      for await (const chunk of answer.rest!) assert.ok(chunk);
-    }, /did not send its reply to the end/);
+    await assert.rejects(answer.rest!.toArray(), /did not send its reply to the end/);
   });
 
   const read = async (answer: RpcResponse): Promise<string> =>
     Buffer.concat([answer.body, ...(await answer.rest!.toArray())]).toString('latin1');
   const big = '{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}';
 
-  test('a stream carries the id of the caller, however the node spells and places ours', async () => {
+  test('a stream has the id of the caller, in any format and position of the id of the node', async () => {
     for (const [head, end, shown] of [
       [
         '{"jsonrpc":"2.0", "id": OURS ,"result":"',
@@ -932,7 +824,7 @@ describe('sizes', () => {
       ['{"result":"', '","id" : "OURS" , "more":1}\n', '{"result":"'],
     ] as const) {
       const one = await bench([huge(2, head, end)]);
-      const text = await read(await one.ask(big));
+      const text = await read(await one.send(big));
       assert.ok(text.startsWith(shown.replace('ID', '9007199254740993')), text.slice(0, 80));
       const tail = end.replace(/:[^,}]*OURS[^,}]*/, ':9007199254740993');
       assert.ok(text.endsWith(`aaaa${tail}`), text.slice(-80));
@@ -940,17 +832,17 @@ describe('sizes', () => {
     }
   });
 
-  test('a large request is written in pieces, and a large batch is answered in pieces', async () => {
+  test('large requests and large batch responses are sent in pieces', async () => {
     const params = [`0x${'ab'.repeat(2 * MEGABYTE)}`];
-    const one = await bench([plainly((asked) => asked.params)]);
-    const single = await one.ask(call('eth_call', 'x', params));
+    const one = await bench([echoNode(({ params }) => params)]);
+    const single = await one.send(call('eth_call', 'x', params));
     assert.deepEqual(JSON.parse(await read(single)), { jsonrpc: '2.0', id: 'x', result: params });
     const null1 = { jsonrpc: '2.0', id: 'null', method: 'eth_call', params: null };
     for (const calls of [
       [call('eth_call', 1, params), call('eth_call', 'b')],
       [null1, call('eth_call', 'b', params)],
     ]) {
-      const answer = await one.ask(calls);
+      const answer = await one.send(calls);
       assert.equal(answer.credits, 40);
       const items = JSON.parse(await read(answer)) as { id: unknown; result: unknown }[];
       assert.deepEqual(
@@ -960,7 +852,7 @@ describe('sizes', () => {
     }
   });
 
-  test('an id behind the result is found wherever the chunks of the reply are cut', async () => {
+  test('an id after the result is replaced wherever the chunks of the reply end', async () => {
     const result = 'a'.repeat(MEGABYTE);
     for (const cut of [0, 1, 5, 12, 13, 20, 25, 26]) {
       const one = await bench([
@@ -974,138 +866,112 @@ describe('sizes', () => {
           });
         },
       ]);
-      const answer = await one.ask(call('eth_call', 'x'));
+      const answer = await one.send(call('eth_call', 'x'));
       assert.deepEqual(JSON.parse(await read(answer)), { jsonrpc: '2.0', result, id: 'x' });
     }
   });
 
-  test('replies over the limits end the exchange: single, batch, gzip bomb, memory of all', async () => {
+  test('replies above the limits end the exchange: single, batch, gzip bomb, memory of all', async () => {
     const limits = {
       maxReplyBytes: 2 * MEGABYTE,
       maxBatchReplyBytes: MEGABYTE,
       replyMemoryBytes: 8 * MEGABYTE,
     };
     const one = await bench([huge(3)], limits);
-    const answer = await one.ask(call('eth_call'));
-    await assert.rejects(async () => {
-      for await (const chunk of answer.rest!) assert.ok(chunk);
-    });
-    assert.match((await fault(one.ask(THREE))).message, /larger than the limit/);
-    const bomb = await bench(
-      [
-        (_request, response) => {
-          response.writeHead(200, { 'content-encoding': 'gzip' });
-          response.end(
-            gzipSync(
-              Buffer.concat([
-                Buffer.from('[{"id":1,"result":"'),
-                Buffer.alloc(64 * MEGABYTE, 0x61),
-              ]),
-            ),
-          );
-        },
-      ],
-      limits,
-    );
-    assert.match((await fault(bomb.ask(THREE))).message, /larger than the limit/);
+    const answer = await one.send(call('eth_call'));
+    await assert.rejects(answer.rest!.toArray());
+    assert.match((await fault(one.send(THREE))).message, /larger than the limit/);
+    const text = `[{"id":1,"result":"${'a'.repeat(64 * MEGABYTE)}`;
+    const gzipBomb: NodeResponse = (_request, response) => {
+      response.writeHead(200, { 'content-encoding': 'gzip' });
+      response.end(gzipSync(text));
+    };
+    const bomb = await bench([gzipBomb], limits);
+    assert.match((await fault(bomb.send(THREE))).message, /larger than the limit/);
     const tight = await bench([huge(3)], { replyMemoryBytes: MEGABYTE / 2 });
-    assert.equal((await fault(tight.ask(THREE))).code, 'RPC_UPSTREAM_FAILED');
-    const small = await bench([plainly()], { replyMemoryBytes: MEGABYTE / 2 });
-    for (let round = 0; round < 20; round += 1) assertThree(await small.ask(THREE));
+    assert.equal((await fault(tight.send(THREE))).code, 'RPC_UPSTREAM_FAILED');
+    const small = await bench([echoNode()], { replyMemoryBytes: MEGABYTE / 2 });
+    for (let round = 0; round < 20; round += 1) assertThree(await small.send(THREE));
   });
 });
 
-describe('leaving and lateness', () => {
-  test('a caller that leaves before an answer ends the exchange, and owes nothing', async () => {
-    let began: () => void = () => undefined;
-    const beginning = new Promise<void>((resolve) => {
-      began = resolve;
-    });
-    let gone: () => void = () => undefined;
-    const leaving = new Promise<void>((resolve) => {
-      gone = resolve;
-    });
+describe('disconnects and timeouts', () => {
+  test('a caller that disconnects before a response ends the exchange and is not charged', async () => {
+    const began = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<void>();
     const one = await bench([
       (_request, response) => {
-        response.on('close', () => gone());
-        began();
+        response.on('close', ended.resolve);
+        began.resolve();
       },
     ]);
-    const controller = new AbortController();
-    const parsed = one.rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
-    const running = one.rpc.run(parsed, { caller: 'alice', signal: controller.signal });
-    await beginning;
-    controller.abort();
+    const leaving = new Cancellation();
+    const running = one.send(call('eth_call'), 'alice', leaving);
+    await began.promise;
+    leaving.abort();
     assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 0]);
-    await leaving;
+    await ended.promise;
   });
 
-  test('a node that three callers gave up on late is asked last, and not after early ones', async () => {
+  test('a node is used last after three callers disconnected late, but not after early disconnects', async () => {
     for (const waitedMs of [500, 2_000]) {
       const { clock, pass } = stillClock();
       const hanging: NodeResponse = () => undefined;
-      const two = await bench([hanging, plainly()], { clock });
-      const isAsked = (count: number): Promise<void> =>
-        until(() => two.nodes[0]!.asked.length === count);
+      const two = await bench([hanging, echoNode()], { clock });
+      const hasReceived = (count: number): Promise<void> =>
+        until(() => two.nodes[0]!.requests.length === count);
       for (let caller = 1; caller <= 3; caller += 1) {
         const signal = new Cancellation();
-        const parsed = two.rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_getLogs'))));
-        const running = two.rpc.run(parsed, { caller: `caller ${caller}`, signal });
-        await isAsked(caller);
+        const running = two.send(call('eth_getLogs'), `caller ${caller}`, signal);
+        await hasReceived(caller);
         pass(waitedMs);
         signal.abort();
         assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 0]);
       }
-      const next = two.ask(call('eth_getLogs'), 'somebody else');
-      if (waitedMs < 1_000) await isAsked(4);
+      const next = two.send(call('eth_getLogs'), 'another caller');
+      if (waitedMs < 1_000) await hasReceived(4);
       else assert.equal(json(await next).result, 'eth_getLogs done');
       // The node still hangs when it is closed.
       next.catch(() => undefined);
     }
   });
 
-  test('a caller that leaves a batch before a node has it owes nothing', async () => {
-    const one = await bench([plainly()]);
-    const body = Buffer.from(JSON.stringify(THREE));
-    const signal = AbortSignal.abort();
-    const left = await one.rpc.run(one.rpc.parse(NETWORK, body), { caller: 'alice', signal });
-    assert.deepEqual([left.kind, left.credits, one.nodes[0]!.asked.length], ['abandoned', 0, 0]);
+  test('a batch whose caller has disconnected is not sent and costs nothing', async () => {
+    const one = await bench([echoNode()]);
+    const left = await one.send(THREE, 'alice', AbortSignal.abort());
+    assert.deepEqual([left.kind, left.credits, one.nodes[0]!.requests.length], ['abandoned', 0, 0]);
   });
 
-  test('items of a slow part become errors of ours when the time is over', async () => {
+  test('items without a reply at the time limit become errors and cost nothing', async () => {
     const answered = Promise.withResolvers<void>();
     const slow: NodeResponse = (request, response) => {
       if (request.calls[0]!.method === 'eth_getLogs') return;
-      plainly()(request, response);
+      echoNode()(request, response);
       if (request.calls[0]!.method === 'eth_call') response.once('finish', answered.resolve);
     };
     const { clock, pass } = stillClock();
     const limits = { upstream: { maxBatch: 1 }, totalTimeoutMs: 200 };
     const one = await bench([slow], { ...limits, clock });
-    const asked = one.ask([call('eth_call', 1), call('eth_getLogs', 2)]);
+    const sending = one.send([call('eth_call', 1), call('eth_getLogs', 2)]);
     await answered.promise;
     // The later call has been answered, so the earlier reply has arrived as well.
-    await one.ask(call('eth_gasPrice'));
+    await one.send(call('eth_gasPrice'));
     pass(300);
-    const answer = await asked;
+    const answer = await sending;
     assert.equal(list(answer)[0]!.result, 'eth_call done');
     assert.equal(list(answer)[1]!.error.code, -32603);
     assert.equal(answer.credits, 20);
   });
 
-  test('a node that accepts and says nothing at all is a timeout', async () => {
+  test('a node that accepts connections and sends nothing leads to 503', async () => {
     const sockets = new Set<{ destroy(): void }>();
     const mute = createServer((socket) => void sockets.add(socket));
     await new Promise<void>((resolve) => {
       mute.listen(0, '127.0.0.1', resolve);
     });
     const url = `http://127.0.0.1:${(mute.address() as AddressInfo).port}`;
-    const rpc = makeRpc(
-      { networks: { [NETWORK]: { upstreams: [{ url, timeoutMs: 100 }] } } },
-      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
-    );
-    const parsed = rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
-    assert.equal((await fault(rpc.run(parsed, { caller: 'a' }))).status, 503);
+    const { rpc, send } = proxyTo([{ url, timeoutMs: 100 }]);
+    assert.equal((await fault(send(call('eth_call')))).status, 503);
     await rpc.close();
     for (const socket of sockets) socket.destroy();
     mute.close();

@@ -24,17 +24,17 @@ import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
-export { holdLastBytes, KeptResponse } from './rpc-response.ts';
+export { delayLastBytes, KeptResponse } from './rpc-response.ts';
 export type { RpcResponse } from './rpc-response.ts';
 export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
 export { MAX_BATCH_ITEMS } from './call-ids.ts';
 export {
-  CreditCap,
   type CreditOutcome,
   type CreditReservation,
   type Credits,
-} from './credit-cap.ts';
-export { MemoryCredits } from './memory-credits.ts';
+  MemoryCredits,
+  SharedCredits,
+} from './credits.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
 export type RpcSettings = Omit<
@@ -67,7 +67,6 @@ const PUBLIC_UPSTREAM = {
   ratePerSecond: 10,
   timeoutMs: 30_000,
 } as const;
-/** One caller may use at most as many as remain free. */
 const CONNECTIONS_PER_UPSTREAM = 256;
 /** Additional connections for the server's own requests. */
 const OWN_CONNECTIONS = 2;
@@ -86,16 +85,15 @@ export class Rpc {
 
   constructor(settings: RpcSettings, dependencies: RpcDependencies) {
     const { cacheBytes, mergeHeadReads } = settings;
-    const { clock } = dependencies;
+    const { clock, log } = dependencies;
     this.#settings = settings;
     this.#nanoPerCredit = usdToNano(settings.usdPerCredit);
     this.priceVersion = `rpc-${this.#nanoPerCredit}`;
     this.#dependencies = dependencies;
     this.#catalogue = new Catalogue(settings.allow);
     for (const slug of Object.keys(settings.networks)) {
-      const problem = this.#unknownNetwork(slug);
-      if (problem !== undefined)
-        dependencies.log.warn({ network: slug }, `rpc.networks: ${problem}`);
+      if (this.#catalogue.network(slug) === undefined)
+        log.warn({ network: slug }, `rpc.networks: ${this.#unknownNetwork(slug)}`);
     }
     this.#cache = new ResponseCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
@@ -126,7 +124,7 @@ export class Rpc {
   /** Runs a parsed request. Throws a Fault (503, 0 credits) if no node responds. */
   run(parsed: ParsedRequest, options: RunOptions): Promise<RpcResponse> {
     const group = this.#group(parsed.network);
-    return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
+    return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).run();
   }
 
   /** Checks that a node of the request's network responds. Throws a Fault (503) if none does. */
@@ -183,9 +181,7 @@ export class Rpc {
     return group;
   }
 
-  /** An error message for a configured network that does not exist; otherwise `undefined`. */
-  #unknownNetwork(slug: string): string | undefined {
-    if (this.#catalogue.network(slug) !== undefined) return undefined;
+  #unknownNetwork(slug: string): string {
     return `There is no network "${slug}"${didYouMean(slug, this.#catalogue.slugs)}`;
   }
 
@@ -198,7 +194,7 @@ export class Rpc {
     const connections = CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS;
     const origins = new Origins(() => {
       const message =
-        'A node sent bytes that belong to no request; from now on each request to it has a connection of its own';
+        'A node sent bytes that belong to no request: from now on, each request to it uses its own connection';
       log.warn({ node: settings.name ?? name }, message);
     });
     const client = nodeClient({ ...settings, connections, clock, origins });

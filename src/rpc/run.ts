@@ -23,12 +23,12 @@ import {
   type AttemptOptions,
   NodeAttempt,
   type OneReply,
-  RunContext,
+  type RunState,
   type RunSettings,
   type StreamResponse,
 } from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { NodeKind } from './catalogue.ts';
+import type { Network, NodeKind } from './catalogue.ts';
 import type { ReplySpan } from '../json/json-spans.ts';
 import type { ItemResponse, NodeError, UpstreamFault } from './classify.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
@@ -41,10 +41,8 @@ import type { Upstream } from './upstream.ts';
 const SECOND_OPINION_MS = 3_000;
 /** Concurrent single calls to a node that violates the batch rules. */
 const EXPANDED_AT_ONCE = 8;
-/** Bytes that our id may add to a call. */
-const ID_ROOM_BYTES = 20;
-/** Repeats of a read at the same node after a stray reply, on a new connection. */
-const MAX_STRAY_REPEATS = 1;
+/** Bytes that the id of Farebox may add to a call. */
+const ADDED_ID_BYTES = 20;
 
 const NO_BYTES = Buffer.alloc(0);
 
@@ -53,7 +51,14 @@ export interface RunOptions {
   readonly signal?: Cancelling | undefined;
 }
 
-export class RpcRun extends RunContext {
+export class RpcRun implements RunState {
+  readonly settings: RunSettings;
+  readonly network: Network;
+  readonly caller: string;
+  readonly signal: Cancelling | undefined;
+  readonly deadlineMs: number;
+  budgetBytes = 0;
+  attempts = 0;
   readonly #group: UpstreamGroup;
   readonly #cache: ResponseCache;
   readonly #parsed: ParsedRequest;
@@ -66,31 +71,35 @@ export class RpcRun extends RunContext {
     parsed: ParsedRequest,
     { caller, signal }: RunOptions,
   ) {
-    super(settings, parsed.network, caller, signal);
+    this.settings = settings;
+    this.network = parsed.network;
+    this.caller = caller;
+    this.signal = signal;
+    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
     this.#group = group;
     this.#cache = cache;
     this.#parsed = parsed;
   }
 
-  async answer(): Promise<RpcResponse> {
+  async run(): Promise<RpcResponse> {
     const { calls, isBatch } = this.#parsed;
     const [only] = calls;
     try {
-      if (isBatch || only === undefined) await this.#askBatch(calls);
+      if (isBatch || only === undefined) await this.#runBatch(calls);
       else {
         const { sharing } = only.method;
         const key = sharing && this.#cache.keyOf(this.#parsed, only);
-        if (key !== undefined) await this.#askShared(only, key);
-        if (only.result === undefined && only.answer === undefined)
-          await this.#askNodes(this.#group.kindFor(only.method.node), calls, false);
+        if (key !== undefined) await this.#callShared(only, key);
+        if (only.result === undefined && only.response === undefined)
+          await this.#callNodes(this.#group.kindFor(only.method.node), calls, false);
       }
       return this.#finish();
     } finally {
-      if (this.heldBytes > 0) this.settings.budget.give(this.caller, this.heldBytes);
+      if (this.budgetBytes > 0) this.settings.budget.give(this.caller, this.budgetBytes);
     }
   }
 
-  async #askBatch(calls: readonly Call[]): Promise<void> {
+  async #runBatch(calls: readonly Call[]): Promise<void> {
     const nodes: Call[] = [];
     const bundlers: Call[] = [];
     for (const call of calls) {
@@ -98,37 +107,36 @@ export class RpcRun extends RunContext {
       const key = sharing && this.#cache.keyOf(this.#parsed, call);
       if (key !== undefined) call.result = this.#cache.get(key);
       if (call.result !== undefined) continue;
-      const isForNode = node === 'node' || this.#group.kindFor(node) === 'node';
-      (isForNode ? nodes : bundlers).push(call);
+      (this.#group.kindFor(node) === 'node' ? nodes : bundlers).push(call);
     }
     await Promise.all([
-      nodes.length > 0 && this.#askNodes('node', nodes, false),
-      bundlers.length > 0 && this.#askNodes('bundler', bundlers, false),
+      nodes.length > 0 && this.#callNodes('node', nodes, false),
+      bundlers.length > 0 && this.#callNodes('bundler', bundlers, false),
     ]);
     for (const call of calls) {
-      const { answer, method } = call;
-      const key = answer && method.sharing && this.#cache.keyOf(this.#parsed, call);
-      if (answer !== undefined && key !== undefined) this.#cache.keep(key, method, answer);
+      const { response, method } = call;
+      const key = response && method.sharing && this.#cache.keyOf(this.#parsed, call);
+      if (response !== undefined && key !== undefined) this.#cache.keep(key, method, response);
     }
   }
 
   /** Reads from the cache, or shares the pending call of other callers with the same key. */
-  async #askShared(call: Call, key: string): Promise<void> {
+  async #callShared(call: Call, key: string): Promise<void> {
     call.result = this.#cache.get(key);
     if (call.result !== undefined) return;
-    call.answer = await this.#cache.merge(key, async () => {
-      await this.#askNodes(this.#group.kindFor(call.method.node), [call], true);
-      const { answer, fault } = call;
-      if (answer !== undefined) this.#cache.keep(key, call.method, answer);
+    call.response = await this.#cache.merge(key, async () => {
+      await this.#callNodes(this.#group.kindFor(call.method.node), [call], true);
+      const { response, fault } = call;
+      if (response !== undefined) this.#cache.keep(key, call.method, response);
       // The node quota of one caller must not limit the callers that share the call.
       else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
       else throw this.#unanswered();
-      return answer;
+      return response;
     });
   }
 
   /** Calls the nodes of one kind in turn, each for all open calls. */
-  async #askNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
+  async #callNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller, calls);
     for (let index = 0; index < candidates.length; index += 1) {
@@ -139,15 +147,17 @@ export class RpcRun extends RunContext {
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const attempt = new NodeAttempt(this, upstream, isLast, isShared);
-      if (open.length === 1) this.#noteOne(attempt, only, await this.#askOne(attempt, only));
-      else await this.#askTogether(attempt, open);
+      if (open.length === 1) await this.#callOne(attempt, only);
+      else await this.#callParts(attempt, chunks(open, upstream));
       let isResponding = this.#stream !== undefined;
       for (const call of open) {
-        const { answer } = call;
+        const { response } = call;
         // A second opinion without a result keeps the null of the previous node.
-        if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
+        if (response === undefined || (response.isNull && call.hadSecondOpinion)) continue;
         isResponding = true;
-        if (answer.error !== undefined) await this.#recognise(attempt, call, answer.error);
+        if (response.error === undefined) continue;
+        const hash = await this.#broadcastHash(attempt, call, response.error);
+        if (hash !== undefined) call.result = Buffer.from(`"${hash}"`);
       }
       if (isResponding && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
@@ -157,15 +167,8 @@ export class RpcRun extends RunContext {
     }
   }
 
-  /** Returns success for a broadcast that the node rejected only because it has the transaction. */
-  async #recognise(attempt: NodeAttempt, call: Call, error: NodeError): Promise<void> {
-    const hash = await this.#recognisedHash(attempt, call, error);
-    if (hash === undefined) return;
-    call.result = Buffer.from(`"${hash}"`);
-  }
-
-  /** The hash of a raw transaction that the node rejected only because it has it. */
-  async #recognisedHash(
+  /** The hash of a raw transaction that the node rejected only because it already has it. */
+  async #broadcastHash(
     attempt: NodeAttempt,
     call: Call,
     error: NodeError,
@@ -175,82 +178,76 @@ export class RpcRun extends RunContext {
     const hash = await transactionHash(this.#parsed.body, call);
     if (hash === undefined || verdict === 'known') return hash;
     const id = this.settings.callIds.take();
-    const question = Buffer.from(
+    const request = Buffer.from(
       `{"jsonrpc":"2.0","id":${id},"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await attempt.askOne(question, id, {
+    const reply = await attempt.callOne(request, id, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
       mayWait: false,
     });
-    const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
-    return isThere ? hash : undefined;
+    const isFound = reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
+    return isFound ? hash : undefined;
   }
 
-  async #askOne(attempt: NodeAttempt, call: Call): Promise<OneReply> {
+  async #callOne(attempt: NodeAttempt, call: Call): Promise<void> {
     const { body, isBatch } = this.#parsed;
     const canStream = !isBatch && !attempt.isShared;
     const options = attemptOptions(attempt, [call], canStream);
-    for (let repeats = 0; ; repeats += 1) {
+    const send = (): Promise<OneReply> => {
       const id = this.settings.callIds.take();
-      const reply = await attempt.askOne(callRequest(body, call, id), id, options);
-      const isStray = reply.kind === 'fault' && reply.fault === 'stray';
-      if (!isStray || !options.mayRepeat || repeats === MAX_STRAY_REPEATS) return reply;
-    }
-  }
-
-  #noteOne(attempt: NodeAttempt, call: Call, reply: OneReply): void {
+      return attempt.callOne(callRequest(body, call, id), id, options);
+    };
+    let reply = await send();
+    // After a stray reply, a read is repeated once at the same node, on a new connection.
+    if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
+      reply = await send();
     noteTime(attempt, this.caller, [call], reply);
-    if (reply.kind === 'answer') noteResponse(call, reply);
+    if (reply.kind === 'response') noteResponse(call, reply);
     else this.#note(call, reply);
   }
 
-  #askTogether(attempt: NodeAttempt, calls: readonly Call[]): Promise<unknown> {
-    const { upstream } = attempt;
-    const { maxBatch } = upstream.settings;
-    const parts = chunks(calls, Math.max(1, maxBatch), upstream);
-    return Promise.all(parts.map((chunk) => this.#askPart(attempt, chunk)));
+  #callParts(attempt: NodeAttempt, parts: readonly (readonly Call[])[]): Promise<unknown> {
+    return Promise.all(
+      parts.map((calls) =>
+        calls.length === 1 ? this.#callEach(attempt, calls) : this.#callTogether(attempt, calls),
+      ),
+    );
   }
 
-  #askPart(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
-    return calls.length === 1 ? this.#askEach(attempt, calls) : this.#askChunk(attempt, calls);
-  }
-
-  async #askChunk(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
+  async #callTogether(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const ids = { firstId: this.settings.callIds.take(), count: calls.length };
     const body = batchRequest(this.#parsed.body, calls, ids.firstId);
-    const reply = await attempt.askMany(body, ids, attemptOptions(attempt, calls, false));
+    const reply = await attempt.callMany(body, ids, attemptOptions(attempt, calls, false));
     noteTime(attempt, this.caller, calls, reply);
     if (reply.kind === 'fault') {
-      if (reply.fault === 'request-too-large') return this.#askHalves(attempt, calls);
+      if (reply.fault === 'request-too-large') {
+        // The node has not read any of the request.
+        const middle = Math.ceil(calls.length / 2);
+        await this.#callParts(attempt, [calls.slice(0, middle), calls.slice(middle)]);
+        return;
+      }
       for (const call of calls) this.#note(call, reply);
       return;
     }
     let position = 0;
     for (const call of calls) {
-      const answer = reply.answers[position];
+      const response = reply.responses[position];
       position += 1;
-      if (answer !== undefined && call.answer === undefined) call.answer = answer;
-      else noteResponse(call, answer);
+      if (response !== undefined && call.response === undefined) call.response = response;
+      else noteResponse(call, response);
     }
     if (!reply.isIrregular) return;
-    const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
-    await this.#askEach(attempt, missing);
+    const missing = calls.filter((call) => call.response === undefined && call.method.mayRepeat);
+    await this.#callEach(attempt, missing);
   }
 
-  /** Splits a request that was too large for the node into two. The node has not read any of it. */
-  async #askHalves(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
-    const middle = Math.ceil(calls.length / 2);
-    const halves = [calls.slice(0, middle), calls.slice(middle)];
-    await Promise.all(halves.map((half) => this.#askPart(attempt, half)));
-  }
-
-  async #askEach(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
+  async #callEach(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
-        this.#noteOne(attempt, call, await this.#askOne(attempt, call));
+        await this.#callOne(attempt, call);
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }
@@ -270,15 +267,15 @@ export class RpcRun extends RunContext {
       stream?.rest.destroy();
       return { kind: 'abandoned', body: NO_BYTES, rest: undefined, credits: 0, retries };
     }
-    let isAnswered = stream !== undefined;
+    let hasReply = stream !== undefined;
     let credits = 0;
     for (const call of calls) {
       // A plain 4xx of the node is billed like an error item.
-      isAnswered ||= (call.answer ?? call.result) !== undefined || call.fault?.fault === 'refused';
-      const isPlain = call.answer?.outcome === 'success' && call.result === undefined;
+      hasReply ||= (call.response ?? call.result) !== undefined || call.fault?.fault === 'refused';
+      const isPlain = call.response?.outcome === 'success' && call.result === undefined;
       credits += isPlain ? call.credits : creditsOf(call, stream);
     }
-    if (!isAnswered) throw this.#unanswered();
+    if (!hasReply) throw this.#unanswered();
     const [only] = calls;
     const answered = { kind: 'answered', rest: undefined, credits, retries } as const;
     if (isBatch || only === undefined) return { ...answered, ...batchReply(body, calls) };
@@ -295,15 +292,15 @@ export class RpcRun extends RunContext {
     }
     const kind = this.#group.kindFor(large.method.node);
     const limitBytes = this.#group.requestLimitBytes(kind);
-    // The limit of the node includes our ids.
-    return requestTooLarge(this.#parsed, limitBytes && limitBytes - calls.length * ID_ROOM_BYTES);
+    // The limit of the node includes the ids of Farebox.
+    return requestTooLarge(this.#parsed, limitBytes && limitBytes - calls.length * ADDED_ID_BYTES);
   }
 }
 
 /** Whether another node should be called: no response, or a null without second opinion. */
-function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean {
-  if (answer !== undefined)
-    return answer.isNull && method.retry === 'safe-notnull' && !wasSecondOpinionAsked;
+function isOpen({ response, fault, method, hadSecondOpinion }: Call): boolean {
+  if (response !== undefined)
+    return response.isNull && method.retry === 'safe-notnull' && !hadSecondOpinion;
   if (fault === undefined) return true;
   return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
 }
@@ -316,8 +313,8 @@ function attemptOptions(
   let isSecondOpinion = true;
   let mayRepeat = true;
   for (const call of calls) {
-    if (call.answer === undefined) isSecondOpinion = false;
-    else call.wasSecondOpinionAsked = true;
+    if (call.response === undefined) isSecondOpinion = false;
+    else call.hadSecondOpinion = true;
     mayRepeat &&= call.method.mayRepeat;
   }
   return {
@@ -328,12 +325,12 @@ function attemptOptions(
   };
 }
 
-function noteResponse(call: Call, answer: ItemResponse | undefined): void {
-  if (answer === undefined) {
+function noteResponse(call: Call, response: ItemResponse | undefined): void {
+  if (response === undefined) {
     call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
-  } else if (call.answer === undefined || (answer.outcome === 'success' && !answer.isNull)) {
+  } else if (call.response === undefined || (response.outcome === 'success' && !response.isNull)) {
     // A second opinion counts only if it is not null.
-    call.answer = answer;
+    call.response = response;
   }
 }
 
@@ -353,9 +350,9 @@ function noteTime(
 }
 
 function creditsOf(call: Call, stream: StreamResponse | undefined): number {
-  const { answer, credits, fault, result } = call;
+  const { response, credits, fault, result } = call;
   if (result !== undefined) return credits;
-  const outcome = answer?.outcome ?? stream?.outcome;
+  const outcome = response?.outcome ?? stream?.outcome;
   if (outcome !== undefined) return itemCredits(outcome, credits);
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
 }
@@ -364,10 +361,10 @@ function creditsOf(call: Call, stream: StreamResponse | undefined): number {
 function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcResponse, 'body' | 'rest'> {
   const spans: ReplySpan[] = [];
   let idsBytes = 0;
-  const bytes = calls[0]?.answer?.bytes;
-  for (const { answer, result, span } of calls) {
-    if (answer === undefined || result !== undefined || answer.bytes !== bytes) break;
-    spans.push(answer.span);
+  const bytes = calls[0]?.response?.bytes;
+  for (const { response, result, span } of calls) {
+    if (response === undefined || result !== undefined || response.bytes !== bytes) break;
+    spans.push(response.span);
     idsBytes += span.idEnd - span.idStart;
   }
   if (bytes !== undefined && spans.length === calls.length) {
@@ -384,26 +381,26 @@ function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcResponse, 'bo
   return { body: NO_BYTES, rest: Readable.from(slices.pieces(), { objectMode: false }) };
 }
 
-function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }: Call): void {
+function writeItem(slices: Slices, body: Buffer, { response, fault, result, span }: Call): void {
   const id = callerId(body, span);
   if (result !== undefined) slices.addResult(id, result);
-  else if (answer !== undefined) slices.addWithId(answer.bytes, answer.span, id);
+  else if (response !== undefined) slices.addWithId(response.bytes, response.span, id);
   else slices.addError(id, ...errorOf(fault?.fault));
 }
 
 /** The response to a single request: the node's bytes with the caller's id. */
 function oneReply(body: Buffer, call: Call): Buffer {
-  const { answer, result } = call;
+  const { response, result } = call;
   return sliced((slices) => {
-    if (answer === undefined || result !== undefined) return writeItem(slices, body, call);
-    const { bytes, span } = answer;
+    if (response === undefined || result !== undefined) return writeItem(slices, body, call);
+    const { bytes, span } = response;
     slices.add(bytes, 0, span.start);
     writeItem(slices, body, call);
     slices.add(bytes, span.end);
   }).join();
 }
 
-/** A streamed response: replaces our id by the caller's in its first or last bytes. */
+/** A streamed response with the caller's id in its first or last bytes. */
 function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'body' | 'rest'> {
   const { head, idStart, idEnd, ownId, rest } = stream;
   if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
@@ -416,15 +413,19 @@ function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'bod
 }
 
 /** Splits calls into requests by number and by bytes, within the limits of the node. */
-function chunks(calls: readonly Call[], size: number, upstream: Upstream): (readonly Call[])[] {
+function chunks(calls: readonly Call[], upstream: Upstream): (readonly Call[])[] {
+  const maxBatch = Math.max(1, upstream.settings.maxBatch);
   const parts: Call[][] = [];
   let part: Call[] = [];
   let partBytes = 0;
   for (const call of calls) {
     const { start, end } = call.span;
-    // Includes the comma and the size of our id.
-    const bytes = end - start + ID_ROOM_BYTES;
-    if (part.length === size || (part.length > 0 && !upstream.takesBytes(partBytes + bytes))) {
+    // Includes the comma and the new id.
+    const bytes = end - start + ADDED_ID_BYTES;
+    if (
+      part.length === maxBatch ||
+      (part.length > 0 && !upstream.acceptsBytes(partBytes + bytes))
+    ) {
       parts.push(part);
       part = [];
       partBytes = 0;

@@ -1,13 +1,14 @@
 /**
  * Replaces the id of a streamed response that the node sends after the result, when the result has
- * already been forwarded. The last bytes are held back until the end, and our id in them is
- * replaced by the caller's. A stream that ends without our id belongs to another call, and fails.
+ * already been forwarded. The last bytes are delayed until the end, and the sent id in them is
+ * replaced by the caller's. A stream that ends without the sent id belongs to another call, and
+ * fails.
  */
 import { Readable } from 'node:stream';
 
-/** Bytes held back: the id member and what may follow it. */
+/** Delayed bytes: the id member and what may follow it. */
 const TAIL_BYTES = 512;
-/** Our id as a member, with the spacing and quoting of any node. */
+/** The sent id as a member, with the spacing and quoting of any node. */
 const OWN_ID_MEMBER = /"id"\s{0,8}:\s{0,8}"?(\d{13})"?\s{0,8}[,}]/g;
 
 /**
@@ -20,33 +21,30 @@ export function withIdAtEnd(
   ownId: number,
   callerId: Buffer,
 ): { readonly body: Buffer; readonly rest: Readable } {
-  const heldFrom = head.length - TAIL_BYTES;
-  const chunks = heldBack(head.subarray(heldFrom), rest, (tail) => replaced(tail, ownId, callerId));
+  const tailStart = head.length - TAIL_BYTES;
+  const chunks = replaceInTail(head.subarray(tailStart), rest, ownId, callerId);
   const changed = Readable.from(chunks, { objectMode: false });
   // A stream that is destroyed before it is read has not started its generator.
   changed.once('close', () => rest.destroy());
-  return { body: head.subarray(0, heldFrom), rest: changed };
+  return { body: head.subarray(0, tailStart), rest: changed };
 }
 
-/** Yields `held` and the chunks of `rest`; passes the last `TAIL_BYTES` through `end`. */
-async function* heldBack(
-  held: Buffer,
+/** Yields `tail` and the chunks of `rest`, with the id replaced in the last `TAIL_BYTES`. */
+async function* replaceInTail(
+  tail: Buffer,
   rest: Readable,
-  end: (tail: Buffer) => Buffer,
+  ownId: number,
+  callerId: Buffer,
 ): AsyncGenerator<Buffer> {
   const chunks: AsyncIterable<Buffer> = rest;
   for await (const chunk of chunks) {
-    if (chunk.length >= TAIL_BYTES) {
-      yield held;
-      held = chunk;
-      continue;
-    }
-    const both = Buffer.concat([held, chunk]);
-    const heldFrom = Math.max(0, both.length - TAIL_BYTES);
-    if (heldFrom > 0) yield both.subarray(0, heldFrom);
-    held = both.subarray(heldFrom);
+    const both = chunk.length >= TAIL_BYTES ? chunk : Buffer.concat([tail, chunk]);
+    if (both === chunk) yield tail;
+    const tailStart = both === chunk ? 0 : Math.max(0, both.length - TAIL_BYTES);
+    if (tailStart > 0) yield both.subarray(0, tailStart);
+    tail = both.subarray(tailStart);
   }
-  yield end(held);
+  yield replaced(tail, ownId, callerId);
 }
 
 function replaced(tail: Buffer, ownId: number, callerId: Buffer): Buffer {

@@ -31,7 +31,7 @@ interface Bench {
   readonly share: (draws?: number) => number[];
 }
 
-/** Nodes with a fake transport that answers identity and head requests from `heads`. */
+/** Nodes with a fake transport that replies to identity and head requests from `heads`. */
 function bench(weights: readonly number[]): Bench {
   const clock = new TestClock();
   const callIds = new CallIds(0.5);
@@ -46,11 +46,11 @@ function bench(weights: readonly number[]): Bench {
         if (isHead) polls += 1;
         const { id } = JSON.parse(text) as { id: number };
         const result = `{"id":${id},"result":"${isHead ? heads[index]! : '0x1'}"}`;
-        const reply = { ok: true, rest: undefined, heldBytes: 0, tookMs: 0 } as const;
+        const reply = { ok: true, rest: undefined, budgetBytes: 0, tookMs: 0 } as const;
         if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
         return { ...reply, status: 200, body: Buffer.from(result) };
       },
-      loseKeepAlive: () => undefined,
+      disableKeepAlive: () => undefined,
       close: async () => undefined,
     };
     const settings = {
@@ -90,7 +90,7 @@ async function polled(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-test('nodes are drawn by weight, and slow or erring ones less', () => {
+test('nodes are selected by weight, and slow ones less often', () => {
   const weighted = bench([3, 1]).share();
   assert.ok(weighted[0]! > 260 && weighted[0]! < 340, String(weighted));
   const slow = bench([1, 1]);
@@ -100,7 +100,7 @@ test('nodes are drawn by weight, and slow or erring ones less', () => {
   assert.ok(counts[0]! > 320, String(counts));
 });
 
-test('a lagging node is asked last, one that syncs after all others', async () => {
+test('a lagging node is used after healthy ones, and a syncing one last', async () => {
   const b = bench([1, 1, 1]);
   for (const upstream of b.upstreams) await upstream.verify();
   b.heads[1] = '0x62';
@@ -125,7 +125,7 @@ test('heads are polled only with traffic, once for each block time', async () =>
   assert.equal(b.polls(), 4);
 });
 
-test('a caller stays for five seconds, unless the node falls behind or out', () => {
+test('a caller stays with its node for five seconds, unless the node is paused', () => {
   const b = bench([1, 1]);
   const [, second] = b.upstreams;
   b.group.stick('node', 'alice', second!);
@@ -139,7 +139,7 @@ test('a caller stays for five seconds, unless the node falls behind or out', () 
   assert.ok(Array.from({ length: 50 }, first).includes(false));
 });
 
-test('the breaker opens and closes by questions of our own alone', async () => {
+test('only own requests of the server open and close the breaker', async () => {
   const b = bench([1]);
   const [only] = b.upstreams;
   b.heads[0] = 'dead';
@@ -165,14 +165,14 @@ test('the breaker opens and closes by questions of our own alone', async () => {
     only!.noteFault('broken', `caller ${round % 3}`);
     only!.noteResponse(0);
   }
-  assert.equal(only!.isResting, false);
+  assert.equal(only!.isPaused, false);
   only!.noteFault('broken', 'caller 1');
-  assert.equal(only!.isResting, true);
+  assert.equal(only!.isPaused, true);
   await polled();
   assert.equal(b.group.hasOpen(), true);
 });
 
-test('a node whose faults several callers see is asked last, and still asked', async () => {
+test('a node with faults for several callers is used last, but stays available', async () => {
   const b = bench([1e6, 1e-6]);
   const [first, second] = b.upstreams;
   await first!.verify();
@@ -185,7 +185,7 @@ test('a node whose faults several callers see is asked last, and still asked', a
   assert.deepEqual(b.group.candidates('node', 'bob', []), [first, second]);
 });
 
-test('what one caller sees opens nothing while the node answers us, however often', async () => {
+test('faults of two callers never open the breaker while own requests succeed', async () => {
   const b = bench([1]);
   const [only] = b.upstreams;
   await only!.verify();
@@ -194,14 +194,14 @@ test('what one caller sees opens nothing while the node answers us, however ofte
     b.clock.advance(20);
     await polled();
     assert.equal(b.group.hasOpen(), true);
-    assert.equal(only!.isResting, false);
+    assert.equal(only!.isPaused, false);
   }
   for (const fault of ['refused', 'too-large', 'request-too-large', 'quota'] as const)
     for (let caller = 0; caller < 100; caller += 1) only!.noteFault(fault, `caller ${caller}`);
   assert.equal(b.group.hasOpen(), true);
 });
 
-test('a node that fails one caller and us as well is taken out', async () => {
+test('a node that fails for one caller and for an own request is disabled', async () => {
   const b = bench([1]);
   const [only] = b.upstreams;
   await only!.verify();
@@ -211,21 +211,21 @@ test('a node that fails one caller and us as well is taken out', async () => {
   assert.equal(b.group.hasOpen(), false);
 });
 
-test('a refused key is believed when we are refused too, not because a caller was', async () => {
+test('a rejected API key pauses a node only if an own request is rejected too', async () => {
   const b = bench([1, 1]);
   const [first] = b.upstreams;
   await first!.verify();
   first!.noteFault('auth', 'eve');
   await polled();
-  assert.equal(first!.isResting, false);
+  assert.equal(first!.isPaused, false);
   b.clock.advance(1_000);
   b.heads[0] = 'locked';
   first!.noteFault('auth', 'alice');
   await polled();
-  assert.equal(first!.isResting, true);
+  assert.equal(first!.isPaused, true);
 });
 
-test('a node that may come back is asked by us beside the traffic of the others', async () => {
+test('a disabled node is checked by own requests while others serve the callers', async () => {
   const b = bench([1, 1]);
   const [first, second] = b.upstreams;
   b.heads[0] = 'dead';

@@ -25,7 +25,7 @@ interface Sticky {
   readonly untilMs: number;
 }
 
-interface Asked {
+interface Selection {
   readonly caller: string;
   readonly calls: readonly Call[];
   readonly preferred: Upstream | undefined;
@@ -69,8 +69,8 @@ export class UpstreamGroup {
     if (kind === 'node') this.#pollHeads(chosen);
     const sticky = this.#sticky.get(stickyKey(kind, caller));
     const isSticky = sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs();
-    const asked = { caller, calls, preferred: isSticky ? sticky.upstream : undefined };
-    return this.#order(chosen, asked);
+    const selection = { caller, calls, preferred: isSticky ? sticky.upstream : undefined };
+    return this.#order(chosen, selection);
   }
 
   /** The largest request that nodes of the kind accept; `undefined` without a known limit. */
@@ -91,7 +91,7 @@ export class UpstreamGroup {
 
   async isResponding(): Promise<boolean> {
     const open = this.#upstreams.filter((upstream) => upstream.isOpen());
-    return await isAny(open.map((upstream) => upstream.isResponding()));
+    return await isAny(open.map((upstream) => upstream.checkIdentity()));
   }
 
   stick(kind: NodeKind, caller: string, upstream: Upstream): void {
@@ -113,28 +113,28 @@ export class UpstreamGroup {
     await Promise.all(this.#upstreams.map(async (upstream) => upstream.close()));
   }
 
-  #order(open: readonly Upstream[], asked: Asked): Upstream[] {
+  #order(open: readonly Upstream[], selection: Selection): Upstream[] {
     const best = Math.max(...open.map((one) => one.head ?? 0));
     const fastest = Math.min(...open.map((one) => one.latencyMs ?? Infinity));
     const ranked = open.map((upstream) => {
-      const rank = this.#rankOf(upstream, best, asked);
+      const rank = this.#rankOf(upstream, best, selection);
       // Sampling without replacement: sorting by u^(1/w) equals weighted draws.
       const weight = upstream.settings.weight * factorOf(upstream, fastest);
       const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
-      return { upstream, rank: upstream === asked.preferred && rank < 2 ? -1 : rank, key };
+      return { upstream, rank: upstream === selection.preferred && rank < 2 ? -1 : rank, key };
     });
     ranked.sort((a, b) => a.rank - b.rank || b.key - a.key);
     return ranked.map((one) => one.upstream);
   }
 
   /** 0 healthy, 1 lagging, 2 paused after a fault of quota, account or time, 3 syncing. */
-  #rankOf(upstream: Upstream, best: number, { caller, calls }: Asked): number {
+  #rankOf(upstream: Upstream, best: number, { caller, calls }: Selection): number {
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
-    if (upstream.isResting) return 2;
+    if (upstream.isPaused) return 2;
     const { slowMethods } = upstream;
     if (slowMethods.hasAny)
-      for (const { method } of calls) if (slowMethods.isResting(method.name, caller)) return 2;
+      for (const { method } of calls) if (slowMethods.isPaused(method.name, caller)) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;
   }
 

@@ -40,17 +40,17 @@ export interface UpstreamDependencies {
 }
 
 /** Caller id of the server's own requests. */
-const OWN_QUESTION = '';
+const OWN_CALLER = '';
 const PROBE_TIMEOUT_MS = 10_000;
 const PROBE_MAX_BYTES = 65_536;
 /** Time for which a node of another chain is disabled. */
-const REFUSED_MS = 600_000;
+const DISABLED_MS = 600_000;
 /** No node has a smaller limit; a 413 below it has another meaning. */
 export const MIN_LIMIT_BYTES = 65_536;
 /** Time for which a learned size limit applies; the operator of the node may raise it. */
 const SIZE_KNOWN_MS = 600_000;
 /** Minimum interval between two own requests after faults of callers. */
-const SUSPICION_MS = 1_000;
+const CHECK_INTERVAL_MS = 1_000;
 
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
@@ -59,9 +59,9 @@ const MAX_FAULTS_IN_A_ROW = 5;
 const MIN_CALLERS = 3;
 const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
 /** Time for which a node with a fault of quota, callers or account is used last. */
-const QUOTA_REST_MS = 2_000;
-const FAULT_REST_MS = 10_000;
-const AUTH_REST_MS = 60_000;
+const QUOTA_PAUSE_MS = 2_000;
+const FAULT_PAUSE_MS = 10_000;
+const AUTH_PAUSE_MS = 60_000;
 /** A node counts as slow above this time and above this multiple of its mean latency. */
 const MIN_NORMAL_MS = 1_000;
 const NORMAL_LATENCIES = 4;
@@ -83,25 +83,27 @@ export class Upstream {
   readonly client: NodeClient;
   readonly share: NodeShare;
   readonly slowMethods: SlowMethods;
+  isVerified = false;
+  /** The newest block number reported by this node; `undefined` if it was not polled. */
+  head: number | undefined;
+  /** Moving average; `undefined` before the first response. */
+  latencyMs: number | undefined;
   readonly #network: Network;
   readonly #callIds: CallIds;
   readonly #clock: Clock;
   readonly #log: Log;
-  #isVerified = false;
-  #refusedUntilMs = 0;
+  #disabledUntilMs = 0;
   #verifying: Promise<boolean> | undefined;
-  #suspectAgainMs = 0;
+  #nextCheckMs = 0;
   #refusedBytes = 0;
   #refusedBytesUntilMs = 0;
-  #head: number | undefined;
   readonly #breaker: CircuitBreaker;
   /** The callers with a fault among the last exchanges; `undefined` for a success. */
   readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
   #position = 0;
   #faults = 0;
   #faultsInARow = 0;
-  #restUntilMs = 0;
-  #latencyMs: number | undefined;
+  #pausedUntilMs = 0;
 
   constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
     const { clock } = dependencies;
@@ -118,23 +120,15 @@ export class Upstream {
 
   /** Whether the node is usable now: it is on the right chain and its breaker is not open. */
   isOpen(): boolean {
-    if (this.#refusedUntilMs > 0 && this.#clock.monotonicMs() < this.#refusedUntilMs) return false;
+    if (this.#disabledUntilMs > 0 && this.#clock.monotonicMs() < this.#disabledUntilMs)
+      return false;
     return this.#breaker.canAdmit;
-  }
-
-  get isVerified(): boolean {
-    return this.#isVerified;
-  }
-
-  /** The newest block number reported by this node; `undefined` if it was not polled. */
-  get head(): number | undefined {
-    return this.#head;
   }
 
   /** Verifies the chain id once, before the first use. `false`: the node is not usable now. */
   async verify(): Promise<boolean> {
-    if (this.#isVerified) return true;
-    this.#verifying ??= this.#checkIdentity().finally(() => {
+    if (this.isVerified) return true;
+    this.#verifying ??= this.checkIdentity().finally(() => {
       this.#verifying = undefined;
     });
     return this.#verifying;
@@ -142,15 +136,10 @@ export class Upstream {
 
   /** Calls the node once. Returns an error message, or `undefined` if the node is usable. */
   async probe(): Promise<string | undefined> {
-    if (await this.#checkIdentity()) return undefined;
+    if (await this.checkIdentity()) return undefined;
     const { slug } = this.#network;
-    if (this.#refusedUntilMs > 0) return `Serves another chain than ${slug}: correct its url`;
-    return `Gives no usable response to ${IDENTITY_METHOD[this.#network.family]}: check url, key and node`;
-  }
-
-  /** Requests the chain id even if it is already verified, to check that the node responds. */
-  isResponding(): Promise<boolean> {
-    return this.#checkIdentity();
+    if (this.#disabledUntilMs > 0) return `Serves another chain than ${slug}: correct its url`;
+    return `Returns no usable response to ${IDENTITY_METHOD[this.#network.family]}: check url, key and node`;
   }
 
   /** The size limit learned from the node, in bytes; `undefined` if unknown. */
@@ -162,15 +151,15 @@ export class Upstream {
   }
 
   /** Whether the node accepts requests of this size, as far as is known. */
-  takesBytes(sizeBytes: number): boolean {
+  acceptsBytes(sizeBytes: number): boolean {
     return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
   }
 
-  refusesBytes(sizeBytes: number): boolean {
+  rejectsBytes(sizeBytes: number): boolean {
     return sizeBytes > (this.settings.maxRequestBytes ?? Infinity);
   }
 
-  noteTaken(sizeBytes: number): void {
+  noteAccepted(sizeBytes: number): void {
     if (sizeBytes >= this.#refusedBytes) this.#refusedBytes = 0;
   }
 
@@ -186,17 +175,13 @@ export class Upstream {
     return this.#breaker.state !== 'closed';
   }
 
-  get isResting(): boolean {
-    return this.#restUntilMs > 0 && this.#clock.monotonicMs() < this.#restUntilMs;
-  }
-
-  get latencyMs(): number | undefined {
-    return this.#latencyMs;
+  get isPaused(): boolean {
+    return this.#pausedUntilMs > 0 && this.#clock.monotonicMs() < this.#pausedUntilMs;
   }
 
   /** Response time above which a caller that gives up counts as a fault of the node. */
   get normalMs(): number {
-    return Math.max(MIN_NORMAL_MS, NORMAL_LATENCIES * (this.#latencyMs ?? 0));
+    return Math.max(MIN_NORMAL_MS, NORMAL_LATENCIES * (this.latencyMs ?? 0));
   }
 
   get faultShare(): number {
@@ -204,20 +189,20 @@ export class Upstream {
   }
 
   noteResponse(latencyMs: number): void {
-    if (this.isOut) this.#forgive();
+    if (this.isOut) this.#clearFaults();
     this.#keep(undefined);
     this.#faultsInARow = 0;
-    this.#latencyMs ??= latencyMs;
-    this.#latencyMs += LATENCY_ALPHA * (latencyMs - this.#latencyMs);
+    this.latencyMs ??= latencyMs;
+    this.latencyMs += LATENCY_ALPHA * (latencyMs - this.latencyMs);
   }
 
   noteFault(fault: UpstreamFault, caller: string): void {
     if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
-    if (fault === 'stray') this.client.loseKeepAlive();
+    if (fault === 'stray') this.client.disableKeepAlive();
     // The node works, so it is only used last for a while.
-    if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
-    const isOwn = caller === OWN_QUESTION;
-    if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
+    if (fault === 'quota') return this.#pause(QUOTA_PAUSE_MS);
+    const isOwn = caller === OWN_CALLER;
+    if (fault === 'auth' && isOwn) this.#pause(AUTH_PAUSE_MS);
     this.#keep(caller);
     this.#faultsInARow += 1;
     if (this.isOut) {
@@ -227,26 +212,26 @@ export class Upstream {
     }
     const witnesses = this.#witnesses();
     if (witnesses.size === 0) {
-      if (fault === 'auth' && !isOwn) void this.#askWhose();
+      if (fault === 'auth' && !isOwn) void this.#checkAfterFaults();
       return;
     }
-    const told = { network: this.#network.slug, upstream: this.settings.name, fault };
-    if (witnesses.has(OWN_QUESTION)) {
+    const fields = { network: this.#network.slug, upstream: this.settings.name, fault };
+    if (witnesses.has(OWN_CALLER)) {
       this.#breaker.open();
       // After the pause the node must be verified by an own request again.
-      this.#isVerified = false;
-      this.#log.warn(told, 'RPC upstream taken out');
+      this.isVerified = false;
+      this.#log.warn(fields, 'RPC upstream is disabled');
       return;
     }
-    if (witnesses.size >= MIN_CALLERS && !this.isResting) {
-      this.#rest(FAULT_REST_MS);
-      this.#log.warn(told, 'RPC upstream asked last');
+    if (witnesses.size >= MIN_CALLERS && !this.isPaused) {
+      this.#pause(FAULT_PAUSE_MS);
+      this.#log.warn(fields, 'RPC upstream is used last');
     }
-    void this.#askWhose();
+    void this.#checkAfterFaults();
   }
 
-  #rest(restMs: number): void {
-    this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
+  #pause(restMs: number): void {
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, this.#clock.monotonicMs() + restMs);
   }
 
   /** The callers of the last faults; empty below the fault limits. */
@@ -269,8 +254,8 @@ export class Upstream {
     this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
   }
 
-  /** An own request succeeded, so the faults of callers are discarded. */
-  #forgive(): void {
+  /** An own request succeeded, so the faults of callers no longer count. */
+  #clearFaults(): void {
     this.#breaker.close();
     this.#window.fill(undefined);
     this.#faults = 0;
@@ -279,13 +264,13 @@ export class Upstream {
 
   /**
    * After faults of callers, sends an own request: its failure counts against the node, its success
-   * discards the faults.
+   * clears the faults.
    */
-  async #askWhose(): Promise<void> {
+  async #checkAfterFaults(): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
-    if (nowMs < this.#suspectAgainMs) return;
-    this.#suspectAgainMs = nowMs + SUSPICION_MS;
-    if (await this.#checkIdentity()) this.#forgive();
+    if (nowMs < this.#nextCheckMs) return;
+    this.#nextCheckMs = nowMs + CHECK_INTERVAL_MS;
+    if (await this.checkIdentity()) this.#clearFaults();
   }
 
   /** Polls and stores the newest block number; never throws. */
@@ -293,7 +278,7 @@ export class Upstream {
     const value = await this.#probe(HEAD_METHOD[this.#network.family]);
     const head =
       typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
-    if (Number.isSafeInteger(head)) this.#head = head;
+    if (Number.isSafeInteger(head)) this.head = head;
   }
 
   async close(): Promise<void> {
@@ -301,18 +286,19 @@ export class Upstream {
     await this.client.close();
   }
 
-  async #checkIdentity(): Promise<boolean> {
+  /** Requests the chain id; returns whether the node responds and is on the right chain. */
+  async checkIdentity(): Promise<boolean> {
     const value = await this.#probe(IDENTITY_METHOD[this.#network.family]);
     if (value === undefined) return false;
-    this.#isVerified = isSameChain(this.#network, value);
-    this.#refusedUntilMs = this.#isVerified ? 0 : this.#clock.monotonicMs() + REFUSED_MS;
-    if (!this.#isVerified) {
+    this.isVerified = isSameChain(this.#network, value);
+    this.#disabledUntilMs = this.isVerified ? 0 : this.#clock.monotonicMs() + DISABLED_MS;
+    if (!this.isVerified) {
       this.#log.error(
         { network: this.#network.slug, upstream: this.settings.name },
-        'RPC upstream refused: it serves another chain',
+        'RPC upstream is disabled: it serves another chain',
       );
     }
-    return this.#isVerified;
+    return this.isVerified;
   }
 
   /** The result of an own request; `undefined` after recording its fault. */
@@ -325,10 +311,10 @@ export class Upstream {
       canStream: false,
       mayRepeat: true,
       budget: new ByteBudget(PROBE_MAX_BYTES),
-      caller: OWN_QUESTION,
+      caller: OWN_CALLER,
       signal: undefined,
     });
-    if (!reply.ok) return this.noteFault('transport', OWN_QUESTION);
+    if (!reply.ok) return this.noteFault('transport', OWN_CALLER);
     const scan = scanReply(reply.body);
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     const { family } = this.#network;
@@ -339,14 +325,14 @@ export class Upstream {
     if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
       const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
       // A node that rejects the identity request is unusable.
-      return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
+      return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_CALLER);
     }
     this.noteResponse(reply.tookMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {
       // The reply contains invalid JSON: the node is unusable now.
-      return this.noteFault('broken', OWN_QUESTION);
+      return this.noteFault('broken', OWN_CALLER);
     }
   }
 }

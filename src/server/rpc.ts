@@ -3,14 +3,14 @@ import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { isShared } from '../db/db.ts';
-import { CreditCap, type Credits, MemoryCredits, Rpc } from '../rpc/rpc.ts';
+import { SharedCredits, type Credits, MemoryCredits, Rpc } from '../rpc/rpc.ts';
 import { proxyOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
-/** Counts the credits of callers: in memory where nobody else does, else in the database. */
+/** Counts credits in memory if this is the only process, else in the database. */
 export function openCredits({ stores: { store }, clock }: FeatureParts): Credits {
-  return isShared(store) ? new CreditCap(store, clock) : new MemoryCredits(store, clock);
+  return isShared(store) ? new SharedCredits(store, clock) : new MemoryCredits(store, clock);
 }
 
 export function rpcFeature(

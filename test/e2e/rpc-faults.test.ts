@@ -5,7 +5,7 @@ import { type IncomingMessage, request } from 'node:http';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { type TestNode, type NodeResponse, plainly, startNode } from '../rpc/node.ts';
+import { type TestNode, type NodeResponse, echoNode, startNode } from '../rpc/node.ts';
 import { stillClock } from '../support/still-clock.ts';
 import { until } from '../support/until.ts';
 
@@ -27,7 +27,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     });
   });
   beforeEach(async () => {
-    for (const node of nodes) node.answer = plainly();
+    for (const node of nodes) node.respond = echoNode();
     balanceNano = await balance();
   });
   after(async () => {
@@ -75,14 +75,14 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
   };
 
   test('a long answer that the node cuts costs nothing, and its key runs again', async () => {
-    for (const node of nodes) node.answer = cut;
+    for (const node of nodes) node.respond = cut;
     for (const more of [{ 'idempotency-key': 'cut' }, {}, { 'accept-encoding': 'identity' }]) {
       const answer = await send('eth_getLogs', more);
       await assert.rejects(answer.text());
       await until(async () => (await held()) === 0n, 'the end of the hold');
       assert.equal(await chargedCredits(), 0n);
     }
-    for (const node of nodes) node.answer = large;
+    for (const node of nodes) node.respond = large;
     const again = await send('eth_getLogs', { 'idempotency-key': 'cut' });
     assert.equal(again.headers.get('idempotent-replayed'), null);
     assert.equal((await again.text()).length > 3 * MEGABYTE, true);
@@ -93,7 +93,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     for (const more of [{}, { 'idempotency-key': 'left' }] as Record<string, string>[]) {
       const asked = Promise.withResolvers<void>();
       let answerIt: () => void = () => undefined;
-      nodes[0]!.answer = (seen, response) => {
+      nodes[0]!.respond = (seen, response) => {
         answerIt = () => large(seen, response);
         asked.resolve();
       };
@@ -117,9 +117,9 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
 
   test('a node that hangs in one method loses it after one call, and nobody pays for it', async () => {
     let hanging = 0;
-    nodes[0]!.answer = (seen, response) => {
+    nodes[0]!.respond = (seen, response) => {
       if (seen.calls[0]!.method === 'eth_getLogs') hanging += 1;
-      else plainly()(seen, response);
+      else echoNode()(seen, response);
     };
     let failed = 0;
     let answered = 0;
@@ -147,7 +147,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
   });
 
   test('what no node answers is a 503 with Retry-After, never a 500 or 504', async () => {
-    for (const node of nodes) node.answer = (_request, response) => response.destroy();
+    for (const node of nodes) node.respond = (_request, response) => response.destroy();
     const failing = await send('eth_call');
     assert.deepEqual([failing.status, failing.headers.get('retry-after')], [503, '5']);
     assert.equal(((await failing.json()) as { code: string }).code, 'RPC_UPSTREAM_FAILED');
@@ -161,7 +161,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
   });
 
   test('a long answer is compressed for callers that take it, and for no others', async () => {
-    for (const node of nodes) node.answer = large;
+    for (const node of nodes) node.respond = large;
     const codings = {
       gzip: gunzipSync,
       br: brotliDecompressSync,

@@ -1,5 +1,6 @@
-/** The proxy in front of nodes of our own: one for each answer, the first one preferred. */
+/** The proxy in front of test nodes: one for each `NodeResponse`, of which the first is preferred. */
 import assert from 'node:assert/strict';
+import type { Cancelling } from '../../src/core/cancellation.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import { seededIds } from '../support/seeded-ids.ts';
@@ -21,14 +22,14 @@ export const CHAINS: Readonly<Record<string, string>> = {
 
 type FullUpstream = RpcSettings['networks'][string]['upstreams'][number];
 
-/** A node in the settings of a test: what is left out has its default. */
+/** A node in the settings of a test; other members have their defaults. */
 export type TestUpstream = Pick<FullUpstream, 'url'> & Partial<FullUpstream>;
 
 export interface TestSettings extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly networks: Readonly<Record<string, { readonly upstreams: readonly TestUpstream[] }>>;
 }
 
-/** The proxy with the settings of a test, which may be smaller than an operator's. */
+/** The proxy with the settings of a test, which may be below the minimum of the configuration. */
 export function makeRpc(
   { networks, ...more }: TestSettings,
   dependencies: Omit<RpcDependencies, 'proxyOf'>,
@@ -46,7 +47,8 @@ export interface Bench {
   readonly rpc: Rpc;
   readonly nodes: readonly TestNode[];
   readonly lines: LogLine[];
-  ask(body: unknown, caller?: string): Promise<RpcResponse>;
+  /** Runs a body that is JSON text, bytes, or a value to serialise. */
+  send(body: unknown, caller?: string, signal?: Cancelling): Promise<RpcResponse>;
 }
 
 export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
@@ -55,16 +57,20 @@ export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly upstream?: Partial<TestUpstream>;
 }
 
-/** Makes benches; `close` ends all that it made and what was put into `closing`. */
+/** Makes benches; `close` closes them and calls the functions in `closing`. */
 export function benches(): {
-  readonly bench: (answers: readonly NodeResponse[], options?: BenchOptions) => Promise<Bench>;
+  readonly bench: (responses: readonly NodeResponse[], options?: BenchOptions) => Promise<Bench>;
   readonly closing: (() => Promise<void>)[];
+  readonly proxyTo: (
+    upstreams: readonly TestUpstream[],
+    options?: Pick<BenchOptions, 'network' | 'clock'>,
+  ) => Omit<Bench, 'nodes'>;
   readonly close: () => Promise<void>;
 } {
   const closing: (() => Promise<void>)[] = [];
   return {
-    bench: async (answers, options = {}) => {
-      const made = await makeBench(answers, options);
+    bench: async (responses, options = {}) => {
+      const made = await makeBench(responses, options);
       closing.push(async () => {
         await made.rpc.close();
         await Promise.all(made.nodes.map(async (node) => node.close()));
@@ -72,37 +78,52 @@ export function benches(): {
       return made;
     },
     closing,
+    proxyTo: (upstreams, { network = NETWORK, clock = systemClock() } = {}) => {
+      const proxy = makeProxy(network, { networks: { [network]: { upstreams } } }, clock);
+      closing.unshift(() => proxy.rpc.close());
+      return proxy;
+    },
     close: async () => {
       for (const close of closing) await close();
     },
   };
 }
 
-async function makeBench(answers: readonly NodeResponse[], options: BenchOptions): Promise<Bench> {
+async function makeBench(
+  responses: readonly NodeResponse[],
+  options: BenchOptions,
+): Promise<Bench> {
   const network = options.network ?? NETWORK;
   const nodes = await Promise.all(
-    answers.map(async (answer) => startNode(CHAINS[network]!, answer)),
+    responses.map(async (respond) => startNode(CHAINS[network]!, respond)),
   );
   const upstreams = nodes.map((node, index) => ({
     url: node.url,
     weight: index === 0 ? 1e6 : 1e-6,
     ...options.upstream,
   }));
-  const lines: LogLine[] = [];
   const { upstream: _upstream, network: _network, clock = systemClock(), ...settings } = options;
+  const proxy = makeProxy(network, { networks: { [network]: { upstreams } }, ...settings }, clock);
+  return { nodes, ...proxy };
+}
+
+function makeProxy(network: string, settings: TestSettings, clock: Clock): Omit<Bench, 'nodes'> {
+  const lines: LogLine[] = [];
   const rpc = makeRpc(
-    { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
+    { publicNodes: false, ...settings },
     { clock, ids: seededIds(7), log: memoryLog(lines) },
   );
   return {
     rpc,
-    nodes,
     lines,
-    ask: async (body, caller = 'alice') => {
-      const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
-      return rpc.run(rpc.parse(network, bytes), { caller });
-    },
+    send: async (body, caller = 'alice', signal) =>
+      rpc.run(rpc.parse(network, bytesOf(body)), { caller, signal }),
   };
+}
+
+function bytesOf(body: unknown): Buffer {
+  if (Buffer.isBuffer(body)) return body;
+  return Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
 }
 
 export function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
@@ -115,13 +136,13 @@ export interface ReplyItem {
   readonly error: { readonly code: number; readonly message: string };
 }
 
-export function json(answer: RpcResponse): ReplyItem {
-  assert.equal(answer.rest, undefined);
-  return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
+export function json(response: RpcResponse): ReplyItem {
+  assert.equal(response.rest, undefined);
+  return JSON.parse(response.body.toString()) as ReplyItem; // what the assertions then look into
 }
 
-export function list(answer: RpcResponse): ReplyItem[] {
-  const items: unknown = json(answer);
+export function list(response: RpcResponse): ReplyItem[] {
+  const items: unknown = json(response);
   assert.ok(Array.isArray(items));
   return items as ReplyItem[]; // what the assertions then look into
 }

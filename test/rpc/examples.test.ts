@@ -11,7 +11,7 @@ import type { Rpc } from '../../src/rpc/rpc.ts';
 import { makeRpc } from './bench.ts';
 import { startRpcServer } from './rpc-server.ts';
 import type { RpcServer } from './rpc-server.ts';
-import { plainly, startNode } from './node.ts';
+import { echoNode, startNode } from './node.ts';
 import type { TestNode } from './node.ts';
 
 const run = promisify(execFile);
@@ -41,7 +41,7 @@ describe('examples', () => {
     for (const [network, chainId] of Object.entries(CHAINS)) {
       const node = await startNode(
         chainId,
-        plainly((call) => RESULTS[call.method]),
+        echoNode((call) => RESULTS[call.method]),
       );
       nodes.push(node);
       networks[network] = { upstreams: [{ url: node.url }] };

@@ -1,7 +1,4 @@
-/**
- * A node of our own for the tests of the RPC proxy: a real HTTP server whose every reply a test
- * decides, and which keeps what it was asked.
- */
+/** A node for tests of the RPC proxy: an HTTP server whose replies the test decides. */
 import { createServer } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -24,24 +21,34 @@ export type NodeResponse = (request: NodeRequest, response: ServerResponse) => v
 
 export interface TestNode {
   readonly url: string;
-  /** What callers asked, identity and head questions left out. */
-  readonly asked: NodeRequest[];
-  answer: NodeResponse;
+  /** Requests of callers, without the identity and head requests of the proxy. */
+  readonly requests: NodeRequest[];
+  respond: NodeResponse;
   readonly close: () => Promise<void>;
 }
 
-/** Answers every call with `result(call)`, in order, as a well-behaved node does. */
-export function plainly(
-  result: (call: JsonRpcCall) => unknown = (call) => `${call.method} done`,
+type Members = Readonly<Record<string, unknown>>;
+
+/** Replies to every call, in order, with an item that has these members. */
+export function replyWith(
+  members: Members | ((call: JsonRpcCall) => Members),
+  status?: number,
 ): NodeResponse {
   return (request, response) => {
     const items = request.calls.map((call) => ({
       jsonrpc: '2.0',
       id: call.id,
-      result: result(call),
+      ...(typeof members === 'function' ? members(call) : members),
     }));
-    sendJson(response, request.isBatch ? items : items[0]);
+    sendJson(response, request.isBatch ? items : items[0], status);
   };
+}
+
+/** Returns `result(call)` for every call, in order, as a correct node does. */
+export function echoNode(
+  result: (call: JsonRpcCall) => unknown = (call) => `${call.method} done`,
+): NodeResponse {
+  return replyWith((call) => ({ result: result(call) }));
 }
 
 export function sendJson(response: ServerResponse, value: unknown, status = 200): void {
@@ -59,9 +66,9 @@ const HEAD = new Set(['eth_blockNumber', 'starknet_blockNumber', 'getSlot']);
 /** Starts a node of the given chain on a free port of the loopback. */
 export async function startNode(
   chainId: string,
-  answer: NodeResponse = plainly(),
+  respond: NodeResponse = echoNode(),
 ): Promise<TestNode> {
-  const asked: NodeRequest[] = [];
+  const requests: NodeRequest[] = [];
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -80,8 +87,8 @@ export async function startNode(
         return sendJson(response, { jsonrpc: '2.0', id, result: '0x10' });
       }
       const seen = { text, calls, isBatch, headers: request.headers };
-      asked.push(seen);
-      node.answer(seen, response);
+      requests.push(seen);
+      node.respond(seen, response);
     });
   });
   await new Promise<void>((resolve) => {
@@ -90,8 +97,8 @@ export async function startNode(
   const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
   const node: TestNode = {
     url: `http://127.0.0.1:${port}/key-secret`,
-    asked,
-    answer,
+    requests,
+    respond,
     close: async () =>
       new Promise((resolve) => {
         server.close(() => resolve());

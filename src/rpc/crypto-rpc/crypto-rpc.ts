@@ -23,25 +23,25 @@ export function cryptoRpcRoutes(
   const make = new ResponseHeaders(parts);
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
-  function send(context: RequestContext, answer: ProxyRpcResponse): void | Promise<void> {
-    const { body, sale, remainingNano, costUsd, rest } = answer;
+  function send(context: RequestContext, response: ProxyRpcResponse): void | Promise<void> {
+    const { body, sale, remainingNano, costUsd, rest } = response;
     context.notes.model = sale.request.modelId;
     context.notes.costUsd = costUsd;
-    context.set(creditsHeader, answer.credits);
+    context.set(creditsHeader, response.credits);
     context.set(costHeader, costUsd);
-    context.set('x-request-id', answer.requestId);
-    if (answer.isReplayed) context.set('idempotent-replayed', 'true');
-    if (answer.retries > 0) context.set('x-retry-count', answer.retries);
+    context.set('x-request-id', response.requestId);
+    if (response.isReplayed) context.set('idempotent-replayed', 'true');
+    if (response.retries > 0) context.set('x-retry-count', response.retries);
     make.counted(sale, remainingNano, context.answerHeaders);
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     return context.sendAll(200, JSON_TYPE, body, rest);
   }
   function run(
     context: RequestContext,
-    { body, scanned }: { body: Buffer; scanned?: ScannedBody['scanned'] },
+    read: { body: Buffer; scanned?: ScannedBody['scanned'] },
   ): Promise<void> {
     const network = context.parameters['network'] ?? '';
-    return proxyRpc(parts, { context, network, body, scanned, send });
+    return proxyRpc(parts, { context, network, ...read, send });
   }
   return [
     get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>

@@ -15,8 +15,10 @@ const Request = z
     params: z
       .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
       .nullish()
-      .describe('Its parameters, in order or by name; `null` is the same as none.'),
-    id: Id.optional().describe('Echoed; tells the items of a batch apart. At most 1,024 bytes.'),
+      .describe('Parameters of the method, in order or by name; `null` equals none.'),
+    id: Id.optional().describe(
+      'Returned with the response; required in a batch. At most 1,024 bytes.',
+    ),
   })
   .meta({ id: 'JsonRpcRequest' });
 
@@ -24,9 +26,12 @@ const RpcBody = z.union([Request, z.array(Request).min(1).max(MAX_BATCH_ITEMS)])
 
 const Answer = z
   .looseObject({
-    result: z.unknown().optional().describe('What the node answers; missing beside `error`.'),
-    error: z.unknown().optional().describe('What the node says; such an item costs 5 credits.'),
-    id: z.unknown().optional().describe('That of the request.'),
+    result: z.unknown().optional().describe('Result of the node; absent if `error` is present.'),
+    error: z
+      .unknown()
+      .optional()
+      .describe('Error of the node; an item with an error costs 5 credits.'),
+    id: z.unknown().optional().describe('Id of the request.'),
   })
   .meta({ id: 'JsonRpcAnswer' });
 
@@ -39,7 +44,7 @@ const Networks = z.strictObject({
 export const NETWORKS_DESCRIPTION: RouteDescription = {
   tag: 'Blockchain RPC',
   summary: 'List networks',
-  response: jsonResponse('Networks that can be asked, in order.', Networks, {
+  response: jsonResponse('The networks, sorted by name.', Networks, {
     networks: ['base-mainnet', 'ethereum-mainnet'],
   }),
 };
@@ -47,9 +52,9 @@ export const NETWORKS_DESCRIPTION: RouteDescription = {
 export const RPC_DESCRIPTION: RouteDescription = {
   tag: 'Blockchain RPC',
   summary: 'Call a node',
-  about: `One JSON-RPC request or up to 100 in an array. Credits are those of the network times the tier of the method; an item that the node answers with an error costs 5 credits. Methods that are not on the list are a 400 that names them, before anything is charged.
+  about: `One JSON-RPC request or up to 100 in an array. The credits of an item are the base credits of the network times the tier of the method; an item with an error of the node costs 5 credits. A request with a method that is not listed is rejected with a 400 that names the method, and nothing is charged.
 
-viem, ethers and web3 work unmodified with this URL and the header of the key.`,
+viem, ethers and web3 work unmodified with this URL and the API key header.`,
   parameters: [
     {
       name: 'network',
@@ -60,7 +65,7 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
   ],
   request: jsonContent(RpcBody, { jsonrpc: '2.0', id: 1, method: 'eth_blockNumber', params: [] }),
   response: jsonResponse(
-    'What the node answered.',
+    'The response of the node.',
     RpcResponses,
     { jsonrpc: '2.0', id: 1, result: '0x15f9a3c' },
     'rpc',
