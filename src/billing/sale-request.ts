@@ -13,14 +13,7 @@ import type {
   UsageStatus,
   WhileAway,
 } from './ledger/ledger.ts';
-import {
-  type RateRule,
-  type Reservation,
-  type WindowResult,
-  type WindowState,
-  type WindowTake,
-  bucketOf,
-} from './limits/limits.ts';
+import type { RateRule, Reservation, WindowResult, WindowState } from './limits/limits.ts';
 
 export interface LimitOf {
   readonly caller: Caller;
@@ -123,21 +116,6 @@ export interface Outcome {
 /** Returns the outcome of a request whose result reaches no caller: released instead of charged. */
 export function undelivered(outcome: Outcome): Outcome {
   return { ...outcome, costNano: ZERO, status: 'failed' };
-}
-
-export function takeOf({
-  caller,
-  modelId,
-  rate,
-  ownLimit,
-  tokensEstimate,
-}: CountRequest): WindowTake {
-  return {
-    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
-    tokens: tokensEstimate,
-    requestLimit: rate.requestsPerMinute,
-    tokenLimit: rate.tokensPerMinute,
-  };
 }
 
 /** Batch work runs on spare capacity, so per-minute limits do not count it. */

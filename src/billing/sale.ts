@@ -17,7 +17,6 @@ import {
   type HoldRequest,
   type Ledger,
   NO_TOKENS,
-  type RequestMetadata,
   type SettleRequest,
   type Settlement,
   type UsageRecord,
@@ -46,13 +45,13 @@ import {
   type Together,
   UNCOUNTED,
   keptSettle,
-  takeOf,
 } from './sale-request.ts';
 import {
   type PaymentTooSmall,
-  holdOf,
+  placeHold,
   postedOf,
   takePayment,
+  withBudgets,
   withinPayment,
 } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
@@ -61,6 +60,7 @@ import {
   type Reservation,
   type WindowResult,
   type WindowState,
+  type WindowTake,
   type Windows,
   bucketOf,
   rateHeaders,
@@ -193,11 +193,8 @@ export class Sales {
     if (payment !== undefined) return;
     const postedNano = await postedOf(this.#context, caller.accountId);
     if (postedNano >= this.#context.minimumCreditNano()) return;
-    throw await moneyRefusal(this.#context, caller, ZERO, {
-      ok: false,
-      reason: 'balance',
-      postedNano,
-    });
+    const refusal = { ok: false, reason: 'balance', postedNano } as const;
+    throw await moneyRefusal(this.#context, caller, ZERO, refusal);
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
@@ -449,6 +446,36 @@ export class Sale implements Counted {
   }
 }
 
+function takeOf(request: CountRequest): WindowTake {
+  const { caller, modelId, rate, ownLimit, tokensEstimate } = request;
+  return {
+    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
+    tokens: tokensEstimate,
+    requestLimit: rate.requestsPerMinute,
+    tokenLimit: rate.tokensPerMinute,
+  };
+}
+
+/** Returns the hold request: what its price needs, at most what a payment alone may spend. */
+function holdOf(
+  { minimumCreditNano }: SaleContext,
+  requestId: string,
+  caller: Caller,
+  price: PriceBounds,
+): HoldRequest {
+  return {
+    requestId,
+    accountId: caller.accountId,
+    minNano: price.minNano,
+    usefulNano: price.usefulNano,
+    maxNano: caller.payment === undefined ? price.maxNano : withinPayment(caller, price.maxNano),
+    maxIsNamed: price.maxIsNamed,
+    // A free model needs no credit.
+    floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,
+    capIds: caller.capId === undefined ? undefined : [caller.capId],
+  };
+}
+
 const NO_HOLD: Hold = {
   requestId: '',
   accountId: '',
@@ -457,25 +484,3 @@ const NO_HOLD: Hold = {
   spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
-
-async function withBudgets(
-  { budgets }: SaleContext,
-  wanted: HoldRequest,
-  caller: Caller,
-  tags: RequestMetadata | undefined,
-): Promise<HoldRequest> {
-  const ids = await budgets.open(caller.budgets, tags);
-  return ids === undefined ? wanted : { ...wanted, capIds: [...(wanted.capIds ?? []), ...ids] };
-}
-
-async function placeHold(
-  { ledger, waits }: SaleContext,
-  wanted: HoldRequest,
-  placed?: HoldResult | Promise<HoldResult>,
-  cancellation?: SaleRequest['cancellation'],
-): Promise<HoldResult> {
-  const answer = await (placed ?? ledger.holds.place(wanted));
-  // Wait if only open holds are in the way, since one of them may end shortly.
-  const again = () => ledger.holds.place(wanted);
-  return answer.ok ? answer : waits.retry(wanted.accountId, answer, again, cancellation);
-}

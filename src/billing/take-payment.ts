@@ -1,6 +1,6 @@
 /**
  * Takes the payment that came with a request, once the request is valid, its price is known and its
- * work can start. Also determines what a caller can spend without it.
+ * work can start, and places its hold. Also determines what a caller can spend without a payment.
  *
  * A malicious shop can obtain a signed payment to this receiver and replay it here. So a request
  * that is authenticated only by a payment spends at most the signed amount, whatever credit the
@@ -8,9 +8,16 @@
  */
 import { type Nano, ZERO, addNano, larger, nano, smaller } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { BudgetCaps } from './budgets/budgets.ts';
 import type { CreditWaits } from './credit-waits.ts';
-import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
-import type { PriceBounds, SaleRequest } from './sale-request.ts';
+import type {
+  HoldRefusal,
+  HoldRequest,
+  HoldResult,
+  Ledger,
+  RequestMetadata,
+} from './ledger/ledger.ts';
+import type { SaleRequest } from './sale-request.ts';
 
 interface PaymentContext {
   readonly ledger: Ledger;
@@ -93,26 +100,6 @@ async function lookAhead(
   return { ok: true, wantedNano: larger(lackedNano, debtNano) };
 }
 
-/** Returns the hold request: what its price needs, at most what a payment alone may spend. */
-export function holdOf(
-  { minimumCreditNano }: Pick<PaymentContext, 'minimumCreditNano'>,
-  requestId: string,
-  caller: Caller,
-  price: PriceBounds,
-): HoldRequest {
-  return {
-    requestId,
-    accountId: caller.accountId,
-    minNano: price.minNano,
-    usefulNano: price.usefulNano,
-    maxNano: caller.payment === undefined ? price.maxNano : withinPayment(caller, price.maxNano),
-    maxIsNamed: price.maxIsNamed,
-    // A free model needs no credit.
-    floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,
-    capIds: caller.capId === undefined ? undefined : [caller.capId],
-  };
-}
-
 export function withinPayment({ payment }: Caller, amount: Nano): Nano {
   const limitNano = payment?.limitNano;
   return limitNano === undefined ? amount : nano(smaller(amount, limitNano));
@@ -124,4 +111,27 @@ export async function postedOf(
 ): Promise<Nano> {
   const { usdNano, diemNano } = await ledger.balances(accountId);
   return addNano(usdNano, diemNano);
+}
+
+/** Adds the caps of the budgets that apply to the tags of a request. */
+export async function withBudgets(
+  { budgets }: { readonly budgets: BudgetCaps },
+  wanted: HoldRequest,
+  caller: Caller,
+  tags: RequestMetadata | undefined,
+): Promise<HoldRequest> {
+  const ids = await budgets.open(caller.budgets, tags);
+  return ids === undefined ? wanted : { ...wanted, capIds: [...(wanted.capIds ?? []), ...ids] };
+}
+
+export async function placeHold(
+  { ledger, waits }: Pick<PaymentContext, 'ledger' | 'waits'>,
+  wanted: HoldRequest,
+  placed?: HoldResult | Promise<HoldResult>,
+  cancellation?: SaleRequest['cancellation'],
+): Promise<HoldResult> {
+  const answer = await (placed ?? ledger.holds.place(wanted));
+  // Wait if only open holds are in the way, since one of them may end shortly.
+  const again = () => ledger.holds.place(wanted);
+  return answer.ok ? answer : waits.retry(wanted.accountId, answer, again, cancellation);
 }

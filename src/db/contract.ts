@@ -2,7 +2,7 @@
  * The database interface: one SQL text for SQLite and PostgreSQL, asynchronous and set-based.
  *
  * - Placeholders are `$1`, `$2`, … on both. Integers are `bigint`, text is `string`, bytes are
- *   `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
+ *   `Buffer`; a truth value is 0 or 1 in a BIGINT column.
  * - `FOR UPDATE` locks rows on PostgreSQL and is removed on SQLite. A list of texts is the
  *   parameter `$n` of `SELECT json_array_elements_text($n::json)`, as JSON.
  * - `now_ms($n)` is the Unix time in milliseconds: the database clock on PostgreSQL, which all
@@ -18,7 +18,7 @@
 
 export type Dialect = 'sqlite' | 'postgres';
 
-export type Parameter = string | number | bigint | boolean | null | Uint8Array;
+export type Parameter = string | number | bigint | null | Uint8Array;
 
 export type Column = string | number | bigint | null | Buffer;
 

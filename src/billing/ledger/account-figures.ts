@@ -2,7 +2,7 @@
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, placesFrom } from '../../db/db.ts';
-import { type CapPeriod, periodStartMs } from '../rules/plan.ts';
+import { type CapPeriod, periodStartMs } from '../rules.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AccountFigures {

@@ -9,7 +9,7 @@ import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import { type CapPeriod, periodStartMs } from '../rules/plan.ts';
+import { type CapPeriod, periodStartMs } from '../rules.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface CapSettings {

@@ -4,7 +4,7 @@
  * so that PostgreSQL can run them as one.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
-import type { Taken } from '../rules/take.ts';
+import type { Taken } from '../rules.ts';
 import type { UsageRecord } from './records.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 import { type Writer, writeTransfer } from './states.ts';
@@ -37,9 +37,13 @@ export function recordCharges(writer: Writer, charges: readonly Charge[], nowMs:
     writer.execute(INSERT_CHARGE, row);
   }
   for (const charge of charges) if (charge.diemNano > 0n) postDaily(writer, charge, nowMs);
-  for (const charge of charges) insertUsage(writer, charge);
+  let hasTags = false;
+  for (const charge of charges) {
+    insertUsage(writer, charge);
+    if (charge.usage.metadata !== undefined) hasTags = true;
+  }
   addToDays(writer, charges, nowMs);
-  addToTags(writer, charges);
+  if (hasTags) addToTags(writer, charges);
 }
 
 function postDaily(writer: Writer, charge: Charge, nowMs: number): void {
@@ -91,6 +95,8 @@ function insertUsage(writer: Writer, { usage, usdNano, diemNano, reservedNano }:
 }
 
 interface Sums {
+  readonly day: number;
+  readonly usage: UsageRecord;
   requests: number;
   errors: number;
   prompt: number;
@@ -122,64 +128,73 @@ const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
   running: 0,
 };
 
-function newSums(): Sums {
-  return { requests: 0, errors: 0, prompt: 0, completion: 0, usdNano: 0n, diemNano: 0n };
+function sumsOf({ usage, usdNano, diemNano }: Charge): Sums {
+  const { createdMs, status, tokens } = usage;
+  const { prompt, completion } = tokens;
+  const errors = IS_ERROR[status];
+  return {
+    day: dayOf(createdMs),
+    usage,
+    requests: 1,
+    errors,
+    prompt,
+    completion,
+    usdNano,
+    diemNano,
+  };
 }
 
-function add(sums: Sums, { usage, usdNano, diemNano }: Charge): void {
-  sums.requests += 1;
-  sums.errors += IS_ERROR[usage.status];
-  sums.prompt += usage.tokens.prompt;
-  sums.completion += usage.tokens.completion;
-  sums.usdNano += usdNano;
-  sums.diemNano += diemNano;
-}
-
-function valuesOf({ requests, errors, prompt, completion, usdNano, diemNano }: Sums) {
-  return [requests, errors, prompt, completion, usdNano, diemNano];
+function add(sums: Sums, other: Sums): void {
+  sums.requests += other.requests;
+  sums.errors += other.errors;
+  sums.prompt += other.prompt;
+  sums.completion += other.completion;
+  sums.usdNano += other.usdNano;
+  sums.diemNano += other.diemNano;
 }
 
 function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
-  const rows: (Sums & { readonly usage: UsageRecord; readonly day: number })[] = [];
+  const rows: Sums[] = [];
   for (const charge of charges) {
-    const { usage } = charge;
-    const day = dayOf(usage.createdMs);
-    let row = rows.find((one) => one.day === day && isSameRow(one.usage, usage));
-    if (row === undefined) rows.push((row = { ...newSums(), usage, day }));
-    add(row, charge);
+    const sums = sumsOf(charge);
+    const row = rows.length === 0 ? undefined : rows.find((one) => isSameRow(one, sums));
+    if (row === undefined) rows.push(sums);
+    else add(row, sums);
   }
-  for (const { usage, day, ...sums } of rows) {
-    writer.execute(ADD_TO_DAY, [
-      usage.accountId,
-      day,
-      usage.keyId,
-      usage.modelId,
-      ...valuesOf(sums),
-    ]);
+  let late: Set<string> | undefined;
+  for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of rows) {
+    const { accountId, keyId, modelId } = usage;
+    const sums = [requests, errors, prompt, completion, usdNano, diemNano];
+    writer.execute(ADD_TO_DAY, [accountId, day, keyId, modelId, ...sums]);
+    if (nowMs - day * DAY_MS >= LATE_AFTER_MS) (late ??= new Set()).add(accountId);
   }
-  const late = rows.filter(({ day }) => nowMs - day * DAY_MS >= LATE_AFTER_MS);
-  for (const accountId of new Set(late.map(({ usage }) => usage.accountId))) {
-    writer.execute(FORGET_SUMS, [accountId]);
-  }
+  late?.forEach((accountId) => writer.execute(FORGET_SUMS, [accountId]));
 }
 
-function isSameRow(a: UsageRecord, b: UsageRecord): boolean {
-  return a.accountId === b.accountId && a.keyId === b.keyId && a.modelId === b.modelId;
+function isSameRow(a: Sums, b: Sums): boolean {
+  return (
+    a.usage.accountId === b.usage.accountId &&
+    a.usage.keyId === b.usage.keyId &&
+    a.usage.modelId === b.usage.modelId &&
+    a.day === b.day
+  );
 }
 
 function addToTags(writer: Writer, charges: readonly Charge[]): void {
   const rows = new Map<string, { readonly key: (string | number)[]; readonly sums: Sums }>();
   for (const charge of charges) {
-    const { accountId, keyId, modelId, createdMs, metadata } = charge.usage;
-    if (metadata === undefined) continue;
+    const { accountId, keyId, modelId, metadata = {} } = charge.usage;
     for (const [name, value] of Object.entries(metadata)) {
-      const key = [accountId, name, dayOf(createdMs), value, keyId, modelId];
+      const sums = sumsOf(charge);
+      const key = [accountId, name, sums.day, value, keyId, modelId];
       const id = JSON.stringify(key);
-      let row = rows.get(id);
-      if (row === undefined) rows.set(id, (row = { key, sums: newSums() }));
-      add(row.sums, charge);
+      const row = rows.get(id);
+      if (row === undefined) rows.set(id, { key, sums });
+      else add(row.sums, sums);
     }
   }
-  for (const { key, sums } of rows.values())
-    writer.execute(ADD_TO_TAG, [...key, ...valuesOf(sums)]);
+  for (const { key, sums } of rows.values()) {
+    const { requests, errors, prompt, completion, usdNano, diemNano } = sums;
+    writer.execute(ADD_TO_TAG, [...key, requests, errors, prompt, completion, usdNano, diemNano]);
+  }
 }

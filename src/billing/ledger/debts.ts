@@ -1,7 +1,7 @@
 /**
  * Reverses credits whose money is gone, and tracks the resulting debts. A balance never goes below
  * zero: the part that it does not cover is a debt, posted from `house:bad-debt`. An account with a
- * debt spends nothing (`rules/plan.ts`) until a credit, or a released hold, has paid it.
+ * debt spends nothing (`rules.ts`) until a credit, or a released hold, has paid it.
  */
 import { assert } from '../../core/assert.ts';
 import type { Ids } from '../../core/ids.ts';

@@ -40,7 +40,7 @@ import {
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
-import { type HoldRefusal, dailyLeft } from '../rules/plan.ts';
+import { type HoldRefusal, dailyLeft } from '../rules.ts';
 import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
@@ -63,7 +63,7 @@ import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export type { CapPeriod, CapRefusal, HoldRefusal } from '../rules/plan.ts';
+export type { CapPeriod, CapRefusal, HoldRefusal } from '../rules.ts';
 export type { AuditReport } from './audit.ts';
 export { type Debt, type Reversal, type ReversalRequest, availableIn } from './debts.ts';
 export {

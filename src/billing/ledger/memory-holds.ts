@@ -13,8 +13,13 @@ import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type FileWork, type Queryable, StoreUnavailable } from '../../db/db.ts';
-import { type CountedCap, NO_CAPS, type OpenAmounts, planHold } from '../rules/plan.ts';
-import type { HeldAmounts } from '../rules/take.ts';
+import {
+  type CountedCap,
+  type HeldAmounts,
+  NO_CAPS,
+  type OpenAmounts,
+  planHold,
+} from '../rules.ts';
 import type {
   Hold,
   HoldResult,
@@ -68,6 +73,11 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
+/** The settles of one transaction. */
+interface SettleBatch extends FileWork {
+  readonly waiting: Waiting[];
+}
+
 export interface MemoryHoldsParts {
   readonly store: FileStore;
   readonly clock: Clock;
@@ -81,7 +91,8 @@ export class MemoryHolds implements Holds {
   readonly #accounts = new Map<string, Counter>();
   readonly #caps = new Map<string, Counter>();
   readonly #posted: KeptStates;
-  #waiting: Waiting[] = [];
+  /** Collects the settles until the store runs it. */
+  #batch: SettleBatch | undefined;
 
   constructor(parts: MemoryHoldsParts) {
     this.#parts = parts;
@@ -136,8 +147,12 @@ export class MemoryHolds implements Holds {
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
     const { accountId } = request.usage;
-    this.#waiting.push({ request, held, accountId, capIds: held.capIds, resolve, reject });
-    if (this.#waiting.length === 1) this.#parts.store.write(this.#settleWaiting());
+    let batch = this.#batch;
+    const isFull = batch !== undefined && batch.waiting.length >= MAX_BATCH;
+    if (batch === undefined || isFull) this.#batch = batch = this.#newBatch();
+    batch.waiting.push({ request, held, accountId, capIds: held.capIds, resolve, reject });
+    // The store may fail the batch at once.
+    if (batch.waiting.length === 1) this.#parts.store.write(batch);
     return promise;
   }
 
@@ -231,33 +246,32 @@ export class MemoryHolds implements Holds {
     return counted;
   }
 
-  #settleWaiting(): FileWork {
-    let batch: readonly Waiting[] | undefined;
+  #newBatch(): SettleBatch {
+    const waiting: Waiting[] = [];
     let settlements: readonly Settlement[] = [];
-    return {
+    const batch: SettleBatch = {
+      waiting,
       durable: true,
       run: (tx) => {
-        batch = this.#takeWaiting();
-        settlements = settleHeld(tx, this.#parts, this.#posted, batch);
+        if (this.#batch === batch) this.#batch = undefined;
+        settlements = settleHeld(tx, this.#parts, this.#posted, waiting);
       },
       done: () => {
-        for (const [at, { held, resolve }] of (batch ?? []).entries()) {
+        for (let at = 0; at < waiting.length; at += 1) {
+          const settle = waiting[at];
           const settlement = settlements[at];
-          assert(settlement !== undefined, 'each settle has its answer');
-          this.release(held);
-          resolve(settlement);
+          assert(settle !== undefined && settlement !== undefined, 'each settle has its result');
+          this.release(settle.held);
+          settle.resolve(settlement);
         }
       },
       // The transaction may have failed before it began.
-      failed: (error) => void this.#settleApart(batch ?? this.#takeWaiting(), error),
+      failed: (error) => {
+        if (this.#batch === batch) this.#batch = undefined;
+        void this.#settleApart(waiting, error);
+      },
     };
-  }
-
-  #takeWaiting(): readonly Waiting[] {
-    const all = this.#waiting;
-    this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
-    if (this.#waiting.length > 0) this.#parts.store.write(this.#settleWaiting());
-    return all;
+    return batch;
   }
 
   async #settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {

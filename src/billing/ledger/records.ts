@@ -2,7 +2,7 @@
 import type { KeyFence } from '../idempotency/idempotency.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { HoldRefusal, OpenAmounts, WantedHold } from '../rules/plan.ts';
+import type { HoldRefusal, OpenAmounts, WantedHold } from '../rules.ts';
 
 export type HouseAccount =
   | 'house:revenue'

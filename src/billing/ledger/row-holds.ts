@@ -9,12 +9,14 @@ import type { Queryable, Statement } from '../../db/db.ts';
 import {
   type AccountState,
   type CountedCap,
+  type HeldAmounts,
   type HoldRefusal,
-  NO_CAPS,
   NOTHING_BESIDE,
+  NO_CAPS,
+  giveBack,
   planHold,
-} from '../rules/plan.ts';
-import { type HeldAmounts, giveBack, setAside } from '../rules/take.ts';
+  setAside,
+} from '../rules.ts';
 import type { Balances, HoldRequest, HoldResult } from './records.ts';
 import { type States, collected, lockStates, readStates, writeStates } from './states.ts';
 

@@ -1,5 +1,5 @@
 /**
- * Settles requests inside one transaction: locks the rows, takes the costs (`rules/take.ts`), and
+ * Settles requests inside one transaction: locks the rows, takes the costs (`rules.ts`), and
  * writes the records of the charges (`charge-records.ts`).
  *
  * Exactly once: a request has one usage record. A hold that is a row of its own is deleted by its
@@ -13,7 +13,7 @@ import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Queryable, Statement } from '../../db/db.ts';
-import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules/take.ts';
+import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
 import { type Charge, recordCharges } from './charge-records.ts';
 import { noteJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
@@ -154,7 +154,8 @@ export function settleHeld(
 ): Settlement[] {
   const nowMs = parts.clock.nowMs();
   const taking = takingOf(parts, kept.ofSettles(tx, nowMs, settles), nowMs);
-  const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
+  const settlements: Settlement[] = [];
+  for (const settle of settles) settlements.push(settleOne(taking, settle, undefined));
   writeAll(tx, taking);
   return settlements;
 }

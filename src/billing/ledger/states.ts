@@ -15,7 +15,7 @@ import type {
   Statement,
 } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
-import { type AccountState, type CapPeriod, type CapState, periodStartMs } from '../rules/plan.ts';
+import { type AccountState, type CapPeriod, type CapState, periodStartMs } from '../rules.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 
 export interface AccountRow {

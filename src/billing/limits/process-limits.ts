@@ -121,14 +121,14 @@ export function countTake(take: WindowTake, counters: Counters): WindowResult {
   if (take.tokenLimit > 0 && counters.tokens + tokens > take.tokenLimit) {
     return { ok: false, reason: 'tokens', state: stateOf(take, counters) };
   }
-  return addTake(take, counters);
+  return addTake(take, counters, tokens);
 }
 
 export function addTake(
   take: WindowTake,
   counters: Counters,
+  tokens = tokensOf(take),
 ): WindowResult & { readonly ok: true } {
-  const tokens = tokensOf(take);
   counters.requests += 1;
   counters.tokens += tokens;
   const reserved = { bucket: take.bucket, minute: counters.minute, tokens };

@@ -299,7 +299,7 @@ export class PostgresStore implements SharedStore {
     // `pg` reads this time limit for one statement, but its types lack it.
     const config: pg.QueryConfig & { query_timeout: number } = {
       ...this.#statementOf(sql),
-      values: parameters.map(bind),
+      values: [...parameters],
       query_timeout: timeoutMs,
     };
     const result = await client.query(config);
@@ -447,11 +447,6 @@ async function giveBack(client: pg.PoolClient, isBroken: boolean): Promise<void>
     // The connection failed during the rollback; the server rolls back by itself.
     client.release(true);
   }
-}
-
-function bind(parameter: Parameter): unknown {
-  if (typeof parameter === 'boolean') return parameter ? 1n : 0n;
-  return parameter;
 }
 
 const NOW = /now_ms\((\$\d+)\)/g;

@@ -30,19 +30,18 @@ export class Statements implements FileTransaction {
   execute(text: string, parameters: readonly Parameter[]): void {
     const { statement } = this.#byText.get(text) ?? this.#prepare(text);
     // `run` would allocate result objects that are not used.
-    statement.get(...boundAll(parameters));
+    statement.get(...parameters);
   }
 
   rows(text: string, parameters: readonly Parameter[]): Row[] {
     const { statement, columns, empty } = this.#byText.get(text) ?? this.#prepare(text);
-    const bound = boundAll(parameters);
     if (columns.length === 0) {
-      statement.get(...bound);
+      statement.get(...parameters);
       return [];
     }
     const rows: Row[] = [];
     // Rows are arrays, see `#prepare`.
-    for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
+    for (const values of statement.all(...parameters) as unknown as (Column | Uint8Array)[][]) {
       const row: Record<string, Column> = { ...empty };
       for (let at = 0; at < columns.length; at += 1) {
         const value = values[at] ?? null;
@@ -76,15 +75,4 @@ export class Statements implements FileTransaction {
     this.#byText.set(text, prepared);
     return prepared;
   }
-}
-
-type Bound = Exclude<Parameter, boolean>;
-
-function boundAll(parameters: readonly Parameter[]): readonly Bound[] {
-  const hasBoolean = parameters.includes(true) || parameters.includes(false);
-  return (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
-}
-
-function boundOf(parameter: Parameter): Bound {
-  return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }

@@ -2,7 +2,7 @@
  * Grants the amounts that a process may reserve in its memory. A lease is a row of `ledger_hold`
  * that belongs to the process's epoch, for an account or for a set of caps in it, set aside like
  * any hold. Under the lock of the account, the unused part of the old lease is released first, and
- * each request is planned against all free credit (`rules/plan.ts`). Then the process leases the
+ * each request is planned against all free credit (`rules.ts`). Then the process leases the
  * remaining credit divided by twice the number of processes, so that the others can do the same. If
  * that is too little, each request gets a row of its own.
  *
@@ -18,8 +18,9 @@ import {
   dailyLeft,
   freeForAll,
   freeOf,
-} from '../../rules/plan.ts';
-import { giveBack, setAside } from '../../rules/take.ts';
+  giveBack,
+  setAside,
+} from '../../rules.ts';
 import type { HoldRequest } from '../records.ts';
 import {
   type HoldRow,

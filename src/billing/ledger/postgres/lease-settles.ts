@@ -21,7 +21,7 @@ import {
   isUniqueViolation,
 } from '../../../db/db.ts';
 import { type KeyFence, spendJournaled } from '../../idempotency/idempotency.ts';
-import { divideCost } from '../../rules/take.ts';
+import { divideCost } from '../../rules.ts';
 import type { SettleRequest, Settlement, WhileAway } from '../records.ts';
 import {
   type RowSettle,

@@ -6,7 +6,7 @@ import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
-import { type CreditKind, freeForAll } from '../../rules/plan.ts';
+import { type CreditKind, freeForAll } from '../../rules.ts';
 import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../records.ts';
 import type { PlannedHold } from '../row-holds.ts';
 import type { LeaseGrant } from './grants.ts';

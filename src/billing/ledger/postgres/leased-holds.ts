@@ -8,7 +8,7 @@ import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import { ZERO } from '../../../core/money.ts';
 import type { Notices, Queryable, SharedStore } from '../../../db/db.ts';
-import type { OpenAmounts } from '../../rules/plan.ts';
+import type { OpenAmounts } from '../../rules.ts';
 
 import type {
   Hold,

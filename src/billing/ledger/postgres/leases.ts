@@ -15,7 +15,7 @@ import type { Ids } from '../../../core/ids.ts';
 import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
-import type { OpenAmounts } from '../../rules/plan.ts';
+import type { OpenAmounts } from '../../rules.ts';
 import type { HoldResult, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
 import { LEASE_PREFIX, type LeaseResult, type LeaseWant, grantLeases } from './grants.ts';
