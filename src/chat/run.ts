@@ -21,7 +21,6 @@ import type {
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import type { TimeLimits } from '../net/exchange.ts';
-import { promptTokensAbout } from './agents/prompt-count.ts';
 import { ResponseBlocks } from './agents/response-blocks.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';
 import type { PreparedAdditions } from './additions.ts';
@@ -50,6 +49,7 @@ import {
 import { NOTHING_CITED } from './wire/engine-citations.ts';
 import { engineRequest } from './wire/engine-request.ts';
 import { type HeldRound, heldRoundOf, joinedResponse } from './wire/held-calls.ts';
+import { promptTokensAbout } from './wire/prompt-facts.ts';
 
 /** The replica of an engine call, and how often it was tried. */
 export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
@@ -280,7 +280,7 @@ export class ChatRun implements WholeCall {
     await this.sale.answer(
       this.#outcomeOf(bill, outcome, 'completed'),
       (settled) => this.bodyOf(this.endOf(bill, settled), settled),
-      this.blocks?.together,
+      this.blocks?.writer.together,
     );
     this.#noteBill(bill, outcome);
     await this.send();

@@ -93,7 +93,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
       parts.log.warn(fields, 'A stream ended and is not charged');
     }
     const fault = asFault(error);
-    const failed = this.blocks?.failed(fault, undefined);
+    const failed = this.blocks?.writer.failed(fault, undefined);
     this.#response.end(failed === undefined ? streamErrorEvents(fault) : Buffer.from(failed));
   }
 
@@ -162,7 +162,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     if (this.#stream.hasShownText) end = await this.settle(outcome, 'failed');
     else await sale.release({ status: 'failed', attempts: outcome.attempts });
     const events: Buffer[] = [];
-    if (blocks !== undefined) events.push(Buffer.from(blocks.failed(fault, end)));
+    if (blocks !== undefined) events.push(Buffer.from(blocks.writer.failed(fault, end)));
     else {
       if (end !== undefined) events.push(this.#stream.usageChunk(end));
       events.push(streamErrorEvents(fault));
@@ -237,7 +237,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
 
   keepAlive(): Buffer {
     this.#begin();
-    return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.keepAlive());
+    return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.writer.keepAlive());
   }
 
   /** Sends the headers and what a stream begins with, once; they leave with the first chunk. */
@@ -246,7 +246,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const writer = this.#response.begin();
     if (hasBegun) return writer;
     const { blocks } = this;
-    if (blocks !== undefined) this.#writeEvents(blocks.begin() + this.showPrepared(blocks));
+    if (blocks !== undefined) this.#writeEvents(blocks.writer.begin() + this.showPrepared(blocks));
     else this.#writeCitations();
     return writer;
   }

@@ -13,10 +13,10 @@ const Embeddings = z
       .array(
         z.looseObject({
           object: z.literal('embedding').describe('Kind of the item.'),
-          index: Count.describe('Place of its input, from 0.'),
+          index: Count.describe('Index of the input, from 0.'),
           embedding: z
             .union([z.array(z.number()), z.string()])
-            .describe('Numbers, or base64 of little-endian float32 when that was asked for.'),
+            .describe('Numbers, or base64 of little-endian float32.'),
         }),
       )
       .describe('The vectors, in the order of the inputs.'),
@@ -24,9 +24,9 @@ const Embeddings = z
     usage: z
       .looseObject({
         prompt_tokens: Count.describe('Tokens of all inputs.'),
-        total_tokens: Count.describe('The same: nothing is written.'),
+        total_tokens: Count.describe('Same as `prompt_tokens`.'),
       })
-      .describe('What was counted.'),
+      .describe('Billed tokens.'),
   })
   .meta({ id: 'Embeddings' });
 
@@ -39,7 +39,7 @@ const EXAMPLE = {
 
 export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
   tag: 'Embeddings',
-  summary: 'Make embeddings',
+  summary: 'Create embeddings',
   about: 'Up to 2048 texts or lists of token ids at once, each of at most 8192 tokens.',
   request: jsonContent(EmbeddingsBody.meta({ id: 'EmbeddingsRequest' }), {
     model: 'default',

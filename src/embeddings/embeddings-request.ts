@@ -28,14 +28,18 @@ export const EmbeddingsBody = z.looseObject({
       tokenIds,
       z.array(tokenIds).min(1).max(MAX_INPUTS),
     ])
-    .describe('A text, token ids, or up to 2,048 of either; at most 8,192 tokens each.'),
+    .describe('Text, token ids, or a list of up to 2,048 of either, each of at most 8,192 tokens.'),
   model: z.string().min(1).max(2048).describe('Id, trait or compatibility name of a model.'),
-  dimensions: z.int().min(1).nullish().describe('Shorter vectors, if supported. Default: all.'),
+  dimensions: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe('Length of the vectors, if supported. Default: full length.'),
   encoding_format: z
     .enum(['float', 'base64'])
     .nullish()
-    .describe('`base64` is little-endian float32, a quarter of the bytes. Default `float`.'),
-  user: z.string().nullish().describe('Taken for compatibility and discarded.'),
+    .describe('`base64` is little-endian float32. Default `float`.'),
+  user: z.string().nullish().describe('Discarded.'),
 });
 
 const BodyBesideInput = EmbeddingsBody.omit({ input: true });

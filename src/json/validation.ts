@@ -31,6 +31,11 @@ export function refuseIssues(issues: readonly FlatIssue[]): Fault {
   });
 }
 
+/** The 400 for one member. */
+export function refuseMember(path: FlatIssue['path'], message: string, code = 'custom'): Fault {
+  return refuseIssues([{ code, path, message }]);
+}
+
 /** zod's formatted tree: `_errors` on every level plus one key per invalid field. */
 function issueTree(issues: readonly FlatIssue[]): unknown {
   const zodIssues = issues.map((issue) => ({

@@ -9,41 +9,39 @@ const Amount = z
     usd: z.number().describe('Price in USD.'),
     diem: z.number().describe('Price in daily credit, the same number.'),
   })
-  .describe('USD; one unit of daily credit is one USD.')
+  .describe('Price; one unit of daily credit is one USD.')
   .meta({ id: 'Amount' });
 
 const TokenPrices = {
-  input: Amount.optional().describe('For each million tokens of the prompt.'),
-  output: Amount.optional().describe('For each million tokens of the answer, thinking included.'),
-  cache_input: Amount.optional().describe("For each million tokens read from the engine's cache."),
-  cache_write: Amount.optional().describe("For each million tokens written to the engine's cache."),
+  input: Amount.optional().describe('Per million prompt tokens.'),
+  output: Amount.optional().describe('Per million completion tokens, reasoning included.'),
+  cache_input: Amount.optional().describe("Per million tokens read from the engine's cache."),
+  cache_write: Amount.optional().describe("Per million tokens written to the engine's cache."),
 };
 
 const Prices = {
   ...TokenPrices,
   extended: z
     .strictObject({
-      context_token_threshold: z
-        .int()
-        .describe('Prompts with more tokens than this pay these prices.'),
+      context_token_threshold: z.int().describe('Prompts with more tokens have these prices.'),
       ...TokenPrices,
     })
     .optional()
-    .describe('Of prompts with more tokens than the threshold.'),
+    .describe('Prices for longer prompts.'),
   generation: Amount.optional().describe('Per image.'),
   resolutions: z
     .record(z.string(), Amount)
     .optional()
-    .describe('Per image, by its size; `generation` for other sizes.'),
+    .describe('Per image, by size; `generation` for other sizes.'),
   quality: z
     .record(z.string(), z.record(z.string(), Amount))
     .optional()
-    .describe('Per image, by its size, or `any`, and then by its quality.'),
-  per_request: Amount.optional().describe('For each request.'),
+    .describe('Per image, by size (or `any`) and quality.'),
+  per_request: Amount.optional().describe('Per request.'),
   per_search: Amount.optional().describe(
-    'For each web search, and for each page that was read; of rerank models for each search of up to 100 documents.',
+    'Per web search; of rerank models per search of up to 100 documents.',
   ),
-  per_audio_second: Amount.optional().describe('For each second of a recording.'),
+  per_audio_second: Amount.optional().describe('Per second of audio.'),
 };
 
 const Pricing = z
@@ -52,11 +50,9 @@ const Pricing = z
     batch: z
       .strictObject(Prices)
       .optional()
-      .describe('The same of a request in a batch; missing where there are none of the model.'),
+      .describe('Prices in a batch; absent if the model does not support batches.'),
   })
-  .describe(
-    'Prices of tokens are per million; of speech, `input` is per million characters of text.',
-  );
+  .describe('Prices per million tokens; for speech models `input` is per million characters.');
 
 /** A member for each capability. */
 export function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
@@ -64,147 +60,149 @@ export function capabilities<T>(valueOf: (capability: Capability) => T): Record<
 }
 
 const CAPABILITY_WORDS: Readonly<Record<Capability, string>> = {
-  optimizedForCode: 'Made for code.',
-  functionCalling: 'Takes `tools` and calls them.',
-  audioInput: 'Takes recordings, as parts `input_audio`.',
-  reasoning: 'Thinks before it answers.',
-  reasoningEffort: 'Takes `reasoning_effort`.',
-  responseSchema: 'Takes `response_format` with a JSON Schema.',
-  multipleImages: 'Takes several images, and keeps those of the whole history.',
-  vision: 'Takes images, as parts `image_url`.',
-  videoInput: 'Takes videos, as parts `video_url`.',
-  webSearch: 'Can be asked with `enable_web_search`.',
-  xSearch: "Can be asked with `enable_x_search`, its engine's own search.",
-  logProbs: 'Takes `logprobs`.',
-  teeAttestation: 'Runs in an enclave that can be attested, by the word of the operator.',
-  e2ee: 'Speaks end-to-end encrypted with its callers, by the word of the operator.',
+  optimizedForCode: 'Optimized for code.',
+  functionCalling: 'Supports `tools`.',
+  audioInput: 'Accepts `input_audio` parts.',
+  reasoning: 'Supports reasoning.',
+  reasoningEffort: 'Supports `reasoning_effort`.',
+  responseSchema: 'Supports `response_format` with a JSON Schema.',
+  multipleImages: 'Accepts several images.',
+  vision: 'Accepts `image_url` parts.',
+  videoInput: 'Accepts `video_url` parts.',
+  webSearch: 'Supports `enable_web_search`.',
+  xSearch: 'Supports `enable_x_search`, the search of its engine.',
+  logProbs: 'Supports `logprobs`.',
+  teeAttestation: 'Runs in an attested enclave, according to the operator.',
+  e2ee: 'Supports end-to-end encryption, according to the operator.',
 };
+
+const Words = z.array(z.string());
+const Effort = z.enum(REASONING_EFFORTS);
 
 const Capabilities = z.strictObject({
   ...capabilities((name) => z.boolean().describe(CAPABILITY_WORDS[name])),
   quantization: z
     .enum(QUANTIZATIONS)
-    .describe('Precision of the weights; `not-available` where it is not told.'),
+    .describe('Precision of the weights; `not-available` if unknown.'),
   reasoningEffortOptions: z
-    .array(z.enum(REASONING_EFFORTS))
+    .array(Effort)
     .optional()
-    .describe('The words of `reasoning_effort` that the model takes.'),
-  defaultReasoningEffort: z
-    .enum(REASONING_EFFORTS)
-    .optional()
-    .describe('How much it thinks when nothing is said.'),
-  maxImages: z.int().optional().describe('Most images of a request.'),
-  maxVideos: z.int().optional().describe('Most videos of a request.'),
+    .describe('Supported values of `reasoning_effort`.'),
+  defaultReasoningEffort: Effort.optional().describe('Default reasoning effort.'),
+  maxImages: z.int().optional().describe('Maximum number of images per request.'),
+  maxVideos: z.int().optional().describe('Maximum number of videos per request.'),
 });
 
 const Default = z.strictObject({
-  default: z.number().describe('What is used when the request says nothing.'),
+  default: z.number().describe('Default value.'),
 });
 
 const Constraints = z
   .looseObject({
-    temperature: Default.optional().describe('The usual temperature.'),
-    top_p: Default.optional().describe('The usual `top_p`.'),
-    frequency_penalty: Default.optional().describe('The usual `frequency_penalty`.'),
-    presence_penalty: Default.optional().describe('The usual `presence_penalty`.'),
-    repetition_penalty: Default.optional().describe('The usual `repetition_penalty`.'),
+    temperature: Default.optional().describe('Default temperature.'),
+    top_p: Default.optional().describe('Default `top_p`.'),
+    frequency_penalty: Default.optional().describe('Default `frequency_penalty`.'),
+    presence_penalty: Default.optional().describe('Default `presence_penalty`.'),
+    repetition_penalty: Default.optional().describe('Default `repetition_penalty`.'),
     model_type: z
       .enum(['text-to-video', 'image-to-video', 'video'])
       .optional()
-      .describe('What a video is made from or of.'),
-    durations: z
-      .array(z.string())
+      .describe('Kind of video generation.'),
+    durations: Words.optional().describe('Supported durations, such as `5s`.'),
+    resolutions: Words.optional().describe(
+      'Supported resolutions such as `720p`, or sizes such as `1024x1024`.',
+    ),
+    aspect_ratios: Words.optional().describe('Supported aspect ratios, such as `16:9`.'),
+    audio: z.boolean().optional().describe('Whether videos can have sound.'),
+    audio_configurable: z.boolean().optional().describe('Whether a request can turn sound off.'),
+    prompt_character_limit: z
+      .int()
       .optional()
-      .describe('Durations that can be asked for, such as `5s`.'),
-    resolutions: z
-      .array(z.string())
+      .describe('Maximum length of a prompt in characters.'),
+    promptCharacterLimit: z
+      .int()
       .optional()
-      .describe('Resolutions that can be asked for, such as `720p`, or sizes such as `1024x1024`.'),
-    aspect_ratios: z
-      .array(z.string())
-      .optional()
-      .describe('Aspect ratios that can be asked for, such as `16:9`.'),
-    audio: z.boolean().optional().describe('Whether its videos can have sound.'),
-    audio_configurable: z
+      .describe('Image models: maximum length of a prompt in characters.'),
+    defaultResolution: z.string().optional().describe('Image models: default size.'),
+    qualities: Words.optional().describe('Image models: supported values of `quality`.'),
+    defaultQuality: z.string().optional().describe('Image models: default quality.'),
+    maxImages: z.int().optional().describe('Image models: maximum number of images per request.'),
+    edits: z
       .boolean()
       .optional()
-      .describe('Whether a request can turn the sound off.'),
-    prompt_character_limit: z.int().optional().describe('Most characters of a prompt.'),
-    promptCharacterLimit: z.int().optional().describe('Image models: the longest prompt.'),
-    defaultResolution: z.string().optional().describe('Image models: the size unless named.'),
-    qualities: z.array(z.string()).optional().describe('Image models: what `quality` takes.'),
-    defaultQuality: z.string().optional().describe('Image models: the quality unless named.'),
-    maxImages: z.int().optional().describe('Image models: images of one request.'),
-    edits: z.boolean().optional().describe('Image models: `/images/edits` takes it.'),
-    maxInputImages: z.int().optional().describe('Image models: pictures that an edit starts from.'),
+      .describe('Image models: whether `/images/edits` supports the model.'),
+    maxInputImages: z
+      .int()
+      .optional()
+      .describe('Image models: maximum number of input images of an edit.'),
   })
-  .describe('Defaults of sampling, what a video model takes, and what the operator adds.');
+  .describe('Sampling defaults, limits of the model, and settings of the operator.');
 
 const Deprecation = z.strictObject({
-  date: z.string().describe('The day from which it is gone.'),
-  startsAt: z.string().optional().describe('When answers began, or begin, to warn; ISO 8601.'),
-  removesAt: z.string().describe('When it is gone; ISO 8601.'),
-  autoRemap: z.boolean().describe('Whether the replacement answers when it is gone.'),
-  replacementModelId: z.string().optional().describe('The model to use instead.'),
+  date: z.string().describe('Date of removal.'),
+  startsAt: z.string().optional().describe('Time of the first deprecation warning, ISO 8601.'),
+  removesAt: z.string().describe('Time of removal, ISO 8601.'),
+  autoRemap: z.boolean().describe('Whether the replacement serves requests after the removal.'),
+  replacementModelId: z.string().optional().describe('Replacement model.'),
 });
 
 export const Model = z
   .strictObject({
-    id: z.string().describe('Id to ask for it by.'),
+    id: z.string().describe('Id of the model.'),
     object: z.literal('model').describe('Kind of the object.'),
     created: z
       .int()
-      .describe('Unix time in seconds that the operator gives; else the start of the server.'),
-    owned_by: z.string().describe('Who offers it.'),
-    type: z.enum(MODEL_TYPES).describe('What it makes.'),
-    context_length: z.int().optional().describe('Of text models.'),
+      .describe('Unix time in seconds, set by the operator. Default: start of the server.'),
+    owned_by: z.string().describe('Name of the provider.'),
+    type: z.enum(MODEL_TYPES).describe('Type of the model.'),
+    context_length: z.int().optional().describe('Text models only.'),
     model_spec: z
       .strictObject({
-        name: z.string().describe('Name for people.'),
-        description: z.string().describe('What it is good for; can be empty.'),
+        name: z.string().describe('Display name.'),
+        description: z.string().describe('Description of the model; may be empty.'),
         privacy: z
           .enum(['private', 'anonymized'])
           .describe(
-            "`private`: prompts stay on the operator's own machines; `anonymized`: others run it and do not learn who asks.",
+            "`private`: prompts stay on the operator's machines; `anonymized`: a third party runs the model without the caller's identity.",
           ),
-        offline: z.boolean().describe('Whether no engine serves it now.'),
-        offlineReason: z.string().optional().describe('Why, where that is known.'),
-        beta: z.boolean().describe('Whether it is still tried out.'),
-        betaModel: z.boolean().describe('The same, under its other name.'),
-        uncensored: z.boolean().describe('Whether it answers without a content policy of its own.'),
-        traits: z
-          .array(z.string())
-          .describe('Names that lead to it, such as `default` or `fastest`.'),
-        modelSource: z.string().describe('Where the model comes from; can be empty.'),
-        regionRestrictions: z.array(z.string()).describe('Countries where it is not offered.'),
-        deprecation: Deprecation.optional().describe(
-          'When it goes, and what to use instead; missing while it stays.',
-        ),
-        pricing: Pricing.optional().describe(
-          'What it costs; missing for what is free or priced by a quote.',
-        ),
+        offline: z.boolean().describe('Whether no engine serves the model now.'),
+        offlineReason: z.string().optional().describe('Why the model is offline, if known.'),
+        beta: z.boolean().describe('Whether the model is in beta.'),
+        betaModel: z.boolean().describe('Same as `beta`.'),
+        uncensored: z.boolean().describe('Whether the model has no content policy of its own.'),
+        traits: Words.describe('Traits of the model, such as `default` or `fastest`.'),
+        modelSource: z.string().describe("URL of the model's source; may be empty."),
+        regionRestrictions: Words.describe('Countries where the model is not offered.'),
+        deprecation: Deprecation.optional().describe('Removal and replacement, if deprecated.'),
+        pricing: Pricing.optional().describe('Prices; absent if free or priced by a quote.'),
         availableContextTokens: z
           .int()
           .optional()
-          .describe('Most tokens of prompt and answer together.'),
-        maxCompletionTokens: z.int().optional().describe('Most tokens of an answer.'),
-        capabilities: Capabilities.optional().describe('Of text models.'),
-        constraints: Constraints.optional().describe('Usual values and what requests can ask for.'),
-        embeddingDimensions: z.int().optional().describe('Numbers in one of its vectors.'),
-        maxInputTokens: z.int().optional().describe('Most tokens of one input of an embedding.'),
+          .describe('Maximum tokens of prompt and completion together.'),
+        maxCompletionTokens: z.int().optional().describe('Maximum tokens of a completion.'),
+        capabilities: Capabilities.optional().describe('Text models only.'),
+        constraints: Constraints.optional().describe('Defaults and limits of request parameters.'),
+        embeddingDimensions: z.int().optional().describe('Length of a vector.'),
+        maxInputTokens: z.int().optional().describe('Maximum tokens of one embedding input.'),
         supportsCustomDimensions: z
           .literal(true)
           .optional()
-          .describe('Whether `dimensions` can ask for shorter vectors.'),
-        voices: z.array(z.string()).optional().describe('Of speech models.'),
-        default_voice: z.string().optional().describe('The voice of requests that name none.'),
-        supported_formats: z.array(z.string()).optional().describe('What speech is written in.'),
-        default_format: z.string().optional().describe('The format of requests that name none.'),
-        min_speed: z.number().optional().describe('Slowest speech, 1 being usual.'),
-        max_speed: z.number().optional().describe('Fastest speech, 1 being usual.'),
-        promptCharacterLimit: z.int().optional().describe('Speech models: the longest text.'),
-        maxDocuments: z.int().optional().describe('Rerank models: documents of one request.'),
+          .describe('Whether `dimensions` is supported.'),
+        voices: Words.optional().describe('Speech models: supported voices.'),
+        default_voice: z.string().optional().describe('Speech models: default voice.'),
+        supported_formats: Words.optional().describe('Speech models: supported audio formats.'),
+        default_format: z.string().optional().describe('Speech models: default audio format.'),
+        min_speed: z.number().optional().describe('Speech models: minimum speed; 1 is normal.'),
+        max_speed: z.number().optional().describe('Speech models: maximum speed; 1 is normal.'),
+        promptCharacterLimit: z
+          .int()
+          .optional()
+          .describe('Speech models: maximum length of a text in characters.'),
+        maxDocuments: z
+          .int()
+          .optional()
+          .describe('Rerank models: maximum number of documents per request.'),
       })
-      .describe('What it is, what it can do and what it costs.'),
+      .describe('Description, capabilities and prices of the model.'),
   })
   .meta({ id: 'Model' });

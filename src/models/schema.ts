@@ -14,70 +14,64 @@ const Type = z.enum(MODEL_TYPES);
 
 const ListQuery = z.object({
   type: ListType.optional().describe(
-    '`text` when absent; `all` is everything, `code` the text models that are made for code.',
+    'Type of model, `all`, or `code` for text models optimized for code. Default `text`.',
   ),
-  limit: z.string().optional().describe('With `anthropic-version`: entries of a page, 1 to 1000.'),
-  after_id: z.string().optional().describe('With `anthropic-version`: the page after this entry.'),
-  before_id: z
-    .string()
-    .optional()
-    .describe('With `anthropic-version`: the page before this entry.'),
+  limit: z.string().optional().describe('With `anthropic-version`: models per page, 1 to 1000.'),
+  after_id: z.string().optional().describe('With `anthropic-version`: page after this id.'),
+  before_id: z.string().optional().describe('With `anthropic-version`: page before this id.'),
 });
-const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
+const TypeQuery = z.object({ type: Type.optional().describe('Type of model. Default `text`.') });
 
 const ModelList = z
   .strictObject({
     object: z.literal('list').describe('Kind of the object.'),
-    type: ListType.describe('The type that was asked for.'),
+    type: ListType.describe('The requested type.'),
     data: z.array(Model).describe('The models.'),
   })
   .meta({ id: 'ModelList' });
 
+const nullableText = z.string().nullable();
+const nullableCount = z.int().nullable();
+
 const AnthropicModel = z
   .strictObject({
     type: z.literal('model').describe('Kind of the object.'),
-    id: z.string().describe('Id to ask for it by.'),
-    display_name: z.string().describe('Name for people.'),
-    created_at: z.string().describe('RFC 3339.'),
-    max_input_tokens: z.int().nullable().describe('Null where it is not known.'),
-    max_tokens: z
-      .int()
-      .nullable()
-      .describe('Most tokens of an answer; null where it is not known.'),
-    capabilities: z.null().describe('Not told in this form.'),
-    lifecycle: z
-      .enum(['active', 'deprecated', 'retired'])
-      .describe('Whether it stays, goes or is gone.'),
-    line: z.null().describe('Not told in this form.'),
-    deprecated_at: z
-      .string()
-      .nullable()
-      .describe('When it began to go, RFC 3339; null while it stays.'),
-    retires_at: z.string().nullable().describe('When it is gone, RFC 3339; null while it stays.'),
+    id: z.string().describe('Id of the model.'),
+    display_name: z.string().describe('Display name.'),
+    created_at: z.string().describe('Creation time, RFC 3339.'),
+    max_input_tokens: nullableCount.describe(
+      'Maximum tokens of prompt and completion together, or null.',
+    ),
+    max_tokens: nullableCount.describe('Maximum tokens of a completion, or null.'),
+    capabilities: z.null().describe('Always null.'),
+    lifecycle: z.enum(['active', 'deprecated', 'retired']).describe('Lifecycle stage.'),
+    line: z.null().describe('Always null.'),
+    deprecated_at: nullableText.describe('Time of the deprecation, RFC 3339, or null.'),
+    retires_at: nullableText.describe('Time of the removal, RFC 3339, or null.'),
   })
   .meta({ id: 'AnthropicModel' });
 
 const AnthropicModelList = z
   .strictObject({
     data: z.array(AnthropicModel).describe('The models of this page.'),
-    has_more: z.boolean().describe('Whether there are entries beyond this page.'),
-    first_id: z.string().nullable().describe('First entry, for `before_id`; null without entries.'),
-    last_id: z.string().nullable().describe('Last entry, for `after_id`; null without entries.'),
+    has_more: z.boolean().describe('Whether more models follow.'),
+    first_id: nullableText.describe('Id of the first model, for `before_id`, or null.'),
+    last_id: nullableText.describe('Id of the last model, for `after_id`, or null.'),
   })
   .meta({ id: 'AnthropicModelList' });
 
 const ANTHROPIC_VERSION: ParameterDescription = {
   name: 'anthropic-version',
   in: 'header',
-  about: "Any value: the answer has the form of Anthropic's API.",
+  about: "Any value selects the format of Anthropic's API.",
   example: '2023-06-01',
 };
 
 const NameMap = z
   .strictObject({
     object: z.literal('list').describe('Kind of the object.'),
-    type: Type.describe('What the models make.'),
-    data: z.record(z.string(), z.string()).describe('A name and the id of its model.'),
+    type: Type.describe('Type of the models.'),
+    data: z.record(z.string(), z.string()).describe('Model ids by name.'),
   })
   .meta({ id: 'NameMap' });
 
@@ -115,7 +109,7 @@ export const MODELS_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List models',
   about:
-    "Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`. With the header `anthropic-version` the text models are listed in the form of Anthropic's API, each also as `claude-<id>`, a name that every request may use.",
+    "Needs no key. With a key, the list contains only models that the key may use (`models`, `modelPrivacy`). With the header `anthropic-version`, it contains the text models in the format of Anthropic's API, each also as `claude-<id>`, which requests may use as `model`.",
   parameters: [ANTHROPIC_VERSION],
   query: ListQuery,
   response: jsonResponse('The models of one type.', z.union([ModelList, AnthropicModelList]), {
@@ -127,9 +121,8 @@ export const MODELS_DESCRIPTION: RouteDescription = {
 
 export const MODEL_DESCRIPTION: RouteDescription = {
   tag: 'Models',
-  summary: 'Describe a model',
-  about:
-    'By its id or by any name that a request can use; the answer has the id. What the key may not use is not found.',
+  summary: 'Get a model',
+  about: 'Returns the model with this id or name. A model that the key may not use is not found.',
   parameters: [
     { name: 'id', in: 'path', about: 'Id, trait or compatibility name', example: 'atlas-24b' },
     ANTHROPIC_VERSION,
@@ -140,47 +133,46 @@ export const MODEL_DESCRIPTION: RouteDescription = {
 
 const CodexModel = z
   .strictObject({
-    slug: z.string().describe('Id to ask for it by.'),
-    display_name: z.string().describe('Name for people.'),
-    description: z.null().describe('Not told in this form.'),
-    default_reasoning_level: z
-      .string()
-      .nullable()
-      .describe('How much it thinks when nothing is said; null where it cannot think.'),
+    slug: z.string().describe('Id of the model.'),
+    display_name: z.string().describe('Display name.'),
+    description: z.null().describe('Always null.'),
+    default_reasoning_level: nullableText.describe(
+      'Default reasoning effort; null if the model does not support reasoning.',
+    ),
     supported_reasoning_levels: z
       .array(
         z.strictObject({
-          effort: z.string().describe('Word of `reasoning.effort`.'),
-          description: z.string().describe('The same for people.'),
+          effort: z.string().describe('Value of `reasoning.effort`.'),
+          description: z.string().describe('Description of the effort.'),
         }),
       )
-      .describe('How much it can think.'),
-    shell_type: z.literal('shell_command').describe('How the agent runs commands with it.'),
-    visibility: z.literal('list').describe('Whether the agent lists it.'),
-    supported_in_api: z.boolean().describe('Whether it can be asked for with an API key.'),
-    priority: z.int().describe('Place in the list, lowest first.'),
-    upgrade: z.null().describe('No model replaces it in the agent.'),
-    base_instructions: z.string().describe('What the agent is told, in the place of its own.'),
-    supports_reasoning_summaries: z.boolean().describe('Whether it tells what it thinks.'),
-    support_verbosity: z.boolean().describe('Whether it knows `text.verbosity`.'),
-    default_verbosity: z.null().describe('No verbosity of its own.'),
+      .describe('Supported reasoning efforts.'),
+    shell_type: z.literal('shell_command').describe('How the agent runs commands.'),
+    visibility: z.literal('list').describe('Whether the agent lists the model.'),
+    supported_in_api: z.boolean().describe('Whether the model is available with an API key.'),
+    priority: z.int().describe('Position in the list, lowest first.'),
+    upgrade: z.null().describe('Always null.'),
+    base_instructions: z.string().describe('Instructions that replace those of the agent.'),
+    supports_reasoning_summaries: z
+      .boolean()
+      .describe('Whether the model returns reasoning summaries.'),
+    support_verbosity: z.boolean().describe('Whether the model supports `text.verbosity`.'),
+    default_verbosity: z.null().describe('Always null.'),
     apply_patch_tool_type: z
       .literal('freeform')
-      .describe('How the agent gives it the tool that edits files.'),
+      .describe('How the agent offers its tool for editing files.'),
     truncation_policy: z
       .strictObject({
-        mode: z.literal('tokens').describe('The unit of `limit`.'),
-        limit: z.int().describe('Most tokens of what a tool answers.'),
+        mode: z.literal('tokens').describe('Unit of `limit`.'),
+        limit: z.int().describe('Maximum tokens of a tool result.'),
       })
-      .describe('How the agent shortens what tools answer.'),
+      .describe('How the agent truncates tool results.'),
     supports_parallel_tool_calls: z
       .boolean()
-      .describe('Whether one answer may hold several calls.'),
-    context_window: z
-      .int()
-      .describe('Most tokens of prompt and answer together; the agent compacts by it.'),
-    experimental_supported_tools: z.array(z.never()).describe('None.'),
-    input_modalities: z.array(z.enum(['text', 'image'])).describe('What it reads.'),
+      .describe('Whether the model supports parallel tool calls.'),
+    context_window: z.int().describe('Maximum tokens of prompt and completion together.'),
+    experimental_supported_tools: z.array(z.never()).describe('Always empty.'),
+    input_modalities: z.array(z.enum(['text', 'image'])).describe('Input types of the model.'),
   })
   .meta({ id: 'CodexModel' });
 
@@ -188,13 +180,13 @@ export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List models for Codex',
   about:
-    'For `model_catalog_url` of Codex: text models that can call tools, with their context. The agent then works by the instructions of this list, not by its own.',
+    'For `model_catalog_url` of Codex: text models that support tools, with their context. The agent uses the instructions of this list in place of its own.',
   query: z.object({
-    client_version: z.string().optional().describe('Sent by the agent; not read.'),
+    client_version: z.string().optional().describe('Sent by the agent; no effect.'),
   }),
   response: jsonResponse(
     'The catalogue.',
-    z.strictObject({ models: z.array(CodexModel).describe('The models, best first.') }),
+    z.strictObject({ models: z.array(CodexModel).describe('The models, in order of preference.') }),
     {
       models: [
         {
@@ -227,7 +219,7 @@ export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
 export const TRAITS_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List traits',
-  about: 'A trait is a name for the best model of a kind; requests can use it as `model`.',
+  about: 'A trait names the best model of a kind; requests can use it as `model`.',
   query: TypeQuery,
   response: jsonResponse('Traits and their models.', NameMap, {
     object: 'list',
@@ -239,7 +231,7 @@ export const TRAITS_DESCRIPTION: RouteDescription = {
 export const MAPPING_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List compatibility names',
-  about: 'Names of well-known models that are served by a model of this server.',
+  about: 'Names of well-known models that a model of this server serves.',
   query: TypeQuery,
   response: jsonResponse('Names and their models.', NameMap, {
     object: 'list',

@@ -14,11 +14,11 @@ export const ModerationResult = z
       .describe('Whether each category of the model applies.'),
     category_scores: z
       .record(z.string(), z.number().min(0).max(1))
-      .describe('How sure the model is of each, from 0 to 1.'),
+      .describe('Score of each category, 0 to 1.'),
     category_applied_input_types: z
       .record(z.string(), z.array(z.string()))
       .optional()
-      .describe('Which kinds of input each category was looked for in.'),
+      .describe('Kinds of input that each category was checked for.'),
   })
   .meta({ id: 'ModerationResult' });
 
@@ -28,23 +28,23 @@ const Moderation = z
       .string()
       .regex(/^modr-[0-9a-f]{32}$/)
       .describe('The id of the request behind `modr-`.'),
-    model: z.string().describe('Id of the model that answered.'),
-    results: z.array(ModerationResult).min(1).describe('One for each text, in order.'),
-    cost: Cost.describe('What was charged.'),
+    model: z.string().describe('Id of the model that served the request.'),
+    results: z.array(ModerationResult).min(1).describe('One result per text, in order.'),
+    cost: Cost.describe('Charge for the request.'),
   })
   .meta({ id: 'Moderation' });
 
 export const MODERATIONS: RouteDescription = {
   tag: 'Moderation',
-  summary: 'Look for harm',
+  summary: 'Detect harmful content',
   about:
-    "Whether texts, or the texts and pictures of one message, are harmful, in OpenAI's form. The categories are those of the model.",
+    'Classifies texts, or the texts and images of one message, in the format of OpenAI. The categories are those of the model.',
   request: jsonContent(ModerationRequest.meta({ id: 'ModerationRequest' }), {
     model: 'default',
     input: 'Good morning.',
   }),
   response: jsonResponse(
-    'What the model says of each input.',
+    'The results.',
     Moderation,
     {
       id: 'modr-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',

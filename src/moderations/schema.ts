@@ -18,9 +18,9 @@ const ImagePart = z.looseObject({
       url: z
         .string()
         .regex(DATA_URL, 'Must be a data URL: data:image/png;base64,…')
-        .describe('The picture as a data URL.'),
+        .describe('The image as a data URL.'),
     })
-    .describe('The picture.'),
+    .describe('The image.'),
 });
 
 export type ModerationRequest = z.infer<typeof ModerationRequest>;
@@ -40,5 +40,5 @@ export const ModerationRequest = z.looseObject({
       ],
       'Expected a string, a list of strings, or a list of text and image parts',
     )
-    .describe('A text, several texts, or the parts of one message.'),
+    .describe('Text, a list of texts, or the parts of one message.'),
 });

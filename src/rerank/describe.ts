@@ -9,46 +9,46 @@ const Count = z.int().min(0);
 
 const Ranking = z
   .strictObject({
-    id: z.string().describe('The id of the request.'),
-    object: z.literal('list').describe('What this is.'),
-    model: z.string().describe('Id of the model that answered.'),
+    id: z.string().describe('Id of the request.'),
+    object: z.literal('list').describe('Kind of the object.'),
+    model: z.string().describe('Id of the model that served the request.'),
     results: z
       .array(
         z.strictObject({
-          index: Count.describe('The place of the document in the request, from 0.'),
-          relevance_score: z.number().describe('How well it fits; the scale is that of the model.'),
+          index: Count.describe('Index of the document in the request, from 0.'),
+          relevance_score: z.number().describe('Relevance on the scale of the model.'),
           document: z
-            .looseObject({ text: z.string().optional().describe('Its text.') })
+            .looseObject({ text: z.string().optional().describe('Text of the document.') })
             .optional()
-            .describe('The document, where `return_documents` asks for it.'),
+            .describe('The document, with `return_documents`.'),
         }),
       )
       .min(1)
-      .describe('The best first.'),
+      .describe('Results, most relevant first.'),
     usage: z
       .strictObject({
-        prompt_tokens: Count.describe('Tokens that were read, query and documents.'),
-        completion_tokens: z.literal(0).describe('None are written; some clients want the field.'),
-        total_tokens: Count.describe('The same as `prompt_tokens`.'),
+        prompt_tokens: Count.describe('Tokens of query and documents.'),
+        completion_tokens: z.literal(0).describe('Always 0.'),
+        total_tokens: Count.describe('Same as `prompt_tokens`.'),
       })
-      .describe("In Jina's form."),
+      .describe('Billed tokens, in the format of Jina.'),
     meta: z
       .strictObject({
         api_version: z
-          .strictObject({ version: z.string().describe('Of the form.') })
-          .describe('The version of the form.'),
+          .strictObject({ version: z.string().describe('Version number.') })
+          .describe('Version of the format.'),
         billed_units: z
           .strictObject({ search_units: Count.describe('Searches of up to 100 documents.') })
-          .describe('What models that are priced by the search charge.'),
+          .describe('Units billed by models that are priced per search.'),
         tokens: z
           .strictObject({
-            input_tokens: Count.describe('Tokens that were read.'),
+            input_tokens: Count.describe('Tokens of query and documents.'),
             output_tokens: Count.describe('Always 0.'),
           })
-          .describe('Tokens of the request.'),
+          .describe('Billed tokens.'),
       })
-      .describe("In Cohere's form."),
-    cost: Cost.describe('What was charged.'),
+      .describe('Billed usage, in the format of Cohere.'),
+    cost: Cost.describe('Charge for the request.'),
   })
   .meta({ id: 'Ranking' });
 
@@ -58,7 +58,7 @@ export const RERANK: RouteDescription = {
   tag: 'Rerank',
   summary: 'Sort documents by relevance',
   about:
-    'How well each document fits a query, the best first. Takes the requests of Cohere (versions 1 and 2) and of Jina, and its answer has the fields of both. Charged by the search of up to 100 documents, by tokens, or both, as the model is priced.',
+    'Returns documents in order of relevance to a query. Accepts requests of Cohere (versions 1 and 2) and Jina, and returns the fields of both. The charge is per search of up to 100 documents, per token, or both, depending on the model.',
   request: jsonContent(RerankRequest.meta({ id: 'RerankRequest' }), {
     model: 'default',
     query: 'When are spring tides?',
@@ -89,6 +89,6 @@ export const RERANK: RouteDescription = {
 /** For clients that put the version of Cohere's form into the path. */
 export const RERANK_BY_VERSION: RouteDescription = {
   ...RERANK,
-  summary: "Sort documents, at the path of Cohere's client",
-  about: 'The same as `POST /rerank`, for clients that add the version of their protocol.',
+  summary: "Sort documents, at the path of Cohere's clients",
+  about: 'Same as `POST /rerank`, for clients that add a version to the path.',
 };

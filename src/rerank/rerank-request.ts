@@ -10,21 +10,25 @@ const MAX_RANK_FIELDS = 64;
 export type RerankRequest = z.infer<typeof RerankRequest>;
 export const RerankRequest = z.looseObject({
   model: ModelName.nullish().describe('Id, trait or compatibility name. Default: a rerank model.'),
-  query: z.string().min(1).describe('What the documents are compared with.'),
+  query: z.string().min(1).describe('Query that the documents are compared with.'),
   documents: z
     .array(z.union([z.string(), z.looseObject({})], 'Expected a text, or an object with text'))
     .min(1)
     .max(MAX_DOCUMENTS)
     .describe('Texts, or objects with `text` or with the fields of `rank_fields`.'),
-  top_n: z.int().min(1).nullish().describe('How many of the best are answered; all when absent.'),
+  top_n: z.int().min(1).nullish().describe('Maximum number of results. Default: all.'),
   rank_fields: z
     .array(z.string())
     .min(1)
     .max(MAX_RANK_FIELDS)
     .nullish()
-    .describe('Of documents that are objects: the fields that are compared.'),
-  return_documents: z.boolean().nullish().describe('Whether the answer repeats the documents.'),
-  max_tokens_per_doc: z.int().min(1).nullish().describe('Passed to engines that know it.'),
+    .describe('Fields of document objects to compare.'),
+  return_documents: z.boolean().nullish().describe('Whether to return the documents.'),
+  max_tokens_per_doc: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe('Token limit per document, for engines that support it.'),
   user: z.string().nullish().describe('Discarded.'),
 });
 

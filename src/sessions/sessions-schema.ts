@@ -4,23 +4,23 @@ import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../htt
 import { PLANS } from '../identity/identity.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
-const KIND = z.enum(['key', 'wallet']).describe('What signed in.');
+const KIND = z.enum(['key', 'wallet']).describe('Credential of the sign-in.');
 
 export type SessionItem = z.infer<typeof SessionItem>;
 export const SessionItem = z
   .object({
-    id: z.string().describe('Names the session in lists; no secret.'),
-    kind: KIND.describe('What signed in: an API key, a wallet, or a link of the operator.'),
-    accountId: z.string().describe('The account whose balance pays.'),
-    keyId: z.string().nullable().describe('The API key that the session acts as.'),
+    id: z.string().describe('Id of the session; not a secret.'),
+    kind: KIND.describe('Credential of the sign-in; a link of the operator counts as a key.'),
+    accountId: z.string().describe('Account that pays.'),
+    keyId: z.string().nullable().describe('API key of the session, or null.'),
     keyKind: z
       .enum(['INFERENCE', 'ADMIN'])
-      .describe('ADMIN also manages keys; a wallet is INFERENCE.'),
-    keyDescription: z.string().nullable().describe('What the key is for.'),
-    wallet: z.string().nullable().describe('The address that the session acts as.'),
-    plan: z.enum(PLANS).describe('The plan of the account.'),
-    isOperator: z.boolean().describe('Whether the routes under `/admin` answer it.'),
-    csrfToken: z.string().describe('What a write shows in the header `X-CSRF-Token`.'),
+      .describe('Kind of the key; `ADMIN` may manage keys, a wallet is `INFERENCE`.'),
+    keyDescription: z.string().nullable().describe('Description of the key, or null.'),
+    wallet: z.string().nullable().describe('Wallet address of the session, or null.'),
+    plan: z.enum(PLANS).describe('Plan of the account.'),
+    isOperator: z.boolean().describe('Whether the session may use the routes under `/admin`.'),
+    csrfToken: z.string().describe('Required in the header `X-CSRF-Token` of writing requests.'),
     createdAt: Time,
     expiresAt: Time,
   })
@@ -30,25 +30,25 @@ const Challenge = z
   .object({
     info: z
       .object({
-        domain: z.string().describe('Who asks for the sign-in.'),
-        uri: z.string().describe('What it is for.'),
-        version: z.string().describe('Version of the text.'),
-        nonce: z.string().describe('To be used once.'),
+        domain: z.string().describe('Domain that requests the sign-in.'),
+        uri: z.string().describe('URI that the sign-in is for.'),
+        version: z.string().describe('Version of the message format.'),
+        nonce: z.string().describe('Nonce for a single use.'),
         issuedAt: Time,
         expirationTime: Time,
-        statement: z.string().describe('What the wallet shows to its owner.'),
+        statement: z.string().describe('Statement that the wallet shows to its owner.'),
       })
-      .describe('Fields of the message (EIP-4361).'),
+      .describe('Fields of the EIP-4361 message.'),
     supportedChains: z
       .array(
         z.object({
-          chainId: z.string().describe('CAIP-2.'),
-          type: z.string().describe('How it signs.'),
+          chainId: z.string().describe('CAIP-2 id of the chain.'),
+          type: z.string().describe('Signature type.'),
         }),
       )
-      .describe('Where a wallet may sign.'),
+      .describe('Supported chains.'),
   })
-  .describe('What a wallet signs for the header `SIGN-IN-WITH-X`.');
+  .describe('Message that a wallet signs for the header `SIGN-IN-WITH-X`.');
 
 export type ConsoleResponse = z.infer<typeof ConsoleResponse>;
 export const ConsoleResponse = z
@@ -56,40 +56,42 @@ export const ConsoleResponse = z
     object: z.literal('console').describe('Kind of the object.'),
     service: z
       .object({
-        name: z.string().describe('Short name, in headers.'),
-        title: z.string().describe('Name for people.'),
+        name: z.string().describe('Short name, used in headers.'),
+        title: z.string().describe('Display name.'),
       })
-      .describe('The service by its names.'),
-    publicUrl: z.string().describe('Public origin.'),
-    session: SessionItem.nullable().describe('Null for who is not signed in.'),
-    wallet: Challenge.nullable().describe('Null on a server without wallet payments.'),
+      .describe('Names of the service.'),
+    publicUrl: z.string().describe('Public origin of the service.'),
+    session: SessionItem.nullable().describe('The session, or null if not signed in.'),
+    wallet: Challenge.nullable().describe(
+      'Sign-in message for wallets; null without wallet payments.',
+    ),
   })
   .meta({ id: 'Console' });
 
 export const SessionResponse = z.object({ session: SessionItem });
 
 export const LinkRequest = z
-  .object({ token: z.string().min(1).max(200).describe('What stands after `#` in the link.') })
+  .object({ token: z.string().min(1).max(200).describe('Token after `#` in the link.') })
   .meta({ id: 'SignInLinkRequest' });
 
 export type SessionListResponse = z.infer<typeof SessionListResponse>;
 export const SessionListResponse = listOf(
   z.object({
-    id: z.string().describe('Names the session; no secret.'),
-    kind: KIND.describe('What signed in.'),
-    keyId: z.string().nullable().describe('The API key that signed in.'),
-    wallet: z.string().nullable().describe('The wallet that signed in.'),
-    isCurrent: z.boolean().describe('The session that asks.'),
+    id: z.string().describe('Id of the session; not a secret.'),
+    kind: KIND.describe('Credential of the sign-in.'),
+    keyId: z.string().nullable().describe('API key of the session, or null.'),
+    wallet: z.string().nullable().describe('Wallet address of the session, or null.'),
+    isCurrent: z.boolean().describe('Whether the request belongs to this session.'),
     createdAt: Time,
-    lastUsedAt: Time.describe('Up to a minute old.'),
+    lastUsedAt: Time.describe('ISO 8601, UTC; up to a minute old.'),
     expiresAt: Time,
-    userAgent: z.string().describe('What the browser called itself at sign-in.'),
-    address: z.string().describe('Where it signed in from.'),
+    userAgent: z.string().describe('User agent of the browser at sign-in.'),
+    address: z.string().describe('Network address at sign-in.'),
   }),
-  'Newest first.',
+  'Sessions, newest first.',
 );
 
-const EndedResponse = z.object({ success: z.literal(true).describe('It has ended.') });
+const EndedResponse = z.object({ success: z.literal(true).describe('Always true.') });
 
 const ID = 'session_019aa3f1c0de4b7e8c1d2e3f';
 const SESSION: SessionItem = {
@@ -109,10 +111,10 @@ const SESSION: SessionItem = {
 
 export const CONSOLE: RouteDescription = {
   tag: 'Console',
-  summary: 'Who is signed in',
-  about: 'Always 200, so that a page can ask first. A cookie whose session has ended is cleared.',
+  summary: 'Get the current session',
+  about: 'Returns 200 also if not signed in. The cookie of an ended session is cleared.',
   response: jsonResponse(
-    'The session of the cookie, and what a sign-in needs.',
+    'The session of the cookie, and the data for a sign-in.',
     ConsoleResponse,
     {
       object: 'console',
@@ -127,7 +129,7 @@ export const CONSOLE: RouteDescription = {
 };
 
 const SIGNED_IN = jsonResponse(
-  'The session; its secret is in the cookie and nowhere else.',
+  'The session; only the cookie contains its secret.',
   SessionResponse,
   { session: SESSION },
   'session',
@@ -138,14 +140,15 @@ export const SIGN_IN: RouteDescription = {
   tag: 'Console',
   summary: 'Sign in',
   about:
-    'Exchanges the credential of this request for a session: an API key (`Authorization: Bearer`), or the signature of a wallet (`SIGN-IN-WITH-X`). A session lives for seven days and ends with its key; an older session of the browser ends.',
+    'Exchanges an API key (`Authorization: Bearer`) or a wallet signature (`SIGN-IN-WITH-X`) for a session. A session lasts seven days and ends with its key; it replaces an earlier session of the browser.',
   response: SIGNED_IN,
 };
 
 export const LINK: RouteDescription = {
   tag: 'Console',
   summary: 'Sign in by a link',
-  about: 'Uses up the link that the terminal printed. A link lives for 15 minutes.',
+  about:
+    'Exchanges the link that the terminal printed for a session. A link is valid once, for 15 minutes.',
   request: jsonContent(LinkRequest, { token: 'q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE' }),
   response: SIGNED_IN,
   refusals: [
@@ -159,7 +162,7 @@ export const LINK: RouteDescription = {
 export const SIGN_OUT: RouteDescription = {
   tag: 'Console',
   summary: 'Sign out',
-  about: 'The session is over at once, wherever its cookie is shown.',
+  about: 'Ends the session at once for every copy of its cookie.',
   response: jsonResponse('The session has ended.', EndedResponse, { success: true }, 'session'),
   refusals: ['SESSION_NOT_FOUND'],
 };
@@ -167,8 +170,8 @@ export const SIGN_OUT: RouteDescription = {
 export const LIST_SESSIONS: RouteDescription = {
   tag: 'Console',
   summary: 'List sessions',
-  about: 'Those of this key or wallet; an ADMIN key sees all of its account.',
-  response: jsonResponse('Sessions that stand, newest first.', SessionListResponse, {
+  about: 'Lists the sessions of the key or wallet; an ADMIN key lists all sessions of its account.',
+  response: jsonResponse('Active sessions, newest first.', SessionListResponse, {
     object: 'list',
     data: [
       {

@@ -1,10 +1,10 @@
 /**
- * Finds the marks `[REF]N[/REF]` by which a model cites what a search found, in text that comes in
- * pieces cut anywhere. Works on the content of JSON strings, so that nothing need be decoded.
+ * Finds citation marks `[REF]N[/REF]` in text that arrives in pieces cut anywhere. Works on the
+ * content of JSON strings without decoding them.
  */
 
 const MARK = /\[REF\](\d{1,4})\[\\?\/REF\]/;
-/** The longest beginning of a mark that another piece can complete. */
+/** Matches the longest suffix that may be the beginning of a mark. */
 const OPEN_MARK =
   /\[(?:R(?:E(?:F(?:\](?:\d{1,4}(?:\[(?:\\?(?:\/(?:R(?:E(?:F)?)?)?)?)?)?)?)?)?)?)?$/;
 

@@ -1,8 +1,7 @@
-/** How hard to think, in the words of other interfaces. */
+/** Maps the names that other APIs use for a reasoning effort to those of this server. */
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { ReasoningEffort } from '../wire/chat-schema.ts';
 
-/** Words of agents that the list does not have, by the nearest one that it has. */
 const OTHER_WORDS: Readonly<Record<string, ReasoningEffort>> = {
   off: 'none',
   disabled: 'none',
@@ -15,7 +14,7 @@ const OTHER_WORDS: Readonly<Record<string, ReasoningEffort>> = {
   maximum: 'max',
 };
 
-/** The nearest of our efforts; `undefined` for no word, and for one that says nothing. */
+/** Returns the nearest effort of this server; `undefined` if the name is missing or unknown. */
 export function effortOf(word: string | null | undefined): ReasoningEffort | undefined {
   const asked = word?.toLowerCase() ?? '';
   return REASONING_EFFORTS.find((effort) => effort === asked) ?? OTHER_WORDS[asked];

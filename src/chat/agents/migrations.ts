@@ -1,4 +1,7 @@
-/** The key that seals reasoning for its way through the hands of callers: one for all processes. */
+/**
+ * The table of server secrets, shared by all processes: the keys of sealed reasoning and of cache
+ * scopes.
+ */
 import type { Migration } from '../../db/db.ts';
 
 export const AGENTS_MIGRATIONS: readonly Migration[] = [

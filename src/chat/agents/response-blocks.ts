@@ -1,15 +1,13 @@
 /**
- * Turns the deltas of a chat into blocks for an `ProtocolWriter`: reasoning, text, calls and searches,
- * of which one is open at a time. A whole answer goes through as one delta, so that it is by its
- * making what its stream would fold to.
+ * Turns the deltas of a chat into blocks for a `ProtocolWriter`: reasoning, text, tool calls and
+ * searches, of which one is open at a time. A non-streaming response is handled as one delta, so
+ * that it equals the folded stream.
  *
- * Engines may send what they like in any order: a call that is not complete stays open, and what
- * comes meanwhile for others waits until the end. Leading white space waits for text, and is left
- * out when none comes. Text is handled as the content of JSON strings: what an engine escaped is
- * passed on as it is.
+ * Engines may interleave deltas: an incomplete tool call stays open, and deltas of other blocks are
+ * queued behind it. Leading white space is kept back until text follows, and dropped otherwise.
+ * Text is the content of a JSON string, passed on as the engine escaped it.
  */
-import { parsedJsonObject } from '../../json/json-text.ts';
-import type { Fault } from '../../core/faults.ts';
+import { parsedJson, parsedJsonObject } from '../../json/json-text.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
 import {
@@ -22,11 +20,11 @@ import {
 } from '../wire/chat-choice.ts';
 import type { ResponseEnd } from '../wire/chat-response.ts';
 import type {
-  ResponseProtocol,
-  ProtocolWriter,
   Block,
   CallBlock,
   Citation,
+  ProtocolWriter,
+  ResponseProtocol,
   SearchBlock,
   TextBlock,
   WrittenEnd,
@@ -39,8 +37,8 @@ interface EngineCall {
   block: CallBlock | undefined;
 }
 
-interface Waiting {
-  readonly kind: TextBlock['kind'] | 'call';
+interface QueuedPiece {
+  readonly kind: TextBlock['kind'];
   readonly call: EngineCall | undefined;
   json: string;
 }
@@ -53,58 +51,59 @@ export interface ResponseBlocksOptions extends Pick<
   'takenCallIds' | 'newCallId'
 > {
   readonly writer: ProtocolWriter;
-  /** What marks in the text refer to; `undefined` where none are asked for. */
+  /** The sources that citation marks refer to; `undefined` if no citations were requested. */
   readonly sources: (() => readonly SearchResult[]) | undefined;
 }
 
 export class ResponseBlocks {
   readonly blocks: Block[] = [];
+  readonly writer: ProtocolWriter;
   readonly #options: ResponseBlocksOptions;
-  readonly #writer: ProtocolWriter;
   readonly #callIds = new Set<string>();
   #open: TextBlock | CallBlock | SearchBlock | undefined;
   #calls = new Map<number, EngineCall>();
-  #waiting: Waiting[] = [];
-  /** White space before a text that has not begun, and what kind of text. */
-  #lead = '';
-  #leadKind: TextBlock['kind'] = 'text';
+  #queued: QueuedPiece[] = [];
+  /** Leading white space of a block that is not open yet, and its kind. */
+  #leadingSpace = '';
+  #leadingKind: TextBlock['kind'] = 'text';
   #marks: CitationMarks | undefined;
-  /** Of the delta that is being told, when they were asked for. */
+  /** Log probabilities of the current delta, if requested. */
   #logprobs: readonly JsonObject[] | undefined;
   #finish = 'stop';
   #stopReason: unknown;
 
   constructor(options: ResponseBlocksOptions) {
     this.#options = options;
-    this.#writer = options.writer;
+    this.writer = options.writer;
   }
 
-  /** A piece of text as it stands in JSON; `call` is the index of the call that has it. */
+  /** Adds a piece of text (content of a JSON string); `call` is the index of its tool call. */
   text(kind: TextKind, json: string, call: number): string {
     if (kind === 'tool') {
       const known = this.#calls.get(call);
-      return known === undefined ? '' : this.#argue(known, json);
+      return known === undefined ? '' : this.#addArguments(known, json);
     }
     const open = this.#open;
     const wanted = kind === 'content' ? 'text' : kind;
     if (open?.kind === wanted && this.#marks === undefined) {
       open.json += json;
-      return this.#writer.piece(open, json);
+      return this.writer.piece(open, json);
     }
-    return this.#say(wanted, json);
+    return this.#addText(wanted, json);
   }
 
   choice(choice: JsonObject): string {
     const delta = isJsonObject(choice['delta']) ? choice['delta'] : {};
     let events = '';
     const reasoning = reasoningOf(delta) ?? '';
-    if (reasoning !== '') events += this.#say('reasoning', jsonContent(reasoning));
+    if (reasoning !== '') events += this.#addText('reasoning', jsonContent(reasoning));
     this.#logprobs = logprobsOf(choice);
     for (const text of [delta['content'], delta['refusal']]) {
-      if (typeof text === 'string' && text !== '') events += this.#say('text', jsonContent(text));
+      if (typeof text === 'string' && text !== '')
+        events += this.#addText('text', jsonContent(text));
     }
     this.#logprobs = undefined;
-    for (const [at, call] of toolCallsOf(delta).entries()) events += this.#call(call, at);
+    for (const [at, call] of toolCallsOf(delta).entries()) events += this.#addCall(call, at);
     const finish = choice['finish_reason'];
     if (typeof finish !== 'string') return events;
     this.#finish = finish;
@@ -123,40 +122,23 @@ export class ResponseBlocks {
       json: jsonContent(query),
       results: undefined,
     };
-    return this.#closeOpen() + this.#begin(block);
+    return this.#closeBlock() + this.#openBlock(block);
   }
 
   searched(query: string, results: readonly SearchResult[] | undefined): string {
-    let events = this.#open?.kind === 'search' ? '' : this.searching(query);
+    const events = this.#open?.kind === 'search' ? '' : this.searching(query);
     if (this.#open?.kind !== 'search') return events;
     this.#open.results = results;
-    events += this.#closeOpen();
-    return events;
-  }
-
-  begin(): string {
-    return this.#writer.begin();
-  }
-
-  get together(): ProtocolWriter['together'] {
-    return this.#writer.together;
-  }
-
-  keepAlive(): string {
-    return this.#writer.keepAlive();
-  }
-
-  failed(fault: Fault, end: ResponseEnd | undefined): string {
-    return this.#writer.failed(fault, end);
+    return events + this.#closeBlock();
   }
 
   end(end: ResponseEnd): string {
-    return this.#finishBlocks() + this.#writer.end(this.#written(end));
+    return this.#finishBlocks() + this.writer.end(this.#written(end));
   }
 
   whole(end: ResponseEnd): Buffer {
     this.#finishBlocks();
-    return this.#writer.whole(this.#written(end));
+    return this.writer.whole(this.#written(end));
   }
 
   #written(end: ResponseEnd): WrittenEnd {
@@ -164,88 +146,90 @@ export class ResponseBlocks {
     return { ...end, finish: this.#finish, stopReason: this.#stopReason, blocks };
   }
 
-  /** Closes what is open and shows what waited; an answer of nothing is an empty text. */
+  /**
+   * Closes the open block and shows the queued pieces; an empty completion becomes an empty text
+   * block.
+   */
   #finishBlocks(): string {
-    let events = this.#closeOpen(this.#waiting.length === 0);
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const { kind, call, json } of waiting) {
-      // A call that is not complete will not be: what waited for its end is not held up again.
-      events += this.#closeOpen();
-      if (kind !== 'call') events += this.#say(kind, json);
-      else if (call !== undefined && call.name !== '') events += this.#openCall(call, json);
+    let events = this.#closeBlock(this.#queued.length === 0);
+    const queued = this.#queued;
+    this.#queued = [];
+    for (const { kind, call, json } of queued) {
+      // The engine has ended, so an incomplete call no longer blocks the queue.
+      events += this.#closeBlock();
+      if (call === undefined) events += this.#addText(kind, json);
+      else if (call.name !== '') events += this.#openCall(call, json);
     }
-    events += this.#closeOpen(true);
+    events += this.#closeBlock(true);
     if (this.blocks.length > 0) return events;
-    events += this.#begin({ kind: 'text', index: 0, json: '' });
-    return events + this.#closeOpen(true);
+    events += this.#openBlock({ kind: 'text', index: 0, json: '' });
+    return events + this.#closeBlock(true);
   }
 
   get #isBlocked(): boolean {
     return this.#open?.kind === 'call' && !isComplete(this.#open);
   }
 
-  #showWaiting(): string {
+  #showQueued(): string {
     let events = '';
-    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+    for (let next = this.#queued[0]; next !== undefined; next = this.#queued[0]) {
       const { kind, call, json } = next;
       if (this.#isBlocked || call?.name === '') break;
-      this.#waiting.shift();
-      if (kind !== 'call') events += this.#say(kind, json);
-      else if (call !== undefined) events += this.#openCall(call, json);
+      this.#queued.shift();
+      events += call === undefined ? this.#addText(kind, json) : this.#openCall(call, json);
     }
     return events;
   }
 
-  #say(kind: TextBlock['kind'], json: string): string {
-    let events = this.#waiting.length === 0 ? '' : this.#showWaiting();
+  #addText(kind: TextBlock['kind'], json: string): string {
+    let events = this.#queued.length === 0 ? '' : this.#showQueued();
     if (this.#isBlocked) {
-      if (!ONLY_SPACE.test(json)) this.#wait(kind, undefined, json);
+      if (!ONLY_SPACE.test(json)) this.#queue(kind, undefined, json);
       return events;
     }
     if (this.#open?.kind !== kind) {
-      const text = this.#leadKind === kind ? this.#lead + json : json;
+      const text = this.#leadingKind === kind ? this.#leadingSpace + json : json;
       if (ONLY_SPACE.test(text)) {
-        this.#lead = text;
-        this.#leadKind = kind;
+        this.#leadingSpace = text;
+        this.#leadingKind = kind;
         return events;
       }
-      events += this.#closeOpen() + this.#begin({ kind, index: this.blocks.length, json: '' });
-      return events + this.#piece(text);
+      events += this.#closeBlock() + this.#openBlock({ kind, index: this.blocks.length, json: '' });
+      return events + this.#append(text);
     }
-    return events + this.#piece(json);
+    return events + this.#append(json);
   }
 
-  #piece(json: string): string {
+  #append(json: string): string {
     const open = this.#open;
     if (open === undefined || open.kind === 'search' || json === '') return '';
     if (this.#marks === undefined || open.kind !== 'text') {
       open.json += json;
-      return this.#writer.piece(open, json, open.kind === 'text' ? this.#logprobs : undefined);
+      return this.writer.piece(open, json, open.kind === 'text' ? this.#logprobs : undefined);
     }
     let events = '';
     for (const piece of this.#marks.push(json)) {
       if ('source' in piece) events += this.#cite(open, piece.source);
       else {
         open.json += piece.json;
-        events += this.#writer.piece(open, piece.json);
+        events += this.writer.piece(open, piece.json);
       }
     }
     return events;
   }
 
-  /** Marks of sources that are not there are left out. */
+  /** Marks without a source are left out. */
   #cite(block: TextBlock, number: number): string {
     const source = this.#options.sources?.()[number];
     if (source === undefined) return '';
     const citation: Citation = { ...source, number };
-    const mark = jsonContent(this.#writer.mark(citation));
+    const mark = jsonContent(this.writer.mark(citation));
     block.json += mark;
-    const shown = mark === '' ? '' : this.#writer.piece(block, mark);
-    return shown + this.#writer.cite(block, citation, mark);
+    const shown = mark === '' ? '' : this.writer.piece(block, mark);
+    return shown + this.writer.cite(block, citation, mark);
   }
 
-  #call(piece: JsonObject, at: number): string {
+  #addCall(piece: JsonObject, at: number): string {
     const index = typeof piece['index'] === 'number' ? piece['index'] : at;
     const json = jsonContent(argumentsText(madeBy(piece)['arguments']));
     const name = nameOf(piece) ?? '';
@@ -255,63 +239,64 @@ export class ResponseBlocks {
       call = { id: this.#safeId(id), name, block: undefined };
       this.#calls.set(index, call);
     } else if (call.name === '') call.name = name;
-    return this.#argue(call, json);
+    return this.#addArguments(call, json);
   }
 
-  /** A piece of the arguments of a call, whose block opens when nothing stands in its way. */
-  #argue(call: EngineCall, json: string): string {
-    const events = call.block !== undefined ? '' : this.#showWaiting();
+  #addArguments(call: EngineCall, json: string): string {
+    const events = call.block !== undefined ? '' : this.#showQueued();
     if (call.block !== undefined) {
-      // Behind arguments that are complete nothing can follow that means anything.
+      // Arguments that follow a complete call have no meaning and are dropped.
       if (call.block !== this.#open || json === '') return events;
       call.block.json += json;
-      return events + this.#writer.piece(call.block, json);
+      return events + this.writer.piece(call.block, json);
     }
     if (this.#isBlocked || call.name === '') {
-      this.#wait('call', call, json);
+      this.#queue('text', call, json);
       return events;
     }
-    // A piece without a name may have come before.
-    const at = this.#waiting.findIndex((one) => one.call === call);
-    const [before] = at === -1 ? [] : this.#waiting.splice(at, 1);
+    // An earlier piece may have had no name.
+    const at = this.#queued.findIndex((one) => one.call === call);
+    const [before] = at === -1 ? [] : this.#queued.splice(at, 1);
     return events + this.#openCall(call, (before?.json ?? '') + json);
   }
 
   #openCall(call: EngineCall, json: string): string {
     const { id, name } = call;
     call.block = { kind: 'call', index: this.blocks.length, json: '', id, name };
-    return this.#closeOpen() + this.#begin(call.block) + this.#piece(json);
+    return this.#closeBlock() + this.#openBlock(call.block) + this.#append(json);
   }
 
-  #wait(kind: Waiting['kind'], call: EngineCall | undefined, json: string): void {
-    const waiting = this.#waiting.findLast((one) => one.kind === kind && one.call === call);
-    if (waiting === undefined) this.#waiting.push({ kind, call, json });
-    else waiting.json += json;
+  #queue(kind: TextBlock['kind'], call: EngineCall | undefined, json: string): void {
+    const queued = this.#queued.findLast((one) => one.kind === kind && one.call === call);
+    if (queued === undefined) this.#queued.push({ kind, call, json });
+    else queued.json += json;
   }
 
-  #begin(block: Block): string {
+  #openBlock(block: Block): string {
     this.blocks.push(block);
     this.#open = block;
-    this.#lead = '';
+    this.#leadingSpace = '';
     const isMarked = block.kind === 'text' && this.#options.sources !== undefined;
     this.#marks = isMarked ? new CitationMarks() : undefined;
-    return this.#writer.open(block);
+    return this.writer.open(block);
   }
 
-  /** `isLast`: nothing follows, so that an answer that was cut was cut in this block. */
-  #closeOpen(isLast = false): string {
+  /** `isLast`: no block follows, so a truncated completion was truncated in this block. */
+  #closeBlock(isLast = false): string {
     const open = this.#open;
     if (open === undefined) return '';
-    let events = '';
     const rest = this.#marks?.finish() ?? '';
     this.#marks = undefined;
-    if (rest !== '') events += this.#piece(rest);
+    const events = this.#append(rest);
     this.#open = undefined;
     const mayBeCut = isLast || (open.kind === 'call' && !isComplete(open));
-    return events + this.#writer.close(open, mayBeCut && this.#finish === 'length');
+    return events + this.writer.close(open, mayBeCut && this.#finish === 'length');
   }
 
-  /** The engine's id where it can stand in any protocol and no other call has it. */
+  /**
+   * Returns the engine's id if it is valid in every protocol and unique in the conversation, else a
+   * new one.
+   */
   #safeId(id: string): string {
     const { takenCallIds, newCallId } = this.#options;
     const isUsable = SAFE_CALL_ID.test(id) && !takenCallIds.has(id) && !this.#callIds.has(id);
@@ -330,18 +315,13 @@ export function jsonContent(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }
 
-/** The text whose JSON string has that content; broken escapes are shown as they stand. */
+/** The text of that JSON string content; content with invalid escapes is returned unchanged. */
 export function textOfJson(json: string): string {
-  try {
-    const text: unknown = JSON.parse(`"${json}"`);
-    return typeof text === 'string' ? text : json;
-  } catch {
-    // An engine escaped something that is no escape: its bytes are all there is to show.
-    return json;
-  }
+  const text = parsedJson(`"${json}"`);
+  return typeof text === 'string' ? text : json;
 }
 
-/** Whether a call's arguments are a whole JSON object. */
+/** Whether the arguments of the call are a complete JSON object. */
 function isComplete({ json }: CallBlock): boolean {
   const text = textOfJson(json).trimEnd();
   return text.endsWith('}') && parsedJsonObject(text) !== undefined;

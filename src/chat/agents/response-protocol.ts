@@ -1,7 +1,7 @@
 /**
- * How another protocol than chat completions says a chat: what its translation hands to the one chat
- * run. The request comes as a chat request (`wire/chat-request.ts`); the answer leaves through an
- * `ProtocolWriter`, block by block, whole or as a stream. Knows no protocol itself.
+ * The boundary between the chat run and a protocol other than chat completions. Its request becomes
+ * a chat request (`wire/chat-request.ts`); its response is written block by block by a
+ * `ProtocolWriter`, streaming or not.
  */
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
@@ -11,34 +11,36 @@ import type { SearchResult } from '../web/web.ts';
 import type { ResponseEnd } from '../wire/chat-response.ts';
 
 export interface ResponseProtocol {
-  /** What receipts and usage records call it, as a tag. */
+  /** The `protocol` tag of receipts and usage records. */
   readonly name: 'responses' | 'messages';
-  /** Less output than these tokens is not worth running: 402 instead. Default: the chat's. */
+  /**
+   * If the balance affords fewer output tokens, the request is rejected with 402. Default: that of
+   * the chat.
+   */
   readonly leastOutputTokens?: number;
-  /** The most searches of our own that the model may ask for. Default: the chat's. */
+  /** Limit on the searches that the model may request. Default: that of the chat. */
   readonly maxSearches?: number | undefined;
-  /** Ids of calls in the conversation: an engine's that is among them gets a new one. */
+  /** Ids of tool calls in the conversation; an engine's id that equals one of them is replaced. */
   readonly takenCallIds: ReadonlySet<string>;
   readonly newCallId: () => string;
-  /** The writer of one answer, made when its request is admitted. */
+  /** Creates the writer of one response, once its request is admitted. */
   writer(frame: WriterFrame): ProtocolWriter;
 }
 
 export interface WriterFrame {
-  /** 32 hex digits: the receipt is found by them. */
+  /** 32 hex digits, by which `GET /usage/{id}` finds the receipt. */
   readonly requestId: string;
   readonly model: string;
   readonly createdS: number;
   readonly serviceName: string;
-  /** What a call of the engine may say at most. */
   readonly maxOutputTokens: number;
-  /** Tokens of the prompt by our own count, before the engine says. */
+  /** An estimate until the engine reports its count. */
   readonly promptTokens: number;
 }
 
 interface AnyBlock {
   readonly index: number;
-  /** The text so far as content of a JSON string, without its quotes. */
+  /** Text so far, as content of a JSON string without quotes. */
   json: string;
 }
 
@@ -46,14 +48,14 @@ export type TextBlock = AnyBlock & { readonly kind: 'text' | 'reasoning' };
 
 export type CallBlock = AnyBlock & {
   readonly kind: 'call';
-  /** Safe and unique in the conversation. */
+  /** Valid in every protocol and unique in the conversation. */
   readonly id: string;
   readonly name: string;
 };
 
 export type SearchBlock = AnyBlock & {
   readonly kind: 'search';
-  /** `undefined` while it runs, and when it failed. */
+  /** `undefined` while the search runs and if it failed. */
   results: readonly SearchResult[] | undefined;
 };
 
@@ -64,35 +66,42 @@ export interface Citation extends SearchResult {
 }
 
 export interface WrittenEnd extends ResponseEnd {
-  /** `stop`, `length`, `tool_calls`, `content_filter`. */
   readonly finish: string;
-  /** What the engine says of its end beside that: mostly the stop sequence. */
+  /** The engine's `stop_reason`, usually the stop sequence that matched. */
   readonly stopReason: unknown;
   readonly blocks: readonly Block[];
 }
 
 /**
- * Writes one answer. Blocks come one after the other and at most one is open. For a whole answer
- * `open`, `piece`, `cite` and `close` are called as for a stream and what they give is dropped.
+ * Writes one response. At most one block is open at a time. For a non-streaming response the same
+ * methods are called and their return values are dropped.
  */
 export interface ProtocolWriter {
-  /** What a stream begins with: it leaves with the engine's head, or after a silence before it. */
+  /**
+   * The first events of a stream; sent with the engine's response head, or earlier as a keep-alive.
+   */
   begin(): string;
   open(block: Block): string;
-  /** A further piece of the block's text, which has it already; and how likely its tokens were. */
+  /**
+   * Writes a piece that the block's text already includes, with the log probabilities of its
+   * tokens.
+   */
   piece(block: TextBlock | CallBlock, json: string, logprobs?: readonly JsonObject[]): string;
-  /** What stands in the text for a source, which comes behind all that the block has by now. */
+  /** The text that replaces a citation mark. */
   mark(citation: Citation): string;
-  /** The source whose mark the block's text ends with now. */
+  /** Writes the citation of a source; the block's text ends with its mark. */
   cite(block: TextBlock, citation: Citation, markJson: string): string;
-  /** `isCut`: the answer ended inside of it. */
+  /** `isCut`: the completion was truncated within this block. */
   close(block: Block, isCut: boolean): string;
-  /** Every ten seconds of silence. */
+  /** Called after every ten seconds without an event. */
   keepAlive(): string;
   end(end: WrittenEnd): string;
   whole(end: WrittenEnd): Buffer;
-  /** What a stream ends with that failed after its begin; `end` when something was charged. */
+  /** The last events of a stream that failed after it began; `end` is set if a charge was made. */
   failed(fault: Fault, end: ResponseEnd | undefined): string;
-  /** Rows that exist exactly when the charge does; follows `end` or `whole`, maybe twice. */
+  /**
+   * Writes rows in the transaction of the charge. Called after `end` or `whole`; again after a
+   * retry.
+   */
   readonly together?: ((tx: Queryable, settlement: Settlement) => Promise<void>) | undefined;
 }

@@ -1,9 +1,9 @@
 /**
- * Text that a caller keeps for us and cannot read or change: the reasoning of a turn, which agents
- * send back with the next one. `fbx1.` and base64url of nonce, AES-256-GCM cipher text and tag.
+ * Seals reasoning text that agents send back with their next request, so that they can neither read
+ * nor change it. Format: `fbx1.` and base64url of nonce, AES-256-GCM ciphertext and tag.
  *
- * Each account has a key of its own, derived from the server's, and is bound into the seal besides:
- * what one account was given opens for no other.
+ * Each account has its own key, derived from the server's, and the account id is authenticated too:
+ * no other account can open the text.
  */
 import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import type { Ids } from '../../core/ids.ts';
@@ -16,7 +16,6 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_NAME = 'seal';
 
-/** The sealer of this database: its key is made once and shared by all processes. */
 export async function openSealer(store: Store, ids: Ids): Promise<Sealer> {
   return new Sealer(await storedKey(store, ids, KEY_NAME), ids);
 }
@@ -38,7 +37,9 @@ export class Sealer {
     return PREFIX + Buffer.concat([sealed, cipher.getAuthTag()]).toString('base64url');
   }
 
-  /** The text, or `undefined` for what this server has not sealed for this account. Never throws. */
+  /**
+   * Returns the text; `undefined` if this server did not seal it for this account. Never throws.
+   */
   open(sealed: unknown, accountId: string): string | undefined {
     if (typeof sealed !== 'string' || !sealed.startsWith(PREFIX)) return undefined;
     const bytes = Buffer.from(sealed.slice(PREFIX.length), 'base64url');
@@ -53,7 +54,7 @@ export class Sealer {
       const text = decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES));
       return Buffer.concat([text, decipher.final()]).toString('utf8');
     } catch {
-      // Of another account or server, or changed on its way: it is worth nothing, and no error.
+      // Sealed for another account or server, or changed: ignored like missing reasoning.
       return undefined;
     }
   }

@@ -1,10 +1,13 @@
-/** Secrets of an installation: made at its first start, then the same for all processes and restarts. */
+/**
+ * Secrets of an installation: created at the first start, then shared by all processes and
+ * restarts.
+ */
 import type { Ids } from '../../core/ids.ts';
 import type { Store } from '../../db/db.ts';
 
 const KEY_BYTES = 32;
 
-/** The key of that name, which is written when there is none yet. */
+/** Returns the key with that name; creates it if it does not exist. */
 export async function storedKey(store: Store, ids: Ids, name: string): Promise<Buffer> {
   await store.query(
     'INSERT INTO agents_key (name, secret_hex) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',

@@ -1,7 +1,7 @@
 /**
- * Names of tools that engines take: at most 64 letters, digits, `_` and `-`. A tool of a namespace
- * (an MCP server, for example) is `<namespace>__<tool>`; what is too long or has other characters is
- * shortened and told apart by a hash.
+ * Tool names that every engine accepts: at most 64 letters, digits, `_` and `-`. A tool of a
+ * namespace (an MCP server, for example) becomes `<namespace>__<tool>`; other names are shortened
+ * and get a hash.
  */
 import { sha256Hex } from '../../core/ids.ts';
 
@@ -15,3 +15,6 @@ export function engineToolName(name: string, namespace = ''): string {
   const kept = whole.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, MAX_NAME_CHARS - HASH_CHARS - 1);
   return `${kept}_${sha256Hex(whole).slice(0, HASH_CHARS)}`;
 }
+
+/** The schema of a tool without arguments; some engines reject a tool without a schema. */
+export const NO_PARAMETERS = { type: 'object', properties: {} };

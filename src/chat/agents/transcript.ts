@@ -1,25 +1,24 @@
 /**
- * The history of an agent's conversation as chat messages that every engine's template takes.
+ * Builds chat messages from the history of an agent's conversation, in a form that every chat
+ * template accepts.
  *
- * - System text before the first answer is one leading system message; later system text is user
- *   text in place, in `<system-reminder>`. So the beginning of a prompt is the same from turn to
- *   turn, and no template meets a late system message.
- * - Neighbours of one role are one message, as far as the bounds of a message allow.
- * - The results of an answer's calls follow it, each as a tool message in the order of the calls:
- *   `(no output)` where there is none, a result without its call is left out, and pictures of results
- *   follow in a user message.
- * - Reasoning goes back with the answers since the last user turn, as templates want it.
+ * - System text before the first assistant message becomes one leading system message; later system
+ *   text becomes user text in `<system-reminder>`. The prompt prefix stays the same from turn to
+ *   turn.
+ * - Adjacent messages of one role are merged, within the limits of a message.
+ * - Tool results follow their calls in the order of the calls: a missing result is `(no output)`, a
+ *   result without a call is dropped, and images of results follow in a user message.
+ * - Only reasoning since the last user message is sent back, as templates expect.
  */
 import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-message.ts';
 
 export interface TranscriptCall {
   readonly id: string;
   readonly name: string;
-  /** JSON text. */
   readonly arguments: string;
 }
 
-interface AnsweredCall extends TranscriptCall {
+interface CallWithResult extends TranscriptCall {
   result: readonly ContentPart[] | undefined;
 }
 
@@ -29,11 +28,11 @@ interface UserTurn {
   isUsers: boolean;
 }
 
-interface Answer {
+interface AssistantTurn {
   readonly role: 'assistant';
   readonly texts: string[];
   readonly reasoning: string[];
-  readonly calls: AnsweredCall[];
+  readonly calls: CallWithResult[];
 }
 
 const NO_OUTPUT = '(no output)';
@@ -41,17 +40,17 @@ const PART_BREAK = '\n\n';
 
 export class Transcript {
   readonly #system: string[] = [];
-  readonly #turns: (UserTurn | Answer)[] = [];
-  #hasAnswers = false;
-  /** Whether a further piece of an answer belongs to the last one. */
+  readonly #turns: (UserTurn | AssistantTurn)[] = [];
+  #hasAssistant = false;
+  /** Whether the next assistant item belongs to the last assistant message. */
   #isResponding = false;
   readonly callIds = new Set<string>();
-  /** Those without a result, by their id, the last one last. */
-  readonly #openCalls = new Map<string, AnsweredCall[]>();
+  /** Calls without a result, by id. */
+  readonly #openCalls = new Map<string, CallWithResult[]>();
 
   system(text: string): void {
     if (text === '') return;
-    if (!this.#hasAnswers) this.#system.push(text);
+    if (!this.#hasAssistant) this.#system.push(text);
     else this.#addUser([textPart(`<system-reminder>\n${text}\n</system-reminder>`)], false);
   }
 
@@ -60,26 +59,26 @@ export class Transcript {
   }
 
   text(text: string): void {
-    if (text !== '') this.#answer().texts.push(text);
+    if (text !== '') this.#assistant().texts.push(text);
   }
 
   reasoning(text: string): void {
-    if (text !== '') this.#answer().reasoning.push(text);
+    if (text !== '') this.#assistant().reasoning.push(text);
   }
 
   call(call: TranscriptCall): void {
     const open = { ...call, result: undefined };
-    this.#answer().calls.push(open);
+    this.#assistant().calls.push(open);
     this.callIds.add(call.id);
     const others = this.#openCalls.get(call.id);
     if (others === undefined) this.#openCalls.set(call.id, [open]);
     else others.push(open);
   }
 
-  /** What a tool gave for the last call of that id that has no result yet. */
+  /** Adds the result of the last call with that id that has none. */
   result(callId: string, parts: readonly ContentPart[]): void {
     this.#isResponding = false;
-    this.#hasAnswers = true;
+    this.#hasAssistant = true;
     const call = this.#openCalls.get(callId)?.pop();
     if (call !== undefined) call.result = parts;
   }
@@ -97,8 +96,8 @@ export class Transcript {
         continue;
       }
       pushUser(messages, parts);
-      const answer = answerMessage(turn, at > lastUser);
-      if (answer !== undefined) messages.push(answer);
+      const message = assistantMessage(turn, at > lastUser);
+      if (message !== undefined) messages.push(message);
       parts = pushResults(messages, turn.calls);
     }
     pushUser(messages, parts);
@@ -115,14 +114,14 @@ export class Transcript {
     }
   }
 
-  #answer(): Answer {
+  #assistant(): AssistantTurn {
     const last = this.#turns.at(-1);
     if (this.#isResponding && last?.role === 'assistant') return last;
-    const answer: Answer = { role: 'assistant', texts: [], reasoning: [], calls: [] };
-    this.#turns.push(answer);
+    const turn: AssistantTurn = { role: 'assistant', texts: [], reasoning: [], calls: [] };
+    this.#turns.push(turn);
     this.#isResponding = true;
-    this.#hasAnswers = true;
-    return answer;
+    this.#hasAssistant = true;
+    return turn;
   }
 }
 
@@ -130,9 +129,9 @@ export function textPart(text: string): ContentPart {
   return { type: 'text', text };
 }
 
-/** An answer of nothing but reasoning is none. */
-function answerMessage(
-  { texts, reasoning, calls }: Answer,
+/** Returns `undefined` for a message of reasoning alone. */
+function assistantMessage(
+  { texts, reasoning, calls }: AssistantTurn,
   hasReasoning: boolean,
 ): ChatMessage | undefined {
   if (texts.length + calls.length === 0) return undefined;
@@ -145,12 +144,12 @@ function answerMessage(
   };
 }
 
-function toolCall({ id, name, arguments: text }: AnsweredCall) {
+function toolCall({ id, name, arguments: text }: CallWithResult) {
   return { id, type: 'function' as const, function: { name, arguments: text } };
 }
 
-/** The results of an answer's calls; gives the media, for the user message behind them. */
-function pushResults(messages: ChatMessage[], calls: readonly AnsweredCall[]): ContentPart[] {
+/** Adds the tool messages of the calls; returns the media of their results. */
+function pushResults(messages: ChatMessage[], calls: readonly CallWithResult[]): ContentPart[] {
   const media: ContentPart[] = [];
   for (const { id, result } of calls) {
     const texts = result?.flatMap((part) => (part.type === 'text' ? [part.text] : []));
@@ -162,7 +161,7 @@ function pushResults(messages: ChatMessage[], calls: readonly AnsweredCall[]): C
   return media;
 }
 
-/** The parts of one message: what is beyond its bounds begins another one. */
+/** Joins the parts of a user message; parts beyond its limits start another message. */
 function joinedParts(
   messages: ChatMessage[],
   before: readonly ContentPart[],
@@ -183,7 +182,7 @@ function joinedParts(
   return parts;
 }
 
-/** Text alone is a string, which every template takes. */
+/** Parts of text alone are sent as a string, which every template accepts. */
 function pushUser(messages: ChatMessage[], parts: readonly ContentPart[]): void {
   if (parts.length === 0) return;
   const isText = parts.every((part) => part.type === 'text');

@@ -59,7 +59,9 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
 export const CHARACTER_DESCRIPTION: RouteDescription = {
   tag: 'Characters',
   summary: 'Get a character',
-  parameters: [{ name: 'slug', in: 'path', about: 'Its public id.', example: 'harbour-pilot' }],
+  parameters: [
+    { name: 'slug', in: 'path', about: 'Slug of the character.', example: 'harbour-pilot' },
+  ],
   response: jsonResponse(
     'The character, without its prompt.',
     z.strictObject({

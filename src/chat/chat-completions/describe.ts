@@ -10,24 +10,32 @@ import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts
 import { ChatBody } from '../wire/chat-schema.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
-const Count = z.int().min(0);
+export const Count = z.int().min(0);
+
+/** The id of a response: a prefix and the 32 hex digits of the request id. */
+export function responseId(prefix: string): z.ZodString {
+  return z
+    .string()
+    .regex(new RegExp(`^${prefix}[0-9a-f]{32}$`))
+    .describe('Id of the response; `GET /usage/{id}` finds its receipt.');
+}
 
 const ToolCall = z.looseObject({
-  id: z.string().describe('Names the call; the message of role `tool` with its result repeats it.'),
-  type: z.literal('function').describe('Only functions are called.'),
+  id: z.string().describe('Id of the call; its `tool` message repeats it.'),
+  type: z.literal('function').describe('Always `function`.'),
   function: z
     .looseObject({
-      name: z.string().describe("Name of one of the request's `tools`."),
+      name: z.string().describe('Name of the function, one of `tools`.'),
       arguments: z.string().describe('JSON text'),
     })
-    .describe('What to call.'),
+    .describe('The function and its arguments.'),
 });
 
 const Message = z.looseObject({
-  role: z.literal('assistant').describe('The model speaks.'),
-  content: z.union([z.string(), z.null()]).describe('Text; null if the model only calls tools.'),
+  role: z.literal('assistant').describe('Role of the author.'),
+  content: z.union([z.string(), z.null()]).describe('Text; null if there are only tool calls.'),
   reasoning_content: z.string().nullable().describe('Reasoning text; null if there is none.'),
-  tool_calls: z.array(ToolCall).describe('Calls for the caller to make; may be empty.'),
+  tool_calls: z.array(ToolCall).describe('Tool calls for the caller to run; may be empty.'),
 });
 
 const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
@@ -35,19 +43,21 @@ const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
 const Usage = z
   .looseObject({
     prompt_tokens: Count.describe('Tokens of the prompt, tools and additions included.'),
-    completion_tokens: Count.describe('Reasoning tokens included.'),
-    total_tokens: Count.describe('Both together.'),
+    completion_tokens: Count.describe('Tokens of the completion, reasoning included.'),
+    total_tokens: Count.describe('Sum of both.'),
     prompt_tokens_details: z
       .looseObject({
-        cached_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
-        cache_creation_input_tokens: Count.optional().describe('Billed at `cacheWrite`.'),
+        cached_tokens: Count.describe('Read from a cache; billed at `cacheInput`.'),
+        cache_creation_input_tokens: Count.optional().describe(
+          'Written to a cache; billed at `cacheWrite`.',
+        ),
       })
       .nullable()
-      .describe('Parts of `prompt_tokens`; null where the engine does not tell.'),
+      .describe('Parts of `prompt_tokens`; null if not reported.'),
     completion_tokens_details: z
-      .looseObject({ reasoning_tokens: Count.describe('Tokens of thinking.') })
+      .looseObject({ reasoning_tokens: Count.describe('Reasoning tokens.') })
       .nullable()
-      .describe('Parts of `completion_tokens`; null where the engine does not tell.'),
+      .describe('Parts of `completion_tokens`; null if not reported.'),
   })
   .meta({ id: 'ChatUsage' });
 
@@ -56,117 +66,122 @@ const Citations = z
     z.strictObject({
       title: z.string().describe('Title of the page.'),
       url: z.string().describe('Address of the page.'),
-      content: z.string().optional().describe('The passage that the model was given.'),
-      date: z.string().optional().describe('When the page was published, as the search says it.'),
+      content: z.string().optional().describe('Passage that the model received.'),
+      date: z.string().optional().describe('Publication date reported by the search.'),
     }),
   )
-  .describe('What a search found, in the order of the marks; empty when none ran.');
+  .describe('Search results in the order of their marks; empty without a search.');
 
 export const Echo = z
   .strictObject({
-    enable_e2ee: z.boolean().describe('Echo of what was asked for; true when nothing was.'),
-    enable_web_search: z.enum(['off', 'on', 'auto']).describe('Search mode that was in force.'),
-    enable_web_citations: z.boolean().describe('Whether marks such as `[REF]0[/REF]` were asked.'),
-    enable_web_scraping: z.boolean().describe('Whether up to 5 named pages were read.'),
-    enable_x_search: z.boolean().describe('Whether the engine used its own social search.'),
-    include_venice_system_prompt: z.boolean().describe('Whether the service prompt was in force.'),
-    include_search_results_in_stream: z.boolean().describe('Whether citations were a first chunk.'),
-    return_search_results_as_documents: z.boolean().describe('Whether citations were a tool call.'),
+    enable_e2ee: z.boolean().describe('Requested value. Default true.'),
+    enable_web_search: z.enum(['off', 'on', 'auto']).describe('Effective search mode.'),
+    enable_web_citations: z.boolean().describe('Whether citation marks were requested.'),
+    enable_web_scraping: z.boolean().describe('Whether pages named in the prompt were read.'),
+    enable_x_search: z.boolean().describe('Whether the engine used its own search.'),
+    include_venice_system_prompt: z
+      .boolean()
+      .describe('Whether the system prompt of the service was added.'),
+    include_search_results_in_stream: z
+      .boolean()
+      .describe('Whether the first chunk contained the citations.'),
+    return_search_results_as_documents: z
+      .boolean()
+      .describe('Whether a tool call contained the citations.'),
     strip_thinking_response: z.boolean().describe('Whether `<think>` blocks were removed.'),
-    disable_thinking: z.boolean().describe('Whether thinking was turned off.'),
+    disable_thinking: z.boolean().describe('Whether reasoning was turned off.'),
     character_slug: z.string().optional().describe('Persona of the response; absent without one.'),
     web_search_citations: Citations,
   })
-  .describe('The parameters that were in force.')
+  .describe('Effective service parameters.')
   .meta({ id: 'EffectiveParameters' });
 
 const ChatCompletion = z
   .looseObject({
-    id: z
-      .string()
-      .regex(/^chatcmpl-[0-9a-f]{32}$/)
-      .describe(
-        'Id of the answer; its 32 digits are the request id, by which `GET /usage/{id}` finds the receipt.',
-      ),
+    id: responseId('chatcmpl-'),
     object: z.literal('chat.completion').describe('Kind of the object.'),
     created: z.int().describe('Unix time in seconds.'),
-    model: z.string().describe('Id of the model that answered.'),
+    model: z.string().describe('Id of the model that served the request.'),
     choices: z
       .array(
         z.looseObject({
-          index: Count.describe('Place among the choices, from 0.'),
+          index: Count.describe('Index of the choice, from 0.'),
           finish_reason: FinishReason.describe('Why it ended; `length` means a limit was reached.'),
           logprobs: z
             .union([z.looseObject({}), z.null()])
-            .describe("Log probabilities of the tokens in OpenAI's form; null unless asked for."),
+            .describe('Log probabilities of the tokens; null unless requested.'),
           stop_reason: z
             .unknown()
-            .describe('Stop text or token, if the engine reports it, or null.'),
-          message: Message.describe('What the model said.'),
+            .describe('Stop text or token; null if the engine does not report it.'),
+          message: Message.describe('The completion.'),
         }),
       )
-      .describe('The answers, as many as `n` asked for.'),
-    usage: Usage.describe('What was counted.'),
-    cost: Cost.describe('What was charged.'),
+      .describe('The choices, as many as `n`.'),
+    usage: Usage.describe('Billed tokens.'),
+    cost: Cost.describe('Charge for the request.'),
     prompt_logprobs: z.unknown().describe('Prompt log probabilities, if requested; else null.'),
     svc_parameters: Echo.describe('Effective service parameters and search citations.'),
   })
   .meta({ id: 'ChatCompletion' });
 
 const Delta = z.looseObject({
-  role: z.literal('assistant').nullish().describe('In the first chunk of a choice.'),
-  content: z.string().nullish().describe('The next piece of the text.'),
-  reasoning_content: z.string().nullish().describe('The next piece of the thinking.'),
+  role: z.literal('assistant').nullish().describe('Role; in the first chunk of a choice.'),
+  content: z.string().nullish().describe('Next piece of the text.'),
+  reasoning_content: z.string().nullish().describe('Next piece of the reasoning.'),
   tool_calls: z
     .array(
       z.looseObject({
-        index: Count.describe('Which call the piece belongs to, from 0.'),
-        id: z.string().nullish().describe('In the first piece of a call: its name.'),
-        type: z.literal('function').nullish().describe('In the first piece of a call.'),
+        index: Count.describe('Index of the call, from 0.'),
+        id: z.string().nullish().describe('Id of the call; in its first piece.'),
+        type: z.literal('function').nullish().describe('Kind of the call; in its first piece.'),
         function: z
           .looseObject({
-            name: z.string().nullish().describe('In the first piece of a call: the function.'),
-            arguments: z.string().nullish().describe("The next piece of the arguments' JSON text."),
+            name: z
+              .string()
+              .nullish()
+              .describe('Name of the function; in the first piece of a call.'),
+            arguments: z
+              .string()
+              .nullish()
+              .describe('Next piece of the JSON text of the arguments.'),
           })
           .optional()
-          .describe('The next piece of the call.'),
+          .describe('Next piece of the call.'),
       }),
     )
     .nullish()
-    .describe('Parts of calls; the texts of one `index` belong together.'),
+    .describe('Pieces of tool calls, joined by `index`.'),
 });
 
 const ChatCompletionEvent = z
   .looseObject({
-    id: z.string().optional().describe('Id of the answer, the same in every chunk.'),
+    id: z.string().optional().describe('Id of the completion, the same in every chunk.'),
     object: z.literal('chat.completion.chunk').optional().describe('Kind of the object.'),
     created: z.int().optional().describe('Unix time in seconds, the same in every chunk.'),
-    model: z.string().optional().describe('Id of the model that answers.'),
+    model: z.string().optional().describe('Id of the model that serves the request.'),
     choices: z
       .array(
         z.looseObject({
-          index: Count.describe('Which choice the piece belongs to, from 0.'),
-          delta: Delta.describe('What has come since the last chunk.'),
-          finish_reason: FinishReason.nullable().describe('In the last chunk of a choice.'),
+          index: Count.describe('Index of the choice, from 0.'),
+          delta: Delta.describe('Content since the previous chunk.'),
+          finish_reason: FinishReason.nullable().describe('Why it ended; in its last chunk.'),
         }),
       )
       .optional()
-      .describe('Empty in the chunk that carries usage and cost.'),
-    usage: Usage.nullable().optional().describe('In the last chunk: what was counted.'),
-    cost: Cost.optional().describe('In the last chunk: what was charged.'),
+      .describe('Choices; empty in the chunk with `usage` and `cost`.'),
+    usage: Usage.nullable().optional().describe('Billed tokens; in the last chunk.'),
+    cost: Cost.optional().describe('Charge for the request; in the last chunk.'),
     svc_parameters: z
       .union([Echo, z.strictObject({ web_search_citations: Citations })])
       .optional()
-      .describe('Citations alone before the text, when they were asked for in the stream.'),
+      .describe('Effective service parameters; only citations in the first chunk.'),
     error: z
       .looseObject({
-        message: z.string().describe('A sentence for people.'),
-        type: z.string().describe('A word for programs, from the error catalogue.'),
+        message: z.string().describe('Error text.'),
+        type: z.string().describe('Error type.'),
       })
       .optional()
-      .describe(
-        'What went wrong after the first byte; a chunk with `cost` before it says what the text until then cost.',
-      ),
+      .describe('Error after the first byte; a chunk with `cost` before it has the charge so far.'),
   })
   .meta({ id: 'ChatCompletionEvent' });
 
@@ -224,19 +239,19 @@ export const CHAT_REFUSALS: readonly FaultCode[] = [
 
 export const CHAT_DESCRIPTION: RouteDescription = {
   tag: 'Chat',
-  summary: 'Answer a conversation',
-  about: `Works with every OpenAI client: set its base URL to this server. \`model\` takes an id, a trait such as \`default\`, or a compatibility name; suffixes set parameters: \`atlas-24b:enable_web_search=on\`.
+  summary: 'Create a chat completion',
+  about: `Works with every OpenAI client: set its base URL to this server. \`model\` is an id, a trait such as \`default\`, or a compatibility name; suffixes set service parameters: \`atlas-24b:enable_web_search=on\`.
 
-With \`stream: true\` the answer is a stream of events. The last chunk before \`[DONE]\` carries \`usage\` and \`cost\`, asked for or not. An error after the first byte is an event with \`error\`; text that had come before it is paid for, and a chunk with \`usage\` and \`cost\` before the error says so.
+With \`stream: true\` the response is a stream of events. The last chunk before \`[DONE]\` always contains \`usage\` and \`cost\`. An error after the first byte is an event with \`error\`; text sent before it is charged, and a chunk with \`usage\` and \`cost\` precedes the error.
 
-The worst case of the request is set aside before it runs and the true cost is taken when it ends. A caller who leaves pays for what was produced until then.`,
+The server holds the maximum cost before the request runs and charges the actual cost when it ends. A caller that disconnects pays for the output up to then.`,
   request: jsonContent(ChatBody.meta({ id: 'ChatCompletionRequest' }), {
     model: 'default',
     messages: [{ role: 'user', content: 'Hello' }],
   }),
   response: {
     status: 200,
-    about: 'The answer, whole or as a stream.',
+    about: 'The completion, as JSON or as a stream.',
     headers: ['model', 'stream'],
     content: [...jsonContent(ChatCompletion, ANSWER), eventContent(ChatCompletionEvent, STREAM)],
   },

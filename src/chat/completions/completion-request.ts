@@ -50,38 +50,38 @@ export const CompletionBody = z.looseObject({
       ],
       'Expected a string, a list of strings, token ids, or a list of lists of token ids',
     )
-    .describe('What the model continues: text, token ids of its own vocabulary, or a list.'),
-  suffix: z.string().nullish().describe('Text after the gap, for models that fill gaps.'),
+    .describe("Text, token ids of the model's vocabulary, or a list of either."),
+  suffix: z.string().nullish().describe('Text after the gap, for models that complete gaps.'),
   max_tokens: z.int().min(0).nullish().describe('Tokens per choice; 16 if absent, 0 with `echo`.'),
-  n: z.int().min(1).max(MAX_CHOICES).nullish().describe('Choices of each prompt, 1 when absent.'),
+  n: z.int().min(1).max(MAX_CHOICES).nullish().describe('Choices per prompt. Default 1.'),
   best_of: z
     .int()
     .min(1)
     .max(MAX_CHOICES)
     .nullish()
-    .describe('Choices to generate; all are billed.'),
-  echo: flag.describe('The prompt stands before the text.'),
+    .describe('Choices to generate per prompt, all billed.'),
+  echo: flag.describe('Whether to return the prompt before the text.'),
   logprobs: z
     .int()
     .min(0)
     .max(MAX_LOGPROBS)
     .nullish()
-    .describe('Log probabilities of so many tokens.'),
-  temperature: temperature.describe('0 is the likeliest text.'),
-  top_p: probability.describe('Share of the likeliest tokens.'),
-  presence_penalty: penalty.describe('Against tokens that have come at all.'),
-  frequency_penalty: penalty.describe('Against tokens by how often they came.'),
+    .describe('Number of log probabilities per token.'),
+  temperature: temperature.describe('0 to 2: higher is more random.'),
+  top_p: probability.describe('0 to 1: picks among the likeliest tokens.'),
+  presence_penalty: penalty.describe('-2 to 2: reduces repetition of used tokens. Default 0.'),
+  frequency_penalty: penalty.describe('-2 to 2: reduces frequent tokens. Default 0.'),
   logit_bias: z
     .record(z.string(), z.number().min(-100).max(100))
     .nullish()
-    .describe('Token ids and what is added to their weight.'),
-  stop: stopTexts.describe('Up to four texts that end a choice; they are not shown.'),
-  seed: z.int().nullish().describe('The same seed gives the same text, as far as an engine can.'),
-  stream: flag.describe('Events instead of one answer.'),
+    .describe('Bias by token id, -100 to 100.'),
+  stop: stopTexts.describe('Up to 4 texts that end a choice and are not returned.'),
+  seed: z.int().nullish().describe('Seed for reproducible output, if supported.'),
+  stream: flag.describe('Whether to send server-sent events. Default false.'),
   stream_options: z
-    .looseObject({ include_usage: flag.describe('Usage is always in the stream.') })
+    .looseObject({ include_usage: flag.describe('No effect: a stream always contains its usage.') })
     .nullish()
-    .describe('What a stream holds beside text.'),
+    .describe('Options of the stream.'),
   metadata: TagMetadata.nullish().describe('Up to 16 tags, for receipts and `GET /usage/tags`.'),
   user: z.string().nullish().describe('Discarded.'),
 });
@@ -146,7 +146,7 @@ function refuseChoices(shown: number, made: number, body: BodyBesidePrompt): voi
   const { best_of: bestOf, stream } = body;
   if (bestOf && bestOf < shown) throw refusal('best_of', `Must be at least n, which is ${shown}`);
   if (bestOf && bestOf > shown && stream === true) {
-    const message = 'The best of several is not known before the end: leave out stream';
+    const message = 'Must equal n with stream, because the best choice is known only at the end';
     throw refusal('best_of', message);
   }
   if (made > MAX_ALL_CHOICES) {

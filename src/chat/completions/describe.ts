@@ -3,40 +3,36 @@ import { z } from 'zod';
 import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { Count, responseId } from '../chat-completions/describe.ts';
 import { CompletionBody } from './completion-request.ts';
-
-const Count = z.int().min(0);
 
 const Usage = z.strictObject({
   prompt_tokens: Count.describe('Tokens of all prompts.'),
-  completion_tokens: Count.describe('Tokens of all choices that were made, shown or not.'),
-  total_tokens: Count.describe('The sum of both.'),
+  completion_tokens: Count.describe('Tokens of all generated choices, returned or not.'),
+  total_tokens: Count.describe('Sum of both.'),
 });
 
 const Choice = z.looseObject({
-  text: z.string().describe('What was made, behind the prompt when `echo` was asked for.'),
-  index: Count.describe('Its place: the choices of the first prompt come first.'),
+  text: z.string().describe('The text; with `echo`, after the prompt.'),
+  index: Count.describe('Index of the choice; those of the first prompt come first.'),
   logprobs: z
     .union([z.looseObject({}), z.null()])
-    .describe('How likely each token was, where that was asked for.'),
+    .describe('Log probabilities of the tokens; null unless requested.'),
   finish_reason: z
     .enum(['stop', 'length', 'content_filter'])
     .nullable()
-    .describe('Why it ended; null in events before its last.'),
+    .describe('Why the choice ended; null before its last event.'),
 });
 
 const Completion = z
   .strictObject({
-    id: z
-      .string()
-      .regex(/^cmpl-[0-9a-f]{32}$/)
-      .describe('The id of the request behind `cmpl-`.'),
-    object: z.literal('text_completion').describe('What this is.'),
+    id: responseId('cmpl-'),
+    object: z.literal('text_completion').describe('Kind of the object.'),
     created: z.int().describe('Unix time in seconds.'),
-    model: z.string().describe('Id of the model that answered.'),
-    choices: z.array(Choice).describe('Empty in the event that carries usage and cost.'),
-    usage: Usage.optional().describe('In an answer, and in the last event of a stream.'),
-    cost: Cost.optional().describe('What was charged; beside `usage`.'),
+    model: z.string().describe('Id of the model that served the request.'),
+    choices: z.array(Choice).describe('Choices; empty in the event with `usage` and `cost`.'),
+    usage: Usage.optional().describe('Billed tokens; in a stream in its last event.'),
+    cost: Cost.optional().describe('Charge for the request, beside `usage`.'),
   })
   .meta({ id: 'Completion' });
 
@@ -46,10 +42,10 @@ const CompletionEvent = z
     z.strictObject({
       error: z
         .looseObject({
-          message: z.string().describe('A sentence for people.'),
-          type: z.string().describe('The kind of error.'),
+          message: z.string().describe('Error text.'),
+          type: z.string().describe('Error type.'),
         })
-        .describe('What went wrong after the first byte.'),
+        .describe('Error after the first byte.'),
     }),
   ])
   .meta({ id: 'CompletionEvent' });
@@ -73,10 +69,10 @@ const STREAM = [
 
 export const COMPLETIONS_DESCRIPTION: RouteDescription = {
   tag: 'Chat',
-  summary: 'Continue a text',
-  about: `The older text protocol of OpenAI, for prompts that are taken as they stand: no chat template and no prompt of the service is put around them. It works with the text models whose engines speak it, at their prices; another one answers 400.
+  summary: 'Create a text completion',
+  about: `The older text protocol of OpenAI. The model receives the prompt unchanged, without chat template or system prompt. It works with text models whose engines support it, at their prices; a request for another model returns 400.
 
-With \`stream: true\` the last event before \`[DONE]\` carries \`usage\` and \`cost\`, asked for or not.`,
+With \`stream: true\` the last event before \`[DONE]\` always contains \`usage\` and \`cost\`.`,
   request: jsonContent(CompletionBody.meta({ id: 'CompletionRequest' }), {
     model: 'default',
     prompt: 'The sky is',
@@ -84,7 +80,7 @@ With \`stream: true\` the last event before \`[DONE]\` carries \`usage\` and \`c
   }),
   response: {
     status: 200,
-    about: 'The text, whole or as a stream.',
+    about: 'The text, as JSON or as a stream.',
     headers: ['model', 'stream'],
     content: [
       ...jsonContent(Completion, { ...HEAD, choices: [CHOICE], usage: USAGE, cost: COST }),

@@ -9,78 +9,84 @@ import {
 } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { Cost } from '../../http/openapi/cost.ts';
-import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/describe.ts';
+import {
+  CHAT_REFUSALS,
+  Count,
+  Echo,
+  ECHO_EXAMPLE,
+  responseId,
+} from '../chat-completions/describe.ts';
 import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 
-const Count = z.int().min(0);
-
 const Usage = z
   .looseObject({
-    input_tokens: Count.describe('Without those of the cache.'),
-    cache_creation_input_tokens: Count.describe('Written to a cache, billed at `cacheWrite`.'),
-    cache_read_input_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
-    output_tokens: Count.describe('Thinking included.'),
+    input_tokens: Count.describe('Prompt tokens neither read from nor written to a cache.'),
+    cache_creation_input_tokens: Count.describe('Written to a cache; billed at `cacheWrite`.'),
+    cache_read_input_tokens: Count.describe('Read from a cache; billed at `cacheInput`.'),
+    output_tokens: Count.describe('Tokens of the message, thinking included.'),
     output_tokens_details: z
-      .looseObject({ thinking_tokens: Count.describe('Tokens of thinking.') })
+      .looseObject({ thinking_tokens: Count.describe('Reasoning tokens.') })
       .optional()
       .describe('Parts of `output_tokens`.'),
     server_tool_use: z
-      .looseObject({ web_search_requests: Count.describe('Searches, each charged.') })
+      .looseObject({ web_search_requests: Count.describe('Number of searches, each charged.') })
       .optional()
-      .describe('What the server did for the answer.'),
+      .describe('Tools that the server ran.'),
   })
   .meta({ id: 'MessageUsage' });
 
 const SearchResult = z.looseObject({
-  type: z.literal('web_search_result').describe('Marks a page.'),
+  type: z.literal('web_search_result').describe('Kind of the result.'),
   title: z.string().describe('Title of the page.'),
   url: z.string().describe('Address of the page.'),
-  encrypted_content: z.string().describe('What the model read, sealed; send it back unchanged.'),
+  encrypted_content: z.string().describe('Opaque; send it back unchanged.'),
   page_age: z.string().nullable().describe('Publication date reported by the search, or null.'),
 });
 
 const SearchFailed = z.looseObject({
-  type: z.literal('web_search_tool_result_error').describe('Marks a search without results.'),
-  error_code: z.string().describe('Why, a word of Anthropic.'),
+  type: z.literal('web_search_tool_result_error').describe('Kind of the result.'),
+  error_code: z.string().describe("Error code of Anthropic's API."),
 });
 
 const Citation = z.looseObject({
-  type: z.literal('web_search_result_location').describe('Marks a source on the web.'),
+  type: z.literal('web_search_result_location').describe('Kind of the citation.'),
   url: z.string().describe('Address of the page.'),
   title: z.string().describe('Title of the page.'),
-  cited_text: z.string().describe('The passage that the text rests on.'),
-  encrypted_index: z.string().describe('Where it stood, sealed; send it back as it is.'),
+  cited_text: z.string().describe('The cited passage.'),
+  encrypted_index: z.string().describe('Opaque; send it back unchanged.'),
 });
 
 const Block = z
   .discriminatedUnion('type', [
     z.looseObject({
-      type: z.literal('text').describe('Marks text.'),
+      type: z.literal('text').describe('Kind of the block.'),
       text: z.string().describe('The text.'),
-      citations: z.array(Citation).optional().describe('Sources of the text, after a search.'),
+      citations: z.array(Citation).optional().describe('Sources of the text after a search.'),
     }),
     z.looseObject({
-      type: z.literal('thinking').describe('Marks what the model thought.'),
-      thinking: z.string().describe('Empty with `display: "omitted"`.'),
-      signature: z.string().describe('To be sent back as it is; only this server can read it.'),
+      type: z.literal('thinking').describe('Kind of the block.'),
+      thinking: z.string().describe('Reasoning text; empty with `display: "omitted"`.'),
+      signature: z.string().describe('Sealed reasoning; send it back unchanged.'),
     }),
     z.looseObject({
-      type: z.literal('tool_use').describe('Marks a call that the caller is to make.'),
-      id: z.string().describe('Names the call; the block `tool_result` repeats it.'),
+      type: z.literal('tool_use').describe('Kind of the block: a call for the caller to run.'),
+      id: z.string().describe('Id of the call; its `tool_result` block repeats it.'),
       name: z.string().describe('Name of the tool.'),
-      input: z.record(z.string(), z.unknown()).describe('Arguments, by the `input_schema`.'),
+      input: z
+        .record(z.string(), z.unknown())
+        .describe('Arguments, as `input_schema` defines them.'),
     }),
     z.looseObject({
-      type: z.literal('server_tool_use').describe('Marks a search that this server made.'),
-      id: z.string().describe('Names the search; its result repeats it.'),
-      name: z.literal('web_search').describe('The one tool that this server has.'),
-      input: z.record(z.string(), z.unknown()).describe('What was searched, under `query`.'),
+      type: z.literal('server_tool_use').describe('Kind of the block: a search by this server.'),
+      id: z.string().describe('Id of the search; its result repeats it.'),
+      name: z.literal('web_search').describe('Name of the tool.'),
+      input: z.record(z.string(), z.unknown()).describe('The search query, in `query`.'),
     }),
     z.looseObject({
-      type: z.literal('web_search_tool_result').describe('Marks the result of a search.'),
-      tool_use_id: z.string().describe('`id` of the block `server_tool_use`.'),
-      content: z.union([z.array(SearchResult), SearchFailed]).describe('Pages, or an error.'),
+      type: z.literal('web_search_tool_result').describe('Kind of the block: results of a search.'),
+      tool_use_id: z.string().describe('Id of the `server_tool_use` block.'),
+      content: z.union([z.array(SearchResult), SearchFailed]).describe('The results, or an error.'),
     }),
   ])
   .meta({ id: 'MessageBlock' });
@@ -88,51 +94,46 @@ const Block = z
 const StopReason = z.enum(['end_turn', 'stop_sequence', 'max_tokens', 'tool_use', 'refusal']);
 
 const MESSAGE_MEMBERS = {
-  id: z
-    .string()
-    .regex(/^msg_[0-9a-f]{32}$/)
-    .describe(
-      'Id of the answer; its 32 digits are the request id, by which `GET /usage/{id}` finds the receipt.',
-    ),
+  id: responseId('msg_'),
   type: z.literal('message').describe('Kind of the object.'),
-  role: z.literal('assistant').describe('The model speaks.'),
-  model: z.string().describe('Id of the model that answered.'),
-  stop_sequence: z.string().nullable().describe('The entry of `stop_sequences` that ended it.'),
-  usage: Usage.describe('What was counted.'),
+  role: z.literal('assistant').describe('Role of the author.'),
+  model: z.string().describe('Id of the model that served the request.'),
+  stop_sequence: z.string().nullable().describe('Entry of `stop_sequences` that matched, or null.'),
+  usage: Usage.describe('Billed tokens.'),
 };
 
 const Message = z
   .strictObject({
     ...MESSAGE_MEMBERS,
-    content: z.array(Block).describe('The blocks, in order: thinking, text, calls, searches.'),
+    content: z.array(Block).describe('Blocks in order: thinking, text, tool calls, searches.'),
     stop_reason: StopReason.describe('Why it ended; `max_tokens` means a limit was reached.'),
-    cost: Cost.describe('What was charged.'),
-    svc_parameters: Echo.describe('The service parameters that were in force.'),
+    cost: Cost.describe('Charge for the request.'),
+    svc_parameters: Echo.describe('Effective service parameters.'),
   })
   .meta({ id: 'Message' });
 
-const index = Count.describe('Place of the block in `content`, from 0.');
+const index = Count.describe('Index of the block in `content`, from 0.');
 
 const Delta = z.discriminatedUnion('type', [
   z.strictObject({
-    type: z.literal('text_delta').describe('Marks a piece of text.'),
-    text: z.string().describe('The next piece of the text.'),
+    type: z.literal('text_delta').describe('Kind of the delta.'),
+    text: z.string().describe('Next piece of the text.'),
   }),
   z.strictObject({
-    type: z.literal('input_json_delta').describe('Marks a piece of the input of a call.'),
-    partial_json: z.string().describe("The next piece of the input's JSON text."),
+    type: z.literal('input_json_delta').describe('Kind of the delta.'),
+    partial_json: z.string().describe('Next piece of the JSON text of the input.'),
   }),
   z.strictObject({
-    type: z.literal('thinking_delta').describe('Marks a piece of thinking.'),
-    thinking: z.string().describe('The next piece of the thinking.'),
+    type: z.literal('thinking_delta').describe('Kind of the delta.'),
+    thinking: z.string().describe('Next piece of the reasoning.'),
   }),
   z.strictObject({
-    type: z.literal('signature_delta').describe('Marks the signature of a block of thinking.'),
-    signature: z.string().describe('To be sent back with the block as it is.'),
+    type: z.literal('signature_delta').describe('Kind of the delta.'),
+    signature: z.string().describe('Sealed reasoning; send it back unchanged.'),
   }),
   z.strictObject({
-    type: z.literal('citations_delta').describe('Marks a source.'),
-    citation: Citation.describe('A source of the text so far.'),
+    type: z.literal('citations_delta').describe('Kind of the delta.'),
+    citation: Citation.describe('Source of the text so far.'),
   }),
 ]);
 
@@ -150,56 +151,59 @@ const ERROR_TYPES = [
 ] as const;
 
 const ErrorMembers = z.looseObject({
-  type: z.enum(ERROR_TYPES).describe('The kind of error, a word of Anthropic.'),
-  message: z.string().describe('A sentence for people.'),
+  type: z.enum(ERROR_TYPES).describe("Error type of Anthropic's API."),
+  message: z.string().describe('Error text.'),
 });
 
 const MessageEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
-      type: z.literal('message_start').describe('The first event.'),
+      type: z.literal('message_start').describe('First event of a stream.'),
       message: z
         .strictObject({
           ...MESSAGE_MEMBERS,
-          content: z.array(Block).max(0).describe('Empty: the blocks follow.'),
-          stop_reason: z.null().describe('Not known yet.'),
+          content: z.array(Block).max(0).describe('Empty; the blocks follow as events.'),
+          stop_reason: z.null().describe('Null until the message ends.'),
         })
-        .describe('The answer as it begins.'),
+        .describe('The message without content.'),
     }),
     z.strictObject({
-      type: z.literal('content_block_start').describe('A block begins.'),
+      type: z.literal('content_block_start').describe('Start of a block.'),
       index,
-      content_block: Block.describe('The block as it begins, empty.'),
+      content_block: Block.describe('The empty block.'),
     }),
     z.strictObject({
-      type: z.literal('content_block_delta').describe('A block goes on.'),
+      type: z.literal('content_block_delta').describe('Piece of a block.'),
       index,
-      delta: Delta.describe('What has come since the last event.'),
+      delta: Delta.describe('Content since the previous event.'),
     }),
-    z.strictObject({ type: z.literal('content_block_stop').describe('A block ends.'), index }),
+    z.strictObject({ type: z.literal('content_block_stop').describe('End of a block.'), index }),
     z.strictObject({
-      type: z.literal('message_delta').describe('The answer ends, and is charged.'),
+      type: z.literal('message_delta').describe('End of the message, after its charge.'),
       delta: z
         .strictObject({
-          stop_reason: StopReason.describe('Why it ends.'),
-          stop_sequence: z.string().nullable().describe('Entry of `stop_sequences`, or null.'),
+          stop_reason: StopReason.describe('Why the message ended.'),
+          stop_sequence: z
+            .string()
+            .nullable()
+            .describe('Entry of `stop_sequences` that matched, or null.'),
         })
-        .describe('How it ends.'),
-      usage: Usage.describe('The final counts; they replace those of `message_start`.'),
-      cost: Cost.describe('What was charged.'),
-      svc_parameters: Echo.describe('The service parameters that were in force.'),
+        .describe('How the message ended.'),
+      usage: Usage.describe('Final token counts, which replace those of `message_start`.'),
+      cost: Cost.describe('Charge for the request.'),
+      svc_parameters: Echo.describe('Effective service parameters.'),
     }),
-    z.strictObject({ type: z.literal('message_stop').describe('The last event.') }),
+    z.strictObject({ type: z.literal('message_stop').describe('Last event of a stream.') }),
     z.strictObject({
-      type: z.literal('ping').describe('Keeps the connection open; says nothing.'),
+      type: z.literal('ping').describe('Keep-alive.'),
     }),
     z.looseObject({
-      type: z.literal('error').describe('Final event if it failed after the first byte.'),
-      error: ErrorMembers.describe('What went wrong.'),
-      request_id: z.string().describe('Id of the request, for support.'),
-      code: z.string().describe('The word of the error catalogue.'),
-      usage: Usage.optional().describe('What was counted until then.'),
-      cost: Cost.optional().describe('What the text until then cost; absent when it cost nothing.'),
+      type: z.literal('error').describe('Last event of a stream that failed.'),
+      error: ErrorMembers.describe('The error.'),
+      request_id: z.string().describe('Id of the request.'),
+      code: z.string().describe('Code of the error catalogue.'),
+      usage: Usage.optional().describe('Billed tokens up to the error.'),
+      cost: Cost.optional().describe('Charge up to the error; absent if there is none.'),
     }),
   ])
   .meta({ id: 'MessageEvent' });
@@ -210,10 +214,10 @@ const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const MessageError = {
   schema: z
     .looseObject({
-      type: z.literal('error').describe('Marks a refusal.'),
-      error: ErrorMembers.describe('What was refused, and why.'),
-      request_id: z.string().describe('Id of the request, for support.'),
-      code: z.string().describe('The word of the error catalogue.'),
+      type: z.literal('error').describe('Kind of the object.'),
+      error: ErrorMembers.describe('The error.'),
+      request_id: z.string().describe('Id of the request.'),
+      code: z.string().describe('Code of the error catalogue.'),
     })
     .meta({ id: 'MessageError' }),
   example: (message: string, code: FaultCode) => ({
@@ -264,16 +268,16 @@ const REQUEST_EXAMPLE = {
 
 export const MESSAGES_DESCRIPTION: RouteDescription = {
   tag: 'Chat',
-  summary: 'Answer a conversation, as Anthropic does',
-  about: `Works with the clients of Anthropic's Messages API: set their base URL to this server, without \`/v1\`. The models, their prices, their limits and \`svc_parameters\` are those of \`/chat/completions\`. The key can be sent as \`x-api-key\`.
+  summary: 'Create a message',
+  about: `Works with the clients of Anthropic's Messages API: set their base URL to this server, without \`/v1\`. Models, prices, limits and \`svc_parameters\` are those of \`/chat/completions\`. The key can be sent as \`x-api-key\`.
 
-Tools, images, documents, thinking, structured output and the hosted \`web_search\` are taken; other hosted tools are left out. Whoever does not ask for \`thinking\` gets none. \`max_tokens\` is clamped to what the model can say; a balance that affords less than 1,024 tokens, or than what was asked for, is a 402.
+Tools, images, documents, thinking, structured output and the hosted \`web_search\` are supported; other hosted tools are ignored. There is no thinking unless \`thinking\` requests it. \`max_tokens\` is lowered to the limit of the model; if the balance affords neither 1,024 tokens nor \`max_tokens\`, the request returns 402.
 
-With \`stream: true\` \`message_delta\` carries the usage and the \`cost\`. An error after the first byte is an event; text that had come before it is paid for, and the event says so.`,
+With \`stream: true\` the event \`message_delta\` contains the usage and the \`cost\`. An error after the first byte is an event; text sent before it is charged, and the event contains the charge.`,
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
   response: {
     status: 200,
-    about: 'The message, whole or as a stream.',
+    about: 'The message, as JSON or as a stream.',
     headers: ['model', 'stream', 'message'],
     content: [...jsonContent(Message, MESSAGE), eventContent(MessageEvent, STREAM)],
   },
@@ -283,12 +287,12 @@ With \`stream: true\` \`message_delta\` carries the usage and the \`cost\`. An e
 
 export const COUNT_TOKENS_DESCRIPTION: RouteDescription = {
   tag: 'Chat',
-  summary: 'Count the tokens of a message request',
-  about: 'Free. An estimate: what is charged is what the engine has counted.',
+  summary: 'Count the tokens of a message',
+  about: "Free. Returns an estimate; charges use the engine's count.",
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
   response: jsonResponse(
-    'About how many tokens the prompt has.',
-    z.strictObject({ input_tokens: Count.describe('About how many tokens the request has.') }),
+    'The estimate.',
+    z.strictObject({ input_tokens: Count.describe('Estimated tokens of the prompt.') }),
     { input_tokens: 9 },
     'message',
   ),

@@ -1,7 +1,7 @@
 /**
- * Refusals in the words of Anthropic's API. Its clients go by them: which are tried again and how
- * often, which end a turn, which make an agent compact its conversation. So the words and the header
- * against retries are those that make each client do what helps.
+ * Errors in the form of Anthropic's API. Its clients decide by status, type and message whether to
+ * retry, to end the turn or to compact the conversation, so each fault has the form that triggers
+ * the useful reaction.
  */
 import { FAULTS, type Fault, type FaultCode } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -9,38 +9,41 @@ import type { ErrorForm } from '../../http/request-context.ts';
 
 interface ErrorFrame {
   readonly requestId: string;
-  /** Of the prompt by our own count, and what the model holds: known once a model is. */
+  /**
+   * An estimate of the prompt, and the context of the model, in tokens; missing until the model is
+   * resolved.
+   */
   readonly promptTokens?: number;
   readonly contextTokens?: number;
-  /** Nobody is known yet, so that nobody's credit is too low. */
-  readonly isStranger?: boolean;
+  /** Without an authenticated caller there is no balance that could be too low. */
+  readonly isAnonymous?: boolean;
 }
 
-/** Where clients of this API look for the id that they show with an error. */
+/** Clients of this API show the id of this header with an error. */
 export const REQUEST_ID_HEADER = 'request-id';
 
 export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   const { body } = fault.options;
-  // Payment offers stay readable beside the error.
+  // Payment options stay beside the error.
   const beside = isJsonObject(body) ? body : {};
   const isOurs = beside['type'] === 'error' && isJsonObject(beside['error']);
   const error = isOurs
     ? beside['error']
     : { type: errorTypeOf(fault.code), message: sentenceOf(fault, frame) };
-  // The word of the catalogue, for programs: the types there are few.
+  // The code of the error catalogue, since Anthropic's types are few.
   return { ...beside, type: 'error', error, request_id: frame.requestId, code: fault.code };
 }
 
 export const messageErrors: ErrorForm = (fault, context) => {
   const { requestId, callerIfKnown } = context;
-  const isStranger = callerIfKnown === undefined;
-  const body = messageError(fault, { requestId, isStranger });
+  const isAnonymous = callerIfKnown === undefined;
+  const body = messageError(fault, { requestId, isAnonymous });
   const named = { [REQUEST_ID_HEADER]: requestId };
   const headers = NO_RETRY.has(fault.code) ? { ...named, 'x-should-retry': 'false' } : named;
   return { headers, body };
 };
 
-/** Faults that a client would repeat for minutes, and that stay when it does. */
+/** Clients would repeat these for minutes without success. */
 const NO_RETRY: ReadonlySet<FaultCode> = new Set([
   'INFERENCE_FAILED',
   'MODEL_OFFLINE',
@@ -48,7 +51,7 @@ const NO_RETRY: ReadonlySet<FaultCode> = new Set([
   'REQUEST_TIMEOUT',
 ]);
 
-/** Faults that pass by waiting: clients do so for minutes, by `Retry-After`. */
+/** Waiting helps: clients retry for minutes and respect `Retry-After`. */
 const OVERLOADED: ReadonlySet<FaultCode> = new Set([
   'MODEL_AT_CAPACITY',
   'SERVICE_UNAVAILABLE',
@@ -73,17 +76,17 @@ export function errorTypeOf(code: FaultCode): string {
 
 function sentenceOf({ code, message, status }: Fault, frame: ErrorFrame): string {
   if (code === 'CONTEXT_LENGTH_EXCEEDED') return tooLong(message, frame);
-  // By these words the client knows at once that only money helps.
-  if (status === 402 && frame.isStranger !== true) {
+  // Claude Code shows a message that begins like this at once, and does not retry.
+  if (status === 402 && frame.isAnonymous !== true) {
     return `Your credit balance is too low. ${message}`;
   }
   return message;
 }
 
-/** By these words and figures an agent compacts its conversation and goes on. */
+/** Claude Code compacts its conversation if the message has this form. */
 function tooLong(message: string, { promptTokens = 0, contextTokens = 0 }: ErrorFrame): string {
   if (contextTokens === 0) return message;
-  // An engine that refused a prompt has counted more than we have.
+  // An engine rejected the prompt, so its count exceeds the estimate.
   const tokens = Math.max(promptTokens, contextTokens + 1);
   return `prompt is too long: ${tokens} tokens > ${contextTokens} maximum`;
 }

@@ -120,11 +120,11 @@ function streamed(given: Script, blocks: ResponseBlocks): ChatStream {
 function eventsOf(given: Script): Event[] {
   const blocks = blocksOf(given.thinking);
   const stream = streamed(given, blocks);
-  let out = blocks.begin();
+  let out = blocks.writer.begin();
   for (const bytes of enginePieces(given)) {
     const shown = new Frame();
     stream.push(bytes, shown);
-    out += shown.take().toString() + blocks.keepAlive();
+    out += shown.take().toString() + blocks.writer.keepAlive();
   }
   assert.equal(stream.failure, undefined);
   out += stream.closing(END).toString();
@@ -246,7 +246,7 @@ test('a signature holds the reasoning that is not shown, and long names of tools
 test('a search is two blocks, and a failed one says so', () => {
   const blocks = blocksOf('whole');
   const out =
-    blocks.begin() +
+    blocks.writer.begin() +
     blocks.searching('high "tide"') +
     blocks.searched('high "tide"', undefined) +
     blocks.end(END);
@@ -262,11 +262,13 @@ test('a search is two blocks, and a failed one says so', () => {
 
 test('a failure after the beginning is one event, with what was charged', () => {
   const blocks = blocksOf('whole');
-  const [, event] = parsed(blocks.begin() + blocks.failed(new Fault('INFERENCE_FAILED'), END));
+  const [, event] = parsed(
+    blocks.writer.begin() + blocks.writer.failed(new Fault('INFERENCE_FAILED'), END),
+  );
   assert.equal(event?.type, 'error');
   assert.deepEqual(event?.['error'], { type: 'api_error', message: 'The inference failed' });
   assert.deepEqual(event?.['cost'], END.cost);
-  const [free] = parsed(blocks.failed(new Fault('CONTEXT_LENGTH_EXCEEDED'), undefined));
+  const [free] = parsed(blocks.writer.failed(new Fault('CONTEXT_LENGTH_EXCEEDED'), undefined));
   assert.equal(free?.['cost'], undefined);
   assert.deepEqual(free?.['error'], {
     type: 'invalid_request_error',

@@ -1,7 +1,7 @@
 /**
- * Writes a chat's answer as a message of Anthropic's API, whole or as its events: `message_start`,
- * the blocks one after the other, `message_delta` with the true usage, `message_stop`. What the
- * message of a stream folds to is what the whole answer says.
+ * Writes a completion as a message of Anthropic's API, streaming or not: `message_start`, the
+ * blocks, `message_delta` with the final usage, `message_stop`. A non-streaming message equals the
+ * folded stream.
  */
 import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
@@ -19,17 +19,17 @@ import type {
   WrittenEnd,
 } from '../agents/response-protocol.ts';
 import type { SearchResult } from '../web/web.ts';
-import { type ResponseEnd, endMembers } from '../wire/chat-response.ts';
+import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
 import { messageError } from './message-errors.ts';
 import type { ThinkingShown } from './messages-request.ts';
 
 export interface MessageWriterOptions {
   readonly thinking: ThinkingShown;
   readonly stopSequences: readonly string[];
-  /** The caller's names of tools, by the engine's, where these differ. */
+  /** The caller's tool names by the engine's, where they differ. */
   readonly toolNames: ReadonlyMap<string, string>;
   readonly seal: (text: string) => string;
-  /** Tokens of prompt and answer together, for the refusal of a prompt that is too long. */
+  /** Tokens of prompt and completion together. */
   readonly contextTokens: number;
 }
 
@@ -40,7 +40,7 @@ const CITED_CHARACTERS = 150;
 export class MessageWriter implements ProtocolWriter {
   readonly #frame: WriterFrame;
   readonly #options: MessageWriterOptions;
-  /** Of the message, as far as it has got: what the events fold to. */
+  /** The finished blocks of the message. */
   readonly #content: JsonObject[] = [];
   #citations: JsonObject[] = [];
   #searches = 0;
@@ -108,7 +108,7 @@ export class MessageWriter implements ProtocolWriter {
       case 'reasoning':
         return this.#closeThinking(textOfJson(block.json));
       case 'call':
-        // Where the model broke off, or wrote what is no JSON object, its tool is called with nothing.
+        // Arguments that are no complete JSON object become an empty input.
         return this.#stop({
           ...this.#toolUse(block),
           input: parsedJsonObject(textOfJson(block.json)) ?? {},
@@ -155,7 +155,7 @@ export class MessageWriter implements ProtocolWriter {
     return event('content_block_delta', { index: this.#index, delta });
   }
 
-  /** `json` stands in the event as it is: it is what most events of a stream consist of. */
+  /** Inserts `json` unparsed, because most events of a stream are text deltas. */
   #textDelta(names: string, json: string): string {
     return `event: content_block_delta\ndata: {"type":"content_block_delta","index":${this.#index},"delta":{"type":"${names}":"${json}"}}\n\n`;
   }
@@ -218,10 +218,9 @@ export class MessageWriter implements ProtocolWriter {
     return [STOP_REASONS[finish] ?? 'end_turn', null];
   }
 
-  /** The usage in the API's words, the cost and the echo in ours. */
   #members(end: ResponseEnd) {
-    const { usage: _ours, ...more } = endMembers(this.#frame.serviceName, end);
-    return { usage: usageOf(end.usage, this.#searches), ...more };
+    const usage = usageOf(end.usage, this.#searches);
+    return { usage, ...costMembers(this.#frame.serviceName, end) };
   }
 }
 
@@ -243,7 +242,7 @@ const NO_USAGE = {
   output_tokens: 0,
 };
 
-/** Tokens of a cache stand beside the others there, not among them. */
+/** Anthropic's `input_tokens` exclude cached tokens. */
 function usageOf(usage: TokenUsage, searches: number): JsonObject {
   const { promptTokens, cachedTokens, cacheWriteTokens, completionTokens, reasoningTokens } = usage;
   const counted = {

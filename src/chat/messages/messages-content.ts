@@ -1,12 +1,11 @@
 /**
- * Content blocks of Anthropic's Messages API as parts of a chat message. Blocks that only their own
- * servers can read (results of tools that ran there, containers) are left out.
+ * Converts content blocks of Anthropic's Messages API to parts of a chat message. Blocks of tools
+ * that ran on Anthropic's servers are left out.
  */
-import { refuseIssues } from '../../json/validation.ts';
+import { refuseMember } from '../../json/validation.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ContentPart } from '../wire/chat-message.ts';
 
-/** Where a block stands, for the refusal of one that cannot be read. */
 export type BlockPath = readonly (string | number)[];
 
 export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
@@ -47,7 +46,6 @@ function textParts(text: unknown): ContentPart[] {
   return typeof text === 'string' && text !== '' ? [{ type: 'text', text }] : [];
 }
 
-/** A tool that the model has looked for is offered from then on. */
 function referenceText(name: unknown): string {
   return typeof name === 'string' ? `The tool ${name} is available now.` : '';
 }
@@ -57,7 +55,7 @@ function searchResultText(block: JsonObject): string {
   return [...head, ...textsOf(block['content'])].join('\n');
 }
 
-/** A text is shown as it stands; files are read by whoever reads files of a chat. */
+/** Text documents become text; other files are extracted later, like files of any chat. */
 function documentParts(block: JsonObject, path: BlockPath): ContentPart[] {
   const title = typeof block['title'] === 'string' ? block['title'] : undefined;
   const about = [title, block['context']].filter((text) => typeof text === 'string');
@@ -73,7 +71,7 @@ function documentParts(block: JsonObject, path: BlockPath): ContentPart[] {
   ];
 }
 
-/** The address of a block's source, or its bytes as a data URL. Throws 400. */
+/** The URL of a block's source; base64 becomes a data URL. Throws 400. */
 function sourceUrl(block: JsonObject, fallbackType: string, path: BlockPath): string {
   const source = isJsonObject(block['source']) ? block['source'] : {};
   const { type, url, data, media_type: mediaType } = source;
@@ -85,5 +83,5 @@ function sourceUrl(block: JsonObject, fallbackType: string, path: BlockPath): st
     type === 'file'
       ? 'Files are not stored on this server; send the bytes as base64 or a url'
       : 'Expected a source of type base64 with data or of type url with a url';
-  throw refuseIssues([{ code: 'invalid_value', path: [...path, 'source'], message }]);
+  throw refuseMember([...path, 'source'], message, 'invalid_value');
 }

@@ -19,7 +19,8 @@ function translated(more: JsonObject, options: Partial<MessagesOptions> = {}) {
 }
 
 function chat(more: JsonObject, options: Partial<MessagesOptions> = {}): JsonObject {
-  return translated(more, options).chat;
+  const given = Object.entries(translated(more, options).chat);
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
 }
 
 function messages(...given: readonly unknown[]): unknown {

@@ -1,40 +1,39 @@
 /**
- * A request of Anthropic's Messages API as a chat request: the conversation, the tools, and every
- * setting that has a counterpart. What has none is left out, never refused.
+ * Converts a request of Anthropic's Messages API to a chat request: the conversation, the tools,
+ * and every setting with a counterpart. Other settings are ignored, never rejected.
  */
 import { fittingTags } from '../../http/tags.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 import { invalidRequest } from '../../json/validation.ts';
 import { Fault } from '../../core/faults.ts';
 import { effortOf } from '../agents/effort.ts';
 import { engineToolName } from '../agents/tool-names.ts';
 import { Transcript } from '../agents/transcript.ts';
 import { MAX_STOPS } from '../wire/request-fields.ts';
+import { agentParameters } from '../wire/svc-parameters.ts';
 import { blockParts, partsOf, textsOf } from './messages-content.ts';
 import { MessagesBody } from './messages-schema.ts';
 import { toolOffer } from './messages-tools.ts';
 
-/** How the reasoning of the model is shown: as it is, by its signature alone, or not at all. */
+/** Whether the caller receives the reasoning, only its signature, or none of it. */
 export type ThinkingShown = 'whole' | 'signed' | 'hidden';
 
 export interface MessagesRequest {
   readonly chat: JsonObject;
   readonly thinking: ThinkingShown;
-  /** Of which the answer says which one ended it. */
   readonly stopSequences: readonly string[];
   readonly maxSearches: number | undefined;
   readonly callIds: ReadonlySet<string>;
-  /** The caller's names of tools, by the engine's, where these differ. */
+  /** The caller's tool names by the engine's, where they differ. */
   readonly toolNames: ReadonlyMap<string, string>;
 }
 
 export interface MessagesOptions {
   readonly canSearch: boolean;
-  /** The reasoning behind a signature of ours; `undefined` for any other. */
+  /** Returns the reasoning of a signature of this server; `undefined` for any other. */
   readonly openSealed: (signature: unknown) => string | undefined;
-  /** What names the session of an agent, beside the body. */
+  /** Session id of the agent, from a header. */
   readonly sessionId: string | undefined;
-  /** `<name>_parameters` is read beside `svc_parameters`. */
   readonly serviceName: string;
 }
 
@@ -62,10 +61,10 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
     ...formatOf(given),
     reasoning_effort: thinking.effort,
     ...offer.fields,
-    svc_parameters: parametersOf(given, offer.search, options.serviceName),
+    svc_parameters: agentParameters(given, options.serviceName, offer.search),
   };
   return {
-    chat: withoutAbsent(chat),
+    chat,
     thinking: thinking.shown,
     stopSequences: stop,
     maxSearches: offer.maxSearches,
@@ -74,12 +73,11 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
   };
 }
 
-/** Of the name of a session; what is longer names it as well. */
 const SESSION_CHARACTERS = 256;
 
 /**
- * A conversation that the server keeps: clients of that beta go on with whole conversations when they
- * are told so in these words, and in no others.
+ * Rejects the beta feature of server-side conversations. With exactly this error, clients continue
+ * by sending the whole conversation.
  */
 function refuseThread({ thread }: JsonObject): void {
   if (thread === undefined || thread === null) return;
@@ -91,7 +89,7 @@ function refuseThread({ thread }: JsonObject): void {
   });
 }
 
-/** It changes with every request, so that no prompt would ever meet a cache. */
+/** This system block changes with every request, which would defeat prompt caches. */
 const BILLING_HEADER = 'x-anthropic-billing-header:';
 
 function transcriptOf(body: MessagesBody, { openSealed }: MessagesOptions): Transcript {
@@ -136,7 +134,7 @@ function asError(parts: ReturnType<typeof partsOf>): ReturnType<typeof partsOf> 
   return [{ type: 'text', text: 'Error: the tool has failed' }, ...parts];
 }
 
-/** Blocks of tools that ran on a server, ours or another, are left out. */
+/** Blocks of tools that ran on a server are left out. */
 function addAssistant(
   transcript: Transcript,
   content: Content,
@@ -160,8 +158,8 @@ const LOW_BUDGET_TOKENS = 4_096;
 const MEDIUM_BUDGET_TOKENS = 16_384;
 
 /**
- * Whoever does not ask for thinking gets none, as from the API that this is the interface of: the
- * model is told so, and what it thinks all the same is not shown.
+ * As in Anthropic's API, there is no thinking unless requested: the model is told not to think, and
+ * reasoning that it writes anyway is hidden.
  */
 function thinkingOf({ thinking, output_config: config }: MessagesBody) {
   const asked = config?.effort ?? undefined;
@@ -188,21 +186,4 @@ function formatOf({ output_config: config, output_format: older }: MessagesBody)
   if (format === undefined) return {};
   const json_schema = { name: 'answer', schema: format.schema, strict: true };
   return { response_format: { type: 'json_schema', json_schema } };
-}
-
-function parametersOf(
-  body: MessagesBody,
-  search: 'on' | 'auto' | undefined,
-  serviceName: string,
-): JsonObject {
-  const own = body[`${serviceName}_parameters`];
-  const given = { ...(isJsonObject(own) ? own : {}), ...body.svc_parameters };
-  const searching =
-    search === undefined ? {} : { enable_web_search: search, enable_web_citations: true };
-  return { ...searching, ...given };
-}
-
-function withoutAbsent(fields: JsonObject): JsonObject {
-  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
-  return Object.fromEntries(given);
 }

@@ -1,29 +1,25 @@
 /**
- * The request of Anthropic's Messages API as far as it is read here. Members, blocks and tools that
- * are not named pass and are not looked at: a client of that API sends new ones before anybody else
- * has heard of them, and a refusal would end its turn.
+ * The members of a Messages request that this server reads. Unknown members, blocks and tools are
+ * accepted and ignored, because clients send new ones early and a rejection would end their turn.
  */
 import { z } from 'zod';
-import { isStream, modelName, temperature, topK, topP } from '../wire/request-fields.ts';
+import { flag, isStream, modelName, temperature, topK, topP } from '../wire/request-fields.ts';
 import { SvcParametersInput } from '../wire/svc-parameters.ts';
 
-/** A part of a content, of any type; `messages-content.ts` reads the types that it knows. */
 const ContentBlock = z.looseObject({
   type: z
     .string()
     .describe(
-      'Kind of the block: `text`, `image`, `document`, `tool_use`, `tool_result`, `thinking`, `search_result`, …; others are left out.',
+      'Kind of the block, such as `text`, `image`, `document`, `tool_use` or `tool_result`; unknown kinds are ignored.',
     ),
 });
 
 const content = z
   .union([z.string(), z.array(ContentBlock)], 'Expected a string or a list of content blocks')
-  .describe('A text, or blocks.');
+  .describe('Text, or a list of blocks.');
 
 const Message = z.looseObject({
-  role: z
-    .enum(['user', 'assistant', 'system'])
-    .describe('Author; a later `system` is instructions.'),
+  role: z.enum(['user', 'assistant', 'system']).describe('Role of the author.'),
   content,
 });
 
@@ -32,16 +28,13 @@ const Tool = z.looseObject({
     .string()
     .nullish()
     .describe(
-      'Absent or `custom` for a tool of the caller, `web_search_…` for the search of the server.',
+      "Absent or `custom` for the caller's tool, `web_search_…` for the search of this server.",
     ),
-  name: z.string().min(1).optional().describe('Name that the model calls it by.'),
-  description: z.string().nullish().describe('What it does and when to call it, for the model.'),
+  name: z.string().min(1).optional().describe('Name of the tool.'),
+  description: z.string().nullish().describe('Purpose of the tool, for the model.'),
   input_schema: z.record(z.string(), z.unknown()).nullish().describe('JSON Schema of the input.'),
-  defer_loading: z
-    .boolean()
-    .nullish()
-    .describe('`true` hides it until a `tool_reference` names it.'),
-  max_uses: z.int().min(1).nullish().describe('Of `web_search_…`: most searches of an answer.'),
+  defer_loading: flag.describe('Hides the tool until a `tool_reference` names it.'),
+  max_uses: z.int().min(1).nullish().describe('Maximum number of searches, for `web_search_…`.'),
 });
 export type Tool = z.infer<typeof Tool>;
 
@@ -49,67 +42,60 @@ const ToolChoice = z.looseObject({
   type: z
     .enum(['auto', 'any', 'tool', 'none'])
     .describe(
-      '`auto` leaves it to the model, `any` asks for a call, `tool` names one, `none` forbids.',
+      '`auto`: the model decides; `any`: any tool; `tool`: the named tool; `none`: no tool.',
     ),
-  name: z.string().optional().describe('With `tool`: which one.'),
-  disable_parallel_tool_use: z
-    .boolean()
-    .nullish()
-    .describe('`true` allows one call. Default false.'),
+  name: z.string().optional().describe('Name of the tool, with `tool`.'),
+  disable_parallel_tool_use: flag.describe('Allows only one call. Default false.'),
 });
 export type ToolChoice = z.infer<typeof ToolChoice>;
 
 const OutputFormat = z.looseObject({
-  type: z.literal('json_schema').describe('Marks JSON of a schema.'),
-  schema: z.record(z.string(), z.unknown()).describe('The JSON Schema that the answer has to fit.'),
+  type: z.literal('json_schema').describe('JSON that matches a schema.'),
+  schema: z.record(z.string(), z.unknown()).describe('JSON Schema of the output.'),
 });
 
 const Thinking = z.looseObject({
-  type: z.string().describe('`enabled` or `adaptive`; anything else is off.'),
+  type: z.string().describe('`enabled` or `adaptive`; any other value turns reasoning off.'),
   budget_tokens: z
     .int()
     .nullish()
-    .describe(
-      'Tokens to think with: below 4,096 is low effort, below 16,384 medium, above that high.',
-    ),
-  display: z.string().nullish().describe('`omitted` sends the signature without the text.'),
+    .describe('Below 4,096 is low effort, below 16,384 medium, else high.'),
+  display: z.string().nullish().describe('`omitted` returns the signature without the text.'),
 });
 
 export const MessagesBody = z.looseObject({
   model: modelName,
-  messages: z.array(Message).min(1).describe('The conversation, oldest message first.'),
-  max_tokens: z.int().nullish().describe('Output limit, thinking included; may be lowered.'),
-  system: content.nullish().describe('Instructions, a text or blocks of text.'),
-  stream: isStream,
-  stop_sequences: z
-    .array(z.string())
+  messages: z.array(Message).min(1).describe('Messages, oldest first.'),
+  max_tokens: z
+    .int()
     .nullish()
-    .describe('Texts that end the output; at most four.'),
+    .describe("Output limit, reasoning included; lowered if the model's is lower."),
+  system: content.nullish().describe('System prompt, as text or a list of text blocks.'),
+  stream: isStream,
+  stop_sequences: z.array(z.string()).nullish().describe('Up to 4 texts that end the output.'),
   temperature,
   top_p: topP,
   top_k: topK,
   tools: z
     .array(Tool)
     .nullish()
-    .describe(
-      "Tools that the model may call; of hosted ones only `web_search_…`, which is the server's own search.",
-    ),
-  tool_choice: ToolChoice.nullish().describe('Which tool to call. Default `auto` with `tools`.'),
-  thinking: Thinking.nullish().describe('Whether and how much to think. Default: off.'),
+    .describe('Tools for the model; of hosted tools only `web_search_…` is available.'),
+  tool_choice: ToolChoice.nullish().describe('Which tool to call. Default `auto`.'),
+  thinking: Thinking.nullish().describe('Reasoning settings. Default: off.'),
   output_config: z
     .looseObject({
       effort: z.string().nullish().describe('Reasoning effort; wins over `budget_tokens`.'),
-      format: OutputFormat.nullish().describe('JSON that fits a schema, where the model can.'),
+      format: OutputFormat.nullish().describe('JSON format, if the model supports it.'),
     })
     .nullish()
-    .describe('The form of the answer, and how much to think for it.'),
+    .describe('Format and reasoning effort of the output.'),
   output_format: OutputFormat.nullish().describe('Older name of `output_config.format`.'),
   metadata: z
     .looseObject({
-      user_id: z.string().nullish().describe('End user; also the affinity key of replicas.'),
+      user_id: z.string().nullish().describe('End user; also the prompt cache key.'),
     })
     .nullish()
-    .describe('Tags of the request: on its receipt, and summed up by `GET /usage/tags`.'),
-  svc_parameters: SvcParametersInput.nullish().describe('Persona, search, pages and thinking.'),
+    .describe('Tags of the request, for receipts and `GET /usage/tags`.'),
+  svc_parameters: SvcParametersInput.nullish().describe('Service parameters, such as search.'),
 });
 export type MessagesBody = z.infer<typeof MessagesBody>;

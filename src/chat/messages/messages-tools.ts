@@ -1,17 +1,17 @@
 /**
- * Tools of a Messages request: those of the caller become functions, the hosted web search becomes
- * the search of this server, and other hosted tools are left out, since they run elsewhere.
+ * Converts the tools of a Messages request: the caller's tools become functions, hosted web search
+ * becomes the search of this server, and other hosted tools are left out.
  */
-import { engineToolName } from '../agents/tool-names.ts';
+import { engineToolName, NO_PARAMETERS } from '../agents/tool-names.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { refuseIssues } from '../../json/validation.ts';
+import { refuseMember } from '../../json/validation.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
 
 export interface ToolOffer {
   readonly fields: JsonObject;
   readonly search: 'on' | 'auto' | undefined;
   readonly maxSearches: number | undefined;
-  /** The caller's names, by those that engines take, where these differ. */
+  /** The caller's tool names by the engine's, where they differ. */
   readonly names: ReadonlyMap<string, string>;
 }
 
@@ -22,7 +22,7 @@ const NO_TOOLS: ToolOffer = {
   names: new Map(),
 };
 
-/** Translates tools and `tool_choice`. Throws 400 for a choice that nobody here can make. */
+/** Throws 400 for a `tool_choice` that no tool of the request can satisfy. */
 export function toolOffer(body: MessagesBody, canSearch: boolean): ToolOffer {
   const given = body.tools ?? [];
   const choice = body.tool_choice ?? undefined;
@@ -49,7 +49,7 @@ function functionFields(
     function: {
       name: engineToolName(name ?? ''),
       ...(description ? { description } : {}),
-      parameters: input_schema ?? EMPTY_SCHEMA,
+      parameters: input_schema ?? NO_PARAMETERS,
     },
   }));
   if (choice === undefined) return { tools };
@@ -59,8 +59,6 @@ function functionFields(
   return { tools, tool_choice: choiceOf(choice), ...parallel };
 }
 
-const EMPTY_SCHEMA = { type: 'object', properties: {} };
-
 function choiceOf({ type, name }: ToolChoice): unknown {
   if (type === 'any') return 'required';
   return type === 'tool'
@@ -68,7 +66,7 @@ function choiceOf({ type, name }: ToolChoice): unknown {
     : type;
 }
 
-/** Names that are longer than engines take, as those of MCP servers are. */
+/** The names that engines would not accept, such as long names of MCP servers. */
 function changedNames(functions: readonly Tool[]): ReadonlyMap<string, string> {
   const changed = new Map<string, string>();
   for (const { name = '' } of functions) {
@@ -86,13 +84,15 @@ function isSearch({ type }: Tool): boolean {
   return type?.startsWith('web_search') === true;
 }
 
-/** A deferred tool is hidden until it was looked for, called, or chosen. */
+/** A deferred tool is hidden until it was referenced, called or chosen. */
 function isOffered(tool: Tool, named: ReadonlySet<string>, choice: ToolChoice | undefined) {
   const { name = '', defer_loading: isDeferred } = tool;
   return isDeferred !== true || named.has(name) || choice?.name === name;
 }
 
-/** Whether the search is to run in any case: it is chosen, or the only tool of which one must be. */
+/**
+ * Whether `tool_choice` requires the search: by name, or as the only tool while any must be called.
+ */
 function isDemanded(search: Tool, functions: readonly Tool[], choice: ToolChoice | undefined) {
   if (choice?.type === 'any') return functions.length === 0;
   return choice?.type === 'tool' && choice.name === (search.name ?? 'web_search');
@@ -107,7 +107,7 @@ function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | un
   if (!isMissing) return;
   const which = choice.name === undefined ? 'a tool' : `the tool "${choice.name.slice(0, 100)}"`;
   const message = `It demands ${which}, which is not among the tools that this server can offer: those of the caller, and web_search where the server has a search`;
-  throw refuseIssues([{ code: 'invalid_value', path: ['tool_choice'], message }]);
+  throw refuseMember(['tool_choice'], message, 'invalid_value');
 }
 
 function namedTools({ messages, tools }: MessagesBody): ReadonlySet<string> {

@@ -1,7 +1,6 @@
 /**
- * `POST /messages` and `POST /messages/count_tokens`: Anthropic's Messages API over the one chat run.
- * A translation of the request, of the answer and of every refusal; what runs, what it costs and how
- * it is charged is the chat's.
+ * `POST /messages` and `POST /messages/count_tokens`: Anthropic's Messages API, translated to the
+ * chat run, which decides what runs and what it costs.
  */
 import type { Catalog } from '../../catalog/catalog.ts';
 import { Fault } from '../../core/faults.ts';
@@ -10,19 +9,21 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { parseJsonObject, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
-import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
+import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
 import { MessageWriter } from './message-writer.ts';
 import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './describe.ts';
 import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
 
-/** A client that was cut below this asks again for more, so money that short is refused instead. */
+/**
+ * Clients repeat a request that was truncated below this limit, so a smaller balance is rejected.
+ */
 const LEAST_OUTPUT_TOKENS = 1_024;
 const CALL_ID_BYTES = 12;
-/** The session of an agent, which keeps its prompts on one engine and sums its costs up. */
+/** The session of an agent: it selects the replica and is a tag of the usage records. */
 const SESSION_HEADER = 'x-claude-code-session-id';
 
 export function messagesRoutes(parts: ChatParts, readLarge: ReadLargeJson): readonly Route[] {
@@ -89,7 +90,7 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
     await sellChat(parts, context, request, protocolOf(parts, context, given, contextTokens));
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'CONTEXT_LENGTH_EXCEEDED') throw error;
-    // The refusal has figures that are known here only.
+    // Only this route knows the token counts that the error has to contain.
     const promptTokens = promptTokensAbout(request);
     const { requestId } = context;
     const refused = messageError(error, { requestId, promptTokens, contextTokens });
@@ -97,7 +98,7 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
   }
 }
 
-/** Tokens of prompt and answer together; 0 where they are not known. */
+/** Tokens of prompt and completion together; 0 if unknown. */
 function contextOf(catalog: Catalog, request: ChatRequest): number {
   return catalog.resolve(request.model, 'text')?.model.context ?? 0;
 }

@@ -8,28 +8,30 @@ import { z } from 'zod';
 export const Character = z
   .strictObject({
     id: z.string().describe('Id of the character.'),
-    slug: z.string().describe('For `character_slug` of a chat request.'),
-    name: z.string().describe('Name for people.'),
-    description: z.string().describe('Who it is.'),
-    tags: z.array(z.string()).describe('What it is about, to search by.'),
-    adult: z.boolean().describe('Whether it is for adults only.'),
-    author: z.string().describe('Who wrote it.'),
+    slug: z.string().describe('Value of `character_slug` in a chat request.'),
+    name: z.string().describe('Display name.'),
+    description: z.string().describe('Description of the character.'),
+    tags: z.array(z.string()).describe('Tags to search by.'),
+    adult: z.boolean().describe('Whether the character is for adults only.'),
+    author: z.string().describe('Author of the character.'),
     createdAt: z.string().describe('ISO 8601, UTC.'),
     updatedAt: z.string().describe('ISO 8601, UTC.'),
-    featured: z.boolean().describe('Whether the operator shows it first.'),
-    photoUrl: z.string().nullable().describe('A picture of it; null without one.'),
-    shareUrl: z.string().nullable().describe('Its page; null without one.'),
-    webEnabled: z.boolean().describe('Whether it searches the web.'),
-    modelId: z.string().describe('The model that it was made for; a request names its own.'),
+    featured: z.boolean().describe('Whether the character is listed first.'),
+    photoUrl: z.string().nullable().describe('URL of an image, or null.'),
+    shareUrl: z.string().nullable().describe('URL of a page, or null.'),
+    webEnabled: z.boolean().describe('Whether the character searches the web.'),
+    modelId: z
+      .string()
+      .describe('Model that the character was written for; a request names its own.'),
     stats: z
       .strictObject({
-        averageRating: z.number().describe('Average of the ratings.'),
-        imports: z.number().describe('How often it was taken over.'),
-        ratingCount: z.number().describe('How many ratings.'),
-        ratingSum: z.number().describe('Their sum.'),
-        userRating: z.number().nullable().describe('Your own rating; null without one.'),
+        averageRating: z.number().describe('Average rating.'),
+        imports: z.number().describe('Number of imports.'),
+        ratingCount: z.number().describe('Number of ratings.'),
+        ratingSum: z.number().describe('Sum of the ratings.'),
+        userRating: z.number().nullable().describe('Rating of the caller, or null.'),
       })
-      .describe('What callers think of it; zeros where nobody rates.'),
+      .describe('Ratings; zeros if there are none.'),
   })
   .meta({ id: 'Character' });
 export type Character = Readonly<z.infer<typeof Character>>;

@@ -1,9 +1,11 @@
-/** Checks a part of a request by its schema; what does not fit is the 400 that names the place. */
+/** Validates a part of a request by its own schema. */
 import { z } from 'zod';
-import { invalidRequest, refuseIssues } from '../../json/validation.ts';
+import { type FlatIssue, invalidRequest } from '../../json/validation.ts';
 
-export type Place = readonly (string | number)[];
+/** The path of a part within the request. */
+export type Place = FlatIssue['path'];
 
+/** Returns the validated value. Throws 400 with the paths below `place`. */
 export function checkPart<T extends z.ZodType>(
   schema: T,
   value: unknown,
@@ -16,9 +18,4 @@ export function checkPart<T extends z.ZodType>(
     path: [...place, ...issue.path],
   }));
   throw invalidRequest(new z.ZodError(issues));
-}
-
-/** The 400 for one place, in words of its own. */
-export function refusePart(place: Place, message: string): Error {
-  return refuseIssues([{ code: 'custom', path: place, message }]);
 }

@@ -6,10 +6,10 @@ import {
   jsonResponse,
   jsonContent,
 } from '../../http/describe.ts';
-import { CHAT_REFUSALS } from '../chat-completions/describe.ts';
-import { RESPONSES_ERRORS } from './refusals.ts';
+import { CHAT_REFUSALS, Count } from '../chat-completions/describe.ts';
+import { RESPONSES_ERRORS } from './response-errors.ts';
 import { ResponsesBody } from './request-schema.ts';
-import { Count, nullable, ResponseEvent, ResponseObject } from './response-schema.ts';
+import { nullable, ResponseEvent, ResponseObject } from './response-schema.ts';
 
 const ID = 'resp_019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const MESSAGE = {
@@ -71,22 +71,22 @@ const REQUEST = { model: 'default', input: 'Hello' };
 const ID_PARAMETER = {
   name: 'id',
   in: 'path',
-  about: 'The id of an answer that was stored.',
+  about: 'Id of the stored response.',
   example: ID,
 } as const;
 
 export const RESPONSES_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
-  summary: 'Answer a conversation, in the Responses protocol',
-  about: `The protocol of Codex, of the Agents SDK and of the \`openai\` client's \`responses\`. The same models, prices, limits and receipts as \`POST /chat/completions\`.
+  summary: 'Create a response',
+  about: `The protocol of Codex, the Agents SDK and the \`openai\` client's \`responses\`. Models, prices, limits and receipts are those of \`POST /chat/completions\`.
 
-Tools: \`function\`, \`custom\` (its grammar is told to the model), \`namespace\`, and \`web_search\`, which is the server's own search. What is not known is left out. Reasoning comes as a summary and, with \`include: ["reasoning.encrypted_content"]\`, sealed for the next turn.
+Tools: \`function\`, \`custom\` (the description tells the model its grammar), \`namespace\`, and \`web_search\`, the search of this server. Unknown items and tools are ignored. Reasoning is returned as a summary and, with \`include: ["reasoning.encrypted_content"]\`, sealed for the next turn.
 
-With \`stream: true\` the answer is a stream of events, of which the last (\`response.completed\`, \`.incomplete\` or \`.failed\`) leaves when the answer is charged. Unless \`store\` is false an answer can be continued by \`previous_response_id\` for the time that the operator sets.`,
+With \`stream: true\` the response is a stream of events; the last one (\`response.completed\`, \`.incomplete\` or \`.failed\`) is sent after the charge. Unless \`store\` is false, \`previous_response_id\` can continue the response until it expires.`,
   request: jsonContent(ResponsesBody.meta({ id: 'ResponsesRequest' }), REQUEST),
   response: {
     status: 200,
-    about: 'The answer, whole or as a stream.',
+    about: 'The completion, as JSON or as a stream.',
     headers: ['model', 'stream'],
     content: [...jsonContent(ResponseObject, ANSWER), eventContent(ResponseEvent, STREAM)],
   },
@@ -96,24 +96,24 @@ With \`stream: true\` the answer is a stream of events, of which the last (\`res
 
 export const GET_RESPONSE_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
-  summary: 'Read a stored answer',
+  summary: 'Get a stored response',
   parameters: [ID_PARAMETER],
-  response: jsonResponse('The answer as it was given.', ResponseObject, ANSWER),
+  response: jsonResponse('The stored response.', ResponseObject, ANSWER),
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
 
 export const DELETE_RESPONSE_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
-  summary: 'Remove a stored answer',
-  about: 'What continues it cannot be continued any more.',
+  summary: 'Delete a stored response',
+  about: 'Responses that continue it can no longer be continued.',
   parameters: [ID_PARAMETER],
   response: jsonResponse(
-    'It is removed.',
+    'The response is deleted.',
     z.strictObject({
-      id: z.string().describe('Id of the answer.'),
+      id: z.string().describe('Id of the response.'),
       object: z.literal('response').describe('Kind of the object.'),
-      deleted: z.literal(true).describe('It is gone.'),
+      deleted: z.literal(true).describe('Always true.'),
     }),
     { id: ID, object: 'response', deleted: true },
   ),
@@ -122,9 +122,15 @@ export const DELETE_RESPONSE_DESCRIPTION: RouteDescription = {
 };
 
 export const InputItemsQuery = z.object({
-  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items, 1 to 100.'),
-  order: z.enum(['asc', 'desc']).default('desc').describe('By their place in the input.'),
-  after: z.string().optional().describe('The id of the item before the first one.'),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(100)
+    .default(20)
+    .describe('Maximum number of items, 1 to 100.'),
+  order: z.enum(['asc', 'desc']).default('desc').describe('Order by position in the input.'),
+  after: z.string().optional().describe('Id of the item after which the list starts.'),
 });
 
 const ItemList = z.strictObject({
@@ -136,10 +142,10 @@ const ItemList = z.strictObject({
         type: z.string().describe('Kind of the item.'),
       }),
     )
-    .describe('The items, in the order that was asked for.'),
-  first_id: nullable(z.string()).describe('Id of the first item; null without items.'),
-  last_id: nullable(z.string()).describe('Id of the last item, for `after`; null without items.'),
-  has_more: z.boolean().describe('Whether there are items after these.'),
+    .describe('The items, in the requested order.'),
+  first_id: nullable(z.string()).describe('Id of the first item, or null.'),
+  last_id: nullable(z.string()).describe('Id of the last item, for `after`, or null.'),
+  has_more: z.boolean().describe('Whether more items follow.'),
 });
 
 const INPUT_ITEM = {
@@ -151,7 +157,7 @@ const INPUT_ITEM = {
 
 export const INPUT_ITEMS_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
-  summary: 'List what was new in the input of a stored answer',
+  summary: 'List the new input items of a stored response',
   parameters: [ID_PARAMETER],
   query: InputItemsQuery,
   response: jsonResponse('The items.', ItemList, {
@@ -168,13 +174,13 @@ export const INPUT_ITEMS_DESCRIPTION: RouteDescription = {
 export const INPUT_TOKENS_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
   summary: 'Count the tokens of an input',
-  about: 'About how many, by the size of the text: no model is asked, and nothing is charged.',
+  about: 'Free. Returns an estimate from the size of the text.',
   request: jsonContent(ResponsesBody, REQUEST),
   response: jsonResponse(
     'The count.',
     z.strictObject({
       object: z.literal('response.input_tokens').describe('Kind of the object.'),
-      input_tokens: Count.describe('About how many tokens the input has.'),
+      input_tokens: Count.describe('Estimated tokens of the input.'),
     }),
     { object: 'response.input_tokens', input_tokens: 9 },
   ),

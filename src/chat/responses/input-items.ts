@@ -1,15 +1,16 @@
 /**
- * The items of an input as the history of a chat. Items and parts of an unknown type are left out;
- * one of a known type that is not as it should be is a 400 that names it.
+ * Converts input items to the history of a chat. Unknown types of items and parts are left out; an
+ * invalid item of a known type is a 400 that names its path.
  */
 import { z } from 'zod';
 import { nextTurn } from '../../core/event-loop.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
+import { refuseMember } from '../../json/validation.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { engineToolName } from '../agents/tool-names.ts';
 import { textPart, type Transcript } from '../agents/transcript.ts';
 import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-message.ts';
-import { checkPart, type Place, refusePart } from './check-part.ts';
+import { checkPart, type Place } from './check-part.ts';
 
 const MAX_CALL_ID_CHARS = 256;
 const callId = z.string().min(1).max(MAX_CALL_ID_CHARS);
@@ -62,10 +63,10 @@ export interface ItemReader {
   readonly referenced: (id: string) => JsonObject | undefined;
 }
 
-/** Some milliseconds of work. */
+/** Items between two turns of the event loop: some milliseconds of work. */
 const READ_AT_ONCE = 500;
 
-/** `isOwn`: the items are of our own store, which has reasoning as it was. */
+/** `isOwn`: the items come from the store of this server, which contains plain reasoning. */
 export async function readItems(
   reader: ItemReader,
   items: readonly JsonObject[],
@@ -125,12 +126,12 @@ function readMessage(transcript: Transcript, item: JsonObject, place: Place): vo
 function readOutput(transcript: Transcript, item: JsonObject, place: Place): void {
   const { call_id, output } = checkPart(CallOutput, item, place);
   const isParts = typeof output === 'string' || Array.isArray(output);
-  // Shells answer with an object of their own.
+  // Shell tools return an object.
   const given = isParts ? output : JSON.stringify(output ?? '');
   transcript.result(call_id, partsOf(given, [...place, 'output']));
 }
 
-/** Opened, where it is ours and of this account; our own store has it as a summary. */
+/** Sealed reasoning of this account; items of the store have it as a summary. */
 function reasoningText(
   { sealer, accountId }: ItemReader,
   item: JsonObject,
@@ -157,7 +158,10 @@ function partsOf(content: z.infer<typeof Parts>, place: Place): ContentPart[] {
 function partOf(part: JsonObject, place: Place): ContentPart | undefined {
   const { type } = part;
   if (typeof part['file_id'] === 'string') {
-    throw refusePart([...place, 'file_id'], 'Files by id are not kept here; send the data itself');
+    throw refuseMember(
+      [...place, 'file_id'],
+      'Files by id are not kept here; send the data itself',
+    );
   }
   switch (type) {
     case 'input_text':
@@ -166,7 +170,7 @@ function partOf(part: JsonObject, place: Place): ContentPart | undefined {
     case 'summary_text':
     case 'refusal': {
       const text = part[type === 'refusal' ? 'refusal' : 'text'];
-      if (typeof text !== 'string') throw refusePart([...place, 'text'], 'Expected a string');
+      if (typeof text !== 'string') throw refuseMember([...place, 'text'], 'Expected a string');
       return text === '' ? undefined : textPart(text);
     }
     case 'input_image': {
@@ -197,9 +201,9 @@ function urlOf(url: z.infer<typeof Url>): string {
 function filePart(part: JsonObject, place: Place): ContentPart {
   const { file_data, file_url, filename } = checkPart(FilePart, part, place);
   const given = file_data ?? file_url ?? '';
-  if (given === '') throw refusePart([...place, 'file_data'], 'Expected file_data or file_url');
+  if (given === '') throw refuseMember([...place, 'file_data'], 'Expected file_data or file_url');
   const isUrl = /^(?:data:|https?:\/\/)/i.test(given);
-  // Some clients send bare base64; what kind of file it is, its name says.
+  // Some clients send bare base64; the format follows from the file name.
   const url = isUrl ? given : `data:application/octet-stream;base64,${given}`;
   return { type: 'file', file: { file_data: url, ...(filename ? { filename } : {}) } };
 }

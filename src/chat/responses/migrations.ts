@@ -1,6 +1,6 @@
 /**
- * Answers of `POST /responses` that their callers may continue: each with what was new in its
- * input. A conversation is the way from one to its parent, and on.
+ * Stored responses of `POST /responses`, each with the new items of its input. A conversation is a
+ * chain of parents.
  */
 import type { Migration } from '../../db/db.ts';
 

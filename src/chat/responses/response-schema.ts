@@ -1,87 +1,96 @@
 /**
- * What the routes of `/responses` answer. Every member that is named is there, as the Open Responses
- * specification demands, with `null` for nothing.
+ * The responses of the `/responses` routes. Every named member is present, as the Open Responses
+ * specification requires; `null` means none.
  */
 import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
-import { Echo } from '../chat-completions/describe.ts';
+import { Count, Echo, responseId } from '../chat-completions/describe.ts';
 
-export const Count = z.int().min(0);
-const Status = z.enum(['in_progress', 'completed', 'incomplete']);
+const Status = z
+  .enum(['in_progress', 'completed', 'incomplete'])
+  .describe('State of the item; `incomplete` if it was truncated.');
+const itemId = z.string().describe('Id of the item.');
+const outputIndex = Count.describe('Index of the item in `output`, from 0.');
+const namespace = z.string().optional().describe('Namespace of the tool, if it has one.');
 
 const UrlCitation = z.strictObject({
-  type: z.literal('url_citation').describe('Marks a source on the web.'),
+  type: z.literal('url_citation').describe('Kind of the citation.'),
   url: z.string().describe('Address of the page.'),
   title: z.string().describe('Title of the page.'),
-  start_index: Count.describe('Where in the text the passage begins, in characters from 0.'),
-  end_index: Count.describe('Where it ends, that character excluded.'),
+  start_index: Count.describe('Start of the cited text, in characters from 0.'),
+  end_index: Count.describe('End of the cited text, exclusive.'),
 });
 
 const OutputText = z.strictObject({
-  type: z.literal('output_text').describe('Marks text.'),
+  type: z.literal('output_text').describe('Kind of the block.'),
   text: z.string().describe('The text.'),
-  annotations: z.array(UrlCitation).describe('Sources of passages; empty without a search.'),
+  annotations: z.array(UrlCitation).describe('Citations; empty without a search.'),
   logprobs: z.array(z.unknown()).describe('Log probabilities of the tokens; may be empty.'),
 });
 
 const SummaryText = z.strictObject({
-  type: z.literal('summary_text').describe('Marks a part of a summary.'),
-  text: z.string().describe('What the model thought.'),
+  type: z.literal('summary_text').describe('Kind of the part.'),
+  text: z.string().describe('Reasoning text.'),
 });
 
 const OutputItem = z
   .discriminatedUnion('type', [
     z.strictObject({
-      id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z.literal('message').describe('Marks a message of the model.'),
-      status: Status.describe('How far it is; `incomplete` when the answer ended before it.'),
-      role: z.literal('assistant').describe('The model speaks.'),
-      content: z.array(OutputText).describe('Its parts.'),
+      id: itemId,
+      type: z.literal('message').describe('Kind of the item.'),
+      status: Status,
+      role: z.literal('assistant').describe('Role of the author.'),
+      content: z.array(OutputText).describe('Parts of the item.'),
     }),
     z.strictObject({
-      id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z.literal('reasoning').describe('Marks what the model thought.'),
-      summary: z.array(SummaryText).describe('Its parts.'),
-      encrypted_content: z.string().optional().describe('For `include`: send it back unchanged.'),
+      id: itemId,
+      type: z.literal('reasoning').describe('Kind of the block.'),
+      summary: z.array(SummaryText).describe('Parts of the item.'),
+      encrypted_content: z
+        .string()
+        .optional()
+        .describe('Sealed reasoning; send it back unchanged.'),
     }),
     z.strictObject({
-      id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z.literal('function_call').describe('Marks a call for the caller to make.'),
-      status: Status.describe('How far it is; `incomplete` when the answer ended before it.'),
-      call_id: z.string().describe('Names the call; the item `function_call_output` repeats it.'),
+      id: itemId,
+      type: z.literal('function_call').describe('Kind of the item: a call for the caller to run.'),
+      status: Status,
+      call_id: z.string().describe('Id of the call; its `function_call_output` item repeats it.'),
       name: z.string().describe('Name of the function.'),
-      namespace: z.string().optional().describe('The namespace that declared it, where one did.'),
+      namespace,
       arguments: z.string().describe('JSON text.'),
     }),
     z.strictObject({
-      id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z.literal('custom_tool_call').describe('Marks a call of a tool that takes plain text.'),
-      status: Status.describe('How far it is; `incomplete` when the answer ended before it.'),
-      call_id: z.string().describe('Repeated by the item `custom_tool_call_output`.'),
+      id: itemId,
+      type: z.literal('custom_tool_call').describe('Kind of the item: a call with text input.'),
+      status: Status,
+      call_id: z
+        .string()
+        .describe('Id of the call; its `custom_tool_call_output` item repeats it.'),
       name: z.string().describe('Name of the tool.'),
-      namespace: z.string().optional().describe('The namespace that declared it, where one did.'),
-      input: z.string().describe('The text for the tool.'),
+      namespace,
+      input: z.string().describe('Input of the tool.'),
     }),
     z.strictObject({
-      id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z.literal('web_search_call').describe('Marks a search that this server made.'),
+      id: itemId,
+      type: z.literal('web_search_call').describe('Kind of the block: a search by this server.'),
       status: z
         .enum(['in_progress', 'completed', 'failed', 'incomplete'])
-        .describe('How far it is, and how it ended.'),
+        .describe('State of the search.'),
       action: z
         .strictObject({
-          type: z.literal('search').describe('Marks a search.'),
-          query: z.string().describe('Words that were searched for.'),
+          type: z.literal('search').describe('Kind of the action.'),
+          query: z.string().describe('The search query.'),
           sources: z
             .array(
               z.strictObject({
-                type: z.literal('url').describe('Marks an address.'),
+                type: z.literal('url').describe('Kind of the source.'),
                 url: z.string().describe('Address of the page.'),
               }),
             )
-            .describe('Pages that were found.'),
+            .describe('Pages found.'),
         })
-        .describe('What was searched.'),
+        .describe('The search.'),
     }),
   ])
   .meta({ id: 'ResponseItem' });
@@ -90,120 +99,118 @@ export const nullable = <T extends z.ZodType>(schema: T) => z.union([schema, z.n
 
 export const ResponseObject = z
   .looseObject({
-    id: z
-      .string()
-      .regex(/^resp_[\da-f]{32}$/)
-      .describe(
-        'Id of the answer; its 32 digits are the request id, by which `GET /usage/{id}` finds the receipt.',
-      ),
+    id: responseId('resp_'),
     object: z.literal('response').describe('Kind of the object.'),
     created_at: z.int().describe('Unix time in seconds.'),
-    completed_at: nullable(z.int()).describe('Unix time in seconds; null until it is complete.'),
+    completed_at: nullable(z.int()).describe('Unix time in seconds; null until complete.'),
     status: z
       .enum(['in_progress', 'completed', 'incomplete', 'failed'])
       .describe(
-        'How far it is: `incomplete` when a limit or a filter ended it, `failed` with `error`.',
+        'State of the response: `incomplete` if a limit or filter ended it, `failed` with `error`.',
       ),
     error: nullable(
       z.strictObject({
-        code: z.string().describe('A word for programs.'),
-        message: z.string().describe('A sentence for people.'),
+        code: z.string().describe('Error code.'),
+        message: z.string().describe('Error text.'),
       }),
-    ).describe('What went wrong; null otherwise.'),
+    ).describe('The error, or null.'),
     incomplete_details: nullable(
       z.strictObject({ reason: z.string().describe('`max_output_tokens` or `content_filter`.') }),
-    ).describe('Why it is incomplete; null otherwise.'),
-    instructions: nullable(z.string()).describe('Echo of the request.'),
-    max_output_tokens: nullable(z.int()).describe('Echo of the request; null when it set none.'),
-    max_tool_calls: nullable(z.int()).describe('Echo of the request; null when it set none.'),
-    model: z.string().describe('Id of the model that answered.'),
-    output: z.array(OutputItem).describe('Reasoning, messages, calls and searches, in order.'),
-    parallel_tool_calls: z.boolean().describe('Whether several calls at once were allowed.'),
-    previous_response_id: nullable(z.string()).describe('The response that this one continues.'),
-    prompt_cache_key: nullable(z.string()).describe('Echo of the request.'),
-    safety_identifier: nullable(z.string()).describe('Echo of the request.'),
+    ).describe('Why the response is incomplete, or null.'),
+    instructions: nullable(z.string()).describe('Value of the request.'),
+    max_output_tokens: nullable(z.int()).describe('Value of the request, or null.'),
+    max_tool_calls: nullable(z.int()).describe('Value of the request, or null.'),
+    model: z.string().describe('Id of the model that served the request.'),
+    output: z
+      .array(OutputItem)
+      .describe('Items in order: reasoning, messages, tool calls, searches.'),
+    parallel_tool_calls: z.boolean().describe('Whether parallel tool calls were allowed.'),
+    previous_response_id: nullable(z.string()).describe('Id of the continued response, or null.'),
+    prompt_cache_key: nullable(z.string()).describe('Value of the request.'),
+    safety_identifier: nullable(z.string()).describe('Value of the request.'),
     reasoning: z
       .strictObject({
         effort: nullable(z.string()).describe('Requested reasoning effort, or null.'),
-        summary: nullable(z.string()).describe('Echo of the request; null when nothing was said.'),
+        summary: nullable(z.string()).describe('Value of the request, or null.'),
       })
-      .describe('Echo of the request.'),
-    service_tier: z.string().describe('Echo of the request; there is one tier, `default`.'),
-    store: z.boolean().describe('Whether it is there for `previous_response_id`.'),
-    background: z.literal(false).describe('Never: answers are not made in the background.'),
-    temperature: z.number().describe('What was in force.'),
-    top_p: z.number().describe('What was in force.'),
-    presence_penalty: z.number().describe('What was in force.'),
-    frequency_penalty: z.number().describe('What was in force.'),
-    top_logprobs: z.int().describe('What was in force.'),
+      .describe('Value of the request.'),
+    service_tier: z.string().describe('Value of the request. Default `default`.'),
+    store: z.boolean().describe('Whether the response is stored.'),
+    background: z.literal(false).describe('Always false.'),
+    temperature: z.number().describe('Effective value.'),
+    top_p: z.number().describe('Effective value.'),
+    presence_penalty: z.number().describe('Effective value.'),
+    frequency_penalty: z.number().describe('Effective value.'),
+    top_logprobs: z.int().describe('Effective value.'),
     text: z
       .looseObject({
         format: z
           .looseObject({ type: z.string().describe('`text`, `json_object` or `json_schema`.') })
-          .describe('The form, as it was asked for.'),
+          .describe('Effective format.'),
       })
-      .describe('The form of the text that was in force.'),
+      .describe('Effective options of the text.'),
     tool_choice: z
       .union([z.string(), z.looseObject({ type: z.string().describe('Kind of the choice.') })])
-      .describe('What was in force.'),
+      .describe('Effective value.'),
     tools: z
       .array(z.looseObject({ type: z.string().describe('Kind of the tool.') }))
-      .describe('Tools that the model could call, as they were declared.'),
-    truncation: z.enum(['auto', 'disabled']).describe('Echo; `auto` acts as `disabled`.'),
-    user: nullable(z.string()).describe('Echo of the request.'),
+      .describe('Tools of the request.'),
+    truncation: z
+      .enum(['auto', 'disabled'])
+      .describe('Value of the request; `auto` acts as `disabled`.'),
+    user: nullable(z.string()).describe('Value of the request.'),
     metadata: z.record(z.string(), z.unknown()).describe('Tags of the request.'),
     usage: nullable(
       z.strictObject({
-        input_tokens: Count.describe('Tokens of the input, the tools and the turns before.'),
+        input_tokens: Count.describe('Tokens of input, tools and continued responses.'),
         input_tokens_details: z
           .strictObject({
-            cached_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
+            cached_tokens: Count.describe('Read from a cache; billed at `cacheInput`.'),
           })
           .describe('Parts of `input_tokens`.'),
-        output_tokens: Count.describe('Tokens that were written, thinking included.'),
+        output_tokens: Count.describe('Tokens of the output, reasoning included.'),
         output_tokens_details: z
-          .strictObject({ reasoning_tokens: Count.describe('Tokens of thinking.') })
+          .strictObject({ reasoning_tokens: Count.describe('Reasoning tokens.') })
           .describe('Parts of `output_tokens`.'),
-        total_tokens: Count.describe('Both together.'),
+        total_tokens: Count.describe('Sum of both.'),
       }),
-    ).describe('What was counted; null until the answer is whole.'),
-    cost: Cost.optional().describe('Once it is charged.'),
-    svc_parameters: Echo.optional().describe('The service parameters that were in force.'),
+    ).describe('Billed tokens; null until the response is complete.'),
+    cost: Cost.optional().describe('Charge for the request, once it is made.'),
+    svc_parameters: Echo.optional().describe('Effective service parameters.'),
   })
   .meta({ id: 'Response' });
 
-/** The event of a type; all have a number that counts from 0. */
 function event<Type extends string>(type: Type, members: z.ZodRawShape) {
   return z.strictObject({
     type: z.literal(type).describe('Kind of the event.'),
-    sequence_number: Count.describe('Counts the events of the stream, from 0.'),
+    sequence_number: Count.describe('Number of the event in the stream, from 0.'),
     ...members,
   });
 }
 
-const ofResponse = { response: ResponseObject.describe('The answer as it is now.') };
+const ofResponse = { response: ResponseObject.describe('Current state of the response.') };
 const ofItem = {
-  output_index: Count.describe('Place of the item in `output`, from 0.'),
-  item: OutputItem.describe('The item as it is now.'),
+  output_index: outputIndex,
+  item: OutputItem.describe('Current state of the item.'),
 };
 const inItem = {
-  item_id: z.string().describe('Id of the item.'),
-  output_index: Count.describe('Place of the item in `output`, from 0.'),
+  item_id: itemId,
+  output_index: outputIndex,
 };
 const inPart = {
   ...inItem,
-  content_index: Count.describe('Place of the part in the item, from 0.'),
+  content_index: Count.describe('Index of the part in the item, from 0.'),
 };
 const inSummary = {
   ...inItem,
-  summary_index: Count.describe('Place of the part in the summary, from 0.'),
+  summary_index: Count.describe('Index of the part in the summary, from 0.'),
 };
 const logprobs = z.array(z.unknown()).describe('Log probabilities of the tokens; may be empty.');
 
-const delta = z.string().describe('The next piece of the text, or of the JSON text of arguments.');
-const text = z.string().describe('The whole text.');
-const part = OutputText.describe('The part as it is now: empty where it begins.');
-const summaryPart = SummaryText.describe('The part as it is now: empty where it begins.');
+const delta = z.string().describe('Next piece of the text or of the arguments.');
+const text = z.string().describe('The complete text.');
+const part = OutputText.describe('Current state of the part.');
+const summaryPart = SummaryText.describe('Current state of the part.');
 
 export const ResponseEvent = z
   .discriminatedUnion('type', [
@@ -216,8 +223,8 @@ export const ResponseEvent = z
     event('response.output_text.delta', { ...inPart, delta, logprobs }),
     event('response.output_text.annotation.added', {
       ...inPart,
-      annotation_index: Count.describe('Place among the annotations of the part, from 0.'),
-      annotation: UrlCitation.describe('The source.'),
+      annotation_index: Count.describe('Index of the annotation, from 0.'),
+      annotation: UrlCitation.describe('The citation.'),
     }),
     event('response.output_text.done', { ...inPart, text, logprobs }),
     event('response.reasoning_summary_part.added', { ...inSummary, part: summaryPart }),
@@ -228,12 +235,12 @@ export const ResponseEvent = z
     event('response.function_call_arguments.done', {
       ...inItem,
       name: z.string().describe('Name of the function.'),
-      arguments: z.string().describe('The whole arguments, JSON text.'),
+      arguments: z.string().describe('Complete JSON text of the arguments.'),
     }),
     event('response.custom_tool_call_input.delta', { ...inItem, delta }),
     event('response.custom_tool_call_input.done', {
       ...inItem,
-      input: z.string().describe('The whole text for the tool.'),
+      input: z.string().describe('Complete input of the tool.'),
     }),
     event('response.web_search_call.in_progress', inItem),
     event('response.web_search_call.searching', inItem),

@@ -191,7 +191,7 @@ function streamed(bytes: Buffer, cuts: readonly number[], fault?: Fault): Event[
     newCallId: () => 'call_x',
     events: blocks,
   });
-  let text = blocks.begin();
+  let text = blocks.writer.begin();
   const places = cuts.map((cut) => Math.floor(cut * bytes.length)).sort((a, b) => a - b);
   let from = 0;
   for (const to of [...places, bytes.length]) {
@@ -201,7 +201,7 @@ function streamed(bytes: Buffer, cuts: readonly number[], fault?: Fault): Event[
     from = to;
   }
   text += stream.flush().toString();
-  text += fault === undefined ? stream.closing(END).toString() : blocks.failed(fault, END);
+  text += fault === undefined ? stream.closing(END).toString() : blocks.writer.failed(fault, END);
   return text
     .split('\n\n')
     .filter((frame) => frame !== '')
@@ -340,8 +340,8 @@ test('a stream that breaks anywhere ends with `response.failed`', () => {
 
 test('silence is a comment, and an event once a minute', () => {
   const { blocks } = writing();
-  blocks.begin();
-  const told = Array.from({ length: 12 }, () => blocks.keepAlive());
+  blocks.writer.begin();
+  const told = Array.from({ length: 12 }, () => blocks.writer.keepAlive());
   const isEvent = told.map((text) => text.startsWith('event: response.in_progress\n'));
   assert.deepEqual(
     isEvent,

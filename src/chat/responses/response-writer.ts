@@ -1,9 +1,9 @@
 /**
- * Writes an answer in the Responses protocol: the response object, and the events of its stream.
+ * Writes a completion in the Responses protocol: the response object and the events of its stream.
  *
- * Items are written once, as JSON: what `output_item.done` says of one is what `output` has of it.
- * What does not change of a response is written once too, since a stream says it three times and the
- * tools of an agent are tens of kilobytes. The text of a block is content of a JSON string already.
+ * Items are serialized once, so that `output_item.done` and `output` are identical. Constant
+ * members of the response are serialized once too: a stream contains them three times, and an
+ * agent's tools are tens of kilobytes. The text of a block already is the content of a JSON string.
  */
 import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Settlement } from '../../billing/ledger/ledger.ts';
@@ -21,17 +21,17 @@ import type {
   WriterFrame,
   WrittenEnd,
 } from '../agents/response-protocol.ts';
-import type { ResponseEnd } from '../wire/chat-response.ts';
-import { failureCode } from './refusals.ts';
+import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
+import { failureCode } from './response-errors.ts';
 import type { ResponsesBody } from './request-schema.ts';
 import type { DeclaredTool } from './tools.ts';
 import { responseIdOf, type Turn } from './turn.ts';
 
-/** Of the keep-alives one in so many is an event, for clients that hear no comments. */
+/** Every sixth keep-alive is an event, because Codex ignores comments. */
 const COMMENTS_AN_EVENT = 6;
 const COMMENT = ': keep-alive\n\n';
 
-/** How an answer is kept: `undefined` when it was not, or cannot be. */
+/** Stores a response that its caller may continue. */
 export interface TurnKeeper {
   readonly fits: (responseJson: string) => boolean;
   readonly keep: (
@@ -44,7 +44,7 @@ export interface ResponseWriterOptions {
   readonly turn: Turn;
   readonly frame: WriterFrame;
   readonly keeper: TurnKeeper | undefined;
-  /** Seals reasoning, when the caller asked for it. */
+  /** Seals reasoning; `undefined` unless requested. */
   readonly seal: ((text: string) => string) | undefined;
   readonly nowS: () => number;
 }
@@ -60,22 +60,29 @@ interface ResponseState {
 
 const ID_PREFIXES = { text: 'msg', reasoning: 'rs', call: 'fc', search: 'ws' } as const;
 const CUSTOM_PREFIX = 'ctc';
+/** A message has one part of content, and reasoning one part of summary. */
+const CONTENT_INDEX = ',"content_index":0';
+const SUMMARY_INDEX = ',"summary_index":0';
 
 export class ResponseWriter implements ProtocolWriter {
   readonly #options: ResponseWriterOptions;
-  /** Members of the response that stay, without braces. */
+  /** Constant members of the response, without braces. */
   readonly #fixed: string;
   readonly #items: string[] = [];
   #sequence = 0;
   #keepAlives = 0;
-  /** Of the block that is open: its item's id, and what is around number and text of its pieces. */
+  /**
+   * Of the open block: the id of its item, the members that name it, and the text around its
+   * pieces.
+   */
   #itemId = '';
+  #itemMembers = '';
   #pieceHead = '';
   #pieceMiddle = '';
   #pieceTail = '';
   #annotations: string[] = [];
   #logprobs: string[] = [];
-  /** Once the answer is complete and can be kept. */
+  /** Set once the response is complete and small enough to be stored. */
   #kept: { readonly responseJson: string; readonly status: string } | undefined;
   readonly together: ProtocolWriter['together'];
 
@@ -86,59 +93,40 @@ export class ResponseWriter implements ProtocolWriter {
   }
 
   begin(): string {
-    const response = this.#beginning();
-    return (
-      this.#event('response.created', `"response":${response}`) +
-      this.#event('response.in_progress', `"response":${response}`)
-    );
+    const response = `"response":${this.#startedResponse()}`;
+    return this.#event('created', response) + this.#event('in_progress', response);
   }
 
   open(block: Block): string {
     this.#annotations = [];
     this.#logprobs = [];
     const tool = block.kind === 'call' ? this.#toolOf(block) : undefined;
-    const isCustom = tool?.kind === 'custom';
-    const prefix = isCustom ? CUSTOM_PREFIX : ID_PREFIXES[block.kind];
+    const prefix = tool?.kind === 'custom' ? CUSTOM_PREFIX : ID_PREFIXES[block.kind];
     this.#itemId = `${prefix}_${this.#options.frame.requestId}_${block.index}`;
-    const at = `"item_id":"${this.#itemId}","output_index":${block.index}`;
+    this.#itemMembers = `"item_id":"${this.#itemId}","output_index":${block.index}`;
     const item = this.#itemOf(block, 'in_progress', '');
-    const added = this.#event(
-      'response.output_item.added',
-      `"output_index":${block.index},"item":${item}`,
-    );
+    const added = this.#event('output_item.added', `"output_index":${block.index},"item":${item}`);
     switch (block.kind) {
       case 'text':
-        this.#setPieces('response.output_text.delta', `${at},"content_index":0`, ',"logprobs":[]');
-        return (
-          added +
-          this.#event(
-            'response.content_part.added',
-            `${at},"content_index":0,"part":${textPartJson('', '', '')}`,
-          )
-        );
+        this.#setPieces('output_text.delta', CONTENT_INDEX, ',"logprobs":[]');
+        return added + this.#partEvent('content_part.added', textPartJson('', '', ''));
       case 'reasoning':
-        this.#setPieces('response.reasoning_summary_text.delta', `${at},"summary_index":0`, '');
-        return (
-          added +
-          this.#event(
-            'response.reasoning_summary_part.added',
-            `${at},"summary_index":0,"part":${summaryJson('')}`,
-          )
-        );
+        this.#setPieces('reasoning_summary_text.delta', SUMMARY_INDEX, '');
+        return added + this.#summaryEvent('reasoning_summary_part.added', summaryJson(''));
       case 'call':
-        this.#setPieces('response.function_call_arguments.delta', at, '');
+        this.#setPieces('function_call_arguments.delta', '', '');
         return added;
       case 'search':
         return (
           added +
-          this.#event('response.web_search_call.in_progress', at) +
-          this.#event('response.web_search_call.searching', at)
+          this.#itemEvent('web_search_call.in_progress') +
+          this.#itemEvent('web_search_call.searching')
         );
     }
   }
 
   piece(block: TextBlock | CallBlock, json: string, given?: readonly JsonObject[]): string {
-    // The input of a custom tool is text inside of the arguments: it is told when they are whole.
+    // The input of a custom tool is a string inside the arguments: it is sent once they are complete.
     if (block.kind === 'call' && this.#toolOf(block)?.kind === 'custom') return '';
     const number = this.#sequence;
     this.#sequence = number + 1;
@@ -158,77 +146,63 @@ export class ResponseWriter implements ProtocolWriter {
     const start_index = end_index - textOfJson(markJson).length;
     const annotation = JSON.stringify({ type: 'url_citation', url, title, start_index, end_index });
     const index = this.#annotations.push(annotation) - 1;
-    return this.#event(
-      'response.output_text.annotation.added',
-      `"item_id":"${this.#itemId}","output_index":${block.index},"content_index":0,"annotation_index":${index},"annotation":${annotation}`,
+    return this.#itemEvent(
+      'output_text.annotation.added',
+      `${CONTENT_INDEX},"annotation_index":${index},"annotation":${annotation}`,
     );
   }
 
   close(block: Block, isCut: boolean): string {
-    const at = `"item_id":"${this.#itemId}","output_index":${block.index}`;
     const json = sound(block.json);
     const item = this.#itemOf(block, isCut ? 'incomplete' : 'completed', json);
     this.#items.push(item);
-    return (
-      this.#endOf(block, at, json) +
-      this.#event('response.output_item.done', `"output_index":${block.index},"item":${item}`)
-    );
+    const events = this.#endOf(block, json);
+    const done = `"output_index":${block.index},"item":${item}`;
+    return events + this.#event('output_item.done', done);
   }
 
-  #endOf(block: Block, at: string, json: string): string {
+  #endOf(block: Block, json: string): string {
     switch (block.kind) {
       case 'text': {
         const logprobs = this.#logprobs.join();
         const part = textPartJson(json, this.#annotations.join(), logprobs);
+        const text = `${CONTENT_INDEX},"text":"${json}","logprobs":[${logprobs}]`;
         return (
-          this.#event(
-            'response.output_text.done',
-            `${at},"content_index":0,"text":"${json}","logprobs":[${logprobs}]`,
-          ) + this.#event('response.content_part.done', `${at},"content_index":0,"part":${part}`)
+          this.#itemEvent('output_text.done', text) + this.#partEvent('content_part.done', part)
         );
       }
       case 'reasoning':
         return (
-          this.#event(
-            'response.reasoning_summary_text.done',
-            `${at},"summary_index":0,"text":"${json}"`,
-          ) +
-          this.#event(
-            'response.reasoning_summary_part.done',
-            `${at},"summary_index":0,"part":${summaryJson(json)}`,
-          )
+          this.#itemEvent('reasoning_summary_text.done', `${SUMMARY_INDEX},"text":"${json}"`) +
+          this.#summaryEvent('reasoning_summary_part.done', summaryJson(json))
         );
       case 'call': {
         const tool = this.#toolOf(block);
         if (tool?.kind !== 'custom') {
           const name = JSON.stringify(tool?.name ?? block.name);
-          return this.#event(
-            'response.function_call_arguments.done',
-            `${at},"name":${name},"arguments":"${json}"`,
-          );
+          const call = `,"name":${name},"arguments":"${json}"`;
+          return this.#itemEvent('function_call_arguments.done', call);
         }
         const input = JSON.stringify(customInput(json));
         return (
-          this.#event('response.custom_tool_call_input.delta', `${at},"delta":${input}`) +
-          this.#event('response.custom_tool_call_input.done', `${at},"input":${input}`)
+          this.#itemEvent('custom_tool_call_input.delta', `,"delta":${input}`) +
+          this.#itemEvent('custom_tool_call_input.done', `,"input":${input}`)
         );
       }
       case 'search':
-        return block.results === undefined
-          ? ''
-          : this.#event('response.web_search_call.completed', at);
+        return block.results === undefined ? '' : this.#itemEvent('web_search_call.completed');
     }
   }
 
   keepAlive(): string {
     this.#keepAlives += 1;
     if (this.#keepAlives % COMMENTS_AN_EVENT !== 0) return COMMENT;
-    return this.#event('response.in_progress', `"response":${this.#beginning()}`);
+    return this.#event('in_progress', `"response":${this.#startedResponse()}`);
   }
 
   end(end: WrittenEnd): string {
     const { status, json } = this.#finished(end);
-    return this.#event(`response.${status}`, `"response":${json}`);
+    return this.#event(status, `"response":${json}`);
   }
 
   whole(end: WrittenEnd): Buffer {
@@ -238,7 +212,7 @@ export class ResponseWriter implements ProtocolWriter {
   failed(fault: Fault, end: ResponseEnd | undefined): string {
     const error = { code: failureCode(fault), message: fault.message };
     const response = this.#response({ status: 'failed', error, end, isStored: false });
-    return this.#event('response.failed', `"response":${response}`);
+    return this.#event('failed', `"response":${response}`);
   }
 
   #finished(end: WrittenEnd): { readonly status: string; readonly json: string } {
@@ -262,7 +236,7 @@ export class ResponseWriter implements ProtocolWriter {
     await this.#options.keeper?.keep(tx, { ...this.#kept, costNano: usdNano + diemNano });
   }
 
-  #beginning(): string {
+  #startedResponse(): string {
     const isStored = this.#options.keeper !== undefined;
     return this.#response({ status: 'in_progress', isStored });
   }
@@ -277,22 +251,35 @@ export class ResponseWriter implements ProtocolWriter {
       store: isStored,
       usage: end === undefined ? null : usageOf(end),
     };
-    const echo = end === undefined ? {} : endMembers(this.#options.frame.serviceName, end);
+    const { serviceName } = this.#options.frame;
+    const echo = end === undefined ? {} : costMembers(serviceName, end);
     const changing = JSON.stringify({ ...members, ...echo }).slice(1, -1);
     return `{${this.#fixed},${changing},"output":[${this.#items.join()}]}`;
   }
 
-  #event(type: string, members: string): string {
+  #event(name: string, members: string): string {
     const number = this.#sequence;
     this.#sequence = number + 1;
-    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${number},${members}}\n\n`;
+    return `${eventHead(name)}${number},${members}}\n\n`;
   }
 
-  /** What is around the text of every piece of the block that opens. */
-  #setPieces(type: string, members: string, behind: string): void {
-    this.#pieceHead = `event: ${type}\ndata: {"type":"${type}","sequence_number":`;
-    this.#pieceMiddle = `,${members},"delta":"`;
-    this.#pieceTail = `"${behind}}\n\n`;
+  /** An event of the open item; `more` begins with a comma. */
+  #itemEvent(name: string, more = ''): string {
+    return this.#event(name, this.#itemMembers + more);
+  }
+
+  #partEvent(name: string, part: string): string {
+    return this.#itemEvent(name, `${CONTENT_INDEX},"part":${part}`);
+  }
+
+  #summaryEvent(name: string, part: string): string {
+    return this.#itemEvent(name, `${SUMMARY_INDEX},"part":${part}`);
+  }
+
+  #setPieces(name: string, index: string, after: string): void {
+    this.#pieceHead = eventHead(name);
+    this.#pieceMiddle = `,${this.#itemMembers}${index},"delta":"`;
+    this.#pieceTail = `"${after}}\n\n`;
   }
 
   #itemOf(block: Block, status: string, json: string): string {
@@ -339,7 +326,12 @@ const INCOMPLETE_REASONS: ReadonlyMap<string, string> = new Map([
   ['content_filter', 'content_filter'],
 ]);
 
-/** Content of a JSON string that any parser takes, whatever an engine has escaped. */
+/** An event up to the value of its sequence number. */
+function eventHead(name: string): string {
+  return `event: response.${name}\ndata: {"type":"response.${name}","sequence_number":`;
+}
+
+/** Valid JSON string content, whatever an engine has escaped. */
 function sound(json: string): string {
   return jsonContent(textOfJson(json));
 }
@@ -364,7 +356,7 @@ function summaryJson(json: string): string {
   return `{"type":"summary_text","text":"${json}"}`;
 }
 
-/** What the model wrote for a tool of plain text; models forget the wrapping now and then. */
+/** The text for a custom tool; models sometimes omit the wrapping object. */
 function customInput(json: string): string {
   const text = textOfJson(json);
   const input = parsedJsonObject(text)?.['input'];
@@ -387,13 +379,6 @@ function usageOf({ usage }: ResponseEnd) {
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: reasoningTokens },
     total_tokens: promptTokens + completionTokens,
-  };
-}
-
-function endMembers(serviceName: string, { cost, parameters, citations }: ResponseEnd) {
-  return {
-    cost,
-    [`${serviceName}_parameters`]: { ...parameters, web_search_citations: citations },
   };
 }
 

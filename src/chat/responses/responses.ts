@@ -1,17 +1,18 @@
 /**
- * The Responses protocol: `POST /responses` as a translation onto the one chat run, and the routes of
- * the answers that it has stored. Its refusals have the protocol's own form.
+ * The Responses protocol: `POST /responses`, translated to the chat run, and the routes of stored
+ * responses.
  */
+import type { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type ReadLargeJson, readJson, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { JSON_BODY, type Route, get, remove } from '../../http/route.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
-import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
-import { responsesErrors } from './refusals.ts';
+import { promptTokensAbout } from '../wire/prompt-facts.ts';
+import { responsesErrors } from './response-errors.ts';
 import { ResponsesBody } from './request-schema.ts';
 import { ResponseWriter, type TurnKeeper } from './response-writer.ts';
 import {
@@ -37,15 +38,13 @@ export interface ResponsesParts {
 const SEALED_REASONING = 'reasoning.encrypted_content';
 const CALL_ID_BYTES = 12;
 
-const ROUTE = { auth: 'key-or-wallet', errors: responsesErrors } as const;
-
 export function responsesRoutes(parts: ResponsesParts): Route[] {
   const { turns } = parts;
-  return [
+  const routes: Route[] = [
     {
-      ...ROUTE,
       method: 'POST',
       path: '/responses',
+      auth: 'key-or-wallet',
       about: 'Responses',
       body: JSON_BODY,
       sells: 'chat',
@@ -53,50 +52,31 @@ export function responsesRoutes(parts: ResponsesParts): Route[] {
       handle: (context) => respond(parts, context),
     },
     {
-      ...ROUTE,
       method: 'POST',
       path: '/responses/input_tokens',
+      auth: 'key-or-wallet',
       body: JSON_BODY,
       describe: INPUT_TOKENS_DESCRIPTION,
       handle: async (context) => {
-        const { request } = await turnOf(parts, context);
-        const input_tokens = promptTokensAbout(request);
+        const input_tokens = promptTokensAbout((await turnOf(parts, context)).request);
         await context.json(200, { object: 'response.input_tokens', input_tokens });
       },
     },
-    {
-      ...ROUTE,
-      method: 'GET',
-      path: '/responses/:id',
-      describe: GET_RESPONSE_DESCRIPTION,
-      handle: async (context) => {
-        const { response } = await storedTurn(turns, context);
-        await context.json(200, response);
-      },
-    },
-    {
-      ...ROUTE,
-      method: 'DELETE',
-      path: '/responses/:id',
-      describe: DELETE_RESPONSE_DESCRIPTION,
-      handle: async (context) => {
-        const id = idOf(context);
-        if (!(await turns.remove(id, context.caller.accountId))) throw notFound(id);
-        await context.json(200, { id, object: 'response', deleted: true });
-      },
-    },
-    {
-      ...ROUTE,
-      method: 'GET',
-      path: '/responses/:id/input_items',
-      describe: INPUT_ITEMS_DESCRIPTION,
-      handle: async (context) => {
-        const query = readQuery(context, InputItemsQuery);
-        const { id, input } = await storedTurn(turns, context);
-        await context.json(200, itemList(id, input, query));
-      },
-    },
+    get('/responses/:id', 'key-or-wallet', GET_RESPONSE_DESCRIPTION, async (context) => {
+      await context.json(200, (await storedTurn(turns, context)).response);
+    }),
+    remove('/responses/:id', 'key-or-wallet', DELETE_RESPONSE_DESCRIPTION, async (context) => {
+      const id = idOf(context);
+      if (!(await turns.remove(id, context.caller.accountId))) throw notFound(id);
+      await context.json(200, { id, object: 'response', deleted: true });
+    }),
+    get('/responses/:id/input_items', 'key-or-wallet', INPUT_ITEMS_DESCRIPTION, async (context) => {
+      const query = readQuery(context, InputItemsQuery);
+      const { id, input } = await storedTurn(turns, context);
+      await context.json(200, itemList(id, input, query));
+    }),
   ];
+  return routes.map((route) => ({ ...route, errors: responsesErrors }));
 }
 
 async function respond(parts: ResponsesParts, context: RequestContext): Promise<void> {
@@ -135,14 +115,14 @@ function protocolOf(
   };
 }
 
-/** How the turn is kept; `undefined` when it is not, or there is no room for it. */
+/** Returns `undefined` if the response is not to be stored, or the account has no capacity left. */
 async function keeperOf(
   { chat, turns }: ResponsesParts,
   context: RequestContext,
   { body, items }: Turn,
 ): Promise<TurnKeeper | undefined> {
   const { accountId } = context.caller;
-  if (body.store === false || !(await turns.hasRoom(accountId))) return undefined;
+  if (body.store === false || !(await turns.hasCapacity(accountId))) return undefined;
   const inputJson = JSON.stringify(items);
   const inputBytes = Buffer.byteLength(inputJson);
   if (inputBytes > MAX_TURN_BYTES) return undefined;
@@ -180,11 +160,11 @@ function notFound(id: string): Fault {
   });
 }
 
-/** The items of an input as a page of a list; those that came without an id have one here. */
+/** A page of the input items; items without an id get one. */
 function itemList(
   responseId: string,
   input: readonly JsonObject[],
-  { limit, order, after }: { limit: number; order: 'asc' | 'desc'; after?: string | undefined },
+  { limit, order, after }: z.infer<typeof InputItemsQuery>,
 ) {
   const digits = responseId.replace(/^resp_/, '');
   const items = input.map((item, at) => ({
@@ -197,12 +177,12 @@ function itemList(
   }));
   if (order === 'desc') items.reverse();
   const start = after === undefined ? 0 : items.findIndex(({ id }) => id === after) + 1;
-  const data = items.slice(start, start + limit).filter(isJsonObject);
+  const data = items.slice(start, start + limit);
   return {
     object: 'list',
     data,
-    first_id: data[0]?.['id'] ?? null,
-    last_id: data.at(-1)?.['id'] ?? null,
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
     has_more: start + limit < items.length,
   };
 }

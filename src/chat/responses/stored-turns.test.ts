@@ -107,19 +107,19 @@ onEachStore('stored turns', (fixture) => {
   });
 
   test('an account has room up to its bound, and none where nothing is kept', async () => {
-    assert.equal(await turns.hasRoom('full'), true);
+    assert.equal(await turns.hasCapacity('full'), true);
     for (const id of ['f1', 'f2', 'f3', 'f4']) {
-      assert.equal(await turns.hasRoom('full'), true);
+      assert.equal(await turns.hasCapacity('full'), true);
       await add(id, undefined, { accountId: 'full' });
       // The figure is what counts; the bytes would take seconds.
       const sizeBytes = 64 * 1024 * 1024;
       clock.advance(MINUTE_MS);
       await store.query('UPDATE responses_turn SET size_bytes = $2 WHERE id = $1', [id, sizeBytes]);
     }
-    assert.equal(await turns.hasRoom('full'), false);
-    assert.equal(await turns.hasRoom('a'), true);
+    assert.equal(await turns.hasCapacity('full'), false);
+    assert.equal(await turns.hasCapacity('a'), true);
     keepHours = 0;
-    assert.equal(await turns.hasRoom('a'), false);
+    assert.equal(await turns.hasCapacity('a'), false);
     keepHours = 24;
   });
 

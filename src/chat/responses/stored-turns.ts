@@ -1,9 +1,8 @@
 /**
- * The answers that callers continue or read by their id. A turn is written in the transaction that
- * charges it, so what is stored is what was paid; it is there for its account only, for the hours of
- * `responses.keepHours` after its conversation was last continued.
+ * Stores the responses that callers continue or read by id. A turn is written in the transaction of
+ * its charge and expires `responses.keepHours` after its conversation was last continued.
  *
- * Unknown, expired and foreign ids are one: not found.
+ * Unknown, expired and foreign ids are all reported as not found.
  */
 import { type Clock, HOUR_MS } from '../../core/clock.ts';
 import { nextTurn } from '../../core/event-loop.ts';
@@ -11,20 +10,22 @@ import { Fault } from '../../core/faults.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
-/** A longer conversation is not continued by its id. */
 const MAX_CHAIN_TURNS = 100;
-/** Turns whose items one input refers to: an agent's long conversation, one request at a time. */
+/** Limit on the stored responses that one input may refer to. */
 const MAX_REFERENCED_TURNS = 1_000;
-/** As much as a body may have. */
+/** The default limit of a request body. */
 const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
-/** A conversation of no more than that is read at once, and taken apart. */
+/** Conversations up to this size are read and parsed in one step. */
 const READ_BYTES = 1024 * 1024;
 export const MAX_TURN_BYTES = 1024 * 1024;
-/** An account that has more than this stored gets nothing stored until some of it has expired. */
+/** An account above this limit stores no further turns until some expire. */
 const MAX_ACCOUNT_BYTES = 256 * 1024 * 1024;
-/** In this time an account goes over its bound by what it can pay for, which is not much. */
-const ROOM_KNOWN_MS = 10_000;
-const MAX_ROOMS = 1_000;
+/**
+ * How long a measured capacity is cached; what an account can pay for in this time is a small
+ * excess.
+ */
+const CAPACITY_CACHED_MS = 10_000;
+const MAX_CAPACITIES = 1_000;
 const PRUNE_ROWS = 1_000;
 
 export interface StoredTurn {
@@ -64,33 +65,39 @@ export interface StoredTurnsParts {
 
 export class StoredTurns {
   readonly #parts: StoredTurnsParts;
-  /** Accounts whose room was looked at lately, the oldest first: summing up takes a while. */
-  readonly #rooms = new Map<string, { readonly hasRoom: boolean; readonly untilMs: number }>();
+  /** Capacity by account, least recently measured first; measuring sums all rows of the account. */
+  readonly #capacities = new Map<
+    string,
+    { readonly hasCapacity: boolean; readonly untilMs: number }
+  >();
 
   constructor(parts: StoredTurnsParts) {
     this.#parts = parts;
   }
 
-  async hasRoom(accountId: string): Promise<boolean> {
+  async hasCapacity(accountId: string): Promise<boolean> {
     if (this.#keepMs() === 0) return false;
     const { clock } = this.#parts;
-    const known = this.#rooms.get(accountId);
-    if (known !== undefined && clock.monotonicMs() < known.untilMs) return known.hasRoom;
+    const known = this.#capacities.get(accountId);
+    if (known !== undefined && clock.monotonicMs() < known.untilMs) return known.hasCapacity;
     const [row] = await this.#parts.store.query<{ readonly total: bigint | null }>(
       'SELECT CAST(SUM(size_bytes) AS BIGINT) AS total FROM responses_turn WHERE account_id = $1',
       [accountId],
     );
-    const hasRoom = Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
-    this.#rooms.delete(accountId);
-    this.#rooms.set(accountId, { hasRoom, untilMs: clock.monotonicMs() + ROOM_KNOWN_MS });
-    for (const oldest of this.#rooms.keys()) {
-      if (this.#rooms.size <= MAX_ROOMS) break;
-      this.#rooms.delete(oldest);
+    const hasCapacity = Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
+    this.#capacities.delete(accountId);
+    this.#capacities.set(accountId, {
+      hasCapacity,
+      untilMs: clock.monotonicMs() + CAPACITY_CACHED_MS,
+    });
+    for (const oldest of this.#capacities.keys()) {
+      if (this.#capacities.size <= MAX_CAPACITIES) break;
+      this.#capacities.delete(oldest);
     }
-    return hasRoom;
+    return hasCapacity;
   }
 
-  /** Stores a turn and keeps the conversation that it continues: `tx` is that of its charge. */
+  /** Stores a turn in the transaction of its charge and extends the expiry of its conversation. */
   async add(tx: Queryable, turn: NewTurn): Promise<void> {
     const keepMs = this.#keepMs();
     const { id, accountId, parentId = '', createdMs, model, status, costNano } = turn;
@@ -116,7 +123,8 @@ export class StoredTurns {
       ],
     );
     if (parentId === '') return;
-    // Once in half the time is often enough: a tool loop writes a turn with every request.
+    // A tool loop writes a turn with every request, so expiry is extended only after half of the
+    // time.
     const renewBelowMs = createdMs + Math.floor(keepMs / 2);
     await tx.query(
       `WITH RECURSIVE ${CHAIN}
@@ -127,11 +135,12 @@ export class StoredTurns {
   }
 
   /**
-   * The conversation that ends with a turn, oldest turn first. Throws `PREVIOUS_RESPONSE_NOT_FOUND`
-   * when a turn of it is missing: a model would not know that it forgot.
+   * Returns the conversation that ends with a turn, oldest first. Throws
+   * `PREVIOUS_RESPONSE_NOT_FOUND` if any turn is missing, because the model would not notice the
+   * gap.
    */
   async chain(id: string, accountId: string): Promise<StoredTurn[]> {
-    // What is long is read in pieces, and what is too large never: its figures tell.
+    // A long conversation is read in pieces; one above the limit is rejected by its size alone.
     const rows = await this.#parts.store.query<SizedRow>(
       `WITH RECURSIVE ${CHAIN}, size (fits) AS (
          SELECT COALESCE(SUM(size_bytes), 0) <= ${READ_BYTES} FROM chain)
@@ -156,7 +165,7 @@ export class StoredTurns {
     return await this.#readInPieces(rows, accountId);
   }
 
-  /** SQLite reads where every request runs: a long conversation gives way between its pieces. */
+  /** SQLite queries run on the event loop, so other requests get a turn between the pieces. */
   async #readInPieces(rows: readonly SizedRow[], accountId: string): Promise<StoredTurn[]> {
     const turns: StoredTurn[] = [];
     let piece: string[] = [];
@@ -185,8 +194,8 @@ export class StoredTurns {
   }
 
   /**
-   * Those of some turns that are there, by their ids. Throws 400 for more of them, or more of their
-   * bytes, than one request may have.
+   * Returns those of the turns that exist. Throws 400 if they exceed the count or size of one
+   * request.
    */
   async some(ids: readonly string[], accountId: string): Promise<ReadonlyMap<string, StoredTurn>> {
     if (ids.length > MAX_REFERENCED_TURNS) {
@@ -239,7 +248,7 @@ export class StoredTurns {
   }
 }
 
-/** The turns from `$1` of account `$2` up to the first of their conversation, as far as it goes. */
+/** The turns from `$1` of account `$2` back to the first of their conversation. */
 const CHAIN = `chain (id, parent_id, size_bytes, depth) AS (
   SELECT id, parent_id, size_bytes, 1 FROM responses_turn WHERE id = $1 AND account_id = $2
   UNION ALL

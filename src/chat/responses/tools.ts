@@ -1,13 +1,14 @@
 /**
- * The tools of a request as an engine takes them, and the way back from an engine's call to the tool
- * that the caller declared. Tools that others host are left out; only a choice that demands one is
- * refused.
+ * Converts the tools of a request for engines, and maps an engine's call back to the tool that the
+ * caller declared. Hosted tools other than web search are left out; a `tool_choice` that requires
+ * one is rejected.
  */
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { engineToolName } from '../agents/tool-names.ts';
+import { refuseMember } from '../../json/validation.ts';
+import { engineToolName, NO_PARAMETERS } from '../agents/tool-names.ts';
 import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
-import { checkPart, type Place, refusePart } from './check-part.ts';
+import { checkPart, type Place } from './check-part.ts';
 import type { ResponsesBody } from './request-schema.ts';
 
 export interface DeclaredTool {
@@ -19,9 +20,9 @@ export interface DeclaredTool {
 export interface ToolPlan {
   readonly tools: readonly ChatTool[];
   readonly choice: ChatBody['tool_choice'];
-  /** Whether our own search is offered (`auto`) or demanded (`on`). */
+  /** Whether the search of this server is offered (`auto`) or required (`on`). */
   readonly search: 'auto' | 'on' | undefined;
-  /** By the name that the engine has. */
+  /** By the engine's name. */
   readonly declared: ReadonlyMap<string, DeclaredTool>;
   readonly echo: { readonly tools: readonly JsonObject[]; readonly choice: unknown };
 }
@@ -48,7 +49,6 @@ const Namespace = z.looseObject({
   tools: z.array(z.looseObject({ type: z.string().nullish() })),
 });
 
-const NO_PARAMETERS = { type: 'object', properties: {} };
 const CUSTOM_PARAMETERS = {
   type: 'object',
   properties: { input: { type: 'string', description: 'The input of the tool, as plain text' } },
@@ -80,14 +80,14 @@ export function planTools(body: ResponsesBody): ToolPlan {
   };
 }
 
-/** Stands for our own search among the names of tools, which have no space. */
+/** Represents the search of this server among tool names, which contain no space. */
 const SEARCH = 'web search';
 
 function addTool(all: Gathered, tool: JsonObject, place: Place): void {
   const { type } = tool;
   if (isSearch(type)) {
     all.echo.push(tool);
-    // `false`: an index of its own is to be asked, which is not here.
+    // `false` requests a cached index, which this server does not have.
     all.hasSearch ||= tool['external_web_access'] !== false;
     return;
   }
@@ -103,7 +103,7 @@ function addTool(all: Gathered, tool: JsonObject, place: Place): void {
   if (added !== undefined) all.echo.push(added);
 }
 
-/** Adds a tool that can be called; gives what the answer says of it. */
+/** Adds a tool that can be called; returns it as the response echoes it. */
 function addCallable(
   all: Gathered,
   tool: JsonObject,
@@ -129,7 +129,7 @@ function addCallable(
   return tool;
 }
 
-/** Of two tools of one name the first is the one that can be called. */
+/** The first of several tools with one name is used. */
 function add(
   all: Gathered,
   declared: DeclaredTool,
@@ -146,7 +146,7 @@ function add(
 interface Choice {
   readonly choice: ChatBody['tool_choice'];
   readonly isSearch: boolean;
-  /** The tools that are allowed, by the engine's names. */
+  /** Allowed tools by the engine's names. */
   readonly only: ReadonlySet<string> | undefined;
 }
 
@@ -156,7 +156,7 @@ function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gather
   const place = ['tool_choice'];
   if (typeof choice === 'string') {
     const word = WORDS.find((one) => one === choice);
-    if (word === undefined) throw refusePart(place, `Expected one of ${WORDS.join(', ')}`);
+    if (word === undefined) throw refuseMember(place, `Expected one of ${WORDS.join(', ')}`);
     return { choice: word, isSearch: false, only: undefined };
   }
   const { type } = choice;
@@ -168,11 +168,11 @@ function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gather
     return { choice: mode, isSearch: false, only: new Set(only) };
   }
   if (type !== 'function' && type !== 'custom') {
-    throw refusePart(place, `A tool of type ${type.slice(0, 50)} cannot be called here`);
+    throw refuseMember(place, `A tool of type ${type.slice(0, 50)} cannot be called here`);
   }
   const name = nameOf(choice);
   if (!all.declared.has(name)) {
-    throw refusePart([...place, 'name'], 'Expected the name of one of the tools');
+    throw refuseMember([...place, 'name'], 'Expected the name of one of the tools');
   }
   const chosen = { type: 'function' as const, function: { name } };
   return { choice: chosen, isSearch: false, only: undefined };

@@ -1,14 +1,13 @@
-/**
- * One turn of a conversation: the body of `POST /responses`, with what is stored of the turns before
- * it, as a chat request.
- */
+/** Converts the body of `POST /responses` and the stored turns before it to a chat request. */
 import { Fault } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { refuseMember } from '../../json/validation.ts';
 import { effortOf } from '../agents/effort.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { Transcript } from '../agents/transcript.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
-import { checkPart, refusePart } from './check-part.ts';
+import { agentParameters } from '../wire/svc-parameters.ts';
+import { checkPart } from './check-part.ts';
 import { readItems } from './input-items.ts';
 import { JsonSchemaFormat, type ResponsesBody } from './request-schema.ts';
 import type { StoredTurn, StoredTurns } from './stored-turns.ts';
@@ -18,7 +17,7 @@ export interface Turn {
   readonly body: ResponsesBody;
   readonly request: ChatRequest;
   readonly tools: ToolPlan;
-  /** What is new in its input, as items. */
+  /** The new items of the input. */
   readonly items: readonly JsonObject[];
   readonly callIds: ReadonlySet<string>;
 }
@@ -57,13 +56,13 @@ export async function readTurn(
   }
   await readItems(reader, items, { place: ['input'], isOwn: false });
   const messages = transcript.messages();
-  if (messages.length === 0) throw refusePart(['input'], 'At least one message is needed');
+  if (messages.length === 0) throw refuseMember(['input'], 'At least one message is needed');
   const tools = planTools(body);
   const request = chatRequestOf(chatBody(parts, body, { messages, tools }), parts);
   return { body, request, tools, items, callIds: transcript.callIds };
 }
 
-/** What is asked for and would change the answer, and is not here. */
+/** Rejects parameters that would change the result and are not supported. */
 function refuseUnsupported(body: ResponsesBody): void {
   const asked = [
     ['background', body.background === true],
@@ -85,7 +84,7 @@ function itemsOf(input: ResponsesBody['input']): JsonObject[] {
   return [{ type: 'message', role: 'user', content }];
 }
 
-/** The stored items that an input names by id, as some clients send back reasoning. */
+/** Stored items that the input refers to by id, as some clients do for reasoning. */
 async function referencedItems(
   turns: StoredTurns,
   items: readonly JsonObject[],
@@ -108,13 +107,15 @@ async function referencedItems(
   return found;
 }
 
-/** Each item once: a short input that names one a thousand times would be gigabytes. Throws 400. */
+/**
+ * Rejects duplicates: a short input that names one item a thousand times would expand to gigabytes.
+ */
 function referencedIds(items: readonly JsonObject[]): ReadonlySet<string> {
   const ids = new Set<string>();
   for (const [at, { type, id }] of items.entries()) {
     if (type !== 'item_reference' || typeof id !== 'string') continue;
     if (ids.has(id)) {
-      throw refusePart(
+      throw refuseMember(
         ['input', at, 'id'],
         `The item ${id.slice(0, 100)} is in the input twice; remove the duplicate`,
       );
@@ -124,13 +125,12 @@ function referencedIds(items: readonly JsonObject[]): ReadonlySet<string> {
   return ids;
 }
 
-/** Ids of items carry that of their request: `rs_<32 hex>_0`. */
+/** Item ids contain the id of their request: `rs_<32 hex>_0`. */
 function responseIdOfItem(id: string): string | undefined {
   const requestId = /^[a-z]+_([\da-f]{32})_\d+$/.exec(id)?.[1];
   return requestId && responseIdOf(requestId);
 }
 
-/** `resp_` and the digits of the request id: the receipt is found by them. */
 export function responseIdOf(requestId: string): string {
   return `resp_${requestId}`;
 }
@@ -145,7 +145,9 @@ function chatBody(
   { messages, tools }: { readonly messages: readonly unknown[]; readonly tools: ToolPlan },
 ): JsonObject {
   const logprobs = body.top_logprobs ? { logprobs: true, top_logprobs: body.top_logprobs } : {};
-  const fields: JsonObject = {
+  // A search that is only offered needs a search provider; a demanded one is rejected without it.
+  const search = tools.search === 'auto' && !parts.canSearch ? undefined : tools.search;
+  return {
     model: body.model,
     messages,
     stream: body.stream ?? false,
@@ -163,23 +165,8 @@ function chatBody(
     reasoning_effort: effortOf(body.reasoning?.effort),
     prompt_cache_key: body.prompt_cache_key,
     metadata: body.metadata,
-    svc_parameters: serviceParameters(parts, body, tools),
+    svc_parameters: agentParameters(body, parts.serviceName, search),
   };
-  const given = Object.entries(fields).filter(([, value]) => (value ?? undefined) !== undefined);
-  return Object.fromEntries(given);
-}
-
-function serviceParameters(
-  { serviceName, canSearch }: TurnParts,
-  body: ResponsesBody,
-  { search }: ToolPlan,
-): JsonObject | undefined {
-  const own = body[`${serviceName}_parameters`];
-  const given = { ...body.svc_parameters, ...(isJsonObject(own) ? own : {}) };
-  // A search that is only offered is left out where there is none.
-  const isSearching = search === 'on' || (search === 'auto' && canSearch);
-  if (!isSearching) return Object.keys(given).length === 0 ? undefined : given;
-  return { enable_web_search: search, enable_web_citations: true, ...given };
 }
 
 function formatOf(format: JsonObject | null | undefined): JsonObject | undefined {

@@ -30,52 +30,52 @@ const mediaUrl = z
 
 const cacheControl = z
   .looseObject({
-    type: z.string().describe('Kind of caching, `ephemeral` where an engine knows one.'),
+    type: z.string().describe('Kind of caching, such as `ephemeral`.'),
     ttl: z.string().nullish().describe('Cache lifetime, such as `5m` or `1h`.'),
   })
   .nullish()
-  .describe('Asks the engine to cache the prompt up to here; ignored where it caches by itself.');
+  .describe("Marks the prompt up to here for the engine's cache.");
 
 export const TextPart = z.looseObject({
-  type: z.literal('text').describe('Marks a part of text.'),
-  text: z.string().min(1).describe('The text, not empty.'),
+  type: z.literal('text').describe('A text part.'),
+  text: z.string().min(1).describe('The text; not empty.'),
   cache_control: cacheControl,
 });
 export const ImagePart = z.looseObject({
-  type: z.literal('image_url').describe('Marks an image, for models with vision.'),
+  type: z.literal('image_url').describe('An image part, for models with vision.'),
   image_url: z
     .looseObject({
-      url: mediaUrl.describe('An http(s) URL, or a data URL in base64.'),
-      detail: z.string().nullish().describe('`low`, `high` or `auto`; passed on.'),
+      url: mediaUrl.describe('HTTP(S) URL, or base64 data URL.'),
+      detail: z.string().nullish().describe('`low`, `high` or `auto`, for the engine.'),
     })
-    .describe('Where the image is.'),
+    .describe('The image.'),
   cache_control: cacheControl,
 });
 export const AudioPart = z.looseObject({
-  type: z.literal('input_audio').describe('Marks a recording, for models with audio input.'),
+  type: z.literal('input_audio').describe('An audio part, for models with audio input.'),
   input_audio: z
     .looseObject({
-      data: z.string().min(1).describe('The bytes in base64.'),
-      format: z.enum(AUDIO_FORMATS).nullish().describe('Format of the bytes. Default `wav`.'),
+      data: z.string().min(1).describe('Base64 data.'),
+      format: z.enum(AUDIO_FORMATS).nullish().describe('Audio format. Default `wav`.'),
     })
-    .describe('The recording, in the request itself.'),
+    .describe('The audio.'),
   cache_control: cacheControl,
 });
 export const VideoPart = z.looseObject({
-  type: z.literal('video_url').describe('Marks a video, for models with video input.'),
+  type: z.literal('video_url').describe('A video part, for models with video input.'),
   video_url: z
     .looseObject({
-      url: mediaUrl.describe('An http(s) URL, or a data URL in base64.'),
+      url: mediaUrl.describe('HTTP(S) URL, or base64 data URL.'),
     })
-    .describe('Where the video is.'),
+    .describe('The video.'),
   cache_control: cacheControl,
 });
 export const FilePart = z.looseObject({
-  type: z.literal('file').describe('Marks a document: PDF, DOCX, PPTX, XLSX or text.'),
+  type: z.literal('file').describe('A document part: PDF, DOCX, PPTX, XLSX or text.'),
   file: z
     .looseObject({
-      file_data: mediaUrl.describe('A data URL in base64, or an http(s) URL.'),
-      filename: z.string().nullish().describe('Name of the file; its ending names the format.'),
+      file_data: mediaUrl.describe('Base64 data URL, or HTTP(S) URL.'),
+      filename: z.string().nullish().describe('File name; its extension determines the format.'),
     })
     .describe('The document.'),
   cache_control: cacheControl,
@@ -109,50 +109,53 @@ function partCaps(context: z.core.ParsePayload<ContentPart[]>): void {
   }
 }
 
-const name = z.string().nullish().describe('Tells speakers of one role apart; passed on.');
+const name = z.string().nullish().describe('Name of the author, for the engine.');
 
 export const UserMessage = z.looseObject({
-  role: z.literal('user').describe('Marks a message of the person, or of the program that asks.'),
+  role: z.literal('user').describe('A user message.'),
   content: z
     .union([z.string(), userContent], EXPECTED_CONTENT)
-    .describe(
-      'A text, or parts of text, images, audio, video and files: at most 10 images, 5 recordings, 3 videos and 5 files.',
-    ),
+    .describe('Text, or up to 10 images, 5 audio parts, 3 videos and 5 files.'),
   name,
 });
 export const SystemMessage = z.looseObject({
-  role: z.enum(['system', 'developer']).describe('Marks instructions; both words mean the same.'),
+  role: z.enum(['system', 'developer']).describe('A system message; both values mean the same.'),
   content: textContent.describe(
-    "The instructions, a text or parts of text. The service's own prompt stands before them unless `include_venice_system_prompt` is false.",
+    'System prompt; the prompt of the service precedes it unless `include_venice_system_prompt` is false.',
   ),
   name,
 });
 export const ToolCall = z.looseObject({
-  id: z.string().describe('Names the call; the message of role `tool` with its result repeats it.'),
-  type: z.literal('function').nullish().describe('Only functions are called.'),
+  id: z.string().describe('Id of the call; its `tool` message repeats it.'),
+  type: z.literal('function').nullish().describe('Always `function`.'),
   function: z
     .looseObject({
       name: z.string().describe('Name of the function, one of `tools`.'),
-      arguments: z.string().describe('Arguments as JSON text, as the model wrote them.'),
+      arguments: z.string().describe('JSON text of the arguments.'),
     })
-    .describe('What the model called.'),
+    .describe('The function and its arguments.'),
 });
 export const AssistantMessage = z.looseObject({
-  role: z.literal('assistant').describe('Marks an answer of the model, sent back as history.'),
-  content: textContent.nullish().describe('What the model said; optional with `tool_calls`.'),
+  role: z.literal('assistant').describe('An earlier completion.'),
+  content: textContent.nullish().describe('Text; optional with `tool_calls`.'),
   name,
-  reasoning_content: z.string().nullish().describe('Reasoning of the model, sent back.'),
+  reasoning_content: z.string().nullish().describe('Reasoning text of the completion.'),
   reasoning_details: z
-    .array(z.looseObject({ type: z.string().describe('Kind of the block, a word of the engine.') }))
+    .array(
+      z.looseObject({ type: z.string().describe('Kind of the block, as the engine named it.') }),
+    )
     .nullish()
-    .describe('The same in the blocks of the engine that wrote it, passed back as they came.'),
-  thought_signature: z.string().nullish().describe('Signature of the reasoning, passed back.'),
-  tool_calls: z.array(ToolCall).nullish().describe('Calls of the model; `tool` messages follow.'),
+    .describe('Reasoning blocks of the engine, sent back unchanged.'),
+  thought_signature: z
+    .string()
+    .nullish()
+    .describe('Signature of the reasoning, sent back unchanged.'),
+  tool_calls: z.array(ToolCall).nullish().describe('Tool calls; their `tool` messages follow.'),
 });
 export const ToolMessage = z.looseObject({
-  role: z.literal('tool').describe('Marks the result of a call.'),
-  content: textContent.describe('The result, a text or parts of text.'),
-  tool_call_id: z.string().describe('`id` of the call that it is the result of.'),
+  role: z.literal('tool').describe('The result of a tool call.'),
+  content: textContent.describe('The result, as text or text parts.'),
+  tool_call_id: z.string().describe('Id of the call.'),
   name,
 });
 

@@ -86,12 +86,12 @@ export interface ResponseFrame {
   readonly documents?: readonly FoundDocument[] | undefined;
 }
 
-export function endMembers(
+/** The members by which every protocol reports the charge and the effective parameters. */
+export function costMembers(
   serviceName: string,
-  { usage, cost, parameters, citations }: ResponseEnd,
+  { cost, parameters, citations }: ResponseEnd,
 ): JsonObject {
-  const echo = echoOf(parameters, citations);
-  return { usage: chatUsage(usage), cost, [`${serviceName}_parameters`]: echo };
+  return { cost, [`${serviceName}_parameters`]: echoOf(parameters, citations) };
 }
 
 /**
@@ -254,7 +254,7 @@ export function writeChatResponse(
     return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
   }
   const parsed = { bytes, body, members: childrenOf(bytes).spans };
-  const { usage, cost, ...echo } = endMembers(frame.serviceName, end);
+  const { cost, ...echo } = costMembers(frame.serviceName, end);
   return spliceObject(parsed, {
     ...body,
     id: frame.id,
@@ -262,7 +262,7 @@ export function writeChatResponse(
     created: frame.createdS,
     model: frame.model,
     choices: shown,
-    usage,
+    usage: chatUsage(end.usage),
     cost,
     prompt_logprobs: body['prompt_logprobs'] ?? null,
     ...echo,

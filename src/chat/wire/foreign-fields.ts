@@ -20,8 +20,8 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
   const fields: Fields = {};
   for (const key in body) {
     const value = body[key];
-    // `null` for an optional member is the same as absent; a defined key cannot be shadowed.
-    if (value !== null && key !== '__proto__') fields[key] = value;
+    // `null` means absent; a `__proto__` member would change the prototype.
+    if (value !== null && value !== undefined && key !== '__proto__') fields[key] = value;
   }
   // The Responses interface takes one text for a user's message.
   const { input } = fields;

@@ -2,6 +2,7 @@
  * What a prompt holds, counted in one walk: the text's size for the bound on its tokens, and the
  * media for the capability gates. Media bytes are not text: they are counted in parts.
  */
+import { mediaTokensAbout, tokensAbout } from '../../core/token-count.ts';
 import type { ChatMessage } from './chat-message.ts';
 import { ChatBody } from './chat-schema.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
@@ -91,4 +92,13 @@ function countMessage(message: ChatMessage, counts: Counts): void {
   for (const { function: made } of message.tool_calls ?? []) {
     counts.textBytes += textBytes(made.name) + textBytes(made.arguments);
   }
+}
+
+/** What templates write around one message. */
+const TOKENS_PER_MESSAGE = 4;
+
+/** An estimate of the tokens of a prompt, for responses that report a count without an engine. */
+export function promptTokensAbout({ facts }: { readonly facts: PromptFacts }): number {
+  const text = tokensAbout(facts.textBytes) + TOKENS_PER_MESSAGE * facts.messageCount;
+  return text + mediaTokensAbout(facts);
 }

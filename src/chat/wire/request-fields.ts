@@ -32,25 +32,23 @@ export const temperature = z
 
 export const topP = probability.describe('0 to 1: picks among the likeliest tokens.');
 
-export const topK = count.describe('Picks among this many likeliest tokens; 0 for any.');
+export const topK = count.describe('Number of likeliest tokens to pick from; 0 for all.');
 
 export const presencePenalty = penalty.describe(
-  '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
+  '-2 to 2: reduces repetition of used tokens. Default 0.',
 );
 
-export const frequencyPenalty = penalty.describe(
-  '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
-);
+export const frequencyPenalty = penalty.describe('-2 to 2: reduces frequent tokens. Default 0.');
 
 export const stopTexts = z
   .union([z.string(), z.array(z.string()).max(MAX_STOPS)], 'Expected a string or a list of strings')
   .nullish();
 
-export const parallelToolCalls = flag.describe('Whether to allow several calls at once.');
+export const parallelToolCalls = flag.describe('Whether to allow parallel tool calls.');
 
 export const promptCacheKey = z
   .string()
   .nullish()
   .describe(
-    'Requests of your account with the same key go to the same replica, whose cache then knows their beginning.',
+    'Requests of an account with the same key go to the same replica, which caches their prompt prefix.',
   );

@@ -10,24 +10,24 @@ import { percentDecoded } from '../../core/percent-decoding.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 const toggle = z.boolean().nullish();
+const SearchMode = z.enum(['off', 'on', 'auto']);
 
 export const SvcParametersInput = z.object({
   character_slug: z.string().min(1).max(256).nullish().describe('Persona from `GET /characters`.'),
   strip_thinking_response: toggle.describe('Removes `<think>` blocks. Default false.'),
-  disable_thinking: toggle.describe('Turns reasoning off where the model can. Default false.'),
-  enable_web_search: z
-    .enum(['off', 'on', 'auto'])
-    .nullish()
-    .describe(
-      'Searches the web before the model answers; `auto` leaves it to the model. Charged for each search. Default `off`.',
-    ),
-  enable_web_scraping: toggle.describe('Reads up to 5 named pages, each charged. Default false.'),
+  disable_thinking: toggle.describe('Turns reasoning off, if supported. Default false.'),
+  enable_web_search: SearchMode.nullish().describe(
+    'Web search, charged per search: `on` before the completion, `auto` if the model decides to. Default `off`.',
+  ),
+  enable_web_scraping: toggle.describe(
+    'Reads up to 5 pages of the prompt, each charged. Default false.',
+  ),
   enable_x_search: toggle.describe("Uses the engine's own search, charged. Default false."),
-  enable_web_citations: toggle.describe('Requests marks such as `[REF]0[/REF]`. Default false.'),
-  include_search_results_in_stream: toggle.describe('Sends citations as the first chunk.'),
+  enable_web_citations: toggle.describe('Requests citation marks `[REF]0[/REF]`. Default false.'),
+  include_search_results_in_stream: toggle.describe('Sends citations in the first chunk.'),
   return_search_results_as_documents: toggle.describe('Sends citations as a tool call.'),
   include_venice_system_prompt: toggle.describe("Adds the service's system prompt. Default true."),
-  enable_e2ee: toggle.describe('Taken and echoed; changes nothing. Default true.'),
+  enable_e2ee: toggle.describe('No effect. Default true.'),
 });
 export type SvcParametersInput = z.infer<typeof SvcParametersInput>;
 
@@ -121,4 +121,22 @@ function webSearchMode(value: unknown): unknown {
   if (value === true || value === 'true') return 'on';
   if (value === false || value === 'false') return 'off';
   return value ?? undefined;
+}
+
+/**
+ * The service parameters of a request in an agent protocol: those of its body, over the search that
+ * its hosted search tool requests.
+ */
+export function agentParameters(
+  body: JsonObject,
+  serviceName: string,
+  search: 'on' | 'auto' | undefined,
+): JsonObject {
+  const given = body['svc_parameters'];
+  const named = body[`${serviceName}_parameters`];
+  return {
+    ...(search === undefined ? {} : { enable_web_search: search, enable_web_citations: true }),
+    ...(isJsonObject(given) ? given : {}),
+    ...(isJsonObject(named) ? named : {}),
+  };
 }

@@ -1,6 +1,6 @@
 /**
- * Refusals in the words of the Responses protocol. Agents decide by status and code whether a request
- * is sent again: what cannot help is said so that they ask once.
+ * Errors in the form of the Responses protocol. Agents decide by status and code whether to retry,
+ * so that an error that no retry can help has a form that they do not repeat.
  */
 import type { Fault, FaultCode } from '../../core/faults.ts';
 import { FAULTS } from '../../core/faults.ts';
@@ -9,10 +9,10 @@ import type { RouteDescription } from '../../http/describe.ts';
 import type { ErrorForm } from '../../http/request-context.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 
-/** Codex stops at once at this status and the code of an empty balance; at 402 it asks six times. */
+/** Codex retries a 402 five times, but stops at once at this status with `insufficient_quota`. */
 const CODEX = /^codex/i;
 const CODEX_MONEY_STATUS = 429;
-/** Of a limit that does not say when it ends: without any time Codex gives up for good. */
+/** Codex gives up for good at a rate limit without `retry-after`. */
 const USUAL_RETRY_SECONDS = '1';
 
 export const responsesErrors: ErrorForm = (fault, context) => {
@@ -29,20 +29,19 @@ export const responsesErrors: ErrorForm = (fault, context) => {
   return {
     status,
     headers: isLimited ? { 'retry-after': USUAL_RETRY_SECONDS } : {},
-    // How to pay stays readable beside the error.
+    // Payment options stay beside the error.
     body: { ...(isJsonObject(body) ? body : {}), error },
   };
 };
 
-/** What failed inside of a stream, for `response.failed`. */
+/** The error code of `response.failed`. */
 export function failureCode(fault: Fault): string {
-  // The engine broke off: another one may do better, and what was shown is all that was charged.
   if (fault.code === 'INFERENCE_FAILED' || fault.code === 'UNKNOWN_ERROR') return 'server_error';
   if (fault.code === 'INVALID_REQUEST') return 'invalid_prompt';
   return codeOf(fault.code);
 }
 
-/** A 500 is asked again thirty times, a 503 five times. */
+/** Codex repeats a 500 thirty times and a 503 five times. */
 function statusOf({ status }: Fault, isCodex: boolean): number {
   if (status === 402 && isCodex) return CODEX_MONEY_STATUS;
   return status >= 500 ? 503 : status;
@@ -72,7 +71,9 @@ function typeOf(status: number, code: string): string {
   return TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
 }
 
-/** The member that is wrong, as a path; a text even when there is none, as some clients demand. */
+/**
+ * The path of the invalid member; empty if there is none, because some clients require a string.
+ */
 function placeOf(fields: Fault['options']['fields']): string {
   const issues = fields?.['issues'];
   const first: unknown = Array.isArray(issues) ? issues[0] : undefined;
@@ -85,15 +86,15 @@ export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
     .looseObject({
       error: z
         .strictObject({
-          message: z.string().describe('A sentence for people.'),
-          type: z.string().describe('The kind of error, a word of OpenAI.'),
-          param: z.string().describe('The member that is wrong, or empty.'),
-          code: z.string().describe('A word for programs, that of OpenAI where there is one.'),
+          message: z.string().describe('Error text.'),
+          type: z.string().describe("Error type of OpenAI's API."),
+          param: z.string().describe('Path of the invalid member, or empty.'),
+          code: z.string().describe('Error code, that of OpenAI if there is one.'),
         })
-        .describe('The refusal; all its members are texts.'),
+        .describe('The error; all members are strings.'),
     })
     .describe(
-      "OpenAI's error object. A 402 with payment options is the body of x402 instead; to clients that say `originator: codex…` a 402 is a 429 with the code `insufficient_quota`.",
+      "OpenAI's error object. A 402 with payment options has the body of x402; for `originator: codex…` a 402 becomes a 429 with `insufficient_quota`.",
     )
     .meta({ id: 'ResponsesError' }),
   example: (message, code) => {
