@@ -11,7 +11,7 @@ import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
-import { cutoutEngine } from '../../src/engines/embedded/cutout.ts';
+import { cutoutEngine } from '../../src/engines/embedded/programs.ts';
 import { until } from '../../test/support/until.ts';
 import {
   toyCutoutModel,
@@ -22,15 +22,8 @@ import {
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 
 function engineWith(model: string, fetchModel: FetchModel): EngineProcess {
-  const log = silentLog;
-  return cutoutEngine({
-    model,
-    threads: 1,
-    fetchModel,
-    log,
-    clock: systemClock(),
-    ids: systemIds(),
-  });
+  const parts = { log: silentLog, clock: systemClock(), ids: systemIds() };
+  return cutoutEngine({ model, threads: 1, fetchModel }, parts);
 }
 
 const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
@@ -364,7 +357,7 @@ describe('the general model', () => {
     const gate = Promise.withResolvers<void>();
     const asked = Promise.withResolvers<void>();
     const general = engineWith('u2netp', async (file, onProgress) => {
-      onProgress(file.sizeBytes / 2);
+      onProgress({ bytesDone: file.sizeBytes / 2, bytesPerSecond: 0 });
       asked.resolve();
       await gate.promise;
       return path;
@@ -381,13 +374,9 @@ describe('the general model', () => {
       .png()
       .toBuffer();
     try {
-      assert.equal(general.progress()?.state, 'idle');
       assert.equal((await send(picture, undefined, general)).model, 'person');
       await asked.promise;
-      assert.deepEqual(
-        [general.progress()?.state, general.progress()?.fraction],
-        ['fetching', 0.5],
-      );
+      assert.equal(general.modelOutage()?.reason, 'is being fetched: 50 %');
       gate.resolve();
       let answer = await send(picture, undefined, general);
       while (answer.model === 'person') answer = await send(picture, undefined, general);
@@ -396,7 +385,7 @@ describe('the general model', () => {
         [await alpha(answer.body, 50, 150), await alpha(answer.body, 350, 150)],
         [255, 0],
       );
-      assert.equal(general.progress()?.state, 'ready');
+      assert.equal(general.modelOutage(), undefined);
       process.kill(general.pid!, 'SIGKILL');
       await until(() => general.pid === undefined, 'the end of the process');
       assert.equal((await send(picture, undefined, general)).model, 'u2netp');
@@ -413,7 +402,6 @@ describe('the general model', () => {
       try {
         const answer = await send(portrait, undefined, own);
         assert.deepEqual([answer.status, answer.model], [200, `my-model-${side}`]);
-        assert.equal(own.progress(), undefined);
       } finally {
         await own.close();
       }
@@ -427,8 +415,8 @@ describe('the general model', () => {
     const offline = engineWith('u2netp', noFetch);
     try {
       assert.equal((await send(portrait, undefined, offline)).model, 'person');
-      await until(() => offline.progress()?.state === 'failed', 'the end of the fetch');
-      assert.equal(offline.progress()?.error, 'no network here');
+      const hasFailed = () => offline.modelOutage()?.reason.startsWith('could not') === true;
+      await until(hasFailed, 'the end of the fetch');
       assert.equal((await send(portrait, undefined, offline)).status, 200);
     } finally {
       await offline.close();

@@ -8,13 +8,11 @@
  * half a gigabyte of memory.
  */
 import { z } from 'zod';
-import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { packagePath } from '../../src/core/package-root.ts';
-import { nativePackage } from '../server/native-package.ts';
-import { type EngineRequest, answerBytes, serveEngine } from '../server/server.ts';
-import { isMultipart, readBody, readUpload } from '../server/request-body.ts';
+import { type EngineRequest, nativePackage, sendBytes, serveEngine } from '../server/server.ts';
+import { isMultipart, missingFile, readBody, readUpload } from '../server/request-body.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
 import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
@@ -63,7 +61,7 @@ serveEngine(async (given, report) => {
     return { png: await editor.encodePng(image), model: segmenter.name };
   }
 
-  async function takeOver(model: z.infer<typeof GeneralModel>): Promise<void> {
+  async function switchTo(model: z.infer<typeof GeneralModel>): Promise<void> {
     const next = await load(model);
     // Runs as a queued job, so that no image is being processed while the old model is released.
     await queue.run(async () => {
@@ -74,20 +72,20 @@ serveEngine(async (given, report) => {
   }
 
   return {
-    async handle(request, response) {
-      if (request.path !== '/api/remove') throw new Fault('NOT_FOUND');
-      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      const bytes = await readImage(request);
-      // The parent fetches the general model after the first use.
-      report({ type: 'used' });
-      const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
-      response.setHeader('x-model', model);
-      answerBytes(response, 200, 'image/png', png);
+    routes: {
+      'POST /api/remove': async (request, response) => {
+        const bytes = await readImage(request);
+        // The parent fetches the general model after the first use.
+        report({ type: 'used' });
+        const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
+        response.setHeader('x-model', model);
+        sendBytes(response, 200, 'image/png', png);
+      },
     },
     onMessage(message) {
       const parsed = ModelMessage.safeParse(message);
       if (!parsed.success) return;
-      takeOver(parsed.data.general).catch((error: unknown) => {
+      switchTo(parsed.data.general).catch((error: unknown) => {
         report({ type: 'model-failed', error: reasonOf(error) });
       });
     },
@@ -98,6 +96,6 @@ async function readImage({ raw }: EngineRequest): Promise<Buffer> {
   if (!isMultipart(raw)) return await readBody(raw, MAX_IMAGE_BYTES);
   const { files } = await readUpload(raw, { maxFileBytes: MAX_IMAGE_BYTES });
   const file = files.get('file');
-  if (file !== undefined) return file.data;
-  throw new Fault('INVALID_REQUEST', { message: 'The multipart body has no field "file"' });
+  if (file === undefined) throw missingFile('file');
+  return file.data;
 }

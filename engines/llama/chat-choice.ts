@@ -14,7 +14,7 @@ import {
 } from 'node-llama-cpp';
 import { type ResponsePiece, ResponseSplitter } from './response-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
-import type { SamplingDefaults } from '../../src/engines/embedded/llama-models.ts';
+import type { SamplingDefaults } from '../../src/engines/embedded/program-contract.ts';
 import { RawSampler } from './raw-sampler.ts';
 
 /** Small, so that a long prompt does not block other requests and a disconnect is noticed soon. */

@@ -35,7 +35,7 @@ import type {
   LlamaModelSpec,
   LoadedLlamaModel,
   SamplingDefaults,
-} from '../../src/engines/embedded/llama-models.ts';
+} from '../../src/engines/embedded/program-contract.ts';
 import { overloaded, refusal } from './refusal.ts';
 
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };

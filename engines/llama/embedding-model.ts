@@ -8,7 +8,10 @@ import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
 import type { EngineRequest } from '../server/server.ts';
 import { parsed } from './chat-request.ts';
-import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
+import type {
+  LlamaModelSpec,
+  LoadedLlamaModel,
+} from '../../src/engines/embedded/program-contract.ts';
 import { overloaded, refusal } from './refusal.ts';
 
 const MAX_INPUTS = 2_048;

@@ -680,7 +680,7 @@ suite('the embedded engine', () => {
         onChange: () => changes.forEach((check) => check()),
       });
       try {
-        const address = await engine.start();
+        const address = await engine.process.address();
         const models = `${address.url}/v1/models`;
         assert.equal((await fetch(models)).status, 401);
         const added = await engine.load({ ...demoModels()[1]!, id: 'later' });
@@ -691,25 +691,25 @@ suite('the embedded engine', () => {
         );
         const restarted = new Promise<void>((resolve) => {
           changes.push(() => {
-            if (engine.address !== undefined && engine.pid !== before) resolve();
+            if (engine.process.runningAt !== undefined && engine.process.pid !== before) resolve();
           });
         });
-        const before = engine.pid!;
+        const before = engine.process.pid!;
         process.kill(before, 'SIGKILL');
         await restarted;
-        assert.deepEqual(engine.address, address);
+        assert.deepEqual(engine.process.runningAt, address);
         assert.deepEqual(
           engine.models().map((model) => model.id),
           [CHAT, 'later'],
         );
         const headers = { authorization: `Bearer ${address.apiKey}` };
         assert.equal((await fetch(models, { headers })).status, 200);
-        assert.ok(lines.some((line) => line.message.includes('started again')));
+        assert.ok(lines.some((line) => line.message.includes('is restarted')));
       } finally {
-        await engine.stop();
+        await engine.process.close();
       }
-      assert.equal(engine.address, undefined);
-      await assert.rejects(engine.start(), { code: 'SHUTTING_DOWN' });
+      assert.equal(engine.process.runningAt, undefined);
+      await assert.rejects(engine.process.address(), { code: 'SHUTTING_DOWN' });
     });
   });
 });

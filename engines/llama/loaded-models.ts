@@ -6,7 +6,10 @@
 import { getLlama, type Llama, LlamaLogLevel, type LlamaModel } from 'node-llama-cpp';
 import { ChatModel } from './chat-model.ts';
 import { EmbeddingModel } from './embedding-model.ts';
-import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
+import type {
+  LlamaModelSpec,
+  LoadedLlamaModel,
+} from '../../src/engines/embedded/program-contract.ts';
 import { refusal } from './refusal.ts';
 
 export class LoadedModels {

@@ -7,20 +7,31 @@ import { floatsToBase64 } from '../../src/core/vectors.ts';
 import type { ServerResponse } from 'node:http';
 import { Fault } from '../../src/core/faults.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import { type EngineRequest, answerJson, serveEngine } from '../server/server.ts';
+import {
+  type EngineRequest,
+  sendJson,
+  serveEngine,
+  writeEvent,
+  writeEvents,
+} from '../server/server.ts';
 import { readBody } from '../server/request-body.ts';
 import { collectedResponse, newHead, streamedResponse } from './chat-response.ts';
 import type { ChatListener } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';
-import { CollectedCompletion, completeAll, parseCompletionRequest } from './completion.ts';
-import { parseEmbeddingRequest } from './embedding-model.ts';
+import {
+  CollectedCompletion,
+  type CompletionRequest,
+  completeAll,
+  parseCompletionRequest,
+} from './completion.ts';
+import { type EmbeddingRequest, parseEmbeddingRequest } from './embedding-model.ts';
 import type {
   LlamaCommand,
   LlamaReport,
   LlamaSettings,
   LlamaModelSpec,
   LoadedLlamaModel,
-} from '../../src/engines/embedded/llama-models.ts';
+} from '../../src/engines/embedded/program-contract.ts';
 import type { LoadedModels } from './loaded-models.ts';
 import { refusal } from './refusal.ts';
 
@@ -43,39 +54,34 @@ serveEngine(async (given, send) => {
     }
   };
   for (const spec of specs) await load(spec);
-  return {
-    async handle(request, response) {
+  /** Handles a JSON request; converts errors into the format of OpenAI clients. */
+  const route =
+    (work: (body: unknown, request: EngineRequest, response: ServerResponse) => Promise<void>) =>
+    async (request: EngineRequest, response: ServerResponse): Promise<void> => {
       try {
-        await route(models, request, response);
+        await work(await readJson(request.raw), request, response);
       } catch (error) {
         throw faultOf(error);
       }
+    };
+  return {
+    routes: {
+      'GET /health': (_request, response) => sendJson(response, 200, { status: 'ok' }),
+      'GET /v1/models': (_request, response) =>
+        sendJson(response, 200, { object: 'list', data: models.list().map(modelOnWire) }),
+      'POST /v1/chat/completions': route((body, request, response) =>
+        chat(models, parseChatRequest(body), request, response),
+      ),
+      'POST /v1/completions': route((body, request, response) =>
+        complete(models, parseCompletionRequest(body), request, response),
+      ),
+      'POST /v1/embeddings': route((body, request, response) =>
+        embed(models, parseEmbeddingRequest(body), request, response),
+      ),
     },
     onMessage: (message) => void load((message as LlamaCommand).model), // sent by `LlamaEngine`
   };
 });
-
-async function route(
-  models: LoadedModels,
-  request: EngineRequest,
-  response: ServerResponse,
-): Promise<void> {
-  const { method, path } = request;
-  switch (`${method} ${path}`) {
-    case 'GET /health':
-      return answerJson(response, 200, { status: 'ok' });
-    case 'GET /v1/models':
-      return answerJson(response, 200, { object: 'list', data: models.list().map(modelOnWire) });
-    case 'POST /v1/chat/completions':
-      return await chat(models, parseChatRequest(await readJson(request)), request, response);
-    case 'POST /v1/completions':
-      return await complete(models, request, response);
-    case 'POST /v1/embeddings':
-      return await embed(models, request, response);
-    default:
-      throw refusal('not_found', `No such endpoint: ${method} ${path}`);
-  }
-}
 
 async function chat(
   models: LoadedModels,
@@ -89,12 +95,9 @@ async function chat(
   if (!request.stream) {
     const collected = collectedResponse(request.choices, request.logprobs);
     const usage = await model.answer(request, collected.listener, turn);
-    return answerJson(response, 200, collected.body(head, usage));
+    return sendJson(response, 200, collected.body(head, usage));
   }
-  const streamed = streamedResponse(head, request.choices, (text) => {
-    if (!response.headersSent) beginStream(response);
-    response.write(text);
-  });
+  const streamed = streamedResponse(head, request.choices, (text) => writeEvents(response, text));
   try {
     const usage = await model.answer(request, streamed.listener, turn);
     streamed.finish(request.includeUsage ? usage : undefined);
@@ -109,11 +112,11 @@ async function chat(
 
 async function complete(
   models: LoadedModels,
+  request: CompletionRequest,
   turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
   const { signal } = turn;
-  const request = parseCompletionRequest(await readJson(turn));
   const model = models.chat(request.model);
   const { created } = newHead(request.model, Date.now());
   const head = { id: 'cmpl-0', object: 'text_completion', created, model: request.model };
@@ -121,12 +124,9 @@ async function complete(
   if (!request.stream) {
     const collected = new CollectedCompletion();
     const usage = await completeAll(request, answer, (choice) => collected.add(choice));
-    return answerJson(response, 200, { ...head, choices: collected.choices, usage });
+    return sendJson(response, 200, { ...head, choices: collected.choices, usage });
   }
-  const write = (fields: unknown): void => {
-    if (!response.headersSent) beginStream(response);
-    response.write(`data: ${JSON.stringify(fields)}\n\n`);
-  };
+  const write = (fields: unknown): void => writeEvent(response, fields);
   try {
     const usage = await completeAll(request, answer, (one) => write({ ...head, choices: [one] }));
     if (request.includeUsage) write({ ...head, choices: [], usage });
@@ -138,21 +138,14 @@ async function complete(
   response.end('data: [DONE]\n\n');
 }
 
-function beginStream(response: ServerResponse): void {
-  response.writeHead(200, {
-    'content-type': 'text/event-stream; charset=utf-8',
-    'cache-control': 'no-cache',
-  });
-}
-
 async function embed(
   models: LoadedModels,
+  request: EmbeddingRequest,
   turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
-  const request = parseEmbeddingRequest(await readJson(turn));
   const { vectors, tokens } = await models.embeddings(request.model).embed(request, turn);
-  answerJson(response, 200, {
+  sendJson(response, 200, {
     object: 'list',
     data: vectors.map((vector, index) => ({
       object: 'embedding',
@@ -168,7 +161,7 @@ function modelOnWire(model: LoadedLlamaModel): object {
   return { id: model.id, object: 'model', created: 0, owned_by: 'farebox-llama', meta: model };
 }
 
-async function readJson({ raw }: Pick<EngineRequest, 'raw'>): Promise<unknown> {
+async function readJson(raw: EngineRequest['raw']): Promise<unknown> {
   const bytes = await readBody(raw, MAX_BODY_BYTES);
   try {
     return JSON.parse(bytes.toString());

@@ -9,7 +9,6 @@ const CODES = {
   invalid_request: 'INVALID_REQUEST',
   context_length_exceeded: 'CONTEXT_LENGTH_EXCEEDED',
   model_not_found: 'MODEL_NOT_FOUND',
-  not_found: 'NOT_FOUND',
   overloaded: 'MODEL_OVERLOADED',
   internal_error: 'INFERENCE_FAILED',
 } as const satisfies Record<string, FaultCode>;

@@ -37,12 +37,12 @@ suite('thinking and calling', () => {
     }));
     const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
     engine = new LlamaEngine({ ...parts, threads: 1, models });
-    const { url, apiKey } = await engine.start();
+    const { url, apiKey } = await engine.process.address();
     client = new OpenAI({ baseURL: `${url}/v1`, apiKey, maxRetries: 0 });
   });
 
   after(async () => {
-    await engine.stop();
+    await engine.process.close();
   });
 
   interface Message {

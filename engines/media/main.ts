@@ -4,7 +4,7 @@ import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { childLog, serveEngine } from '../server/server.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import type { VideoSettings } from '../../src/engines/embedded/video.ts';
+import type { VideoSettings } from '../../src/engines/embedded/program-contract.ts';
 import { VideoService } from './video-service.ts';
 
 serveEngine(async (given, _report, dataFolder) => {

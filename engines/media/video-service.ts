@@ -17,15 +17,15 @@ import type { Clock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import type { Ids } from '../../src/core/ids.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import { type EngineRequest, type EngineService, answerJson } from '../server/server.ts';
+import { type EngineRequest, type EngineService, sendJson } from '../server/server.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
-import { type Upload, fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
-import type { Kept, StillMove } from '../../src/engines/media/media-task.ts';
+import { type Upload, fieldsIn, filePathOf, readUpload } from '../server/request-body.ts';
+import type { FocusPoint, StillMove } from '../../src/engines/media/media-task.ts';
 import type { Media } from '../../src/engines/media/media.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 /** Bytes on disk of all jobs together. */
-const MAX_HELD_BYTES = 4_000_000_000;
+const MAX_STORED_BYTES = 4_000_000_000;
 const MAX_WAITING = 32;
 /** Leaves queue slots for other callers. */
 const MAX_WAITING_OF_CALLER = 24;
@@ -65,7 +65,7 @@ export function moveOf(prompt: string): StillMove {
 }
 
 /** Prompt words for a part of the image, and what most images show there. */
-const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
+const PLACES: readonly (readonly [RegExp, Partial<FocusPoint>])[] = [
   [/\b(top|upper|above|overhead)\b/i, { y: 0 }],
   [/\b(bottom|lower|below|beneath)\b/i, { y: 1 }],
   [/\bleft(most|-hand)?\b/i, { x: 0 }],
@@ -80,12 +80,12 @@ const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
  * The part of an image that a prompt names, from its words alone; cropping to the frame then
  * removes other parts. The first word for each direction counts.
  */
-export function keptOf(prompt: string): Kept {
+export function focusOf(prompt: string): FocusPoint {
   // `pan left` describes the camera, not the image.
   const words = MOVES.reduce((text, [move]) => text.replace(move, ' '), prompt);
-  const found = PLACES.filter(([place]) => place.test(words)).map(([, kept]) => kept);
-  const x = found.find((kept) => kept.x !== undefined)?.x ?? 0.5;
-  return { x, y: found.find((kept) => kept.y !== undefined)?.y ?? 0.5 };
+  const found = PLACES.filter(([place]) => place.test(words)).map(([, point]) => point);
+  const x = found.find((point) => point.x !== undefined)?.x ?? 0.5;
+  return { x, y: found.find((point) => point.y !== undefined)?.y ?? 0.5 };
 }
 
 interface Job {
@@ -112,10 +112,31 @@ export interface VideoServiceParts {
 }
 
 export class VideoService implements EngineService {
+  readonly models = VIDEO_MODELS;
+  readonly routes: EngineService['routes'] = {
+    'GET /v1/videos': (_request, response) => {
+      const data = [...this.#jobs.values()].toReversed().map(describe);
+      sendJson(response, 200, { object: 'list', data });
+    },
+    'POST /v1/videos': async (request, response) => {
+      sendJson(response, 200, describe(await this.#create(request)));
+    },
+    'GET /v1/videos/{id}': ({ id }, response) => {
+      sendJson(response, 200, describe(this.#jobOf(id)));
+    },
+    'GET /v1/videos/{id}/content': async ({ id }, response) => {
+      await sendVideo(this.#jobOf(id), response);
+    },
+    'DELETE /v1/videos/{id}': async ({ id }, response) => {
+      await this.#remove(this.#jobOf(id));
+      sendJson(response, 200, { id, object: 'video.deleted', deleted: true });
+    },
+  };
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
-  readonly #arriving = new Set<string>();
-  #heldBytes = 0;
+  /** Idempotency keys of uploads in progress. */
+  readonly #uploading = new Set<string>();
+  #storedBytes = 0;
   readonly #turns = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
@@ -127,64 +148,41 @@ export class VideoService implements EngineService {
     this.#parts = parts;
   }
 
-  async handle(request: EngineRequest, response: ServerResponse): Promise<void> {
-    if (request.path === '/v1/models' && request.method === 'GET') {
-      const data = VIDEO_MODELS.map((id) => ({ id, object: 'model', owned_by: 'farebox' }));
-      return answerJson(response, 200, { object: 'list', data });
-    }
-    const match = /^\/v1\/videos(?:\/([A-Za-z0-9_]+)(\/content)?)?$/.exec(request.path);
-    if (match === null) throw new Fault('NOT_FOUND');
-    const [, id, content] = match;
-    if (id === undefined) {
-      if (request.method === 'GET') {
-        const data = [...this.#jobs.values()].toReversed().map(describe);
-        return answerJson(response, 200, { object: 'list', data });
-      }
-      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      return answerJson(response, 200, describe(await this.#order(request)));
-    }
+  #jobOf(id: string): Job {
     const job = this.#jobs.get(id);
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND', { message: `No video ${id}` });
-    if (content !== undefined) return await this.#send(job, response);
-    if (request.method === 'GET') return answerJson(response, 200, describe(job));
-    if (request.method !== 'DELETE') throw new Fault('METHOD_NOT_ALLOWED');
-    await this.#remove(job);
-    answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
+    return job;
   }
 
-  async #order(request: EngineRequest): Promise<Job> {
+  async #create(request: EngineRequest): Promise<Job> {
     const key = request.raw.headers['idempotency-key']?.toString() ?? '';
-    if (key === '') return await this.#create(request, key);
+    if (key === '') return await this.#upload(request, key);
     const known = [...this.#jobs.values()].find((job) => job.key === key);
     if (known !== undefined) {
       request.raw.resume();
       return known;
     }
-    if (this.#arriving.has(key)) {
+    if (this.#uploading.has(key)) {
       throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
-    this.#arriving.add(key);
+    this.#uploading.add(key);
     try {
-      return await this.#create(request, key);
+      return await this.#upload(request, key);
     } finally {
-      this.#arriving.delete(key);
+      this.#uploading.delete(key);
     }
   }
 
-  async #create(request: EngineRequest, key: string): Promise<Job> {
+  async #upload(request: EngineRequest, key: string): Promise<Job> {
     const declared = request.raw.headers['content-length'];
     const uploadBytes = declared === undefined ? MAX_UPLOAD_BYTES : Number(declared);
-    if (this.#jobs.size >= MAX_JOBS || this.#heldBytes + uploadBytes > MAX_HELD_BYTES) {
+    if (this.#jobs.size >= MAX_JOBS || this.#storedBytes + uploadBytes > MAX_STORED_BYTES) {
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
-    }
-    if (!isMultipart(request.raw)) {
-      const message = 'Send multipart/form-data with the media';
-      throw new Fault('INVALID_CONTENT_TYPE', { message });
     }
     const { directory: root, ids, clock } = this.#parts;
     await mkdir(root, { recursive: true });
     const directory = await mkdtemp(join(root, 'job-'));
-    this.#heldBytes += uploadBytes;
+    this.#storedBytes += uploadBytes;
     try {
       const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
       const fields = fieldsIn(upload, CreateFields);
@@ -199,7 +197,7 @@ export class VideoService implements EngineService {
       return job;
     } catch (error) {
       // Release everything that belongs to the rejected job.
-      this.#heldBytes -= uploadBytes;
+      this.#storedBytes -= uploadBytes;
       await rm(directory, { recursive: true, force: true });
       throw error;
     }
@@ -225,25 +223,20 @@ export class VideoService implements EngineService {
     });
   }
 
-  #workOf({ fields, directory, aborter, caller }: Job, upload: Upload): Work {
+  #workOf(job: Job, upload: Upload): Work {
     const { media } = this.#parts;
-    const needed = (name: string): string => {
-      const path = upload.files.get(name)?.path;
-      if (path !== undefined) return path;
-      const message = `The field "${name}" with the media is missing`;
-      throw new Fault('INVALID_REQUEST', { message });
-    };
-    const outputPath = join(directory, 'output.mp4');
-    const call = { signal: aborter.signal, holder: caller };
+    const { fields, aborter, caller } = job;
+    const outputPath = outputOf(job);
+    const call = { signal: aborter.signal, caller };
     if (fields.model === 'upscale') {
-      const source = needed('input_video');
+      const source = filePathOf(upload, 'input_video');
       const factor = fields.upscale_factor;
       return async (onProgress) => {
         const facts = await media.probe(source, call);
         await media.upscale({ path: source, outputPath, factor, facts }, { ...call, onProgress });
       };
     }
-    const imagePath = needed('input_reference');
+    const imagePath = filePathOf(upload, 'input_reference');
     const [width = 1280, height = 720] = fields.size.split('x').map(Number);
     const still = {
       imagePath,
@@ -254,26 +247,30 @@ export class VideoService implements EngineService {
       seconds: fields.seconds,
       framesPerSecond: FRAMES_PER_SECOND,
       move: moveOf(fields.prompt),
-      keep: keptOf(fields.prompt),
+      focus: focusOf(fields.prompt),
     };
     return async (onProgress) => await media.stillToVideo(still, { ...call, onProgress });
   }
 
-  async #send(job: Job, response: ServerResponse): Promise<void> {
-    if (job.status !== 'completed') {
-      throw new Fault('MEDIA_NOT_FOUND', { message: `The video ${job.id} is not ready` });
-    }
-    const path = join(job.directory, 'output.mp4');
-    const { size } = await stat(path);
-    response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': size });
-    await pipeline(createReadStream(path), response);
-  }
-
   async #remove(job: Job): Promise<void> {
-    if (this.#jobs.delete(job.id)) this.#heldBytes -= job.uploadBytes;
+    if (this.#jobs.delete(job.id)) this.#storedBytes -= job.uploadBytes;
     job.aborter.abort();
     await rm(job.directory, { recursive: true, force: true });
   }
+}
+
+async function sendVideo(job: Job, response: ServerResponse): Promise<void> {
+  if (job.status !== 'completed') {
+    throw new Fault('MEDIA_NOT_FOUND', { message: `The video ${job.id} is not ready` });
+  }
+  const path = outputOf(job);
+  const { size } = await stat(path);
+  response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': size });
+  await pipeline(createReadStream(path), response);
+}
+
+function outputOf({ directory }: Pick<Job, 'directory'>): string {
+  return join(directory, 'output.mp4');
 }
 
 /** A job in the response format; `progress` is from 0 to 100. */

@@ -8,19 +8,16 @@ import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import { videoEngine } from '../../src/engines/embedded/video.ts';
-import { keptOf, moveOf } from './video-service.ts';
+import { videoEngine } from '../../src/engines/embedded/programs.ts';
+import { focusOf, moveOf } from './video-service.ts';
 import { portraitSvg } from '../../test/support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'video-'));
 const clock = systemClock();
-const engine = videoEngine({
-  directory: join(folder, 'jobs'),
-  searchPath: '',
-  log: silentLog,
-  clock,
-  ids: systemIds(),
-});
+const engine = videoEngine(
+  { directory: join(folder, 'jobs'), searchPath: '' },
+  { log: silentLog, clock, ids: systemIds() },
+);
 const media = await Media.open({ searchPath: '', log: silentLog, clock });
 const call = { signal: new AbortController().signal };
 after(async () => {
@@ -169,11 +166,11 @@ test('moveOf() reads the move out of the prompt', () => {
   assert.equal(moveOf('a quiet scene'), 'in');
 });
 
-test('keptOf() reads out of the prompt what of the picture should stay', () => {
-  assert.deepEqual(keptOf('a quiet scene'), { x: 0.5, y: 0.5 });
-  assert.deepEqual(keptOf('pan left'), { x: 0.5, y: 0.5 });
-  assert.deepEqual(keptOf('zoom in on the tower at the upper right'), { x: 1, y: 0 });
-  assert.deepEqual(keptOf('pan right, keep the boat on the left'), { x: 0, y: 0.5 });
-  assert.deepEqual(keptOf('her face in golden light'), { x: 0.5, y: 0.25 });
-  assert.deepEqual(keptOf('the feet at the bottom, not the sky'), { x: 0.5, y: 1 });
+test('focusOf() reads out of the prompt what of the picture should stay', () => {
+  assert.deepEqual(focusOf('a quiet scene'), { x: 0.5, y: 0.5 });
+  assert.deepEqual(focusOf('pan left'), { x: 0.5, y: 0.5 });
+  assert.deepEqual(focusOf('zoom in on the tower at the upper right'), { x: 1, y: 0 });
+  assert.deepEqual(focusOf('pan right, keep the boat on the left'), { x: 0, y: 0.5 });
+  assert.deepEqual(focusOf('her face in golden light'), { x: 0.5, y: 0.25 });
+  assert.deepEqual(focusOf('the feet at the bottom, not the sky'), { x: 0.5, y: 1 });
 });

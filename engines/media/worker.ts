@@ -14,18 +14,15 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from '../../src/engines/media/container.ts';
 import type { MediaFacts } from '../../src/engines/media/media-facts.ts';
 import {
-  type AudioTask,
   type LookTask,
   MAX_FRAME_PIXELS,
   type Measured,
   type MediaTask,
   SPEECH_BYTES_PER_SECOND,
   SPEECH_RATE,
-  type ScaleTask,
-  type StillTask,
-  scaleFilter,
+  type VideoSource,
+  type WriteTask,
   shownVideo,
-  stillFilter,
 } from '../../src/engines/media/media-task.ts';
 import { resolveFrom } from '../server/packages.ts';
 import type { WorkerLine } from '../../src/engines/media/node-av.ts';
@@ -174,7 +171,7 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
   });
   const { width, height } = stream.codecpar;
   let [low, high, frames] = [Infinity, -Infinity, 0];
-  const look = (frame: lib.Frame): void => {
+  const inspect = (frame: lib.Frame): void => {
     frames += 1;
     const isMarked = frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
     if (isMarked || frame.decodeErrorFlags !== 0) throw new Error(`Frame ${frames} is damaged`);
@@ -190,7 +187,7 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
   return {
     take: (packet) => {
       for (const frame of decoder.decodeAllSync(packet)) {
-        look(frame);
+        inspect(frame);
         frame.free();
       }
     },
@@ -236,7 +233,7 @@ async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   };
 }
 
-async function listen(av: Av, task: LookTask): Promise<MediaFacts> {
+async function checkSound(av: Av, task: LookTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const stream = audioOf(input);
   const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
@@ -252,8 +249,8 @@ async function listen(av: Av, task: LookTask): Promise<MediaFacts> {
   return { durationSeconds: headerSeconds(input), video: null, hasAudio: true, decoded };
 }
 
-async function extractAudio(av: Av, task: AudioTask): Promise<void> {
-  const input = await openInput(av, task.input);
+async function writeSamples(av: Av, audio: MediaInput, task: WriteTask): Promise<void> {
+  const input = await openInput(av, audio);
   const stream = audioOf(input);
   const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
   const shape = `aresample=${SPEECH_RATE},aformat=sample_fmts=s16:channel_layouts=mono`;
@@ -261,7 +258,7 @@ async function extractAudio(av: Av, task: AudioTask): Promise<void> {
   const file = openSync(task.output, 'w');
   const maxBytes = Math.floor(task.maxSeconds * SPEECH_RATE) * 2;
   let written = 0;
-  let toldSeconds = 0;
+  let reportedSeconds = 0;
   let frames = 0;
   for (const frame of filter.framesSync(decoder.framesSync(input.packetsSync(stream.index)))) {
     if (frame === null) continue;
@@ -271,8 +268,8 @@ async function extractAudio(av: Av, task: AudioTask): Promise<void> {
     if (samples !== undefined) written += writeSync(file, samples);
     frame.free();
     const seconds = written / SPEECH_BYTES_PER_SECOND;
-    if (seconds >= toldSeconds + PROGRESS_SECONDS) {
-      toldSeconds = seconds;
+    if (seconds >= reportedSeconds + PROGRESS_SECONDS) {
+      reportedSeconds = seconds;
       print({ type: 'progress', seconds });
     }
     if (written >= maxBytes) break;
@@ -310,13 +307,13 @@ async function audioStages(
   return [decoder, filter, encoder];
 }
 
-/** Writes the video of `input` through `chain`, with the sound of `audio`, as MP4. */
-async function encode(
-  av: Av,
-  output: string,
-  parts: { input: api.Demuxer; audio: api.Demuxer | undefined; chain: string; seconds: number },
-): Promise<void> {
-  const { input, audio, chain, seconds } = parts;
+/** Writes an MP4 with the first video of `source`, and with the sound of the task if it has one. */
+async function writeVideo(av: Av, source: VideoSource, task: WriteTask): Promise<void> {
+  const { output, maxSeconds } = task;
+  const input = await openInput(av, source.input);
+  const isSameInput = task.audio?.path === source.input.path;
+  const audio = task.audio && (isSameInput ? input : await openInput(av, task.audio));
+  const chain = `trim=end=${maxSeconds},${ROTATIONS[source.rotation]}${source.filter}`;
   const decoder = await av.Decoder.create(videoOf(input), { threadCount: 1 });
   const filter = av.FilterAPI.create(chain, { threads: 1 });
   const encoder = await videoEncoder(av, { decoder, filter });
@@ -325,11 +322,11 @@ async function encode(
     print({ type: 'progress', seconds: time });
   const video = [decoder, filter, encoder];
   const run =
-    audio === undefined
+    audio === null
       ? av.pipeline({ video: input }, { video }, muxer, { onProgress })
       : av.pipeline(
           { video: input, audio },
-          { video, audio: await audioStages(av, audio, seconds) },
+          { video, audio: await audioStages(av, audio, maxSeconds) },
           muxer,
           { onProgress },
         );
@@ -337,43 +334,21 @@ async function encode(
   await muxer.close();
 }
 
-async function scale(av: Av, task: ScaleTask): Promise<void> {
-  const input = await openInput(av, task.input);
-  const audio = task.hasAudio ? input : undefined;
-  const chain = `trim=end=${task.maxSeconds},${ROTATIONS[task.rotation]}${scaleFilter(task)}`;
-  await encode(av, task.output, { input, audio, chain, seconds: task.maxSeconds });
+async function run(av: Av, task: MediaTask): Promise<MediaFacts | null> {
+  if (task.kind !== 'write') return await READERS[task.kind](av, task);
+  if (task.video !== null) await writeVideo(av, task.video, task);
+  else if (task.audio !== null) await writeSamples(av, task.audio, task);
+  return null;
 }
 
-async function still(av: Av, task: StillTask): Promise<void> {
-  const input = await openInput(av, task.input);
-  const audio = task.audio === null ? undefined : await openInput(av, task.audio);
-  const chain = stillFilter(task);
-  await encode(av, task.output, { input, audio, chain, seconds: task.seconds });
-}
-
-async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
-  switch (task.kind) {
-    case 'probe':
-      return await probe(av, task);
-    case 'check':
-      return await check(av, task);
-    case 'sound':
-      return await listen(av, task);
-    case 'audio':
-      return await extractAudio(av, task);
-    case 'scale':
-      return await scale(av, task);
-    case 'still':
-      return await still(av, task);
-  }
-}
+const READERS = { probe, check, sound: checkSound };
 
 async function main(): Promise<void> {
   const [, , given = '', folder = ''] = process.argv;
   // Written by the parent process, which has the same version.
   const task = JSON.parse(given) as MediaTask;
   const av = await loadAv(folder);
-  print({ type: 'result', result: (await run(av, task)) ?? null });
+  print({ type: 'result', result: await run(av, task) });
 }
 
 main().then(

@@ -6,18 +6,16 @@
  * separately (a bi-encoder): faster and less precise than a model that reads both together.
  */
 import { floatsToBase64 } from '../../src/core/vectors.ts';
-import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
-import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
-import { answerJson, serveEngine } from '../server/server.ts';
-import { readBody } from '../server/request-body.ts';
+import { sendJson, serveEngine } from '../server/server.ts';
+import { readJson } from '../server/request-body.ts';
 import { SentenceModel } from './sentence-model.ts';
 import {
   MAX_RERANKED,
   RERANK_MODEL,
   SENTENCE_MODEL,
-} from '../../src/engines/embedded/sentences.ts';
+} from '../../src/engines/embedded/program-contract.ts';
 
 const MAX_INPUTS = 2_048;
 const MAX_BODY_BYTES = 64_000_000;
@@ -49,49 +47,33 @@ serveEngine(async () => {
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
   return {
-    async handle({ path, method, raw, caller, signal }, response) {
-      if (path === '/v1/models' && method === 'GET') {
-        const data = [SENTENCE_MODEL, RERANK_MODEL].map((id) => {
-          return { id, object: 'model', owned_by: 'farebox' };
-        });
-        return answerJson(response, 200, { object: 'list', data });
-      }
-      const isRerank = path === '/v1/rerank';
-      if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
-      if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      // A queue turn covers a few texts, so that a request with thousands does not block others.
-      const turn = queue.turnsOf(caller, signal);
-      if (isRerank) {
-        const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
+    models: [SENTENCE_MODEL, RERANK_MODEL],
+    routes: {
+      'POST /v1/embeddings': async ({ raw, caller, signal }, response) => {
+        const body = await readJson(raw, MAX_BODY_BYTES, EmbedBody);
+        const { input, encoding_format: format } = body;
+        const inputs = typeof input === 'string' ? [input] : input;
+        // A queue turn covers a few texts, so that a request with thousands does not block others.
+        const { vectors, tokens } = await model.embed(inputs, queue.turnsOf(caller, signal));
+        const data = vectors.map((vector, index) => ({
+          object: 'embedding',
+          index,
+          embedding: format === 'base64' ? floatsToBase64(vector) : [...vector],
+        }));
+        const usage = usageOf(tokens);
+        sendJson(response, 200, { object: 'list', model: SENTENCE_MODEL, data, usage });
+      },
+      'POST /v1/rerank': async ({ raw, caller, signal }, response) => {
+        const { query, documents, top_n: most } = await readJson(raw, MAX_BODY_BYTES, RerankBody);
         const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));
+        const turn = queue.turnsOf(caller, signal);
         const { vectors, tokens } = await model.embed([query, ...texts], turn);
         const results = ranked(vectors).slice(0, most);
-        return answerJson(response, 200, { results, usage: usageOf(tokens) });
-      }
-      const { input, encoding_format: format } = await bodyOf(raw, EmbedBody);
-      const inputs = typeof input === 'string' ? [input] : input;
-      const { vectors, tokens } = await model.embed(inputs, turn);
-      const data = vectors.map((vector, index) => ({
-        object: 'embedding',
-        index,
-        embedding: format === 'base64' ? floatsToBase64(vector) : [...vector],
-      }));
-      const usage = usageOf(tokens);
-      answerJson(response, 200, { object: 'list', model: SENTENCE_MODEL, data, usage });
+        sendJson(response, 200, { results, usage: usageOf(tokens) });
+      },
     },
   };
 });
-
-async function bodyOf<T extends z.ZodType>(raw: IncomingMessage, schema: T): Promise<z.infer<T>> {
-  const text = (await readBody(raw, MAX_BODY_BYTES)).toString('utf8');
-  try {
-    return schema.parse(JSON.parse(text));
-  } catch (error) {
-    // The gateway validates the body first, so this is not expected.
-    const message = 'Must be texts: input, or query and documents';
-    throw new Fault('INVALID_REQUEST', { message, cause: error });
-  }
-}
 
 function usageOf(tokens: number) {
   return { prompt_tokens: tokens, total_tokens: tokens };

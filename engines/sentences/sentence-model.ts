@@ -8,8 +8,8 @@
  */
 import { nextTurn } from '../../src/core/event-loop.ts';
 import type { Turn } from '../../src/core/job-queue.ts';
-import { nativePackage } from '../server/native-package.ts';
-import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/sentences.ts';
+import { nativePackage } from '../server/server.ts';
+import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract.ts';
 
 /** A few hundred tokens: the encoder was trained on sentences and short paragraphs. */
 const WINDOW_CHARACTERS = 500;

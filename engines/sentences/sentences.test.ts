@@ -5,7 +5,8 @@ import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import { windowsOf } from './sentence-model.ts';
-import { SENTENCE_DIMENSIONS, sentenceEngine } from '../../src/engines/embedded/sentences.ts';
+import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract.ts';
+import { sentenceEngine } from '../../src/engines/embedded/programs.ts';
 
 const engine = sentenceEngine({ log: silentLog, clock: systemClock(), ids: systemIds() });
 after(() => engine.close());

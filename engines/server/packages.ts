@@ -6,13 +6,14 @@ import { registerHooks } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-export interface FetchedPackages {
+/** Affects all later imports of this process. */
+export function resolveFrom({
+  folder,
+  names,
+}: {
   readonly folder: string;
   readonly names: readonly string[];
-}
-
-/** Affects all later imports of this process. */
-export function resolveFrom({ folder, names }: FetchedPackages): void {
+}): void {
   const parentURL = pathToFileURL(join(folder, 'engine.js')).href;
   registerHooks({
     resolve: (specifier, context, next) =>

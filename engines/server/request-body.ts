@@ -1,6 +1,6 @@
 /**
- * Reads the body of a request to an embedded engine: raw bytes, or multipart with files. Every part
- * has a size limit; large files are written to disk if the engine names a folder.
+ * Reads the body of a request to an embedded engine: raw bytes, JSON, or multipart with files. Every
+ * part has a size limit; large files are written to disk if the engine names a folder.
  */
 import { createWriteStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -10,6 +10,7 @@ import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
 import type { z } from 'zod';
 import { Fault } from '../../src/core/faults.ts';
+import { parsedJson } from '../../src/json/json-text.ts';
 
 export interface UploadLimits {
   readonly maxFileBytes: number;
@@ -49,20 +50,45 @@ function tooLarge(maxBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', { message: `The body is larger than ${maxBytes} bytes` });
 }
 
+/** Reads a JSON body. Faults: PAYLOAD_TOO_LARGE; INVALID_REQUEST if `schema` does not accept it. */
+export async function readJson<Schema extends z.ZodType>(
+  request: IncomingMessage,
+  maxBytes: number,
+  schema: Schema,
+): Promise<z.infer<Schema>> {
+  const text = (await readBody(request, maxBytes)).toString('utf8');
+  const parsed = schema.safeParse(parsedJson(text));
+  if (parsed.success) return parsed.data;
+  throw invalid('The body', parsed.error);
+}
+
+function invalid(what: string, { issues: [issue] }: z.ZodError): Fault {
+  const path = issue?.path.join('.') ?? '';
+  const place = path === '' ? what : `Field "${path}"`;
+  return new Fault('INVALID_REQUEST', { message: `${place}: ${issue?.message}` });
+}
+
 export function isMultipart(request: IncomingMessage): boolean {
   return /^multipart\/form-data\b/i.test(request.headers['content-type'] ?? '');
 }
 
-/** Reads a multipart body. Faults: PAYLOAD_TOO_LARGE, INVALID_REQUEST if it is malformed. */
+/**
+ * Reads a multipart body. Faults: INVALID_CONTENT_TYPE for any other body, PAYLOAD_TOO_LARGE,
+ * INVALID_REQUEST if it is malformed.
+ */
 export async function readUpload(request: IncomingMessage, limits: UploadLimits): Promise<Upload> {
+  if (!isMultipart(request)) {
+    const message = 'Send multipart/form-data with the media';
+    throw new Fault('INVALID_CONTENT_TYPE', { message });
+  }
   const fields = new Map<string, string>();
   const files = new Map<string, UploadedFile>();
   const writes: Promise<void>[] = [];
   const parser = createParser(request, limits);
   parser.on('field', (name: string, value: string) => void fields.set(name, value));
   parser.on('file', (name: string, stream: BusboyFileStream) => {
-    const write = takeFile(stream, limits, writes.length + 1).then((taken) => {
-      files.set(name, taken);
+    const write = receiveFile(stream, limits, writes.length + 1).then((file) => {
+      files.set(name, file);
     });
     // If the body is malformed, report that fault instead of the failed write.
     write.catch(() => undefined);
@@ -82,9 +108,19 @@ export function fieldsIn<Schema extends z.ZodType>(
 ): z.infer<Schema> {
   const parsed = schema.safeParse(Object.fromEntries(fields));
   if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  const message = `Field "${issue?.path.join('.')}": ${issue?.message}`;
-  throw new Fault('INVALID_REQUEST', { message });
+  throw invalid('The form', parsed.error);
+}
+
+/** The path of a file on disk. Faults: INVALID_REQUEST if the field is missing. */
+export function filePathOf({ files }: Upload, field: string): string {
+  const path = files.get(field)?.path;
+  if (path !== undefined) return path;
+  throw missingFile(field);
+}
+
+export function missingFile(field: string): Fault {
+  const message = `The field "${field}" with the media is missing`;
+  return new Fault('INVALID_REQUEST', { message });
 }
 
 function createParser(
@@ -93,7 +129,6 @@ function createParser(
 ): BusboyInstance {
   try {
     return new Busboy({
-      // The caller has already checked that the header exists.
       headers: { ...headers, 'content-type': headers['content-type'] ?? '' },
       limits: {
         fileSize: maxFileBytes,
@@ -108,7 +143,7 @@ function createParser(
   }
 }
 
-async function takeFile(
+async function receiveFile(
   stream: BusboyFileStream,
   { maxFileBytes, directory }: UploadLimits,
   index: number,

@@ -3,7 +3,7 @@
  * secret from its parent, and that exits when the parent disconnects.
  *
  * It converts Faults into `{error, code}` bodies, or into the body that a Fault carries. Each
- * engine implements its own paths.
+ * engine names its routes.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
@@ -13,21 +13,27 @@ import { Fault } from '../../src/core/faults.ts';
 import { type Log, type LogFields, reasonOf } from '../../src/core/log.ts';
 import { createServer } from '../../src/core/node-http.ts';
 import { CALLER_HEADER } from '../../src/engines/contract.ts';
-import { type FetchedPackages, resolveFrom } from './packages.ts';
+import type { ProgramReport, ProgramStart } from '../../src/engines/embedded/program-contract.ts';
+import { resolveFrom } from './packages.ts';
 
 export interface EngineRequest {
-  readonly method: string;
-  /** Path without the query. */
-  readonly path: string;
   readonly raw: IncomingMessage;
+  /** The path segment at `{id}` of the route; empty for other routes. */
+  readonly id: string;
   /** Caller whose queue turn the request uses; empty for an anonymous request. */
   readonly caller: string;
+  /** Aborted when the connection closes. */
   readonly signal: AbortSignal;
 }
 
+/** A Fault becomes its status, any other error 500. */
+type Handler = (request: EngineRequest, response: ServerResponse) => Promise<void> | void;
+
 export interface EngineService {
-  /** Handles one request; a Fault becomes its status, any other error 500. */
-  handle(request: EngineRequest, response: ServerResponse): Promise<void>;
+  /** The ids that `GET /v1/models` lists. */
+  readonly models?: readonly string[];
+  /** By method and path, such as `GET /v1/videos/{id}`. */
+  readonly routes: Readonly<Record<string, Handler>>;
   onMessage?(message: unknown): void;
 }
 
@@ -37,7 +43,7 @@ export interface EngineService {
  */
 export type CreateService = (
   settings: unknown,
-  report: (message: object) => void,
+  report: (message: ProgramReport | object) => void,
   dataFolder: string | undefined,
 ) => Promise<EngineService>;
 
@@ -56,7 +62,7 @@ export function serveEngine(create: CreateService): void {
   process.on('message', (message: unknown) => {
     // The first message contains the settings and starts the service; later messages wait for it.
     if (service === undefined) {
-      service = start(create, message as Start);
+      service = start(create, message as ProgramStart);
       service.catch(fail);
     } else if ((message as { type?: unknown }).type === 'are-you-alive') report({ type: 'alive' });
     else
@@ -67,17 +73,9 @@ export function serveEngine(create: CreateService): void {
   });
 }
 
-interface Start {
-  readonly settings: unknown;
-  readonly packages?: FetchedPackages;
-  readonly apiKey: string;
-  readonly port: number;
-  readonly dataFolder?: string;
-}
-
 async function start(
   create: CreateService,
-  { settings, packages, apiKey, port, dataFolder }: Start,
+  { settings, packages, apiKey, port, dataFolder }: ProgramStart,
 ) {
   if (packages !== undefined) resolveFrom(packages);
   const service = await create(settings, report, dataFolder);
@@ -85,7 +83,7 @@ async function start(
   return service;
 }
 
-function report(message: object): void {
+function report(message: ProgramReport | object): void {
   if (process.connected) process.send?.(message);
 }
 
@@ -106,24 +104,21 @@ async function listen(server: Server, port: number): Promise<number> {
 }
 
 /** Creates an HTTP server for `service` that requires `apiKey` as the Bearer token. */
-function createEngineServer(service: EngineService, apiKey: string): Server {
+function createEngineServer({ models, routes }: EngineService, apiKey: string): Server {
   const expected = Buffer.from(`Bearer ${apiKey}`);
+  const all = Object.entries({ ...(models && { 'GET /v1/models': listOf(models) }), ...routes });
   const server = createServer((raw, response) => {
     const given = Buffer.from(raw.headers.authorization ?? '');
     const isAdmitted = given.length === expected.length && timingSafeEqual(given, expected);
     const aborter = new AbortController();
     response.once('close', () => aborter.abort());
-    const request: EngineRequest = {
-      method: raw.method ?? 'GET',
-      path: raw.url?.split('?', 1)[0] ?? '/',
-      raw,
-      caller: String(raw.headers[CALLER_HEADER] ?? ''),
-      signal: aborter.signal,
+    const handle = async (): Promise<void> => {
+      if (!isAdmitted) throw new Fault('AUTHENTICATION_FAILED');
+      const { handler, id } = routeOf(all, raw);
+      const caller = String(raw.headers[CALLER_HEADER] ?? '');
+      await handler({ raw, id, caller, signal: aborter.signal }, response);
     };
-    const work = isAdmitted
-      ? service.handle(request, response)
-      : Promise.reject(new Fault('AUTHENTICATION_FAILED'));
-    work.catch((error: unknown) => answerError(raw, response, error));
+    handle().catch((error: unknown) => sendError(raw, response, error));
   });
   server.headersTimeout = HEADERS_TIMEOUT_MS;
   server.requestTimeout = REQUEST_TIMEOUT_MS;
@@ -131,24 +126,56 @@ function createEngineServer(service: EngineService, apiKey: string): Server {
   return server;
 }
 
+/** Faults: NOT_FOUND, METHOD_NOT_ALLOWED. */
+function routeOf(
+  routes: readonly (readonly [string, Handler])[],
+  { method = 'GET', url = '/' }: IncomingMessage,
+): { handler: Handler; id: string } {
+  const [path = '/'] = url.split('?', 1);
+  const given = path.split('/');
+  let isKnownPath = false;
+  for (const [route, handler] of routes) {
+    const [allowed, pattern = ''] = route.split(' ');
+    const parts = pattern.split('/');
+    const isPath =
+      parts.length === given.length &&
+      parts.every((part, index) => part === '{id}' || part === given[index]);
+    if (isPath && allowed === method) return { handler, id: given[parts.indexOf('{id}')] ?? '' };
+    isKnownPath ||= isPath;
+  }
+  throw new Fault(isKnownPath ? 'METHOD_NOT_ALLOWED' : 'NOT_FOUND');
+}
+
+function listOf(models: readonly string[]): Handler {
+  const data = models.map((id) => ({ id, object: 'model', owned_by: 'farebox' }));
+  return (_request, response) => sendJson(response, 200, { object: 'list', data });
+}
+
 /** A log that writes to standard error, which the parent copies into its own log. */
 export function childLog(): Log {
   const write = (fields: LogFields, message: string): void => {
     process.stderr.write(`${JSON.stringify({ message, ...fields })}\n`);
   };
-  return {
-    debug: () => undefined,
-    info: write,
-    warn: write,
-    error: write,
-  };
+  return { debug: () => undefined, info: write, warn: write, error: write };
 }
 
-export function answerJson(response: ServerResponse, status: number, body: unknown): void {
-  answerBytes(response, status, 'application/json', Buffer.from(JSON.stringify(body)));
+/** Resolves to a package of the engine. Faults: SERVICE_UNAVAILABLE if it does not load here. */
+export async function nativePackage<T>(name: string, need: string): Promise<T> {
+  try {
+    return (await import(name)) as T; // the caller names the type of the package
+  } catch (error) {
+    // Expected on machines whose processor or C library has no prebuilt binary.
+    const reason = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);
+    const message = `${need} could not load the package "${name}" (${reason}): use an engine of your own`;
+    throw new Fault('SERVICE_UNAVAILABLE', { message, cause: error, canRetry: false });
+  }
 }
 
-export function answerBytes(
+export function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  sendBytes(response, status, 'application/json', Buffer.from(JSON.stringify(body)));
+}
+
+export function sendBytes(
   response: ServerResponse,
   status: number,
   contentType: string,
@@ -158,7 +185,26 @@ export function answerBytes(
   response.end(body);
 }
 
-function answerError(raw: IncomingMessage, response: ServerResponse, error: unknown): void {
+/**
+ * Writes server-sent events. The head is sent with the first of them, so that an earlier failure can
+ * still set the status.
+ */
+export function writeEvents(response: ServerResponse, text: string): void {
+  if (!response.headersSent) {
+    response.writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache',
+    });
+  }
+  response.write(text);
+}
+
+/** Writes one server-sent event. */
+export function writeEvent(response: ServerResponse, event: unknown): void {
+  writeEvents(response, `data: ${JSON.stringify(event)}\n\n`);
+}
+
+function sendError(raw: IncomingMessage, response: ServerResponse, error: unknown): void {
   if (response.headersSent || response.destroyed) {
     response.destroy();
     return;
@@ -171,5 +217,5 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   // connection reset instead of the response.
   if (!raw.complete) raw.resume();
   const body = fault.options.body ?? { error: fault.message, code: fault.code };
-  answerJson(response, fault.status, body);
+  sendJson(response, fault.status, body);
 }

@@ -14,15 +14,16 @@ import { systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import { nativePackage } from '../server/native-package.ts';
 import {
   type EngineRequest,
-  answerBytes,
-  answerJson,
   childLog,
+  nativePackage,
+  sendBytes,
+  sendJson,
   serveEngine,
+  writeEvent,
 } from '../server/server.ts';
-import { fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
+import { fieldsIn, filePathOf, readUpload } from '../server/request-body.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
@@ -38,7 +39,6 @@ const QUEUE = {
   waitingOfCaller: 12,
   retryAfterSeconds: RETRY_AFTER_SECONDS,
 };
-const PERCENT = 100;
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
 const Settings = ReadyModel.partial().extend({
@@ -49,14 +49,7 @@ const Settings = ReadyModel.partial().extend({
   ffprobe: z.string().optional(),
   searchPath: z.string(),
 });
-const Message = z.discriminatedUnion('type', [
-  ReadyModel.extend({ type: z.literal('model') }),
-  z.object({
-    type: z.literal('progress'),
-    fraction: z.number(),
-    remainingMs: z.number().nullable(),
-  }),
-]);
+const ModelMessage = ReadyModel.extend({ type: z.literal('model') });
 const Fields = z.object({
   language: z
     .string()
@@ -71,11 +64,6 @@ const Fields = z.object({
     .optional(),
 });
 
-const TASKS: Readonly<Record<string, Hearing['task']>> = {
-  '/v1/audio/transcriptions': 'transcribe',
-  '/v1/audio/translations': 'translate',
-};
-
 serveEngine(async (given, report, dataFolder) => {
   const settings = Settings.parse(given);
   const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
@@ -86,7 +74,6 @@ serveEngine(async (given, report, dataFolder) => {
   await media.tryOut(root);
   const queue = new JobQueue(QUEUE);
   let recognizer: Recognizer | undefined;
-  let fetching: { fraction: number; remainingMs: number | null } | undefined;
 
   /** Switches to a model; running requests keep the previous one. */
   async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
@@ -96,82 +83,67 @@ serveEngine(async (given, report, dataFolder) => {
   if (model !== undefined) await load({ model, vadPath });
 
   async function transcribe(
-    recognizer: Recognizer,
-    { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
     { raw, caller, signal }: EngineRequest,
     response: ServerResponse,
+    task: Hearing['task'],
+    directory: string,
   ): Promise<void> {
-    const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
-    const path = upload.files.get('file')?.path;
-    if (path === undefined) {
-      throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
+    const used = recognizer;
+    if (used === undefined) {
+      report({ type: 'used' });
+      throw new Fault('MODEL_OFFLINE', {
+        message: 'The speech model is being fetched',
+        retryAfterSeconds: RETRY_AFTER_SECONDS,
+      });
     }
+    const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
+    const path = filePathOf(upload, 'file');
     const { language, response_format: format, stream } = fieldsIn(upload, Fields);
     const hearing = { language, task };
-    recognizer.requireAble(hearing);
+    used.requireAble(hearing);
     const pcm = join(directory, 'speech.pcm');
-    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, {
-      signal,
-      holder: caller,
-    });
+    const call = { signal, caller };
+    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, call);
     const file = await open(pcm, 'r');
     try {
-      const tell = stream === 'true' ? segmentEvents(response) : undefined;
+      const isStream = stream === 'true';
+      const onSegment = isStream ? segmentEvents(response) : undefined;
       const turn = queue.turnsOf(caller, signal);
-      const segments = await recognizer.recognizeFile(file, hearing, turn, tell);
-      if (stream === 'true') endEvents(response, segments);
-      else answer(response, { format, task, durationMs }, segments);
+      const segments = await used.recognizeFile(file, hearing, turn, onSegment);
+      if (isStream) endEvents(response, segments);
+      else sendTranscript(response, { format, task, durationMs }, segments);
     } finally {
       await file.close();
     }
   }
 
-  return {
-    async handle(request, response) {
-      if (request.path === '/v1/models' && request.method === 'GET') {
-        const data = [{ id: 'whisper', object: 'model', owned_by: 'farebox' }];
-        return answerJson(response, 200, { object: 'list', data });
-      }
-      const task = TASKS[request.path];
-      if (task === undefined) throw new Fault('NOT_FOUND');
-      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      if (recognizer === undefined) {
-        report({ type: 'used' });
-        throw notThere(fetching?.fraction, fetching?.remainingMs);
-      }
-      requireForm(request);
+  const handlerOf =
+    (task: Hearing['task']) =>
+    async (request: EngineRequest, response: ServerResponse): Promise<void> => {
       await mkdir(root, { recursive: true });
       const directory = await mkdtemp(join(root, 'audio-'));
       try {
-        await transcribe(recognizer, { task, directory }, request, response);
+        await transcribe(request, response, task, directory);
       } finally {
         await rm(directory, { recursive: true, force: true });
       }
+    };
+
+  return {
+    models: ['whisper'],
+    routes: {
+      'POST /v1/audio/transcriptions': handlerOf('transcribe'),
+      'POST /v1/audio/translations': handlerOf('translate'),
     },
-    onMessage(given) {
-      const message = Message.safeParse(given).data;
-      if (message?.type === 'progress') fetching = message;
-      if (message?.type !== 'model') return;
-      load(message).catch((error: unknown) => {
+    onMessage(message) {
+      const parsed = ModelMessage.safeParse(message);
+      if (!parsed.success) return;
+      load(parsed.data).catch((error: unknown) => {
         report({ type: 'model-failed', error: reasonOf(error) });
       });
     },
   };
 });
-
-function requireForm({ raw }: EngineRequest): void {
-  if (isMultipart(raw)) return;
-  const message = 'Send multipart/form-data with a file';
-  throw new Fault('INVALID_CONTENT_TYPE', { message });
-}
-
-function notThere(fraction = 0, remainingMs: number | null = null): Fault {
-  const left = remainingMs === null ? '' : `, about ${Math.ceil(remainingMs / 1000)} s left`;
-  return new Fault('MODEL_OFFLINE', {
-    message: `The speech model is being fetched: ${Math.floor(fraction * PERCENT)} %${left}`,
-    retryAfterSeconds: Math.max(RETRY_AFTER_SECONDS, Math.ceil((remainingMs ?? 0) / 1000)),
-  });
-}
 
 /** The language of most of the speech; empty if no segment has one. */
 function mainLanguage(segments: readonly Segment[]): string {
@@ -183,28 +155,18 @@ function mainLanguage(segments: readonly Segment[]): string {
   return best?.[0] ?? '';
 }
 
-const EVENTS = { 'content-type': 'text/event-stream' };
-
-/**
- * Sends each segment as an event. The response head is sent with the first segment, so that an
- * earlier failure can set the status.
- */
+/** Sends each segment as an event. */
 function segmentEvents(response: ServerResponse): (segment: Segment) => void {
   return ({ id, text }) => {
-    if (!response.headersSent) response.writeHead(200, EVENTS);
     // No backpressure: a recording has few segments, and only their text is buffered.
-    sendEvent(response, { type: 'transcript.text.delta', delta: id === 0 ? text : ` ${text}` });
+    const delta = id === 0 ? text : ` ${text}`;
+    writeEvent(response, { type: 'transcript.text.delta', delta });
   };
 }
 
 function endEvents(response: ServerResponse, segments: readonly Segment[]): void {
-  if (!response.headersSent) response.writeHead(200, EVENTS);
-  sendEvent(response, { type: 'transcript.text.done', text: textOf(segments) });
+  writeEvent(response, { type: 'transcript.text.done', text: textOf(segments) });
   response.end();
-}
-
-function sendEvent(response: ServerResponse, event: object): void {
-  response.write(`data: ${JSON.stringify(event)}\n\n`);
 }
 
 function textOf(segments: readonly Segment[]): string {
@@ -217,19 +179,19 @@ interface ResponseForm {
   readonly durationMs: number;
 }
 
-function answer(
+function sendTranscript(
   response: ServerResponse,
   { format, task, durationMs }: ResponseForm,
   segments: readonly Segment[],
 ): void {
   const text = textOf(segments);
   if (format === 'text') {
-    return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
+    return sendBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
   }
   // A translation is English, whatever the spoken language.
   const language = task === 'translate' ? 'en' : mainLanguage(segments);
-  if (format === 'json') return answerJson(response, 200, { text, language });
+  if (format === 'json') return sendJson(response, 200, { text, language });
   const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));
   const duration = durationMs / 1000;
-  answerJson(response, 200, { task, language, duration, text, segments: shown });
+  sendJson(response, 200, { task, language, duration, text, segments: shown });
 }

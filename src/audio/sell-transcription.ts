@@ -206,7 +206,7 @@ async function soundOf(
   const { maxSeconds } = parts;
   const file = await order.take(workspace, signal);
   const media = await parts.media();
-  const looked = { signal, holder: caller.accountId };
+  const looked = { signal, caller: caller.accountId };
   const { durationSeconds, hasAudio } = await media.probe(file.path, looked);
   if (!hasAudio) throw noSound();
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);

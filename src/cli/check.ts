@@ -11,7 +11,7 @@ import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openProblem, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
-import { type EngineProbe, probeEmbedded } from '../engines/embedded/probe.ts';
+import { type EngineProbe, probeEmbedded } from '../engines/embedded/embedded.ts';
 import { enginePackages, missingPackages } from '../engines/embedded/packages.ts';
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';

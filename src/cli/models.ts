@@ -6,9 +6,7 @@ import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { type LibraryModel, MODEL_LIBRARY } from '../engines/embedded/llama-models.ts';
-import { modelUrl, throughProxy } from '../engines/embedded/download-routes.ts';
-import { downloadFile } from '../engines/embedded/model-download.ts';
-import { hasModel, modelPath } from '../engines/embedded/model-files.ts';
+import { downloadModel, hasModel, modelPath } from '../engines/embedded/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Cli, guessOf, httpAddress } from './command.ts';
 import { type FetchOptions, PROXY, fetchWith, stoppable } from './fetch-command.ts';
@@ -193,19 +191,9 @@ async function fetchModel(
   const path = modelPath(config.dataFolder, model.file);
   const { downloads, viewOf, onRetry } = fetchWith(console, config, options);
   const view = viewOf(model.title);
-  const file = { ...model.file, url: modelUrl(model.file.url, downloads) };
   const maxTries = TRIES_WITHOUT_A_BYTE;
-  const parts = { file, path, clock: systemClock(), log: silentLog, onRetry, maxTries };
-  try {
-    await stoppable(console, (signal) =>
-      throughProxy(downloads, (dispatcher) =>
-        downloadFile({ ...parts, dispatcher, signal, onProgress: (state) => view.update(state) }),
-      ),
-    );
-  } finally {
-    // The line of the bar is closed before anything else is printed.
-    view.end();
-  }
+  const parts = { downloads, view, path, clock: systemClock(), log: silentLog, onRetry, maxTries };
+  await stoppable(console, (signal) => downloadModel(model.file, { ...parts, signal }));
 }
 
 function libraryModel(id: string): LibraryModel {

@@ -4,8 +4,7 @@
  */
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { EngineSettings } from './engines.ts';
-import type { LocalEngineSource } from './embedded/embedded.ts';
-import type { EngineProbe } from './embedded/media-engines.ts';
+import type { EngineProbe, LocalEngineSource } from './embedded/embedded.ts';
 
 export interface EngineNews {
   readonly engines: readonly EngineSettings[];

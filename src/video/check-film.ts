@@ -71,7 +71,7 @@ export function filmCheck(openMedia: () => Promise<Media>): CheckFilm {
           ? orderOf(job)
           : await upscaleOrder(media, job, sourcePath, signal);
       const longest = Number.isFinite(order.maxSeconds) ? order.maxSeconds : LONGEST_SECONDS;
-      const film = await media.checkFilm(path, longest, { signal });
+      const film = await media.checkVideo(path, longest, { signal });
       const reason = objection(film, order);
       return reason === undefined
         ? { kind: 'fit', mimeType: film.type }
@@ -124,7 +124,7 @@ async function upscaleOrder(
 }
 
 function objection(
-  film: Awaited<ReturnType<Media['checkFilm']>>,
+  film: Awaited<ReturnType<Media['checkVideo']>>,
   order: Order,
 ): string | undefined {
   const { seconds, frames, width, height } = film;

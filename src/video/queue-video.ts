@@ -209,7 +209,7 @@ async function fetchInputs(
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
-  const looked = { signal, holder: caller.accountId };
+  const looked = { signal, caller: caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
     const { want, maxBytes = parts.maxBytes } =
       KINDS.find(([name]) => name.test(role))?.[1] ?? IMAGE;

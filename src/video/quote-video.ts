@@ -66,7 +66,7 @@ export class VideoQuotes {
     try {
       return await files.within(asker, async (workspace) => {
         const file = await workspace.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
-        return await measureSource(await media(), file.path, { signal, holder: asker });
+        return await measureSource(await media(), file.path, { signal, caller: asker });
       });
     } finally {
       this.#looks -= 1;

@@ -22,6 +22,6 @@ export async function startTestLlama(): Promise<TestLlama> {
     threads: 1,
     models: demoModels(),
   });
-  const { url, apiKey } = await engine.start();
-  return { url: `${url}/v1`, apiKey, engine, stop: async () => engine.stop() };
+  const { url, apiKey } = await engine.process.address();
+  return { url: `${url}/v1`, apiKey, engine, stop: async () => engine.process.close() };
 }

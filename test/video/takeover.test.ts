@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { sharp } from '../support/sharp.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import { videoEngine } from '../../src/engines/embedded/video.ts';
+import { videoEngine } from '../../src/engines/embedded/programs.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -27,13 +27,10 @@ const fast = fastClock(5);
  * job are seconds.
  */
 const later: Clock = { ...fast, nowMs: () => fast.nowMs() + 60_000 };
-const engine = videoEngine({
-  directory: join(folder, 'engine'),
-  searchPath: '',
-  log: silentLog,
-  clock,
-  ids: systemIds(),
-});
+const engine = videoEngine(
+  { directory: join(folder, 'engine'), searchPath: '' },
+  { log: silentLog, clock, ids: systemIds() },
+);
 after(async () => {
   await engine.close();
   rmSync(folder, { recursive: true, force: true });

@@ -274,7 +274,7 @@ class SpokenResponse implements EngineSink {
           ? this.#audioBytes / PCM_BYTES_PER_SECOND
           : await (
               await this.#parts.media()
-            ).checkSound(this.#path, { signal, holder: context.caller.accountId });
+            ).checkSound(this.#path, { signal, caller: context.caller.accountId });
       if (seconds > 0 && seconds >= least) return undefined;
       const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });

@@ -11,7 +11,12 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { EngineProcess } from './supervisor.ts';
-import { FetchPace, fetchingOutage, ModelFetch, type ModelFile } from './model-files.ts';
+import {
+  fetchingOutage,
+  ModelFetch,
+  type ModelFetchOptions,
+  type ModelFile,
+} from './model-files.ts';
 import { findPackages, missingPackages, packageSet } from './packages.ts';
 import { until } from '../../../test/support/until.ts';
 
@@ -41,7 +46,7 @@ function childOf(
 const SERVER = new URL('../../../engines/server/server.ts', import.meta.url).href;
 
 describe('EngineProcess', () => {
-  test('tells the sentence with which a start failed, as 503', async () => {
+  test('`address` rejects with 503 and the reason if the process cannot start', async () => {
     const child = childOf('');
     await assert.rejects(child.address(), (error: unknown) => {
       assert.ok(error instanceof Fault);
@@ -56,7 +61,7 @@ describe('EngineProcess', () => {
     await assert.rejects(child.address(), { code: 'SHUTTING_DOWN' });
   });
 
-  test('tells why the child itself could not start', async () => {
+  test('the reason that the process itself reports is in the error', async () => {
     const child = childOf(
       `import { serveEngine } from '${SERVER}';
        serveEngine(async () => { throw new Error('It needs the optional package "x"'); });`,
@@ -65,27 +70,28 @@ describe('EngineProcess', () => {
     await child.close();
   });
 
-  test('serves with its settings to whoever has the secret, at the same port after a crash', async () => {
+  test('the process requires the secret, inherits no environment, and restarts at the same port', async () => {
     const child = childOf(
-      `import { answerJson, serveEngine } from '${SERVER}';
+      `import { sendJson, serveEngine } from '${SERVER}';
        serveEngine(async (settings) => ({
-         handle: async (request, response) => {
-           if (request.path === '/crash') process.exit(1);
-           answerJson(response, 200, { ...settings, environment: Object.keys(process.env).length });
+         routes: {
+           'GET /crash': () => process.exit(1),
+           'GET /': (_request, response) =>
+             sendJson(response, 200, { ...settings, environment: Object.keys(process.env).length }),
          },
        }));`,
     );
     const before = await child.address();
-    const ask = async (path: string, apiKey: string): Promise<Response> =>
+    const call = async (path: string, apiKey: string): Promise<Response> =>
       await fetch(`${before.url}${path}`, { headers: { authorization: `Bearer ${apiKey}` } });
-    const answer = (await (await ask('/', before.apiKey)).json()) as Record<string, unknown>;
-    assert.equal(answer['greeting'], 'hello');
-    assert.ok(Number(answer['environment']) <= 3, 'it inherits no environment');
-    assert.equal((await ask('/', 'wrong')).status, 401);
-    await assert.rejects(ask('/crash', before.apiKey));
+    const body = (await (await call('/', before.apiKey)).json()) as Record<string, unknown>;
+    assert.equal(body['greeting'], 'hello');
+    assert.ok(Number(body['environment']) <= 3, 'it inherits no environment');
+    assert.equal((await call('/', 'wrong')).status, 401);
+    await assert.rejects(call('/crash', before.apiKey));
     // Restarts without a request.
     const comesBack = async (): Promise<number> =>
-      await ask('/', before.apiKey).then(
+      await call('/', before.apiKey).then(
         ({ status }) => status,
         () => 0,
       );
@@ -96,30 +102,30 @@ describe('EngineProcess', () => {
     assert.throws(() => process.kill(pid!, 0), { code: 'ESRCH' });
   });
 
-  test('what the parent says while a child starts reaches it when it serves', async () => {
-    const heard = Promise.withResolvers<unknown>();
+  test('a message sent while the process starts arrives when it serves', async () => {
+    const echoed = Promise.withResolvers<unknown>();
     const child = childOf(
       `import { serveEngine } from '${SERVER}';
        serveEngine(async (settings, report) => {
          await new Promise((resolve) => setTimeout(resolve, 50));
-         return { handle: async () => {}, onMessage: (message) => report({ type: 'echo', message }) };
+         return { routes: {}, onMessage: (message) => report({ type: 'echo', message }) };
        });`,
       systemClock(),
-      (message) => heard.resolve(message),
+      (message) => echoed.resolve(message),
     );
     const address = child.address();
     child.send({ type: 'early' });
     await address;
-    assert.deepEqual(await heard.promise, { type: 'echo', message: { type: 'early' } });
+    assert.deepEqual(await echoed.promise, { type: 'echo', message: { type: 'early' } });
     await child.close();
   });
 
-  test('a child that hangs is ended and started again; one that answers is left alone', async () => {
+  test('a process that does not respond is killed and restarted', async () => {
     const clock = new TestClock();
     let echo = Promise.withResolvers<unknown>();
     const child = childOf(
       `import { serveEngine } from '${SERVER}';
-       serveEngine(async (settings, report) => ({ handle: async () => {}, onMessage: report }));`,
+       serveEngine(async (settings, report) => ({ routes: {}, onMessage: report }));`,
       clock,
       (message) => echo.resolve(message),
     );
@@ -135,7 +141,7 @@ describe('EngineProcess', () => {
     assert.equal(child.pid, pid);
     process.kill(pid!, 'SIGSTOP');
     clock.advance(8 * 15_000);
-    assert.equal(child.pid, pid, 'it has its time');
+    assert.equal(child.pid, pid, 'it has two minutes to respond');
     clock.advance(15_000);
     await until(() => child.pid !== pid, 'the end of the process');
     assert.equal(child.runningAt, undefined);
@@ -145,7 +151,7 @@ describe('EngineProcess', () => {
     await child.close();
   });
 
-  test('pauses after repeated crashes, longer each time', async () => {
+  test('the pause before a restart grows with each crash', async () => {
     const clock = new TestClock();
     const child = childOf('', clock);
     const message = async (): Promise<string> => {
@@ -171,9 +177,8 @@ describe('ModelFetch', () => {
     return { name, url: `https://models.example/${name}`, sizeBytes, sha256: '', license: 'MIT' };
   };
 
-  test('tells fraction and remaining time over all files, and hands the paths over', async () => {
-    const clock = new TestClock();
-    const steps: ((bytes: number) => void)[] = [];
+  test('it reports the outage over all files, and returns their paths', async () => {
+    const steps: Parameters<ModelFetchOptions['fetchModel']>[1][] = [];
     const gates = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
     const ready: string[][] = [];
     const fetch = new ModelFetch({
@@ -182,32 +187,22 @@ describe('ModelFetch', () => {
       fetchModel: (_file, onProgress) => gates[steps.push(onProgress) - 1]!.promise,
       onReady: (paths) => ready.push([...paths]),
       log: silentLog,
-      clock,
-    });
-    assert.deepEqual(fetch.progress(), {
-      state: 'idle',
-      fraction: 0,
-      remainingMs: undefined,
-      error: undefined,
+      clock: new TestClock(),
     });
     fetch.start();
     fetch.start();
     assert.equal(steps.length, 1, 'a second use starts nothing');
-    // The first half comes from an earlier attempt and does not count for the speed.
-    steps[0]!(50);
-    clock.advance(1_000);
-    steps[0]!(100);
-    assert.equal(fetch.progress().fraction, 0.25);
-    assert.equal(fetch.progress().remainingMs, 6_000);
     gates[0]!.resolve('/models/a');
     await until(() => steps.length === 2, 'the second file');
+    steps[1]!({ bytesDone: 100, bytesPerSecond: 50 });
+    assert.equal(fetch.outage()?.reason, 'is being fetched: 50 %');
     gates[1]!.resolve('/models/b');
     await until(() => ready.length > 0, 'the end of the fetch');
     assert.deepEqual(ready, [['/models/a', '/models/b']]);
-    assert.deepEqual([fetch.progress().state, fetch.progress().fraction], ['ready', 1]);
+    assert.equal(fetch.outage(), undefined);
   });
 
-  test('a failed fetch is told and tried again at a use ten minutes later', async () => {
+  test('it retries a failed fetch on a use ten minutes later', async () => {
     const clock = new TestClock();
     let tries = 0;
     const fetch = new ModelFetch({
@@ -219,8 +214,9 @@ describe('ModelFetch', () => {
       clock,
     });
     fetch.start();
-    await until(() => fetch.progress().state === 'failed', 'the end of the fetch');
-    assert.deepEqual([fetch.progress().state, fetch.progress().error], ['failed', 'no network 1']);
+    const failed = { reason: 'could not be fetched, which is tried again' };
+    await until(() => fetch.outage()?.reason === failed.reason, 'the end of the fetch');
+    assert.deepEqual(fetch.outage(), failed);
     fetch.start();
     clock.advance(599_999);
     fetch.start();
@@ -231,7 +227,19 @@ describe('ModelFetch', () => {
   });
 });
 
-test('an engine without its packages says which command fetches them', () => {
+test('`fetchingOutage` computes percentage and return time from the rate of the network', () => {
+  const cases = [
+    [{ bytesDone: 600, bytesPerSecond: 100 }, 60, 4_000],
+    [{ bytesDone: 0, bytesPerSecond: 0 }, 0, 60_000],
+    [{ bytesDone: 600, bytesPerSecond: 0.000_1 }, 60, 3_600_000],
+  ] as const;
+  for (const [fetched, percent, backAtMs] of cases) {
+    const reason = `is being fetched: ${percent} %`;
+    assert.deepEqual(fetchingOutage(1_000, fetched, 0), { reason, backAtMs });
+  }
+});
+
+test('`missingPackages` names the command that fetches them', () => {
   const nowhere = join(tmpdir(), seededIds(3).hex(4));
   const missing = { ...packageSet('cutout'), folder: 'cutout-of-another-version' };
   assert.equal(findPackages(missing, nowhere), undefined);
@@ -241,7 +249,7 @@ test('an engine without its packages says which command fetches them', () => {
   );
 });
 
-test('a set has what its lock says for this kind of machine, and no other', () => {
+test('`packageSet` selects the packages of the lock for one kind of machine', () => {
   const on = (os: string, cpu: string, libc?: 'glibc' | 'musl'): string[] =>
     packageSet('cutout', { os, cpu, libc }).packages.map(({ name }) => name);
   assert.ok(on('linux', 'x64', 'glibc').includes('@img/sharp-linux-x64'));
@@ -257,19 +265,4 @@ test('a set has what its lock says for this kind of machine, and no other', () =
   assert.ok(llama.length > 50, 'with all that it depends on');
   const sentences = packageSet('sentences', linux).packages.map(({ name }) => name);
   assert.ok(sentences.includes('@energetic-ai/core'), 'with a peer');
-});
-
-test('the pace of a fetch is that of the network, not of what was there before', () => {
-  let nowMs = 0;
-  const pace = new FetchPace(1_000, { ...systemClock(), monotonicMs: () => nowMs });
-  assert.equal(pace.remainingMs, undefined);
-  pace.saw(500);
-  nowMs = 1_000;
-  pace.saw(600);
-  assert.deepEqual([pace.fraction, pace.remainingMs], [0.6, 4_000]);
-  const slow = { fraction: 0.6, remainingMs: 1e9 };
-  assert.deepEqual(fetchingOutage(slow, 0), {
-    reason: 'is being fetched: 60 %',
-    backAtMs: 3_600_000,
-  });
 });

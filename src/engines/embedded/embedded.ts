@@ -1,42 +1,41 @@
 /**
- * Engines without configuration: the embedded llama.cpp process with the demo model and downloaded
- * models, and engines found on local ports. Everything happens in the background; the server never
- * waits for a download.
+ * Engines without configuration: the embedded engines, the models that are fetched for llama.cpp,
+ * and engines found on local ports. Everything happens in the background; the server never waits for
+ * a download.
  *
  * A small open model is fetched only if no other model serves its kind of work.
  */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { DiscoveredModel, ModelOutage } from '../../catalog/catalog.ts';
-import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type FoundEngine, LOOK_LIMIT_MS, discoverEngines, probeTargets } from '../discovery.ts';
 import type { EngineSettings } from '../engines.ts';
-import { LlamaEngine } from './llama-engine.ts';
+import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
+import { EmbeddedEngine, type EngineProbe } from './embedded-engine.ts';
+import type { LlamaEngine } from './llama-engine.ts';
 import {
   type LibraryModel,
-  type LoadedLlamaModel,
   MODEL_LIBRARY,
   demoModels,
   librarySpec,
   ownSpec,
 } from './llama-models.ts';
-import { type EngineSet, findPackages, packageSet } from './packages.ts';
-import { FetchPace, fetchingOutage, hasModel, hostOf, modelFetcher } from './model-files.ts';
-import type { EngineAddress, EngineProcess } from './supervisor.ts';
-import { requirePackages } from './package-fetch.ts';
+import { fetchingOutage, hasModel, hostOf, modelFetcher } from './model-files.ts';
 import {
-  type EngineProbe,
+  type DescribeEngine,
   type LocalEnginesParts,
-  MediaEngines,
-  probeOf,
-  threadsOf,
-} from './media-engines.ts';
-import {
-  MAX_RERANKED,
-  RERANK_MODEL,
-  SENTENCE_DIMENSIONS,
-  SENTENCE_MODEL,
-  sentenceEngine,
-} from './sentences.ts';
+  llamaEngine,
+  llamaOffer,
+  mediaOffers,
+  sentenceOffers,
+} from './offers.ts';
+import { requirePackages } from './package-fetch.ts';
+import { type EngineSet, findPackages, packageSet } from './packages.ts';
+
+export type { EngineProbe } from './embedded-engine.ts';
 
 export interface LocalEngineSource {
   /** Resolves when the first engines have started or failed. Never rejects. */
@@ -50,119 +49,128 @@ export interface LocalEngineSource {
   stop(): Promise<void>;
 }
 
-const LLAMA_ENGINE = 'embedded';
-const FREE = { input: '0' };
-const TELL_MS = 5 * SECOND_MS;
-const SENTENCE_ENGINE = 'embedded-sentences';
-/** Bundled, and preferred over the demo model. */
-const SENTENCES: DiscoveredModel = {
-  id: SENTENCE_MODEL,
-  type: 'embedding',
-  origin: 'downloaded',
-  description: 'Vectors of English sentences: what means the same in other words is near.',
-  replicas: [{ engine: SENTENCE_ENGINE, model: SENTENCE_MODEL }],
-  embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens: 8_192, customDimensions: false },
-};
-const RERANK: DiscoveredModel = {
-  id: RERANK_MODEL,
-  type: 'rerank',
-  origin: 'downloaded',
-  description: 'Ranks English texts by how near their vectors are to that of the query.',
-  replicas: [{ engine: SENTENCE_ENGINE, model: RERANK_MODEL }],
-  rerank: { maxDocuments: MAX_RERANKED },
-};
-/** Delay before packages that could not be fetched are requested again. */
-const RETRY_MS = 10 * MINUTE_MS;
-const DEMO_DESCRIPTION =
-  'A demo: word statistics of a short text. It babbles, and proves that everything works.';
+/** Interval of progress reports of a fetched model. */
+const REPORT_MS = 5 * SECOND_MS;
 
 export class LocalEngines implements LocalEngineSource {
   readonly #parts: LocalEnginesParts;
   readonly #abort = new AbortController();
-  readonly #media: MediaEngines;
-  #llama: LlamaEngine | undefined;
-  #sentences: EngineProcess | undefined;
-  #found: readonly FoundEngine[] = [];
-  #stopLooking: (() => void) | undefined;
-  #stopTrying: (() => void) | undefined;
-  readonly #problems = new Map<string, string>();
+  /** The first is llama.cpp, if embedded engines are enabled. */
+  readonly #engines: EmbeddedEngine[] = [];
+  readonly #packageFetches = new Map<EngineSet, Promise<void>>();
+  /** Models of the library that are being fetched or loaded, or could not be. */
   readonly #awaited = new Map<string, DiscoveredModel>();
+  #found: readonly FoundEngine[] = [];
+  #firstLook: Promise<void> | undefined;
+  #stopLooking: (() => void) | undefined;
+  #mediaStart: Promise<void> | undefined;
+  #work: WorkFolder | undefined;
   areStarting: boolean;
 
   constructor(parts: LocalEnginesParts) {
-    const { embedded, discovery } = parts.config;
+    const { embedded, discovery, models } = parts.config;
     this.#parts = parts;
-    this.#media = new MediaEngines(parts);
     this.areStarting = embedded.enabled || discovery.enabled;
+    if (!embedded.enabled) return;
+    const specs = [...(embedded.demo ? demoModels() : []), ...models.flatMap(ownSpec)];
+    this.#add((onChange) => {
+      const llama = llamaEngine(parts, specs, onChange);
+      return { ...llamaOffer(llama), onInstalled: () => void this.#fillLibrary(llama) };
+    });
+    for (const describe of sentenceOffers(parts)) this.#add(describe);
   }
 
   /**
-   * Finds engines and starts the embedded one; resolves when both are done. A download may still
-   * run then. Never rejects.
+   * Finds engines and starts the embedded ones for text; resolves when both are done. A download may
+   * still run then, and media engines start. Never rejects.
    */
   async start(): Promise<void> {
-    const { discovery, embedded } = this.#parts.config;
-    const looking = discovery.enabled ? this.#look() : Promise.resolve();
-    if (embedded.enabled) await Promise.all([this.#startLlama(), this.#startSentences()]);
-    await looking;
+    const { config, clock, onChange } = this.#parts;
+    const { discovery } = config;
+    if (discovery.enabled) this.#firstLook = this.#look();
+    const engines = this.#wantsLlama() ? this.#engines : this.#engines.slice(1);
+    await Promise.all([this.#firstLook, ...engines.map((engine) => engine.start())]);
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
-      this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
+      this.#stopLooking = clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
     }
-    if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
-    void this.#media.start().then(() => {
+    this.#mediaStart = this.#startMedia().then(() => {
       if (this.#abort.signal.aborted) return;
       this.areStarting = false;
-      this.#parts.onChange();
+      onChange();
     });
   }
 
   engines(): EngineSettings[] {
-    const settings = (id: string, address: EngineAddress | undefined): EngineSettings[] => {
-      if (address === undefined) return [];
-      const { url, apiKey } = address;
-      return [{ id, protocol: 'openai', url: `${url}/v1`, apiKey, takesTurns: true }];
-    };
-    const sentences = settings(SENTENCE_ENGINE, this.#sentences?.runningAt);
     return [
-      ...settings(LLAMA_ENGINE, this.#llama?.address),
-      ...sentences.map((engine) => ({ ...engine, isOwn: true })),
       ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
-      ...this.#media.engines(),
+      ...this.#engines.flatMap((engine) => engine.settings()),
     ];
   }
 
   models(): DiscoveredModel[] {
-    const own = (this.#llama?.models() ?? []).map(embeddedModel);
     const found = this.#found.flatMap(({ models }) => models);
-    const { models } = this.#parts.config;
-    const ranks = models.every(({ type }) => type !== 'rerank');
-    const ofSentences = ranks ? [SENTENCES, RERANK] : [SENTENCES];
-    const sentences = this.#sentences?.runningAt === undefined ? [] : ofSentences;
-    const ids = new Set([...found, ...own].map(({ id }) => id));
-    const awaited = [...this.#awaited.values()].filter(({ id }) => !ids.has(id));
-    return [...found, ...own, ...sentences, ...this.#media.models(), ...awaited];
+    const offered = [...found, ...this.#engines.flatMap((engine) => engine.models())];
+    const ids = new Set(offered.map(({ id }) => id));
+    return [...offered, ...[...this.#awaited.values()].filter(({ id }) => !ids.has(id))];
   }
 
   probes(): EngineProbe[] {
-    const { dataFolder, embedded } = this.#parts.config;
-    if (!embedded.enabled) return [];
-    const probe = (engine: string, set: EngineSet, address: unknown): EngineProbe => {
-      const problem = this.#problems.get(engine);
-      return probeOf({ engine, needs: [set] }, { dataFolder, address, problem });
-    };
-    const own = [probe(LLAMA_ENGINE, 'llama', this.#llama?.address)];
-    if (this.#wantsSentences()) {
-      own.push(probe(SENTENCE_ENGINE, 'sentences', this.#sentences?.runningAt));
-    }
-    return [...own, ...this.#media.probes()];
+    return this.#engines.map((engine) => engine.probe());
   }
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
-    this.#stopTrying?.();
     this.#abort.abort();
-    await Promise.all([this.#llama?.stop(), this.#sentences?.close(), this.#media.stop()]);
+    await Promise.all(this.#engines.map((engine) => engine.close()));
+    await this.#mediaStart;
+    await this.#work?.remove();
+  }
+
+  #add(describe: DescribeEngine): EmbeddedEngine {
+    const { config, onChange, clock, log } = this.#parts;
+    const { dataFolder } = config;
+    const fetchOnce = (set: EngineSet): Promise<void> => this.#requirePackages(set);
+    const parts = { dataFolder, requirePackages: fetchOnce, onChange, clock, log };
+    const engine = new EmbeddedEngine(parts, describe);
+    this.#engines.push(engine);
+    return engine;
+  }
+
+  /** Engines that need the same packages share one fetch. */
+  #requirePackages(set: EngineSet): Promise<void> {
+    const { signal } = this.#abort;
+    const running = this.#packageFetches.get(set);
+    if (running !== undefined) return running;
+    const fetched = requirePackages(set, { ...this.#parts, signal }).finally(() => {
+      this.#packageFetches.delete(set);
+    });
+    this.#packageFetches.set(set, fetched);
+    return fetched;
+  }
+
+  /** A server with a configured text model needs no demo, so that no packages are fetched for it. */
+  #wantsLlama(): boolean {
+    const { dataFolder, models } = this.#parts.config;
+    const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
+    return isHere || models.flatMap(ownSpec).length > 0 || !models.some((m) => m.type === 'text');
+  }
+
+  /** Starts the media engines in turn. */
+  async #startMedia(): Promise<void> {
+    const { config, log } = this.#parts;
+    const { signal } = this.#abort;
+    if (!config.embedded.enabled || !config.embedded.media || signal.aborted) return;
+    try {
+      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), this.#parts);
+    } catch (error) {
+      // The media engines need a work folder; everything else continues without them.
+      log.warn({ reason: reasonOf(error) }, 'The media engines have no work folder');
+      return;
+    }
+    const offers = await mediaOffers(this.#parts, this.#work.path);
+    if (signal.aborted) return;
+    for (const engine of offers.map((describe) => this.#add(describe))) await engine.start();
   }
 
   async #look(limitMs?: number): Promise<void> {
@@ -176,94 +184,25 @@ export class LocalEngines implements LocalEngineSource {
     this.#parts.onChange();
   }
 
-  async #startLlama(): Promise<void> {
-    const { config, clock, ids, log, onChange } = this.#parts;
-    const { embedded, dataFolder, models } = config;
-    const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
-    const own = models.flatMap(ownSpec);
-    // A server with a configured text model needs no demo.
-    if (!isHere && own.length === 0 && models.some(({ type }) => type === 'text')) return;
-    try {
-      await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
-    } catch (error) {
-      // The network may be available later.
-      if (this.#abort.signal.aborted) return;
-      this.#problems.set(LLAMA_ENGINE, reasonOf(error));
-      log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
-      if (embedded.download) this.#stopTrying = clock.after(RETRY_MS, () => void this.#tryLlama());
-      return;
-    }
-    if (this.#abort.signal.aborted) return;
-    const llama = new LlamaEngine({
-      dataFolder,
-      clock,
-      ids,
-      log,
-      onChange,
-      threads: threadsOf(config),
-      models: [...(embedded.demo ? demoModels() : []), ...own],
-    });
-    this.#llama = llama;
-    try {
-      await llama.start();
-    } catch (error) {
-      // The engine retries by itself; the operator can read the reason meanwhile.
-      this.#problems.set(LLAMA_ENGINE, reasonOf(error));
-      log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
-    }
-  }
-
-  #wantsSentences(): boolean {
-    const { embedded, models } = this.#parts.config;
-    return embedded.sentences && models.every(({ type }) => type !== 'embedding');
-  }
-
-  async #startSentences(): Promise<void> {
-    const { config, clock, ids, log, onChange } = this.#parts;
-    const { dataFolder } = config;
-    if (!this.#wantsSentences()) return;
-    try {
-      await requirePackages('sentences', { ...this.#parts, signal: this.#abort.signal });
-      if (this.#abort.signal.aborted) return;
-      this.#sentences = sentenceEngine({ dataFolder, clock, ids, log, onChange });
-      await this.#sentences.address();
-    } catch (error) {
-      // The reason names the missing package; the demo model stays in use.
-      this.#problems.set(SENTENCE_ENGINE, reasonOf(error));
-      if (!this.#abort.signal.aborted) {
-        log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
-      }
-    }
-  }
-
-  async #tryLlama(): Promise<void> {
-    await this.#startLlama();
-    if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
-  }
-
   /** Loads models fetched earlier, then fetches missing ones. */
   async #fillLibrary(llama: LlamaEngine): Promise<void> {
-    const { config, log } = this.#parts;
+    const { config, log, clock, onChange } = this.#parts;
     const { dataFolder, embedded } = config;
     const { signal } = this.#abort;
+    await this.#firstLook;
     for (const model of MODEL_LIBRARY) {
       try {
         if (!(await hasModel(dataFolder, model.file))) {
           if (!embedded.download || this.#isServed(model)) continue;
-          log.info(
-            { model: model.id, bytes: model.file.sizeBytes },
-            'Fetching a model in the background',
-          );
+          const bytes = model.file.sizeBytes;
+          log.info({ model: model.id, bytes }, 'Fetching a model in the background');
           const fetchModel = modelFetcher(this.#parts, () => model.title);
-          await fetchModel(model.file, this.#awaiting(model), signal);
+          await fetchModel(model.file, this.#progressOf(model), signal);
         }
-        this.#await(model, {
-          reason: 'is being loaded',
-          backAtMs: this.#parts.clock.monotonicMs(),
-        });
+        this.#await(model, { reason: 'is being loaded', backAtMs: clock.monotonicMs() });
         await llama.load(librarySpec(dataFolder, model));
         this.#awaited.delete(model.id);
-        this.#parts.onChange();
+        onChange();
       } catch (error) {
         // Without internet the demo model stays in use; the next start retries.
         if (signal.aborted) return;
@@ -273,51 +212,65 @@ export class LocalEngines implements LocalEngineSource {
     }
   }
 
-  #awaiting(model: LibraryModel): (receivedBytes: number) => void {
+  #progressOf(model: LibraryModel) {
     const { clock } = this.#parts;
-    const pace = new FetchPace(model.file.sizeBytes, clock);
-    let toldMs = 0;
-    this.#await(model, fetchingOutage(pace, clock.monotonicMs()));
-    return (receivedBytes) => {
-      pace.saw(receivedBytes);
+    const { sizeBytes } = model.file;
+    let reportedMs = clock.monotonicMs();
+    const nothing = { bytesDone: 0, bytesPerSecond: 0 };
+    this.#await(model, fetchingOutage(sizeBytes, nothing, reportedMs));
+    return (fetched: typeof nothing): void => {
       const nowMs = clock.monotonicMs();
-      if (nowMs - toldMs < TELL_MS) return;
-      toldMs = nowMs;
-      this.#await(model, fetchingOutage(pace, clock.monotonicMs()));
+      if (nowMs - reportedMs < REPORT_MS) return;
+      reportedMs = nowMs;
+      this.#await(model, fetchingOutage(sizeBytes, fetched, nowMs));
     };
   }
 
   #await(model: LibraryModel, outage: ModelOutage): void {
-    const { id, work, contextTokens } = model;
-    const type = work === 'chat' ? 'text' : 'embedding';
-    const known = { id, type, context: contextTokens, origin: 'downloaded', replicas: [] } as const;
-    this.#awaited.set(id, { ...known, outage });
+    const { id, contextTokens: context } = model;
+    const type = typeOf(model);
+    const awaited = { id, type, context, origin: 'downloaded', replicas: [], outage } as const;
+    this.#awaited.set(id, awaited);
     this.#parts.onChange();
   }
 
   /** Whether a model of the operator or of this machine already serves this kind of work. */
   #isServed(model: LibraryModel): boolean {
-    const type = model.work === 'chat' ? 'text' : 'embedding';
+    const type = typeOf(model);
     if (this.#parts.config.models.some((configured) => configured.type === type)) return true;
     return this.#found.some(({ models }) => models.some((found) => found.type === type));
   }
 }
 
-function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
-  const { id, isDemo, contextTokens, dimensions } = model;
-  const common = {
-    id,
-    origin: isDemo ? 'demo' : 'downloaded',
-    replicas: [{ engine: LLAMA_ENGINE, model: id }],
-    context: contextTokens,
-    ...(isDemo && { description: DEMO_DESCRIPTION }),
-  } as const;
-  if (model.work === 'embeddings') {
-    const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    // Demo vectors carry no meaning: they are free, and never a default.
-    return { ...common, type: 'embedding', embedding, ...(isDemo && { price: FREE }) };
+function typeOf({ work }: LibraryModel): 'text' | 'embedding' {
+  return work === 'chat' ? 'text' : 'embedding';
+}
+
+/**
+ * Starts every enabled embedded engine, as the server would, and stops it again, to check the setup
+ * before serving callers. Fetches nothing, and leaves nothing in the data folder. Returns the states
+ * in the order of a start.
+ */
+export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly EngineProbe[]> {
+  const { config, clock, log } = parts;
+  const { embedded, dataFolder } = config;
+  if (!embedded.enabled) return [];
+  const work = await mkdtemp(join(tmpdir(), 'farebox-check-'));
+  const probes: EngineProbe[] = [];
+  try {
+    const offers: DescribeEngine[] = [
+      (onChange) => llamaOffer(llamaEngine(parts, demoModels(), onChange)),
+      ...sentenceOffers(parts),
+      ...(await mediaOffers(parts, work)),
+    ];
+    const onChange = (): void => undefined;
+    const noFetch = (): Promise<void> => Promise.resolve();
+    const engineParts = { dataFolder, requirePackages: noFetch, onChange, clock, log };
+    for (const describe of offers) {
+      probes.push(await new EmbeddedEngine(engineParts, describe).tryOut());
+    }
+    return probes;
+  } finally {
+    await rm(work, { recursive: true, force: true });
   }
-  const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
-  const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
-  return { ...common, type: 'text', capabilities };
 }

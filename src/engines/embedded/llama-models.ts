@@ -1,53 +1,12 @@
 /**
- * Models of the embedded llama.cpp engine: their description, the bundled demo models, and the
- * library of open models that can be fetched. Library models are small, permissively licensed,
- * published on Hugging Face, and pinned to one revision with size and SHA-256.
+ * Models of the embedded llama.cpp engine: the bundled demo models, and the library of open models
+ * that can be fetched. Library models are small, permissively licensed, published on Hugging Face,
+ * and pinned to one revision with size and SHA-256.
  */
 import type { ModelSettings } from '../../config/config.ts';
 import { packagePath } from '../../core/package-root.ts';
 import { type ModelFile, modelPath } from './model-files.ts';
-
-export interface SamplingDefaults {
-  readonly temperature: number;
-  readonly topP: number;
-  /** 0 considers the whole vocabulary. */
-  readonly topK: number;
-  readonly minP: number;
-}
-
-export interface LlamaModelSpec {
-  readonly id: string;
-  readonly path: string;
-  readonly work: 'chat' | 'embeddings';
-  /** Tokens of one conversation, or of one input; at most the model's training window. */
-  readonly contextTokens: number;
-  /** Concurrent conversations; each needs memory for `contextTokens`. */
-  readonly sequences: number;
-  /** A demo model does not end its output by itself: grammars bound what a schema leaves open. */
-  readonly isDemo: boolean;
-  readonly sampling?: SamplingDefaults;
-}
-
-export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'sampling'> {
-  readonly canReason: boolean;
-  /** Length of a vector; 0 for chat models. */
-  readonly dimensions: number;
-}
-
-export interface LlamaSettings {
-  /**
-   * Threads for arithmetic: cores minus one, at least 1; 1 in tests. More threads than free cores
-   * make inference many times slower.
-   */
-  readonly threads: number;
-  readonly models: readonly LlamaModelSpec[];
-}
-
-/** Messages to the child after the start; requests use HTTP. */
-export type LlamaCommand = { readonly type: 'load'; readonly model: LlamaModelSpec };
-export type LlamaReport =
-  | { readonly type: 'loaded'; readonly id: string; readonly model: LoadedLlamaModel }
-  | { readonly type: 'load-failed'; readonly id: string; readonly reason: string };
+import type { LlamaModelSpec } from './program-contract.ts';
 
 /**
  * The demo chat model and its word vectors, both from one file of 4 MB with word statistics of a

@@ -182,30 +182,30 @@ async function receive(
 class Pace {
   readonly #clock: Clock;
   readonly #total: number | undefined;
-  #toldAtMs: number;
-  #toldBytes: number;
+  #reportedAtMs: number;
+  #reportedBytes: number;
   #rate = 0;
 
   constructor(clock: Clock, start: number, total: number | undefined) {
     this.#clock = clock;
     this.#total = total;
-    this.#toldAtMs = clock.monotonicMs();
-    this.#toldBytes = start;
+    this.#reportedAtMs = clock.monotonicMs();
+    this.#reportedBytes = start;
   }
 
   get elapsedMs(): number {
-    return this.#clock.monotonicMs() - this.#toldAtMs;
+    return this.#clock.monotonicMs() - this.#reportedAtMs;
   }
 
   move(bytesDone: number): DownloadProgress {
     const { elapsedMs } = this;
     if (elapsedMs > 0) {
-      const now = ((bytesDone - this.#toldBytes) * SECOND_MS) / elapsedMs;
+      const now = ((bytesDone - this.#reportedBytes) * SECOND_MS) / elapsedMs;
       const weight = this.#rate === 0 ? 1 : Math.min(1, elapsedMs / RATE_WINDOW_MS);
       this.#rate += (now - this.#rate) * weight;
     }
-    this.#toldAtMs += elapsedMs;
-    this.#toldBytes = bytesDone;
+    this.#reportedAtMs += elapsedMs;
+    this.#reportedBytes = bytesDone;
     const total = this.#total;
     const isKnown = total !== undefined && this.#rate > 0;
     return {

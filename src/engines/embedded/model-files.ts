@@ -1,16 +1,16 @@
 /**
  * Model files in the data folder: each is pinned by size and checksum, fetched once, and gets its
  * name when it is complete. `ModelFetch` fetches all files of a model in the background, starting
- * with its first use, and reports its progress as a fraction.
+ * with its first use, and reports its progress.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { EnvHttpProxyAgent } from 'undici';
 import type { ModelOutage } from '../../catalog/catalog.ts';
-import type { Config } from '../../config/config.ts';
-import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import type { Config, DownloadSettings } from '../../config/config.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { modelUrl, throughProxy } from './download-routes.ts';
-import { type DownloadProgress, downloadFile } from './model-download.ts';
+import { type DownloadOptions, type DownloadProgress, downloadFile } from './model-download.ts';
 
 export interface ModelFile {
   /** File name in the model folder, unique among all models. */
@@ -22,13 +22,16 @@ export interface ModelFile {
   readonly license: string;
 }
 
-/** Resolves to the path of the verified file; `onProgress` receives the bytes fetched so far. */
+type FetchedBytes = Pick<DownloadProgress, 'bytesDone' | 'bytesPerSecond'>;
+
+/** Resolves to the path of the verified file. */
 export type FetchModel = (
   file: ModelFile,
-  onProgress: (receivedBytes: number) => void,
+  onProgress: (fetched: FetchedBytes) => void,
   signal: AbortSignal,
 ) => Promise<string>;
 
+/** Shows the progress of one download on the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
   end(): void;
@@ -55,36 +58,65 @@ export async function hasModel(dataFolder: string, file: ModelFile): Promise<boo
   }
 }
 
+const HUGGING_FACE = 'https://huggingface.co';
+
+function urlOf(file: ModelFile, { modelMirror, modelHub }: DownloadSettings): string {
+  const { origin, pathname, search } = new URL(file.url);
+  const base = modelMirror ?? (origin === HUGGING_FACE ? modelHub : undefined) ?? origin;
+  return `${base}${pathname}${search}`;
+}
+
+export interface ModelDownloadOptions extends Omit<DownloadOptions, 'file' | 'dispatcher'> {
+  readonly downloads: DownloadSettings;
+  readonly view: DownloadView | undefined;
+}
+
+/** Downloads a model file from the configured mirror through the configured proxy. */
+export async function downloadModel(
+  file: ModelFile,
+  { downloads, view, onProgress, ...options }: ModelDownloadOptions,
+): Promise<void> {
+  const { httpProxy = '', httpsProxy = '', noProxy = '' } = downloads;
+  const isDirect = httpProxy === '' && httpsProxy === '';
+  const proxy = isDirect ? undefined : new EnvHttpProxyAgent({ httpProxy, httpsProxy, noProxy });
+  try {
+    await downloadFile({
+      ...options,
+      file: { ...file, url: urlOf(file, downloads) },
+      dispatcher: proxy,
+      onProgress: (progress) => {
+        view?.update(progress);
+        onProgress?.(progress);
+      },
+    });
+  } finally {
+    view?.end();
+    await proxy?.close();
+  }
+}
+
 /** Fetches into the data folder, once, with progress on the terminal and in the log. */
 export function modelFetcher(
   { config, viewOf, clock, log }: FetchParts,
   titleOf: (file: ModelFile) => string,
 ): FetchModel {
   return async (file, onProgress, signal) => {
-    const path = modelPath(config.dataFolder, file);
-    if (await hasModel(config.dataFolder, file)) return path;
+    const { dataFolder, downloads } = config;
+    const path = modelPath(dataFolder, file);
+    if (await hasModel(dataFolder, file)) return path;
     if (!config.embedded.download)
       throw new Error('Fetching models is switched off (embedded.download)');
-    const view = viewOf?.(titleOf(file));
-    let toldTenth = 0;
-    const tell = (progress: DownloadProgress): void => {
-      onProgress(progress.bytesDone);
-      view?.update(progress);
+    let loggedTenth = 0;
+    const report = (progress: DownloadProgress): void => {
+      onProgress(progress);
       const tenth = Math.floor(progress.fraction * 10);
-      if (tenth <= toldTenth) return;
-      toldTenth = tenth;
+      if (tenth <= loggedTenth) return;
+      loggedTenth = tenth;
       const { secondsLeft } = progress;
       log.info({ model: file.name, percent: tenth * 10, secondsLeft }, 'A model is being fetched');
     };
-    try {
-      const { downloads } = config;
-      const from = { ...file, url: modelUrl(file.url, downloads) };
-      await throughProxy(downloads, (dispatcher) =>
-        downloadFile({ file: from, path, dispatcher, clock, log, signal, onProgress: tell }),
-      );
-    } finally {
-      view?.end();
-    }
+    const view = viewOf?.(titleOf(file));
+    await downloadModel(file, { downloads, path, view, clock, log, signal, onProgress: report });
     return path;
   };
 }
@@ -93,66 +125,21 @@ export function hostOf(url: string): string {
   return URL.parse(url)?.host ?? 'its source';
 }
 
-export class FetchPace {
-  readonly #totalBytes: number;
-  readonly #clock: Clock;
-  readonly #startedMs: number;
-  #bytes = 0;
-  /** Bytes that were already on disk do not count for the network rate. */
-  #firstBytes: number | undefined;
-
-  constructor(totalBytes: number, clock: Clock) {
-    this.#totalBytes = totalBytes;
-    this.#clock = clock;
-    this.#startedMs = clock.monotonicMs();
-  }
-
-  saw(bytes: number): void {
-    this.#firstBytes ??= bytes;
-    this.#bytes = bytes;
-  }
-
-  /** From 0 to 1. */
-  get fraction(): number {
-    return Math.min(this.#bytes / this.#totalBytes, 1);
-  }
-
-  /** `undefined` while the rate is unknown. */
-  get remainingMs(): number | undefined {
-    const fresh = this.#bytes - (this.#firstBytes ?? this.#bytes);
-    const elapsedMs = this.#clock.monotonicMs() - this.#startedMs;
-    if (fresh <= 0 || elapsedMs <= 0) return undefined;
-    return Math.round(((this.#totalBytes - this.#bytes) * elapsedMs) / fresh);
-  }
-}
-
+/** Retry delay for callers while the rate of a fetch is unknown. */
 const UNKNOWN_MS = MINUTE_MS;
-/** Upper bound of the retry delay that callers receive for a slow fetch. */
+/** Upper bound of the retry delay for callers. */
 const LONGEST_WAIT_MS = 60 * MINUTE_MS;
 
+/** The outage of a model of which `fetched` bytes have been fetched. */
 export function fetchingOutage(
-  { fraction, remainingMs = UNKNOWN_MS }: Pick<ModelProgress, 'fraction' | 'remainingMs'>,
+  totalBytes: number,
+  { bytesDone, bytesPerSecond }: FetchedBytes,
   nowMs: number,
 ): ModelOutage {
-  const reason = `is being fetched: ${Math.floor(fraction * 100)} %`;
-  return { reason, backAtMs: Math.round(nowMs + Math.min(remainingMs, LONGEST_WAIT_MS)) };
-}
-
-export interface ModelProgress {
-  readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
-  readonly fraction: number;
-  /** `undefined` while the rate is unknown. */
-  readonly remainingMs: number | undefined;
-  readonly error: string | undefined;
-}
-
-export function outageOfFetch(
-  progress: ModelProgress | undefined,
-  nowMs: number,
-): ModelOutage | undefined {
-  if (progress === undefined || progress.state === 'ready') return undefined;
-  if (progress.state === 'failed') return { reason: 'could not be fetched, which is tried again' };
-  return fetchingOutage(progress, nowMs);
+  const percent = Math.floor(Math.min(bytesDone / totalBytes, 1) * 100);
+  const leftMs = ((totalBytes - bytesDone) * SECOND_MS) / bytesPerSecond;
+  const waitMs = bytesPerSecond > 0 ? Math.min(leftMs, LONGEST_WAIT_MS) : UNKNOWN_MS;
+  return { reason: `is being fetched: ${percent} %`, backAtMs: Math.round(nowMs + waitMs) };
 }
 
 export interface FetchedModel {
@@ -175,36 +162,30 @@ export class ModelFetch {
   readonly #options: ModelFetchOptions;
   readonly #aborter = new AbortController();
   readonly #totalBytes: number;
-  #state: ModelProgress['state'] = 'idle';
-  #error: string | undefined;
-  #pace: FetchPace;
+  #state: 'idle' | 'fetching' | 'ready' | 'failed' = 'idle';
+  #fetched: FetchedBytes = { bytesDone: 0, bytesPerSecond: 0 };
   #retryAtMs = 0;
 
   constructor(options: ModelFetchOptions) {
     this.#options = options;
     this.#totalBytes = options.files.reduce((sum, file) => sum + file.sizeBytes, 0);
-    this.#pace = new FetchPace(this.#totalBytes, options.clock);
   }
 
-  /** Starts the fetch unless it runs, is done, or failed a short time ago. */
+  /** Starts the fetch, unless it is running, done, or failed a short time ago. */
   start(): void {
     const nowMs = this.#options.clock.monotonicMs();
     const isDue = this.#state === 'idle' || (this.#state === 'failed' && nowMs >= this.#retryAtMs);
     if (!isDue || this.#aborter.signal.aborted) return;
     this.#state = 'fetching';
-    this.#pace = new FetchPace(this.#totalBytes, this.#options.clock);
+    this.#fetched = { bytesDone: 0, bytesPerSecond: 0 };
     this.#run().catch((error: unknown) => this.#fail(error));
   }
 
-  progress(): ModelProgress {
-    const state = this.#state;
-    const { fraction, remainingMs } = this.#pace;
-    return {
-      state,
-      fraction: state === 'ready' ? 1 : fraction,
-      remainingMs: state === 'fetching' ? remainingMs : undefined,
-      error: this.#error,
-    };
+  /** Why the model is not available; `undefined` if it is. */
+  outage(): ModelOutage | undefined {
+    if (this.#state === 'ready') return undefined;
+    if (this.#state === 'failed') return { reason: 'could not be fetched, which is tried again' };
+    return fetchingOutage(this.#totalBytes, this.#fetched, this.#options.clock.monotonicMs());
   }
 
   close(): void {
@@ -215,15 +196,15 @@ export class ModelFetch {
     const { files, fetchModel, onReady, log, name } = this.#options;
     log.info({ model: name }, 'Fetching a model in the background');
     const paths: string[] = [];
-    let wholeBytes = 0;
+    let previousBytes = 0;
     for (const file of files) {
-      const before = wholeBytes;
-      const onProgress = (bytes: number): void => this.#pace.saw(before + bytes);
+      const onProgress = ({ bytesDone, bytesPerSecond }: FetchedBytes): void => {
+        this.#fetched = { bytesDone: previousBytes + bytesDone, bytesPerSecond };
+      };
       paths.push(await fetchModel(file, onProgress, this.#aborter.signal));
-      wholeBytes += file.sizeBytes;
+      previousBytes += file.sizeBytes;
     }
     this.#state = 'ready';
-    this.#error = undefined;
     log.info({ model: name }, 'A model is ready');
     onReady(paths);
   }
@@ -231,9 +212,8 @@ export class ModelFetch {
   #fail(error: unknown): void {
     const { name, clock, log } = this.#options;
     this.#state = 'failed';
-    this.#error = reasonOf(error);
     this.#retryAtMs = clock.monotonicMs() + RETRY_AFTER_MS;
     if (this.#aborter.signal.aborted) return;
-    log.warn({ model: name, reason: this.#error }, 'A model could not be fetched');
+    log.warn({ model: name, reason: reasonOf(error) }, 'A model could not be fetched');
   }
 }

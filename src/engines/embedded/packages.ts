@@ -1,10 +1,10 @@
 /**
- * The npm packages of the embedded engines: which ones an engine needs on this machine, by the lock
- * file in `engines/<name>/`, and the folder that holds them.
+ * The programs of the embedded engines and their npm packages: which packages a program needs on
+ * this machine, by the lock file in `engines/<name>/`, and the folder that contains them.
  *
- * They are not installed with Farebox. Each set has its own folder, whose name contains a digest of the
- * contents and which exists only when it is complete. It is looked up beside the code (an image or a
- * checkout) and in the data folder (the server fetches into it).
+ * The packages are not installed with Farebox. Each set has its own folder, whose name contains a
+ * digest of the contents and which exists only when it is complete: beside the code (an image or a
+ * checkout) or in the data folder (the server fetches into it).
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
@@ -65,6 +65,13 @@ const Locked = z.object({
 const Lock = z.object({ packages: z.record(z.string(), Locked) });
 type Lock = z.infer<typeof Lock>;
 
+/** `llama/main` -> `engines/llama/main.ts` of a checkout, `dist/programs/llama/main.js` of a package. */
+export function programUrl(name: string): URL {
+  const isSource = import.meta.url.endsWith('.ts');
+  const path = isSource ? `../../../engines/${name}.ts` : `../../programs/${name}.js`;
+  return new URL(path, import.meta.url);
+}
+
 /** Beside the code: filled when an image is built, or before the tests of a checkout. */
 export function ownEnginesFolder(): string {
   return packagePath('engines');
@@ -76,8 +83,8 @@ export function enginesFolder(dataFolder: string): string {
 
 /** The folder of a set, `undefined` if the set was not fetched. */
 export function findPackages(set: PackageSet, dataFolder: string | undefined): string | undefined {
-  const given = dataFolder === undefined ? [] : [enginesFolder(dataFolder)];
-  return [ownEnginesFolder(), ...given]
+  const fetched = dataFolder === undefined ? [] : [enginesFolder(dataFolder)];
+  return [ownEnginesFolder(), ...fetched]
     .map((folder) => join(folder, set.folder))
     .find((folder) => existsSync(folder));
 }

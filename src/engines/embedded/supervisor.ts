@@ -1,15 +1,15 @@
 /**
- * The supervisor of one embedded engine: a child process that serves an HTTP protocol on a loopback port.
- * It starts, restarts and stops the process, and fetches the model that the process uses.
+ * The supervisor of one embedded engine: a child process that serves an HTTP protocol on a loopback
+ * port. It starts, restarts and stops the process, and fetches the model that the process uses.
  *
  * - The process receives its settings and a secret by message, not by arguments or environment. It
  *   inherits no environment except the folder of compiled modules, so nothing that the server knows
  *   reaches code that reads untrusted data.
- * - After a crash it is started again with the same secret and, if the port is free, at the same address;
- *   after repeated crashes only after a pause. A process that reports why it cannot start is started again
+ * - After a crash it is restarted with the same secret and, if the port is free, at the same address;
+ *   after repeated crashes only after a pause. A process that reports why it cannot start is restarted
  *   only on the next request.
- * - A process whose event loop does not respond for two minutes is killed and restarted. The arithmetic of
- *   a model runs beside the loop and may take longer.
+ * - A process whose event loop does not respond for two minutes is killed and restarted. The
+ *   arithmetic of a model runs beside the loop and may take longer.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
@@ -17,8 +17,10 @@ import { compileCache } from '../../core/compile-cache.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files.ts';
+import type { ModelOutage } from '../../catalog/catalog.ts';
+import { type FetchedModel, ModelFetch } from './model-files.ts';
 import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
+import type { ProgramReport, ProgramStart } from './program-contract.ts';
 
 /** The address of a running child, and the Bearer token that it requires. */
 export interface EngineAddress {
@@ -78,13 +80,6 @@ const MOST_UNANSWERED = 8;
 /** Characters of output kept for the error message of a child that ended. */
 const KEPT_OUTPUT_CHARACTERS = 2_000;
 
-/** Sent by our own child process (`serveEngine` and its services). */
-interface ChildMessage {
-  readonly type?: unknown;
-  readonly port?: unknown;
-  readonly error?: unknown;
-}
-
 interface Running {
   readonly child: ChildProcess;
   readonly started: PromiseWithResolvers<EngineAddress>;
@@ -108,7 +103,6 @@ export class EngineProcess {
   #isClosed = false;
   #isHopeless = false;
   #cancelRestart: (() => void) | undefined;
-  #stopTelling: (() => void) | undefined;
 
   constructor(options: EngineProcessOptions) {
     this.#options = options;
@@ -120,12 +114,10 @@ export class EngineProcess {
       log,
       clock,
       onReady: (paths) => {
-        this.#stopTelling?.();
         this.#modelSettings = model.settings(paths);
         this.send({ type: 'model', ...this.#modelSettings });
       },
     });
-    this.#stopTelling = clock.every(SECOND_MS, () => this.#tellProgress());
   }
 
   get pid(): number | undefined {
@@ -154,8 +146,9 @@ export class EngineProcess {
     this.#fetch?.start();
   }
 
-  progress(): ModelProgress | undefined {
-    return this.#fetch?.progress();
+  /** Why the model is not available; `undefined` if it is, or if none has to be fetched. */
+  modelOutage(): ModelOutage | undefined {
+    return this.#fetch?.outage();
   }
 
   /** Sends a message if the child runs; otherwise drops it. */
@@ -168,7 +161,6 @@ export class EngineProcess {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRestart?.();
-    this.#stopTelling?.();
     this.#fetch?.close();
     const running = this.#running;
     if (running === undefined) return;
@@ -183,7 +175,7 @@ export class EngineProcess {
     return { url: `http://127.0.0.1:${this.#port}`, apiKey: this.#apiKey };
   }
 
-  #start(packages: object | undefined): Running {
+  #start(packages: ProgramStart['packages']): Running {
     const { name, entry, settings, environment = {}, dataFolder, log, clock } = this.#options;
     const child = fork(entry, [], {
       env: { ...compileCache(), ...environment },
@@ -215,7 +207,9 @@ export class EngineProcess {
     });
     // The failure is returned to those who wait for the address; without a waiter it is logged.
     running.started.promise.then(cancel, cancel);
-    child.on('message', (message: unknown) => this.#hear(running, message, fail));
+    child.on('message', (message) => {
+      this.#receive(running, message as ProgramReport, fail); // of the same version
+    });
     const stopChecks = clock.every(ALIVE_CHECK_MS, () => this.#checkAlive(running));
     const end = (how: string | number | null, reason: string): void => {
       stopChecks();
@@ -229,14 +223,18 @@ export class EngineProcess {
       if (child.pid === undefined) end(error.message, error.message);
       else log.debug({ engine: name, reason: error.message }, 'Engine channel failed');
     });
-    const { apiKey } = this.#address;
-    const all = { ...settings(), ...this.#modelSettings };
-    const start = { type: 'start', settings: all, apiKey, port: this.#port, packages, dataFolder };
+    const start: ProgramStart = {
+      settings: { ...settings(), ...this.#modelSettings },
+      apiKey: this.#apiKey,
+      port: this.#port,
+      packages,
+      dataFolder,
+    };
     child.send(start, () => undefined);
     return running;
   }
 
-  #packages(): object | undefined {
+  #packages(): ProgramStart['packages'] {
     const { packages: name, dataFolder } = this.#options;
     if (name === undefined) return undefined;
     const packages = fetchedPackages(name, dataFolder);
@@ -255,34 +253,31 @@ export class EngineProcess {
     }
     const seconds = (MOST_UNANSWERED * ALIVE_CHECK_MS) / SECOND_MS;
     const { name, log } = this.#options;
-    log.error({ engine: name, seconds }, 'An engine process does not answer and is ended');
+    log.error({ engine: name, seconds }, 'An engine process does not respond and is killed');
     running.child.kill('SIGKILL');
   }
 
-  #hear(running: Running, message: unknown, fail: (reason: string) => void): void {
-    const { name, log, onChange, onMessage } = this.#options;
-    const said = (message ?? {}) as ChildMessage;
+  #receive(running: Running, message: ProgramReport, fail: (reason: string) => void): void {
+    const { name, log, onChange, onMessage, retriesStart } = this.#options;
     running.unanswered = 0;
-    switch (said.type) {
+    switch (message.type) {
       case 'alive':
         return;
       case 'ready':
-        this.#port = Number(said.port);
+        this.#port = message.port;
         running.isReady = true;
         running.started.resolve(this.#address);
         onChange?.();
         return;
       case 'failed':
-        this.#isHopeless = this.#options.retriesStart !== true;
-        fail(String(said.error));
-        return;
+        this.#isHopeless = retriesStart !== true;
+        return fail(message.error);
       case 'used':
-        this.#fetch?.start();
-        return;
+        return this.fetchModel();
       case 'model-failed':
         // A model that does not load is not tried again at the next start of the child.
         this.#modelSettings = undefined;
-        log.warn({ engine: name, reason: said.error }, 'The model of an engine does not load');
+        log.warn({ engine: name, reason: message.error }, 'The model of an engine does not load');
         return;
       default:
         onMessage?.(message);
@@ -312,15 +307,7 @@ export class EngineProcess {
       // A failed start schedules the next one, or logs that it cannot.
       this.address().catch(() => undefined);
     });
-    log.warn(fields, 'An engine process ended, it is started again');
-  }
-
-  /** Sends the progress to the child, which reports it to waiting callers. */
-  #tellProgress(): void {
-    const progress = this.#fetch?.progress();
-    if (progress?.state !== 'fetching') return;
-    const { fraction, remainingMs = null } = progress;
-    this.send({ type: 'progress', fraction, remainingMs });
+    log.warn(fields, 'An engine process ended and is restarted');
   }
 
   #unavailable(waitMs: number, reason: string): Fault {

@@ -104,10 +104,10 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   throw new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
-export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
+export type VideoType = 'video/mp4' | 'video/quicktime' | 'video/webm';
 
 /** The video type of a file by its first bytes; `undefined` for all other files. */
-export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
+export async function videoTypeOf(path: string): Promise<VideoType | undefined> {
   const start = await readHead(path);
   const format = containerOf(start);
   if (format === 'mov') {
@@ -127,7 +127,7 @@ const EBML_HEAD_BYTES = 64;
 const MAX_ELEMENTS = 1_000_000;
 
 /** Whether the file consists of known elements up to its last byte. */
-export async function endsWhole(path: string, type: FilmType): Promise<boolean> {
+export async function endsWhole(path: string, type: VideoType): Promise<boolean> {
   const file = await open(path, 'r');
   try {
     const { size } = await file.stat();

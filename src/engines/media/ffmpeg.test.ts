@@ -6,51 +6,32 @@ import { after, describe, test } from 'node:test';
 import { systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import {
-  audioArguments,
   checkArguments,
   measureArguments,
   probeArguments,
   progressSeconds,
   readProbe,
-  scaleArguments,
   soundArguments,
-  stillArguments,
+  writeArguments,
 } from './ffmpeg.ts';
 import { Media } from './media.ts';
 
 const input = { path: '/data/in', format: 'mov' } as const;
-const still = {
-  kind: 'still',
-  input: { path: '/data/a.png', format: 'png_pipe' },
-  audio: { path: '/data/a.wav', format: 'wav' },
-  output: '/data/out',
-  width: 64,
-  height: 36,
-  seconds: 2,
-  framesPerSecond: 10,
-  move: 'left',
-} as const;
-const scale = {
-  kind: 'scale',
-  input,
-  output: '/data/out',
-  width: 640,
-  height: 360,
-  rotation: 90,
-  hasAudio: true,
-  maxSeconds: 5,
-} as const;
+const common = { kind: 'write', output: '/data/out', maxSeconds: 5 } as const;
+const video = { input, rotation: 90, filter: 'scale=64:36' } as const;
+const scale = writeArguments({ ...common, video, audio: input }, 'libx264');
 
-test('every input is bound to the file protocol, one format and a path that is no option', () => {
+test('every ffmpeg input is restricted to the file protocol and one format, and is not parsed as an option', () => {
+  const otherAudio = { path: '/data/a.wav', format: 'wav' } as const;
   const all = [
     probeArguments(input),
     measureArguments(input),
     checkArguments(input, 'video'),
     checkArguments(input, 'audio'),
     soundArguments(input),
-    audioArguments({ kind: 'audio', input, output: '/data/out', maxSeconds: 9 }),
-    scaleArguments(scale, 'libx264'),
-    stillArguments(still, 'mpeg4'),
+    writeArguments({ ...common, video: null, audio: input }, 'libx264'),
+    writeArguments({ ...common, video, audio: otherAudio }, 'mpeg4'),
+    scale,
   ];
   for (const args of all) {
     for (const [index, arg] of args.entries()) {
@@ -64,9 +45,9 @@ test('every input is bound to the file protocol, one format and a path that is n
       assert.equal(args[index - 2], '-f');
     }
   }
-  assert.ok(scaleArguments(scale, 'libx264').includes('-max_pixels'));
+  assert.ok(scale.includes('-max_pixels'));
   // ffmpeg rotates frames by itself; a second rotation would be wrong.
-  assert.ok(!scaleArguments(scale, 'libx264').join(' ').includes('transpose'));
+  assert.ok(!scale.join(' ').includes('transpose'));
 });
 
 test('progressSeconds() reads the times that ffmpeg prints', () => {
@@ -187,7 +168,7 @@ esac`,
       return join(folder, name);
     };
     const media = await open();
-    assert.deepEqual(await media.checkFilm(film('film.mp4'), 2, call), {
+    assert.deepEqual(await media.checkVideo(film('film.mp4'), 2, call), {
       type: 'video/mp4',
       claimedSeconds: 3,
       seconds: 2,
@@ -197,7 +178,7 @@ esac`,
       hasSound: true,
     });
     assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-xerror -err_detect:v explode/);
-    await assert.rejects(media.checkFilm(film('scratched.mp4'), 2, call), {
+    await assert.rejects(media.checkVideo(film('scratched.mp4'), 2, call), {
       code: 'INVALID_VIDEO_FORMAT',
     });
   });

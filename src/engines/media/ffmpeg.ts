@@ -9,20 +9,15 @@ import { z } from 'zod';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
-  type AudioTask,
   type LookTask,
   MAX_FRAME_PIXELS,
   type Measured,
-  type MediaTask,
   type MediaTool,
   SPEECH_RATE,
-  type ScaleTask,
-  type StillTask,
   type TaskContext,
   ToolFailure,
-  scaleFilter,
+  type WriteTask,
   shownVideo,
-  stillFilter,
   toolFailure,
 } from './media-task.ts';
 
@@ -35,7 +30,6 @@ const ENCODERS: Readonly<Record<VideoEncoder, readonly string[]>> = {
   libx264: words('-threads 1 -c:v libx264 -preset veryfast -crf 20'),
   mpeg4: words('-threads 1 -c:v mpeg4 -q:v 3'),
 };
-const AUDIO_CODEC = words('-c:a aac -b:a 128k -ac 2');
 /** FFmpeg lists some demuxers under joined names. */
 const DEMUXERS: Partial<Record<MediaInput['format'], string>> = {
   mov: 'mov,mp4,m4a,3gp,3g2,mj2',
@@ -49,11 +43,6 @@ function words(text: string): string[] {
 function source({ format, path }: MediaInput): string[] {
   const only = `-protocol_whitelist file -format_whitelist ${DEMUXERS[format] ?? format}`;
   return [...words(`${only} -f ${format} -i`), `file:${path}`];
-}
-
-/** Output arguments of an MP4 that plays while it loads. */
-function mp4(output: string, seconds: number): string[] {
-  return [...words(`-t ${seconds} -movflags +faststart -f mp4 -y`), `file:${output}`];
 }
 
 export function probeArguments(input: MediaInput): string[] {
@@ -82,33 +71,25 @@ export function soundArguments(input: MediaInput): string[] {
   return [...START, ...BOUND, ...source(input), ...words('-map 0:a:0 -f null -')];
 }
 
-export function audioArguments(task: AudioTask): string[] {
-  const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} -t ${task.maxSeconds} -f s16le -y`;
-  return [...START, ...source(task.input), ...words(shape), `file:${task.output}`];
-}
-
-export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[] {
+export function writeArguments(task: WriteTask, encoder: VideoEncoder): string[] {
+  const { video, audio, output, maxSeconds } = task;
+  if (video === null) {
+    const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} -t ${maxSeconds} -f s16le -y`;
+    return [...START, ...(audio === null ? [] : source(audio)), ...words(shape), `file:${output}`];
+  }
+  const hasOwnInput = audio !== null && audio.path !== video.input.path;
   return [
     ...START,
     ...BOUND,
-    ...source(task.input),
-    ...words(`-map 0:v:0 -vf ${scaleFilter(task)}`),
-    ...(task.hasAudio ? ['-map', '0:a:0', ...AUDIO_CODEC] : []),
+    ...source(video.input),
+    ...(hasOwnInput ? source(audio) : []),
+    // ffmpeg rotates frames by itself.
+    ...words(`-map 0:v:0 -vf ${video.filter}`),
+    ...(audio === null ? [] : words(`-map ${hasOwnInput ? 1 : 0}:a:0 -c:a aac -b:a 128k -ac 2`)),
     ...ENCODERS[encoder],
-    ...mp4(task.output, task.maxSeconds),
-  ];
-}
-
-export function stillArguments(task: StillTask, encoder: VideoEncoder): string[] {
-  return [
-    ...START,
-    ...BOUND,
-    ...source(task.input),
-    ...(task.audio === null ? [] : source(task.audio)),
-    ...words(`-filter_complex [0:v:0]${stillFilter(task)}[v] -map [v]`),
-    ...(task.audio === null ? [] : ['-map', '1:a:0', ...AUDIO_CODEC]),
-    ...ENCODERS[encoder],
-    ...mp4(task.output, task.seconds),
+    // An MP4 that plays while it loads.
+    ...words(`-t ${maxSeconds} -movflags +faststart -f mp4 -y`),
+    `file:${output}`,
   ];
 }
 
@@ -154,7 +135,7 @@ export function readProbe(json: string, measured: Measured): MediaFacts {
   };
 }
 
-const MAX_ANSWER_CHARACTERS = 1_000_000;
+const MAX_OUTPUT_CHARACTERS = 1_000_000;
 
 /** The tool that uses these programs; `paths` are absolute. */
 export function ffmpegTool(
@@ -164,21 +145,11 @@ export function ffmpegTool(
   return {
     name: 'ffmpeg',
     run: async (task, context) => {
-      if ('output' in task) await program(paths.ffmpeg, argumentsOf(task, encoder), context);
-      return 'output' in task ? null : await look(paths, task, context);
+      if (task.kind !== 'write') return await look(paths, task, context);
+      await program(paths.ffmpeg, writeArguments(task, encoder), context);
+      return null;
     },
   };
-}
-
-function argumentsOf(task: Exclude<MediaTask, LookTask>, encoder: VideoEncoder): string[] {
-  switch (task.kind) {
-    case 'audio':
-      return audioArguments(task);
-    case 'scale':
-      return scaleArguments(task, encoder);
-    case 'still':
-      return stillArguments(task, encoder);
-  }
 }
 
 async function look(
@@ -186,9 +157,9 @@ async function look(
   { kind, input }: LookTask,
   context: TaskContext,
 ): Promise<MediaFacts> {
-  const { answer } = await program(ffprobe, probeArguments(input), context);
+  const { output } = await program(ffprobe, probeArguments(input), context);
   const { measured } = await program(ffmpeg, measureArguments(input), context);
-  const facts = readFacts(answer, measured);
+  const facts = readFacts(output, measured);
   if (kind === 'probe') return facts;
   if (kind === 'sound') {
     const { measured: sound } = await program(ffmpeg, soundArguments(input), context);
@@ -199,9 +170,9 @@ async function look(
   return { ...facts, decoded };
 }
 
-function readFacts(answer: string, measured: Measured): MediaFacts {
+function readFacts(output: string, measured: Measured): MediaFacts {
   try {
-    return readProbe(answer, measured);
+    return readProbe(output, measured);
   } catch (error) {
     // Not the JSON that ffprobe prints for media.
     throw new ToolFailure('unusable', String(error));
@@ -212,8 +183,8 @@ async function program(
   command: string,
   args: readonly string[],
   context: TaskContext,
-): Promise<{ answer: string; measured: Measured }> {
-  let answer = '';
+): Promise<{ output: string; measured: Measured }> {
+  let output = '';
   let seconds = 0;
   let frames = 0;
   const outcome = await context.run({
@@ -221,7 +192,7 @@ async function program(
     args,
     ...context,
     onLine: (line) => {
-      if (answer.length < MAX_ANSWER_CHARACTERS) answer += `${line}\n`;
+      if (output.length < MAX_OUTPUT_CHARACTERS) output += `${line}\n`;
       frames = Number(/^frame=\s*(\d+)$/.exec(line)?.[1] ?? frames);
       const done = progressSeconds(line);
       if (done === undefined) return;
@@ -230,5 +201,5 @@ async function program(
     },
   });
   if (outcome.ended !== 'exit' || outcome.code !== 0) throw toolFailure(outcome);
-  return { answer, measured: { seconds, frames } };
+  return { output, measured: { seconds, frames } };
 }

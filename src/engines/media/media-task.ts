@@ -23,45 +23,42 @@ export interface LookTask {
   readonly input: MediaInput;
 }
 
-/** Writes raw signed 16-bit samples, 16 kHz, one channel. */
-export interface AudioTask {
-  readonly kind: 'audio';
-  readonly input: MediaInput;
-  readonly output: string;
-  readonly maxSeconds: number;
-}
-
-export interface ScaleTask {
-  readonly kind: 'scale';
-  readonly input: MediaInput;
-  readonly output: string;
-  /** Even numbers of pixels, after rotation. */
-  readonly width: number;
-  readonly height: number;
-  /** Clockwise rotation that a player would apply. */
-  readonly rotation: 0 | 90 | 180 | 270;
-  readonly hasAudio: boolean;
-  readonly maxSeconds: number;
-}
-
-export interface StillTask {
-  readonly kind: 'still';
-  readonly input: MediaInput;
+/**
+ * Writes an MP4 with `video` and `audio`, or without `video` raw samples of speech audio (signed
+ * 16-bit, 16 kHz, one channel).
+ */
+export interface WriteTask {
+  readonly kind: 'write';
+  readonly video: VideoSource | null;
   readonly audio: MediaInput | null;
   readonly output: string;
+  /** Content beyond this time is cut off. */
+  readonly maxSeconds: number;
+}
+
+export interface VideoSource {
+  readonly input: MediaInput;
+  /** Clockwise rotation that a player would apply; it comes before the filter. */
+  readonly rotation: 0 | 90 | 180 | 270;
+  /** A filter chain of FFmpeg. */
+  readonly filter: string;
+}
+
+export type MediaTask = LookTask | WriteTask;
+
+/** A camera move over an image. */
+export interface StillShot {
   readonly width: number;
   readonly height: number;
   readonly seconds: number;
   readonly framesPerSecond: number;
   readonly move: StillMove;
   /** The part of the image that is kept if it does not fit the frame; default: the centre. */
-  readonly keep?: Kept | undefined;
+  readonly focus?: FocusPoint | undefined;
 }
 
-export type MediaTask = LookTask | AudioTask | ScaleTask | StillTask;
-
 /** A point in an image, as fractions of its width and height from the top left corner. */
-export interface Kept {
+export interface FocusPoint {
   readonly x: number;
   readonly y: number;
 }
@@ -140,18 +137,17 @@ const ZOOM = 0.25;
 /** The image is enlarged first: positions are whole pixels, so the camera would shake. */
 const OVERSAMPLING = 3;
 
-const MIDDLE: Kept = { x: 0.5, y: 0.5 };
+const CENTRE: FocusPoint = { x: 0.5, y: 0.5 };
 
-/** The filter chain of a still: cover the frame, then move over it. */
-export function stillFilter(task: StillTask): string {
-  const { width, height, framesPerSecond, move } = task;
-  const frames = Math.round(task.seconds * framesPerSecond);
+/** The filter chain of a still image: covers the frame, then moves over it. */
+export function stillFilter(shot: StillShot): string {
+  const { width, height, framesPerSecond, move, focus = CENTRE } = shot;
+  const frames = Math.round(shot.seconds * framesPerSecond);
   const large = `${width * OVERSAMPLING}:${height * OVERSAMPLING}`;
   const share = `(on/${Math.max(1, frames - 1)})`;
   const [wide, high] = ['(iw-iw/zoom)', '(ih-ih/zoom)'];
-  const { x: keptX, y: keptY } = task.keep ?? MIDDLE;
-  const middle = { zoom: `${1 + ZOOM}`, x: `${wide}*${keptX}`, y: `${high}*${keptY}` };
-  const travels: Record<StillMove, Partial<typeof middle>> = {
+  const centred = { zoom: `${1 + ZOOM}`, x: `${wide}*${focus.x}`, y: `${high}*${focus.y}` };
+  const travels: Record<StillMove, Partial<typeof centred>> = {
     in: { zoom: `1+${ZOOM}*${share}` },
     out: { zoom: `${1 + ZOOM}-${ZOOM}*${share}` },
     left: { x: `${wide}*(1-${share})` },
@@ -159,16 +155,17 @@ export function stillFilter(task: StillTask): string {
     up: { y: `${high}*(1-${share})` },
     down: { y: `${high}*${share}` },
   };
-  const { zoom, x, y } = { ...middle, ...travels[move] };
+  const { zoom, x, y } = { ...centred, ...travels[move] };
   return (
     `scale=${large}:force_original_aspect_ratio=increase:flags=bicubic:out_range=tv,` +
     // A JPEG has full-range colours, which players display wrongly in videos.
-    `format=yuv420p,crop=${large}:(iw-ow)*${keptX}:(ih-oh)*${keptY},` +
+    `format=yuv420p,crop=${large}:(iw-ow)*${focus.x}:(ih-oh)*${focus.y},` +
     `zoompan=z='${zoom}':x='${x}':y='${y}':d=${frames}:s=${width}x${height}:fps=${framesPerSecond},` +
     'setsar=1,setparams=range=tv,format=yuv420p'
   );
 }
 
-export function scaleFilter({ width, height }: ScaleTask): string {
+/** The filter chain of an enlarged video; both sides are even numbers of pixels. */
+export function scaleFilter(width: number, height: number): string {
   return `scale=${width}:${height}:flags=lanczos:out_range=tv,setsar=1,format=yuv420p`;
 }

@@ -19,7 +19,7 @@ import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
 import { useEnginePackages } from '../../../test/support/engine-packages.ts';
-import { type Kept, ToolFailure } from './media-task.ts';
+import { type FocusPoint, ToolFailure } from './media-task.ts';
 import { Media, type MediaLimits, type StillRequest, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
 import { portraitSvg } from '../../../test/support/engine-fixtures.ts';
@@ -106,16 +106,16 @@ describe('the life of a clip', () => {
     const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="200" height="600">${bands.join('')}</svg>`;
     // A JPEG has full-range colours, which players do not expect in a video.
     writeFileSync(at('tall.jpg'), await sharp(Buffer.from(svg)).jpeg().toBuffer());
-    const colours: [Kept | undefined, number, number][] = [
+    const colours: [FocusPoint | undefined, number, number][] = [
       [{ x: 0.5, y: 0 }, 90, 240], // red
       [undefined, 54, 34], // green
       [{ x: 0.5, y: 1 }, 240, 110], // blue
     ];
-    for (const [keep, blue, red] of colours) {
+    for (const [focus, blue, red] of colours) {
       const size = { width: 64, height: 64, seconds: 0.5, framesPerSecond: 8 };
       const outputPath = at('kept.mp4');
       const imagePath = at('tall.jpg');
-      const request = { imagePath, audioPath: undefined, outputPath, move: 'in', keep, ...size };
+      const request = { imagePath, audioPath: undefined, outputPath, move: 'in', focus, ...size };
       await media.stillToVideo(request as StillRequest, call);
       const frame = await firstFrame(outputPath);
       assert.deepEqual([frame.format, frame.isFullRange], ['yuv420p', false]);
@@ -211,9 +211,9 @@ describe('the life of a clip', () => {
   });
 });
 
-describe('checkFilm()', () => {
+describe('checkVideo()', () => {
   test('decodes every frame of a film, and tells what is in it', async () => {
-    assert.deepEqual(await media.checkFilm(at('clip.mp4'), 2, call), {
+    assert.deepEqual(await media.checkVideo(at('clip.mp4'), 2, call), {
       type: 'video/mp4',
       claimedSeconds: 2,
       seconds: 2,
@@ -229,7 +229,7 @@ describe('checkFilm()', () => {
     const refused = async (bytes: Buffer, what: string): Promise<void> => {
       writeFileSync(at('cut.mp4'), bytes);
       await assert.rejects(
-        media.checkFilm(at('cut.mp4'), 2, call),
+        media.checkVideo(at('cut.mp4'), 2, call),
         (error: unknown) => error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT',
         what,
       );

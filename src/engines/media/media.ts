@@ -9,7 +9,7 @@ import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { endsWhole, filmTypeOf, inspectMedia } from './container.ts';
+import { endsWhole, inspectMedia, videoTypeOf } from './container.ts';
 import { isSoundCut } from './sound-pieces.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import type { MediaFacts } from './media-facts.ts';
@@ -18,8 +18,11 @@ import {
   type MediaTool,
   SPEECH_BYTES_PER_SECOND,
   SPEECH_RATE,
-  type StillTask,
+  type StillShot,
   ToolFailure,
+  type WriteTask,
+  scaleFilter,
+  stillFilter,
 } from './media-task.ts';
 import { nodeAvTool } from './node-av.ts';
 import { type RunSandboxed, runSandboxed } from './sandbox.ts';
@@ -29,7 +32,6 @@ export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
-export { videoEngine } from '../embedded/video.ts';
 export {
   type CreateResult,
   type DownloadResult,
@@ -85,7 +87,7 @@ const CLAIM_SLACK_SECONDS = 0.5;
 /** Added to the read limit per second of video: the time to decode 4K on a small machine. */
 const CHECK_MS_PER_SECOND = 6_000;
 
-const TRIAL_PICTURE =
+const TRIAL_IMAGE =
   'iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAADUlEQVR4nGNgGAXIAAABEAABoJMRpQAAAABJRU5ErkJggg==';
 const TRIAL = { width: 32, height: 32, seconds: 0.2, framesPerSecond: 10, move: 'in' } as const;
 
@@ -95,12 +97,12 @@ const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSec
 export interface MediaCall {
   readonly signal: AbortSignal;
   /** The owner of the media: files of one caller do not block those of others. */
-  readonly holder?: string;
+  readonly caller?: string;
   /** From 0 to 1. */
   readonly onProgress?: (fraction: number) => void;
 }
 
-export interface StillRequest extends Omit<StillTask, 'kind' | 'input' | 'audio' | 'output'> {
+export interface StillRequest extends StillShot {
   readonly imagePath: string;
   readonly audioPath: string | undefined;
   readonly outputPath: string;
@@ -138,7 +140,7 @@ export class Media {
     const imagePath = join(directory, 'trial.png');
     const outputPath = join(directory, 'trial.mp4');
     await mkdir(directory, { recursive: true });
-    await writeFile(imagePath, Buffer.from(TRIAL_PICTURE, 'base64'));
+    await writeFile(imagePath, Buffer.from(TRIAL_IMAGE, 'base64'));
     try {
       const { signal } = new AbortController();
       await this.stillToVideo(
@@ -173,14 +175,14 @@ export class Media {
    * bounds the time. Faults: INVALID_VIDEO_FORMAT unless it is a complete MP4, MOV or WebM with
    * video; SERVICE_UNAVAILABLE.
    */
-  async checkFilm(path: string, expectedSeconds: number, call: MediaCall) {
-    const type = await filmTypeOf(path);
+  async checkVideo(path: string, expectedSeconds: number, call: MediaCall) {
+    const type = await videoTypeOf(path);
     if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
     if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
     const input = await inspectMedia(path, 'av');
     const timeoutMs = this.#limits.readTimeoutMs + expectedSeconds * CHECK_MS_PER_SECOND;
     const facts = await this.#checks.run(
-      () => this.#run({ kind: 'check', input }, call, expectedSeconds, 'film', timeoutMs),
+      () => this.#run({ kind: 'check', input }, call, expectedSeconds, 'video', timeoutMs),
       call.signal,
     );
     const { video, decoded } = facts ?? {};
@@ -220,8 +222,11 @@ export class Media {
     const bytes = await speechWavBytes(path);
     if (bytes === undefined) {
       const input = await inspectMedia(path, 'av');
-      const task = { kind: 'audio', input, output: outputPath, maxSeconds } as const;
-      await this.#run(task, call, maxSeconds, 'sound of the file');
+      await this.#write(
+        { video: null, audio: input, output: outputPath, maxSeconds },
+        'sound of the file',
+        call,
+      );
     } else {
       // The server sends this format to its own engine.
       const mostBytes = Math.floor(maxSeconds * SPEECH_RATE) * 2;
@@ -242,31 +247,26 @@ export class Media {
   ): Promise<void> {
     const { facts, factor, outputPath } = request;
     if (facts.video === null) throw unusable('The file has no video');
+    const { width, height, rotation } = facts.video;
+    const input = await inspectMedia(request.path, 'av');
     const even = (pixels: number): number => Math.max(2, Math.round((pixels * factor) / 2) * 2);
-    const task: MediaTask = {
-      kind: 'scale',
-      input: await inspectMedia(request.path, 'av'),
-      output: outputPath,
-      width: even(facts.video.width),
-      height: even(facts.video.height),
-      rotation: facts.video.rotation,
-      hasAudio: facts.hasAudio,
-      maxSeconds: facts.durationSeconds,
-    };
-    await this.#run(task, call, facts.durationSeconds, 'video');
+    const video = { input, rotation, filter: scaleFilter(even(width), even(height)) };
+    const audio = facts.hasAudio ? input : null;
+    const maxSeconds = facts.durationSeconds;
+    await this.#write({ video, audio, output: outputPath, maxSeconds }, 'video', call);
   }
 
   /** Writes an MP4 that moves over an image, with the sound of `audioPath` if given. */
   async stillToVideo(request: StillRequest, call: MediaCall): Promise<void> {
-    const { imagePath, audioPath, outputPath, ...rest } = request;
-    const task: MediaTask = {
-      kind: 'still',
-      input: await inspectMedia(imagePath, 'image'),
-      audio: audioPath === undefined ? null : await inspectMedia(audioPath, 'av'),
-      output: outputPath,
-      ...rest,
-    };
-    await this.#run(task, call, request.seconds, 'picture or its sound');
+    const { imagePath, audioPath, outputPath: output, seconds: maxSeconds } = request;
+    const input = await inspectMedia(imagePath, 'image');
+    const audio = audioPath === undefined ? null : await inspectMedia(audioPath, 'av');
+    const video = { input, rotation: 0, filter: stillFilter(request) } as const;
+    await this.#write({ video, audio, output, maxSeconds }, 'image or its sound', call);
+  }
+
+  async #write(task: Omit<WriteTask, 'kind'>, what: string, call: MediaCall): Promise<void> {
+    await this.#run({ kind: 'write', ...task }, call, task.maxSeconds, what);
   }
 
   async #run(
@@ -283,11 +283,11 @@ export class Media {
     const onSeconds = (done: number): void => {
       if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
-    const { signal, holder } = call;
+    const { signal, caller } = call;
     const { run = runSandboxed } = this.#options;
     const context = { run, limits, signal, clock, onSeconds };
     try {
-      return await this.#processes.run(() => this.#tool.run(task, context), signal, holder);
+      return await this.#processes.run(() => this.#tool.run(task, context), signal, caller);
     } catch (error) {
       if (!(error instanceof ToolFailure)) throw error;
       const { reason, message: detail } = error;
@@ -311,7 +311,7 @@ export function toolFault(cause: ToolFailure, what: string): Fault {
 }
 
 function timeoutOf(task: MediaTask, limits: MediaLimits): number {
-  const isWriting = task.kind === 'scale' || task.kind === 'still';
+  const isWriting = task.kind === 'write' && task.video !== null;
   return isWriting ? limits.writeTimeoutMs : limits.readTimeoutMs;
 }
 

@@ -3,8 +3,7 @@ import { parsedJson } from '../../json/json-text.ts';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { compileCache } from '../../core/compile-cache.ts';
-import { findPackages, missingPackages, packageSet } from '../embedded/packages.ts';
-import { programUrl } from '../embedded/program.ts';
+import { findPackages, missingPackages, packageSet, programUrl } from '../embedded/packages.ts';
 import { MediaFacts } from './media-facts.ts';
 import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
 
@@ -40,12 +39,12 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
           else last = line ?? last;
         },
       });
-      const said = last;
-      if (said?.type === 'missing') throw new ToolFailure('missing', said.message);
+      const final = last;
+      if (final?.type === 'missing') throw new ToolFailure('missing', final.message);
       if (outcome.ended !== 'exit') throw toolFailure(outcome);
-      if (said?.type === 'error') throw new ToolFailure('unusable', said.message);
-      if (said?.type !== 'result') throw toolFailure(outcome);
-      return 'output' in task ? null : MediaFacts.parse(said.result);
+      if (final?.type === 'error') throw new ToolFailure('unusable', final.message);
+      if (final?.type !== 'result') throw toolFailure(outcome);
+      return task.kind === 'write' ? null : MediaFacts.parse(final.result);
     },
   };
 }

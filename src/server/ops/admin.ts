@@ -26,8 +26,7 @@ import {
 } from '../../payments/payments.ts';
 import { listAllJobs } from '../../video/job-table.ts';
 import type { VideoJob } from '../../video/job.ts';
-import type { LocalEngineSource } from '../../engines/embedded/embedded.ts';
-import type { EngineProbe } from '../../engines/embedded/media-engines.ts';
+import type { EngineProbe, LocalEngineSource } from '../../engines/embedded/embedded.ts';
 import type { FeatureParts } from '../feature-parts.ts';
 import type { Siblings } from '../metrics.ts';
 import {

@@ -1,0 +1,297 @@
+/**
+ * The embedded engines that a configuration enables, and the models that each of them offers. If the
+ * operator has configured a model for a kind of work, the embedded engine for it is not offered.
+ */
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import type { DiscoveredModel } from '../../catalog/catalog.ts';
+import { type Config, type ModelType, VideoModelSettings } from '../../config/config.ts';
+import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { EngineSettings } from '../engines.ts';
+import { Media } from '../media/media.ts';
+import type { EngineOffer } from './embedded-engine.ts';
+import { LlamaEngine } from './llama-engine.ts';
+import { type FetchModel, type FetchParts, hasModel, modelFetcher } from './model-files.ts';
+import type { EngineSet } from './packages.ts';
+import {
+  type LlamaModelSpec,
+  type LoadedLlamaModel,
+  MAX_RERANKED,
+  RERANK_MODEL,
+  SENTENCE_DIMENSIONS,
+  SENTENCE_MODEL,
+} from './program-contract.ts';
+import {
+  SPEECH_MODEL_FILES,
+  cutoutEngine,
+  cutoutModelName,
+  isFetchedCutout,
+  sentenceEngine,
+  transcriptionEngine,
+  videoEngine,
+} from './programs.ts';
+import type { EngineProcessParts } from './supervisor.ts';
+
+export interface LocalEnginesParts extends FetchParts {
+  readonly ids: Ids;
+  readonly onChange: () => void;
+}
+
+/** Describes an engine; `onChange` is called when its process starts and when it has ended. */
+export type DescribeEngine = (onChange: () => void) => EngineOffer;
+
+const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
+/** Enough for a piece of ten minutes on a small machine, behind others in the queue. */
+const SPEECH_LIMIT_MS = HOUR_MS;
+const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
+
+/** Threads of each embedded engine: all cores except one, which is left to the server. */
+function threadsOf({ embedded }: Config): number {
+  return embedded.threads ?? Math.max(1, availableParallelism() - 1);
+}
+
+function processParts(parts: LocalEnginesParts, onChange: () => void): EngineProcessParts {
+  const { config, log, clock, ids } = parts;
+  return { dataFolder: config.dataFolder, log, clock, ids, onChange };
+}
+
+function hasType({ models }: Config, type: ModelType): boolean {
+  return models.some((model) => model.type === type);
+}
+
+function mediaCalls(protocol: EngineSettings['protocol'], limitMs: number): EngineOffer['calls'] {
+  const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
+  return { protocol, timeLimits, isOwn: true, takesTurns: true };
+}
+
+/** Fetches the files of a model; `kind` is shown with the name of each file. */
+function fetcher(parts: LocalEnginesParts, kind: string): FetchModel {
+  return modelFetcher(parts, ({ name }) => `${kind} (${name})`);
+}
+
+const LLAMA_ENGINE = 'embedded';
+const DEMO_DESCRIPTION =
+  'A demo: word statistics of a short text. It babbles, and proves that everything works.';
+
+export function llamaEngine(
+  parts: LocalEnginesParts,
+  models: readonly LlamaModelSpec[],
+  onChange: () => void,
+): LlamaEngine {
+  const threads = threadsOf(parts.config);
+  return new LlamaEngine({ threads, models, ...processParts(parts, onChange) });
+}
+
+export function llamaOffer(llama: LlamaEngine): EngineOffer {
+  return {
+    id: LLAMA_ENGINE,
+    needs: ['llama'],
+    process: llama.process,
+    calls: { protocol: 'openai', takesTurns: true },
+    models: () => llama.models().map(llamaModel),
+  };
+}
+
+function llamaModel(model: LoadedLlamaModel): DiscoveredModel {
+  const { id, isDemo, contextTokens, dimensions } = model;
+  const common = {
+    id,
+    origin: isDemo ? 'demo' : 'downloaded',
+    replicas: [{ engine: LLAMA_ENGINE, model: id }],
+    context: contextTokens,
+    ...(isDemo && { description: DEMO_DESCRIPTION }),
+  } as const;
+  if (model.work === 'embeddings') {
+    const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
+    // Demo vectors carry no meaning: they are free, and never a default.
+    return { ...common, type: 'embedding', embedding, ...(isDemo && { price: { input: '0' } }) };
+  }
+  const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
+  const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
+  return { ...common, type: 'text', capabilities };
+}
+
+export function sentenceOffers(parts: LocalEnginesParts): DescribeEngine[] {
+  const { config } = parts;
+  if (!config.embedded.sentences || hasType(config, 'embedding')) return [];
+  const id = 'embedded-sentences';
+  const maxInputTokens = 8_192;
+  const sentences: DiscoveredModel = {
+    id: SENTENCE_MODEL,
+    type: 'embedding',
+    origin: 'downloaded',
+    description: 'Vectors of English sentences: what means the same in other words is near.',
+    replicas: [{ engine: id, model: SENTENCE_MODEL }],
+    embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens, customDimensions: false },
+  };
+  const rerank: DiscoveredModel = {
+    id: RERANK_MODEL,
+    type: 'rerank',
+    origin: 'downloaded',
+    description: 'Ranks English texts by how near their vectors are to that of the query.',
+    replicas: [{ engine: id, model: RERANK_MODEL }],
+    rerank: { maxDocuments: MAX_RERANKED },
+  };
+  return [
+    (onChange) => ({
+      id,
+      needs: ['sentences'],
+      process: sentenceEngine(processParts(parts, onChange)),
+      calls: { protocol: 'openai', isOwn: true, takesTurns: true },
+      models: () => (hasType(config, 'rerank') ? [sentences] : [sentences, rerank]),
+    }),
+  ];
+}
+
+/** `work` is a folder for their files. */
+export async function mediaOffers(
+  parts: LocalEnginesParts,
+  work: string,
+): Promise<DescribeEngine[]> {
+  const { config } = parts;
+  if (!config.embedded.media) return [];
+  const needs = await mediaNeeds(parts);
+  const hasSpeech = !hasType(config, 'asr') && (await hasSpeechModel(config));
+  return [
+    ...(hasType(config, 'inpaint') ? [] : [cutoutOffer(parts)]),
+    videoOffer(parts, join(work, 'video'), needs),
+    ...(hasSpeech ? [speechOffer(parts, join(work, 'speech'), needs)] : []),
+  ];
+}
+
+/** The packages for media work; empty if the machine has the programs. */
+async function mediaNeeds(parts: LocalEnginesParts): Promise<readonly EngineSet[]> {
+  const { config, clock, log } = parts;
+  const { media, searchPath } = config;
+  const { ffmpeg, ffprobe } = media;
+  try {
+    const { tool } = await Media.open({ ffmpeg, ffprobe, searchPath, log, clock });
+    return tool === 'ffmpeg' ? [] : ['media'];
+  } catch {
+    // A configured program is missing: its engines report that when they start.
+    return [];
+  }
+}
+
+/** Whether a speech model is available or may be fetched. */
+async function hasSpeechModel({ embedded, media, dataFolder }: Config): Promise<boolean> {
+  if (embedded.download || media.speechModel !== undefined) return true;
+  const files = SPEECH_MODEL_FILES.map((file) => hasModel(dataFolder, file));
+  return (await Promise.all(files)).every(Boolean);
+}
+
+function cutoutOffer(parts: LocalEnginesParts): DescribeEngine {
+  const { config } = parts;
+  const { cutoutModel } = config.media;
+  const canFetch = config.embedded.download || !isFetchedCutout(cutoutModel);
+  const model = canFetch ? cutoutModel : 'person';
+  const threads = threadsOf(config);
+  const fetchModel = fetcher(parts, 'Background removal model');
+  const id = 'embedded-cutout';
+  return (onChange) => ({
+    id,
+    needs: ['cutout'],
+    process: cutoutEngine({ model, threads, fetchModel }, processParts(parts, onChange)),
+    calls: mediaCalls('rembg', CUTOUT_LIMIT_MS),
+    models: () => [
+      {
+        id: 'farebox-cutout',
+        type: 'inpaint',
+        origin: 'downloaded',
+        description: 'Removes the background of a photograph.',
+        replicas: [{ engine: id, model: cutoutModelName(model) }],
+        price: config.defaults.price.image,
+      },
+    ],
+  });
+}
+
+const STILL_TO_VIDEO = VideoModelSettings.parse({
+  task: 'image-to-video',
+  pricing: {
+    kind: 'duration-resolution',
+    rates: { '360p': '0.001', '480p': '0.002', '720p': '0.004', '1080p': '0.008' },
+  },
+  durations: Array.from({ length: 30 }, (_, index) => `${index + 1}s`),
+  resolutions: ['360p', '480p', '720p', '1080p'],
+  defaultResolution: '720p',
+  aspectRatios: ['16:9', '9:16', '1:1', '4:3', '3:4', '3:2', '2:3'],
+  expectedSeconds: 20,
+});
+
+const UPSCALE = VideoModelSettings.parse({
+  task: 'upscale',
+  pricing: {
+    kind: 'upscale',
+    tiers: [
+      { maxHeight: 720, perSecond: '0.001' },
+      { maxHeight: 1_080, perSecond: '0.002' },
+      { maxHeight: 2_160, perSecond: '0.008' },
+    ],
+  },
+  expectedSeconds: 60,
+});
+
+function videoOffer(
+  parts: LocalEnginesParts,
+  directory: string,
+  needs: readonly EngineSet[],
+): DescribeEngine {
+  const { media, searchPath } = parts.config;
+  const { ffmpeg, ffprobe } = media;
+  const settings = { directory, ffmpeg, ffprobe, searchPath };
+  const id = 'embedded-video';
+  return (onChange) => ({
+    id,
+    needs,
+    process: videoEngine(settings, processParts(parts, onChange)),
+    calls: mediaCalls('openai', VIDEO_LIMIT_MS),
+    models: () => [
+      {
+        id: 'farebox-still-to-video',
+        type: 'video',
+        origin: 'downloaded',
+        description: 'Moves over a picture: zooms, pans and tilts as the prompt says.',
+        replicas: [{ engine: id, model: 'still-to-video' }],
+        video: STILL_TO_VIDEO,
+      },
+      {
+        id: 'farebox-upscale',
+        type: 'video',
+        origin: 'downloaded',
+        description: 'Makes a video two or four times as large.',
+        replicas: [{ engine: id, model: 'upscale' }],
+        video: UPSCALE,
+      },
+    ],
+  });
+}
+
+function speechOffer(
+  parts: LocalEnginesParts,
+  directory: string,
+  mediaPackages: readonly EngineSet[],
+): DescribeEngine {
+  const { config } = parts;
+  const { media, searchPath } = config;
+  const fetchModel = fetcher(parts, 'Speech model');
+  const options = { media, searchPath, directory, threads: threadsOf(config), fetchModel };
+  const id = 'embedded-speech';
+  return (onChange) => ({
+    id,
+    needs: ['speech', ...mediaPackages],
+    process: transcriptionEngine(options, processParts(parts, onChange)),
+    calls: mediaCalls('openai', SPEECH_LIMIT_MS),
+    models: () => [
+      {
+        id: 'farebox-transcription',
+        type: 'asr',
+        origin: 'downloaded',
+        description: 'Writes down what is said in a video or a sound.',
+        replicas: [{ engine: id, model: media.speechModel?.kind ?? 'whisper' }],
+      },
+    ],
+    needsFetch: media.speechModel === undefined,
+  });
+}
