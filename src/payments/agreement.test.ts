@@ -73,7 +73,7 @@ describe('the agreement of nodes', () => {
   test('one voice of several is not enough, whatever it says', async () => {
     const down = { evidence: new Error('down') };
     for (const evidence of [PAID, OPEN, FINAL]) {
-      await assert.rejects(ask([{ evidence }, down]), /Only 1 of 2 nodes can answer/);
+      await assert.rejects(ask([{ evidence }, down]), /Only 1 of 2 nodes returned/);
     }
     await assert.rejects(ask([down, down]), /down/);
     assert.equal(contradictions.counts.get('net'), 0);
@@ -98,7 +98,7 @@ describe('the agreement of nodes', () => {
     const lagging = { evidence: OPEN, behindSeconds: 61 };
     const pair = [{ evidence: PAID }, { evidence: PAID }];
     assert.deepEqual(await ask([lagging, ...pair]), PAID);
-    await assert.rejects(ask([lagging, { evidence: PAID }]), /Only 1 of 2 nodes can answer/);
+    await assert.rejects(ask([lagging, { evidence: PAID }]), /Only 1 of 2 nodes returned/);
     assert.equal(contradictions.counts.get('net'), 0);
   });
 });

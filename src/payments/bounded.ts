@@ -1,4 +1,4 @@
-/** Bounds on what payments keep, wait for and read. */
+/** Bounded maps, waits and response bodies. */
 import type { Clock } from '../core/clock.ts';
 
 /** Sets an entry of a map of at most `most` entries; evicts the entry that was set first. */
@@ -9,7 +9,7 @@ export function remember<K, V>(map: Map<K, V>, key: K, value: V, most: number): 
   if (map.size > most && oldest.done !== true) map.delete(oldest.value);
 }
 
-/** Whether `work` settles within `ms`. It goes on either way; the timer keeps no process alive. */
+/** Whether `work` settles within `ms`. Does not cancel it; the timer does not keep the process alive. */
 export async function endsWithin(
   clock: Clock,
   ms: number,
@@ -25,10 +25,10 @@ export async function endsWithin(
   });
 }
 
-/** A page of a thousand transactions has half a megabyte; viem has the same limit. */
+/** A page of 1,000 transactions is 0.5 MB; viem has the same limit. */
 export const MAX_RESPONSE_BYTES = 10_000_000;
 
-/** The body of a response as text, at most `maxBytes` after decompression. Rejects beyond that. */
+/** The body of a response as text. Rejects if it has more than `maxBytes` after decompression. */
 export async function boundedText(
   response: Response,
   maxBytes = MAX_RESPONSE_BYTES,
@@ -37,8 +37,7 @@ export async function boundedText(
   let bytes = 0;
   for await (const piece of response.body ?? []) {
     bytes += piece.byteLength;
-    // Leaving the loop ends the connection.
-    if (bytes > maxBytes) throw new Error(`The response is larger than ${maxBytes} bytes`);
+    if (bytes > maxBytes) throw new Error(`The response must have at most ${maxBytes} bytes`);
     pieces.push(piece);
   }
   return Buffer.concat(pieces).toString('utf8');

@@ -1,7 +1,7 @@
 /**
- * Compares the books with the chains: every payment and every paid refund with its evidence, the credits
- * of a chain with the ledger, and the transfers to each receiver with the payments. Reads only, a few rows
- * at a time. A row whose evidence cannot be had counts as a difference.
+ * Compares the database with the chains: every payment and every paid refund with its evidence, the
+ * credits of a chain with the ledger, and the transfers to each receiver with the payments. Writes nothing.
+ * A row whose evidence cannot be read counts as a difference.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -23,9 +23,9 @@ export interface ChainAuditOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  /** Payments and refunds from before this time are left out. */
+  /** Older payments and refunds are left out. */
   readonly sinceMs: number;
-  /** What the ledger has from payments on networks with this prefix, less what went back. */
+  /** Sum of the ledger's credits on networks with this prefix, without reversals. */
   readonly receivedInLedger: (tx: Queryable, networkPrefix: string) => Promise<Nano>;
   readonly onProgress: (what: string, done: number, total: number) => void;
 }
@@ -33,15 +33,15 @@ export interface ChainAuditOptions {
 export interface ChainDifference {
   readonly what: string;
   readonly network: string;
-  /** Of a payment or a refund; missing for the sums of a whole chain. */
+  /** Id of a payment or a refund; `undefined` for the sums of a chain. */
   readonly paymentId: string | undefined;
-  /** Of a payment that has arrived and is not credited: `Payments.recover` credits it. */
+  /** Key for `TopUps.recover`, if the payment has arrived and is not credited. */
   readonly recoverKey: string | undefined;
   readonly transaction: string | undefined;
   readonly amountNano: Nano;
 }
 
-/** A transfer to a receiver that no payment of this ledger knows. */
+/** A transfer to a receiver that belongs to no payment of this ledger. */
 export interface UnknownTransfer {
   readonly network: string;
   readonly payTo: string;
@@ -56,9 +56,8 @@ const PAGE_ROWS = 200;
 const PARALLEL = 8;
 const CHAINS = ['eip155:', 'solana:'];
 
-/** Rejects when a configured node cannot be asked where its chain ends. */
+/** Rejects if a configured node does not respond. */
 export async function auditChains(options: ChainAuditOptions) {
-  // Nothing is sent, so nothing is polled.
   const { rails } = await openRails({ ...options, pollMs: 0 });
   for (const rail of rails.values()) await rail.newestHeight();
   const audit = new ChainAudit(options, rails);
@@ -72,7 +71,7 @@ export async function auditChains(options: ChainAuditOptions) {
 interface Receiver {
   readonly rail: Rail;
   readonly offer: RailOffer;
-  /** Height of the chain at the first payment to it. */
+  /** Height of the chain at the first payment to this receiver. */
   fromHeight: bigint;
 }
 
@@ -82,10 +81,7 @@ class ChainAudit {
   readonly #differences: ChainDifference[] = [];
   readonly #unknown: UnknownTransfer[] = [];
   readonly #receivers = new Map<string, Receiver>();
-  /**
-   * `underWay`: unfinished payments, which may be on the chain and not credited yet. `notAsked`: payments and
-   * refunds without a configured rail.
-   */
+  /** `underWay`: unfinished payments. `notAsked`: payments and refunds without a configured rail. */
   readonly #counts = { payments: 0, refunds: 0, underWay: 0, notAsked: 0 };
 
   constructor(options: ChainAuditOptions, rails: ReadonlyMap<string, Rail>) {
@@ -108,7 +104,7 @@ class ChainAudit {
       (row) => row.payment_key,
       async (row) => {
         const what = await this.#faultOf(row);
-        if (what !== undefined) await this.#differs(row, what);
+        if (what !== undefined) await this.#noteUnlessChanged(row, what);
         counts.payments += 1;
         onProgress('payments', counts.payments, total);
       },
@@ -133,12 +129,12 @@ class ChainAudit {
       if (row.state === 'credited' && !isPaid) return 'credited, but not on the chain';
       return row.state === 'failed' && isPaid ? NOT_CREDITED : undefined;
     } catch (error) {
-      return `the chain cannot tell: ${chainReason(error)}`;
+      return `its state on the chain is unknown: ${chainReason(error)}`;
     }
   }
 
   /** A row that a running server has changed meanwhile is not a difference. */
-  async #differs(row: TopUpRow, what: string): Promise<void> {
+  async #noteUnlessChanged(row: TopUpRow, what: string): Promise<void> {
     const [now] = await this.#options.store.query<TopUpRow>(
       'SELECT * FROM payments_topup WHERE payment_key = $1',
       [row.payment_key],
@@ -178,7 +174,7 @@ class ChainAudit {
       const { kind } = await refunds.find(row.authorization_text, attemptOf(row));
       return kind === 'paid' ? undefined : 'a paid refund is not on the chain';
     } catch (error) {
-      return `the chain cannot tell of a refund: ${chainReason(error)}`;
+      return `the state of a refund on the chain is unknown: ${chainReason(error)}`;
     }
   }
 
@@ -198,7 +194,7 @@ class ChainAudit {
     });
   }
 
-  /** The credits of the rows against what the ledger has from their chain, at one moment. */
+  /** Compares the credits of the rows with the ledger, in one transaction per chain. */
   async compareSums(): Promise<void> {
     const { store, receivedInLedger } = this.#options;
     for (const prefix of CHAINS) {
@@ -210,7 +206,7 @@ class ChainAudit {
       });
       if (missingNano === 0n) continue;
       this.#differences.push({
-        what: 'the ledger has more (or, below zero, less) than its payments',
+        what: 'the credits in the ledger differ from its payments (negative: the ledger has less)',
         network: `${prefix}*`,
         paymentId: undefined,
         recoverKey: undefined,
@@ -231,7 +227,7 @@ class ChainAudit {
         isKnown: (transaction) => known.has(transaction),
         onProgress: (done, total) => onProgress(`transfers on ${network}`, done, total),
       });
-      // Payments that a running server has taken meanwhile are known by now.
+      // A running server may have accepted more payments since `known` was read.
       const later = found.length === 0 ? known : await topUpTransactions(store, network);
       for (const { transaction, amountUnits } of found) {
         if (later.has(transaction)) continue;
@@ -241,7 +237,7 @@ class ChainAudit {
     }
   }
 
-  /** Works on all rows since the beginning of the audit's time, some of them at once. */
+  /** Calls `work` for all rows since `sinceMs`, several at a time. */
   async #eachPage<Row>(
     pageOf: (store: Store, page: PageOfRows) => Promise<readonly Row[]>,
     keyOf: (row: Row) => string,

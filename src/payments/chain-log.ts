@@ -1,9 +1,8 @@
-/** What logs and metrics say about nodes and facilitators, whose URLs often carry an access key. */
+/** Error texts and counts of nodes and facilitators, without their URLs, which often have an access key. */
 import type { Log } from '../core/log.ts';
 
 const MAX_CHARS = 200;
 
-/** The message of an error as one short sentence without URLs. */
 export function chainReason(error: unknown): string {
   return messageOf(error)
     .replace(/\b(?:https?|wss?):\/\/\S+/gi, '<url>')
@@ -12,17 +11,16 @@ export function chainReason(error: unknown): string {
 
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  // The short message of viem has no request details.
   const short: unknown = 'shortMessage' in error ? error.shortMessage : undefined;
   return typeof short === 'string' ? short : error.message;
 }
 
-/** Logs and counts, by network, how often the nodes of a chain contradict each other. */
+/** Logs and counts contradictions between the nodes of a chain, by network. */
 export class Contradictions {
   readonly counts: Map<string, number>;
   readonly #log: Log;
 
-  /** The networks are counted from zero, so that the first contradiction is a change. */
+  /** The counts start at zero, so that metrics show the first contradiction as a change. */
   constructor(log: Log, networks: readonly string[]) {
     this.#log = log;
     this.counts = new Map(networks.map((network) => [network, 0]));

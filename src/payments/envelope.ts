@@ -2,8 +2,7 @@
  * Reads the three layouts of a payment header, whose inner payload is the same: A. version 2 with
  * `accepted`; B. version 1 (`scheme` and `network` beside `payload`); C. the layout of B with version 2.
  *
- * Shapes are checked here and in the rails before an x402 class receives them, because those throw on
- * malformed input. Every header becomes an envelope or a 400 Fault.
+ * Shapes are checked here and in the rails, because the x402 classes throw on malformed input.
  */
 import type { Fault } from '../core/faults.ts';
 import { readSalt } from './extensions/bound-nonce.ts';
@@ -14,12 +13,12 @@ import { GAS_SPONSORING } from './requirements.ts';
 
 export interface Envelope {
   readonly network: string;
-  /** The option that the client reports as chosen; compared, never trusted. */
+  /** The option that the client reports as chosen; never trusted. */
   readonly accepted: Readonly<Record<string, unknown>>;
-  /** The payload, with the signed approval of a Permit2 payment as `eip2612`. */
+  /** The payload; `eip2612` is the signed approval of a Permit2 payment. */
   readonly inner: Readonly<Record<string, unknown>>;
   readonly identifier: string | undefined;
-  /** Of a nonce that is bound to this server: the extension `bound-nonce`. */
+  /** The salt of the extension `bound-nonce`. */
   readonly salt?: string | undefined;
 }
 
@@ -43,7 +42,7 @@ export function readEnvelope(header: string): Envelope {
   if (scheme !== 'exact' && scheme !== 'upto') {
     throw paymentError(
       'UNSUPPORTED_SCHEME',
-      'The payment scheme must be exact, or upto where that is offered',
+      'The payment scheme must be exact, or upto if it is offered',
     );
   }
   const extensions = asObject(value['extensions']);
@@ -74,7 +73,7 @@ function readIdentifier(extensions: ReturnType<typeof asObject>): string | undef
   return id;
 }
 
-/** Compares what the client says it accepted with what is offered. Throws a 400 Fault. */
+/** Compares the option that the client reports with the offer. Throws a 400 Fault. */
 export function checkAccepted(
   accepted: Readonly<Record<string, unknown>>,
   offer: { readonly asset: string; readonly payTo: string },
@@ -99,7 +98,7 @@ function isSameAddress(value: unknown, address: string): boolean {
     : value === address;
 }
 
-/** Throws the Fault of an amount outside the limits; all in base units, inclusive. */
+/** Throws a 400 Fault for an amount outside the limits, which are inclusive and in base units. */
 export function checkAmount(units: bigint, limits: AmountLimits): void {
   const { minimumUnits, maximumUnits, firstUnits } = limits;
   if (units <= 0n) throw paymentError('INVALID_AMOUNT', 'The payment amount must be above zero');
@@ -112,13 +111,13 @@ export function checkAmount(units: bigint, limits: AmountLimits): void {
   }
 }
 
-/** The most that is moved under a ceiling of the scheme `upto`. Throws the Fault of one that is too low. */
+/** The largest amount to move under a ceiling of the scheme `upto`. Throws a 400 Fault if it is too low. */
 export function mostUnder(ceilingUnits: bigint, limits: AmountLimits): bigint {
   const { leastUnits, maximumUnits } = limits;
   if (leastUnits === undefined) {
     throw paymentError(
       'UNSUPPORTED_SCHEME',
-      'A top-up is paid with the scheme exact; upto pays for requests',
+      'A top-up must use the scheme exact; upto is for requests',
     );
   }
   if (ceilingUnits < leastUnits) {
@@ -134,8 +133,8 @@ export function usdOf(units: bigint): number {
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;
-  /** The least that a payment of the scheme `upto` moves; missing if `upto` is not accepted. */
+  /** Smallest payment of the scheme `upto`; missing if `upto` is not accepted. */
   readonly leastUnits?: bigint;
-  /** An amount below the minimum that is offered too. */
+  /** An offered amount below the minimum. */
   readonly firstUnits?: bigint;
 }

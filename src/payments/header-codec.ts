@@ -1,6 +1,4 @@
-/**
- * x402 header values: base64 (standard alphabet) of UTF-8 JSON, bounded on the way in.
- */
+/** x402 header values: base64 (standard alphabet) of UTF-8 JSON, bounded when decoded. */
 import { parsedJsonObject } from '../json/json-text.ts';
 
 /** A payment header with the echoed extensions is under 4 KB; Node bounds all headers to 16 KB. */
@@ -11,12 +9,12 @@ export function encodeHeader(value: unknown): string {
   return Buffer.from(JSON.stringify(value), 'utf8').toString('base64');
 }
 
-/** The same where the protocol wants the alphabet of URLs: tokens, and the Machine Payments Protocol. */
+/** The same in base64url, for tokens and the Machine Payments Protocol. */
 export function encodeBase64Url(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url');
 }
 
-/** The JSON object of a header value, or `undefined` when it is none. Never throws. */
+/** The JSON object of a header value; `undefined` for any other text. */
 export function decodeHeader(
   header: string,
   mostChars = MAX_HEADER_CHARS,

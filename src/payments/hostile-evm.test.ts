@@ -215,7 +215,7 @@ describe('hostile payers and nodes of Base', () => {
       return fault;
     });
     const faults = await Promise.all(refusals);
-    const busy = faults.filter(({ message }) => message.startsWith('Too many contract wallets'));
+    const busy = faults.filter(({ message }) => message.startsWith('Too many signatures of contract'));
     assert.equal(busy.length, 80 - 32);
     assert.ok(
       busy.every(({ status, options }) => status === 503 && options.retryAfterSeconds === 1),
@@ -461,7 +461,7 @@ test("a node that gives the logs of others ends nobody's payment", async () => {
   };
   await assert.rejects(
     findErc3009Payment(client, USDC, payment, { attempt, depth: 1 }),
-    /its log is not found yet/,
+    /has no log of it yet/,
   );
   await node.stop();
 });

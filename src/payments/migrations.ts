@@ -1,10 +1,9 @@
 /**
- * The tables of payments: top-ups keyed by the signed authorization, used sign-in nonces, the next
- * nonce of each gas key and the transactions that it signed of late, refunds, the secrets that
- * several processes share, and which request each payment was opened by.
+ * The tables of payments: top-ups by signed authorization, used sign-in nonces, the next nonce and the
+ * recent transactions of each gas key, refunds, shared secrets, and the request that opened each payment.
  *
- * A credited top-up is never deleted: its row is what stops the same authorization, which stays
- * visible on the chain for ever, from being credited again.
+ * A credited top-up is never deleted: its row prevents a second credit for the same authorization, which
+ * stays public on the chain.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -87,9 +86,8 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE INDEX payments_gas_transaction_age ON payments_gas_transaction (sent_ms);`,
   },
   {
-    // The offer that a payment was made under (older rows: see `paymentOf`), and what watches a
-    // credit until the chain cannot undo it. Credits of the last hour before this step are watched
-    // too; older ones are final on every chain that is supported.
+    // The offer of a payment (older rows: see `underItsOffer`), and the watch of credits until they are
+    // final. Credits of the last hour are watched too; older ones are final on every supported chain.
     id: 'payments-0003',
     up: `
       ALTER TABLE payments_topup ADD COLUMN offer TEXT;
@@ -131,14 +129,14 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE INDEX payments_pass_created ON payments_pass (created_ms);`,
   },
   {
-    // For lists: by time, and one by the id that its payer knows.
+    // For lists by time, and for reading one payment by its id.
     id: 'payments-0006',
     up: `
       CREATE INDEX payments_topup_created ON payments_topup (created_ms, payment_id);
       CREATE INDEX payments_topup_id ON payments_topup (payment_id);`,
   },
   {
-    // Keys that offers and receipts were signed with stay published.
+    // Old signing keys stay published.
     id: 'payments-0007',
     up: `
       CREATE TABLE payments_signing_key (
@@ -149,8 +147,8 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       );`,
   },
   {
-    // Failed payments are watched until the blocks that refused them are final; so are those that
-    // failed in the last hour before this step. Older ones are final on every chain that is supported.
+    // The watch of failed payments until the blocks that rejected them are final, also for failures of
+    // the last hour; older ones are final on every supported chain.
     id: 'payments-0008',
     up: `
       UPDATE payments_topup SET is_watched = 1, attempts = 0, next_check_ms = 0

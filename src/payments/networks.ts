@@ -1,6 +1,6 @@
 /**
- * The supported networks: CAIP-2 names, the slugs of version 1, USDC with its EIP-712 domain, and its
- * units. Outgoing objects carry CAIP-2; slugs are read, and written in version 1 only.
+ * The supported networks: CAIP-2 names, the slugs of x402 version 1, and USDC with its EIP-712 domain and
+ * its units. Slugs are read, and written in version 1 only.
  */
 import { type Nano, nano } from '../core/money.ts';
 import type { Config } from '../config/config.ts';
@@ -16,9 +16,9 @@ type Network = NonNullable<Section['base'] | Section['solana']>['network'];
 interface NetworkFacts {
   readonly slug: string;
   readonly asset: string;
-  /** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
+  /** EIP-712 domain name of USDC, which differs between networks. */
   readonly name: string;
-  /** The page of a transaction, with `{tx}` for its id. */
+  /** URL of a transaction page, with `{tx}` for its id. */
   readonly explorer: string;
 }
 
@@ -49,7 +49,6 @@ const NETWORKS: Readonly<Record<Network, NetworkFacts>> = {
   },
 };
 
-/** The USDC of a network, with the `extra` of an offer in it. */
 export function usdcOf(network: Network) {
   const { asset, name } = NETWORKS[network];
   return { asset, extra: { name, version: '2' } };
@@ -65,7 +64,7 @@ export function slugOf(network: string): string {
   return Object.hasOwn(NETWORKS, network) ? NETWORKS[network as Network].slug : network; // own key
 }
 
-/** CAIP-2 of an incoming name, which may be a slug. */
+/** The CAIP-2 name for a slug; returns other names unchanged. */
 export function toCaip2(name: string): string {
   for (const [network, { slug }] of Object.entries(NETWORKS)) if (slug === name) return network;
   return name;
@@ -76,7 +75,7 @@ const NANO_PER_UNIT = 1_000n;
 export const USDC_DECIMALS = 6;
 
 export function wrongDecimals(asset: string, decimals: number): string {
-  return `The token ${asset} has ${decimals} decimals; payments are counted in ${USDC_DECIMALS}, so name a token that has as many`;
+  return `The token ${asset} has ${decimals} decimals; it must have ${USDC_DECIMALS}`;
 }
 
 export function unitsToNano(units: bigint): Nano {

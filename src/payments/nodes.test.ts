@@ -267,7 +267,7 @@ describe('nodes of Base', () => {
     second.alter = async () => await Promise.reject(new Error('gone'));
     const [away] = await fixture.payments.railMonitor.check();
     assert.equal(away?.isReady, true);
-    assert.match(away?.problems.join() ?? '', /Node 2 of 2 does not answer/);
+    assert.match(away?.problems.join() ?? '', /Node 2 of 2 does not respond/);
   });
 });
 

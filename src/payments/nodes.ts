@@ -2,12 +2,11 @@
  * Several nodes of one chain.
  *
  * - `Failover` sends a call to one node, in the order of the configuration, and to the next one after
- *   a failure. A node that failed is called last for a while, so that a dead first node does not cost
- *   its time limit on each call.
- * - `Agreement` sends a question to every node. With several nodes a result needs two that report the
- *   same and no third that contradicts: one lying node must not create money because others are slow
- *   or down. A node whose newest block is older than a minute by our clock has no vote against the
- *   others. A single configured node decides alone.
+ *   a failure. A node that failed is called last for a while, so that each call does not wait for it.
+ * - `Agreement` sends a call to every node. With several nodes a result needs two nodes that return the
+ *   same and no third that contradicts them: one lying node must not create money while others are slow
+ *   or down. A node whose newest block is older than a minute has no vote against the others. A single
+ *   configured node decides alone.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { endsWithin } from './bounded.ts';
@@ -17,16 +16,16 @@ import type { Evidence } from './rail.ts';
 const COOL_DOWN_MS = 30 * SECOND_MS;
 /** Time limit of a call to one of several nodes. */
 export const NODE_TIMEOUT_MS = 4 * SECOND_MS;
-/** Nodes of several that must report the same. */
+/** Nodes that must return the same result. */
 const VOTES = 2;
-/** How long after the second response the remaining nodes may contradict. */
+/** Time after the second response in which the remaining nodes may contradict. */
 const GRACE_MS = 2 * SECOND_MS;
-/** Base makes a block in 2 seconds, Solana in less than one. */
+/** Base has a block every 2 seconds, Solana more often. */
 const LAG_SECONDS = 60;
 
 /**
- * Which nodes do not respond or serve another chain; `networkOf` returns the CAIP-2 name. One node of
- * another chain invalidates the evidence of all. Rejects when no node responds.
+ * Finds nodes that do not respond or serve another chain; `networkOf` returns the CAIP-2 name. `isRight` is
+ * false if a node serves another chain, which invalidates all evidence. Rejects if no node responds.
  */
 export async function chainProblems<Node>(
   nodes: readonly Node[],
@@ -41,7 +40,7 @@ export async function chainProblems<Node>(
   for (const [index, one] of served.entries()) {
     const name = served.length === 1 ? 'The node' : `Node ${index + 1} of ${served.length}`;
     if (one.status === 'rejected') {
-      problems.push(`${name} does not answer: ${chainReason(one.reason)}`);
+      problems.push(`${name} does not respond: ${chainReason(one.reason)}`);
     } else if (one.value !== network) {
       isRight = false;
       problems.push(`${name} serves ${one.value.replace(/^eip155:/, 'chain ')}, not ${network}`);
@@ -61,8 +60,8 @@ export class Failover<Node> {
   }
 
   /**
-   * The first result. Rejects with the last error when all nodes fail, and at once with an error that
-   * is the chain's own result (`isFinal`), because every node would report it.
+   * Returns the first result. Rejects with the last error if all nodes fail, and at once with an error that
+   * every node would return (`isFinal`).
    */
   async call<T>(
     call: (node: Node) => Promise<T>,
@@ -107,30 +106,30 @@ export class Agreement<Node> {
     this.#options = options;
   }
 
-  /** Rejects when fewer than two of several nodes respond, and when they contradict each other. */
-  async evidence(look: (node: Node) => Promise<Evidence>): Promise<Evidence> {
-    return await this.#agreed('a payment', look, unanimous);
+  /** Rejects if fewer than two of several nodes respond, or if they contradict each other. */
+  async evidence(find: (node: Node) => Promise<Evidence>): Promise<Evidence> {
+    return await this.#agreed('a payment', find, unanimous);
   }
 
   /** As `evidence`, for results that are compared as values. */
   async value<T extends bigint | boolean | string>(
     subject: string,
-    ask: (node: Node) => Promise<T>,
+    call: (node: Node) => Promise<T>,
   ): Promise<T> {
-    return await this.#agreed(subject, ask, (all) =>
+    return await this.#agreed(subject, call, (all) =>
       all.every((one) => one === all[0]) ? all[0] : undefined,
     );
   }
 
   async #agreed<T>(
     subject: string,
-    ask: (node: Node) => Promise<T>,
+    call: (node: Node) => Promise<T>,
     joined: (results: readonly T[]) => T | undefined,
   ): Promise<T> {
     const { nodes, network, contradictions } = this.#options;
     const [only] = nodes;
-    if (only !== undefined && nodes.length === 1) return await ask(only);
-    let votes = await this.#votes(ask);
+    if (only !== undefined && nodes.length === 1) return await call(only);
+    let votes = await this.#votes(call);
     let agreed = joined(votes.map(({ result }) => result));
     if (agreed === undefined) {
       votes = await this.#withoutLagging(votes);
@@ -138,7 +137,7 @@ export class Agreement<Node> {
     }
     if (votes.length < VOTES) {
       throw new Error(
-        `Only ${votes.length} of ${nodes.length} nodes can answer about ${subject}, two must agree`,
+        `Only ${votes.length} of ${nodes.length} nodes returned ${subject}; two must agree`,
       );
     }
     if (agreed !== undefined) return agreed;
@@ -146,17 +145,17 @@ export class Agreement<Node> {
     throw new Error(`The nodes contradict each other about ${subject}`);
   }
 
-  /** The results of two nodes, and of those that respond soon after. Rejects when all fail. */
-  async #votes<T>(ask: (node: Node) => Promise<T>): Promise<readonly Vote<Node, T>[]> {
+  /** The results of two nodes, and of those that respond soon after. Rejects if all fail. */
+  async #votes<T>(call: (node: Node) => Promise<T>): Promise<readonly Vote<Node, T>[]> {
     const { nodes, clock } = this.#options;
     const votes: Vote<Node, T>[] = [];
     const enough = Promise.withResolvers<void>();
-    const asked = nodes.map(async (node) => {
-      votes.push({ node, result: await ask(node) });
+    const calls = nodes.map(async (node) => {
+      votes.push({ node, result: await call(node) });
       if (votes.length >= VOTES) enough.resolve();
     });
-    const all = Promise.allSettled(asked);
     // Each call to a node has a time limit, so all of them end.
+    const all = Promise.allSettled(calls);
     await Promise.race([enough.promise, all]);
     await endsWithin(clock, GRACE_MS, all);
     if (votes.length > 0) return [...votes];
@@ -169,7 +168,7 @@ export class Agreement<Node> {
     const nowSeconds = clock.nowMs() / SECOND_MS;
     const isCurrent = await Promise.all(
       votes.map(async ({ node }) => {
-        // A node that returns no block now has responded before: its vote stands.
+        // The node has returned a result before, so its vote counts.
         const seconds = await newestSeconds(node).catch(() => nowSeconds);
         return nowSeconds - seconds <= LAG_SECONDS;
       }),
@@ -178,13 +177,13 @@ export class Agreement<Node> {
   }
 }
 
-/** One evidence when all report the same; `undefined` when they contradict each other. */
+/** One evidence if all nodes return the same; `undefined` if they contradict each other. */
 function unanimous(all: readonly Evidence[]): Evidence | undefined {
   const [first] = all;
   const isSameKind = all.every(({ kind }) => kind === first?.kind);
   if (first === undefined || !isSameKind) return undefined;
   if (first.kind === 'open') {
-    // Nodes know different waiting transactions: what one still has can be mined.
+    // Nodes know different waiting transactions; one that only one node has can still be mined.
     const isSame = all.every((one) => one.kind === 'open' && one.attempt === first.attempt);
     return isSame ? first : { kind: 'open', attempt: 'waiting' };
   }
@@ -192,7 +191,6 @@ function unanimous(all: readonly Evidence[]): Evidence | undefined {
   if (first.kind === 'final') return { ...first, isConfirmed };
   const paid = all.filter((one) => one.kind === 'paid');
   if (!paid.every(({ transaction }) => transaction === first.transaction)) return undefined;
-  // As deep as the node that reports the smallest depth.
   const height = paid.reduce((most, one) => (one.height > most ? one.height : most), first.height);
   return { ...first, height, isConfirmed };
 }

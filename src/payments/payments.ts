@@ -239,7 +239,7 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
       }
     });
   };
-  const replaceStuck = (): Promise<void> => run('fees', () => evm?.replaceStuck());
+  const replaceStuck = (): Promise<void> => run('fees', () => evm?.sender?.feeReplacement.run());
   const prune = async (): Promise<void> => {
     await run('nonces', () => signIn.prune());
     await run('tokens', () => sessions.prune());

@@ -1,4 +1,4 @@
-/** What the rails of both chains share: calls of the official scheme classes, and health checks. */
+/** Parts of both rails: arguments and results of the official scheme classes, and health checks. */
 import type { PaymentPayload, PaymentRequirements, VerifyResponse } from '@x402/core/types';
 import { chainReason } from './chain-log.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
@@ -8,9 +8,9 @@ import type { Rail, RailHealth, Verdict } from './rail.ts';
 import { GAS_SPONSORING } from './requirements.ts';
 
 /**
- * The arguments of a scheme class. The requirement is built from the offer that the payment was made
- * under and the signed amount, never from what the caller reports as accepted. With the scheme `upto`
- * the ceiling is verified, and the amount that is moved is settled.
+ * The arguments of a scheme class. The requirement is built from the stored offer and the signed amount,
+ * never from the `accepted` of the caller. With the scheme `upto` the ceiling is verified, and the amount
+ * to move is settled.
  */
 export function officialRequest(
   payment: SignedPayment,
@@ -33,32 +33,32 @@ export function officialRequest(
   return [{ x402Version: 2, accepted, payload, extensions }, accepted];
 }
 
-/** The verdict of a scheme; for the reasons in `unclear` the chain decides whether it was paid. */
+/** The verdict of a scheme; for the reasons in `unclear` the chain decides whether the payment arrived. */
 export async function verdictOf(
-  asked: Promise<VerifyResponse>,
+  response: Promise<VerifyResponse>,
   unclear: readonly string[],
   hasNodeFailed = (): boolean => false,
 ): Promise<Verdict> {
   try {
-    const result = await asked;
+    const result = await response;
     if (result.isValid) return { kind: 'valid' };
     if (hasNodeFailed()) return { kind: 'unclear', reason: 'chain_unavailable' };
     const reason = chainReason(result.invalidReason ?? 'unknown');
     return { kind: unclear.includes(reason) ? 'unclear' : 'rejected', reason };
   } catch (error) {
-    // Shapes were checked before, so the chain did not respond.
+    // The shape was checked before, so the chain did not respond.
     return { kind: 'unclear', reason: chainReason(error) };
   }
 }
 
-/** Our journal stores pending settlements; the store of the schemes would grow without bound. */
+/** Rows store pending settlements; the store of the schemes would grow without bound. */
 export const NO_PENDING_STORE = {
   get: async (): Promise<undefined> => undefined,
   set: async (): Promise<void> => undefined,
   delete: async (): Promise<void> => undefined,
 };
 
-/** Why no amount of a rail's token can be credited now, or `undefined`. Never rejects. */
+/** The reason why no amount of a rail's token can be credited now, or `undefined`. Never rejects. */
 export async function decimalsProblem(
   rail: Pick<Rail, 'offer' | 'decimals'>,
 ): Promise<string | undefined> {
@@ -73,31 +73,29 @@ export async function decimalsProblem(
 
 interface HealthProbe<Node> {
   readonly nodes: readonly Node[];
-  /** The CAIP-2 name of the chain that a node serves. */
+  /** Returns the CAIP-2 name of the chain that a node serves. */
   readonly networkOf: (node: Node) => Promise<string>;
   readonly gasAddress: string | undefined;
   readonly gasBalance: bigint | undefined;
-  /** Smallest units below which the operator is warned, with the warning. */
+  /** Balance in the smallest unit below which `lowProblem` is reported. */
   readonly warnBelow: bigint;
   readonly lowProblem: string;
-  /** Why nothing can be settled; `undefined` members are no problem. */
+  /** Reasons why nothing can be settled. */
   readonly blocking: readonly (string | undefined)[];
-  /** Set if the gas key cannot pay for a settlement. */
-  readonly cannotPay: string | undefined;
   readonly warnings: readonly (string | undefined)[];
 }
 
 export async function healthOf<Node>(rail: Rail, probe: HealthProbe<Node>): Promise<RailHealth> {
   const { network } = rail;
-  const { nodes, networkOf, gasAddress, gasBalance, warnBelow, cannotPay } = probe;
+  const { nodes, networkOf, gasAddress, gasBalance, warnBelow } = probe;
   const { problems, isRight } = await chainProblems(nodes, network, networkOf);
   const blocking = [await decimalsProblem(rail), ...probe.blocking].filter(isProblem);
   const low = gasBalance !== undefined && gasBalance < warnBelow ? probe.lowProblem : undefined;
-  const others = [low, ...probe.warnings, cannotPay].filter(isProblem);
+  const warnings = [low, ...probe.warnings].filter(isProblem);
   return {
     network,
-    isReady: isRight && blocking.length === 0 && cannotPay === undefined,
-    problems: [...problems, ...blocking, ...others],
+    isReady: isRight && blocking.length === 0,
+    problems: [...problems, ...blocking, ...warnings],
     gasAddress,
     gasBalance,
   };

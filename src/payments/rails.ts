@@ -1,7 +1,6 @@
 /**
- * The rails of the configuration: opened, watched while the server runs, and checked once for
- * `farebox check`, without writing to a database or a chain. The chain libraries are large; each is
- * loaded only if its rail is configured.
+ * Opens the rails of the configuration, monitors them while the server runs, and checks them for
+ * `farebox check`. The chain libraries are large; each is loaded only if its rail is configured.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -49,7 +48,7 @@ export async function openRails(options: OpenRailsOptions) {
   return { rails, evm, solana, external, contradictions };
 }
 
-/** Checks gas keys, receivers and nodes. A rail that cannot settle is not offered. */
+/** Checks gas keys, receivers and nodes; does not offer a rail that cannot settle. */
 export class RailMonitor {
   readonly #rails: ReadonlyMap<string, Rail>;
   readonly #log: Log;
@@ -65,7 +64,7 @@ export class RailMonitor {
     return await Promise.all([...this.#rails.values()].map((rail) => this.#check(rail)));
   }
 
-  /** The rails to offer. If none can settle, all of them: a late settlement beats an empty list. */
+  /** The rails that can settle; all rails if none can, because a 402 must have at least one option. */
   offers(): readonly RailOffer[] {
     const all = [...this.#rails.values()];
     const ready = all.filter((rail) => this.#health.get(rail.network)?.isReady !== false);
@@ -78,10 +77,10 @@ export class RailMonitor {
       gasAddress: undefined,
       gasBalance: undefined,
       isReady: true,
-      // A node that does not respond says nothing about the keys: what was offered stays offered.
+      // Without the node the state of the keys is unknown, so the earlier state stays.
       ...before,
       network: rail.network,
-      problems: [`The node does not answer: ${chainReason(error)}`],
+      problems: [`The node does not respond: ${chainReason(error)}`],
     }));
     this.#health.set(rail.network, health);
     const text = health.problems.join('; ');
@@ -93,7 +92,7 @@ export class RailMonitor {
   #report({ network, isReady, gasAddress, gasBalance }: RailHealth, problems: string): void {
     const fields = { network, gasAddress, gasBalance: gasBalance?.toString() };
     if (problems === '') this.#log.info(fields, 'A payment rail is ready');
-    else if (isReady) this.#log.warn(fields, `A payment rail needs care: ${problems}`);
+    else if (isReady) this.#log.warn(fields, `A payment rail has problems: ${problems}`);
     else this.#log.error(fields, `A payment rail is not offered: ${problems}`);
   }
 }
@@ -102,11 +101,11 @@ interface CheckOptions {
   readonly settings: PaymentSettings;
   readonly clock: Clock;
   readonly log: Log;
-  /** Opens the database of this ledger; resolves to `undefined` before its first start. */
+  /** Opens the database of this ledger; resolves to `undefined` if there is none yet. */
   readonly openStore: () => Promise<Store | undefined>;
 }
 
-/** About an hour of Base; an hour of Solana has four times as many slots. */
+/** An hour of Base in blocks, an hour of Solana in slots. */
 const RECENT = { eip155: 1_800n, solana: 9_000n } as const;
 const NO_STORE: RailOptions['store'] = {
   query: async () => {
@@ -114,7 +113,7 @@ const NO_STORE: RailOptions['store'] = {
   },
 };
 
-/** Why the stake of a wallet cannot be read today; `undefined` if it can, or if none is configured. */
+/** The reason why stakes cannot be read today; `undefined` if they can, or if none is configured. */
 export async function checkStaking(
   options: Omit<CheckOptions, 'openStore'>,
 ): Promise<string | undefined> {
@@ -136,7 +135,7 @@ export async function checkRails(options: CheckOptions): Promise<readonly RailHe
       try {
         return await checkRail({ ...options, settings }, network);
       } catch (error) {
-        const problems = [`It cannot be asked: ${chainReason(error)}`];
+        const problems = [`It could not be checked: ${chainReason(error)}`];
         return { network, isReady: false, problems, gasAddress: undefined, gasBalance: undefined };
       }
     }),
@@ -144,20 +143,19 @@ export async function checkRails(options: CheckOptions): Promise<readonly RailHe
 }
 
 async function checkRail(options: CheckOptions, network: string): Promise<RailHealth> {
-  // Nothing is sent, so nothing is polled.
   const opened = await openRails({ ...options, store: NO_STORE, pollMs: 0 });
-  // Without its facilitator a rail settles nothing, whatever the chain says.
+  // Rejects if the facilitator does not respond.
   await opened.external?.feePayer(network);
   const rail = opened.rails.get(network);
-  if (rail === undefined) throw new Error(`There is no rail for ${network}`);
+  if (rail === undefined) throw new Error(`No rail is configured for ${network}`);
   const health = await rail.health();
   const foreign = await foreignTransfers(rail, options.openStore);
   return { ...health, problems: [...health.problems, ...foreign] };
 }
 
 /**
- * Reports transfers of the last hour to the receiver that this ledger does not know: a second ledger
- * with the same receiver would credit payments of this one, and this one credits theirs.
+ * Reports transfers of the last hour to the receiver that are not payments of this ledger: two ledgers
+ * with the same receiver would credit each other's payments.
  */
 async function foreignTransfers(
   rail: Rail,
@@ -176,11 +174,11 @@ async function foreignTransfers(
     });
     if (first === undefined) return [];
     return [
-      `Transfers of the last hour to ${rail.offer.payTo} that are not of this ledger: ${others.length + 1}, such as ${first.transaction} (a receiver belongs to one ledger)`,
+      `In the last hour ${rail.offer.payTo} received transfers that are not payments of this ledger: ${others.length + 1}, such as ${first.transaction} (a receiver must belong to one ledger)`,
     ];
   } catch (error) {
-    // A node that keeps no log, or a database that this version has never opened.
-    return [`The transfers of the last hour cannot be compared: ${chainReason(error)}`];
+    // A node without logs, or a database of another version.
+    return [`The transfers of the last hour could not be compared: ${chainReason(error)}`];
   } finally {
     await store?.close();
   }

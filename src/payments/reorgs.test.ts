@@ -177,7 +177,7 @@ describe('reorganisations', () => {
     await assert.rejects(fixture.payments.headers.topUp(header), (error: Fault) =>
       ['SETTLEMENT_PENDING', 'SETTLEMENT_FAILED'].includes(error.code),
     );
-    assert.ok(fixture.log.some((line) => /owes what was spent/.test(line.message)));
+    assert.ok(fixture.log.some((line) => /reversed after it was spent/.test(line.message)));
     await chain.setTokens(wallet as Hex, balance);
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
@@ -401,7 +401,7 @@ describe('reorganisations', () => {
     assert.equal((await treasury.payments.refunds.state(refund.refundId)).state, 'paid');
     assert.equal((await chain.balance(wallet as Hex)) - before, 2_000_000n);
     assert.equal(await treasury.balance(wallet), usdToNano(3));
-    assert.ok(treasury.log.some((line) => /refund is not on the chain/.test(line.message)));
+    assert.ok(treasury.log.some((line) => /refund is no longer on the chain/.test(line.message)));
     await chain.client.mine({ blocks: 70 });
     await treasury.store.query('UPDATE payments_refund SET next_check_ms = 0');
     await treasury.payments.sweep();

@@ -1,6 +1,6 @@
 /**
- * The value of `PAYMENT-REQUIRED`: as much of a 402 as fits into the bytes that the payment headers of a
- * response have. The body of the response has all of it.
+ * The value of `PAYMENT-REQUIRED`: as much of a 402 as fits into the size limit of the payment headers.
+ * The body of the response contains all of it.
  */
 import { encodeHeader } from './header-codec.ts';
 import { OFFER_RECEIPT, type OfferedOption, type SignedOffer } from './extensions/signing.ts';
@@ -10,13 +10,8 @@ type Json = Readonly<Record<string, unknown>>;
 export const REFUNDS = 'refund-policy';
 export const BAZAAR = 'bazaar';
 export const BOUND_NONCE = 'bound-nonce';
-/** Bytes of a header line beside its value: the name, the separator and the end. */
+/** Bytes of a header line without its value. */
 export const HEADER_FRAME_BYTES = 'PAYMENT-REQUIRED: \r\n'.length;
-
-/** Data for indexes, of which the shorter form goes into a header with less room. */
-interface Discovered {
-  readonly slim: Json;
-}
 
 interface PaymentOption extends OfferedOption {
   readonly extra: Json;
@@ -30,14 +25,14 @@ export interface Required402 extends Json {
   };
 }
 
-/** As much of a 402 as fits into so many bytes; the body has all of it. */
+/** Encodes the most complete form with at most `mostBytes`; `slim` is the shorter data for indexes. */
 export function fittedHeader(
   required: Required402,
-  discovered: Discovered | undefined,
+  slim: Json | undefined,
   mostBytes: number,
 ): string {
   let header = '';
-  for (const form of headerForms(required, discovered)) {
+  for (const form of headerForms(required, slim)) {
     header = encodeHeader(form);
     if (header.length <= mostBytes) break;
   }
@@ -45,14 +40,14 @@ export function fittedHeader(
 }
 
 /**
- * A 402 with ever less in it. Signed offers go first, then what indexes read, then the terms and hints, and
- * last the options with the larger amount: with what is left a client can still pay and sign in.
+ * Shorter and shorter forms of a 402. They drop signed offers first, then the data for indexes, then terms
+ * and hints, and last the larger amounts: with the shortest form a client can still pay and sign in.
  */
-function* headerForms(required: Required402, discovered: Discovered | undefined): Generator<Json> {
+function* headerForms(required: Required402, slim: Json | undefined): Generator<Json> {
   const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
   const { [BAZAAR]: _bazaar, ...least } = unsigned;
-  const described = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
-  // Signed offers in the shorter of their forms, then with less for indexes.
+  const described = slim === undefined ? [] : [{ ...least, [BAZAAR]: slim }];
+  // EIP-712 is the shorter of the two signature formats.
   const offers = offered?.info.offers.filter(({ format }) => format === 'eip712') ?? [];
   const oneForm = { [OFFER_RECEIPT]: { info: { offers } } };
   const signed =
@@ -71,13 +66,11 @@ function* headerForms(required: Required402, discovered: Discovered | undefined)
   yield { ...smaller, extensions: fewest, resource };
 }
 
-/** An option without the amounts of top-ups, which are not signed. */
 function withoutHints(option: PaymentOption): PaymentOption {
   const { minimumTopUpUsd: _least, suggestedTopUpUsd: _suggested, ...extra } = option.extra;
   return { ...option, extra };
 }
 
-/** The options with the smallest amount of each network and scheme. */
 function smallest(options: readonly PaymentOption[]): readonly PaymentOption[] {
   const isOf = (option: PaymentOption) => (other: PaymentOption) =>
     other.network === option.network && other.scheme === option.scheme;

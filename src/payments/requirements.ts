@@ -2,10 +2,9 @@
  * The 402 objects: discovery, top-up, insufficient credit, their `PAYMENT-REQUIRED` header, the
  * version 1 body and `/.well-known/x402.json`.
  *
- * Invariants: every URL comes from the configured public origin, never from a request header;
- * networks are CAIP-2; `accepts` is never empty; the payment headers of a response together stay within
- * `headerBytes`, since proxies by default have 4 KB for all headers. The sign-in extension therefore
- * carries no JSON schema, and what does not fit stands in the body alone.
+ * Invariants: every URL starts with the configured public origin, never with a request header; networks
+ * are CAIP-2; `accepts` is never empty; the payment headers of a response have at most `headerBytes`,
+ * because proxies by default have 4 KB for all headers. The sign-in extension therefore has no JSON schema.
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -28,13 +27,13 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
-  /** Missing where the scheme `upto` is not taken. */
+  /** Missing if the scheme `upto` is not accepted. */
   readonly upto?: {
     readonly facilitatorAddress: string;
-    /** Whether a wallet may sign its approval of Permit2 too: the token is known to have EIP-2612. */
+    /** Whether a wallet may sign its approval of Permit2 too, because the token has EIP-2612. */
     readonly takesApproval: boolean;
   };
-  /** Path of what it was offered for; missing where that is not known. */
+  /** Path of the paid resource, if known. */
   readonly path?: string;
 }
 
@@ -47,11 +46,11 @@ export interface RequirementOptions {
   readonly keysUrl: string;
   readonly amounts: Amounts;
   readonly maxTimeoutSeconds: number;
-  /** Signs what is offered; `undefined` where nothing is signed. */
+  /** Signs offers; `undefined` if the settings disable signatures. */
   readonly signing: Signing | undefined;
   /** Networks on which unused credit can be paid back. */
   readonly refundNetworks: readonly string[];
-  /** Most bytes of the payment headers of a response together, with their names. */
+  /** Maximum size of all payment headers of a response, with their names. */
   readonly headerBytes: number;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly ids: Pick<Ids, 'hex'>;
@@ -60,31 +59,31 @@ export interface RequirementOptions {
 }
 
 export interface Resource {
-  /** Path from the origin on, for example `/api/v1/chat/completions`; cut where it is long. */
+  /** Path such as `/api/v1/chat/completions`; URLs contain at most `MAX_PATH_CHARS` of it. */
   readonly path: string;
   readonly description: string;
   readonly tags?: readonly string[];
-  /** How it is asked and what it answers, for indexes. */
+  /** Shapes of the request and the response, for indexes. */
   readonly discovered?: Discovered | undefined;
-  /** Set where it is asked by another protocol than HTTP. */
+  /** Set for another protocol than HTTP. */
   readonly protocol?: 'mcp';
 }
 
-/** Data of the bazaar extension, and the same without the answer. */
+/** Data of the bazaar extension, and the same without the response. */
 export interface Discovered {
   readonly full: Json;
   readonly slim: Json;
 }
 
-/** What a wallet has for a request, and what the request needs. */
 export interface WalletCredit {
   readonly balance: Nano;
+  /** Amount that the request needs. */
   readonly needed: Nano;
-  /** What the payment of the request signs, where that is the most that it may spend. */
+  /** Signed amount of the request's payment, if the request may spend no more. */
   readonly signed?: Nano | undefined;
 }
 
-/** What an offer is for: credit by itself, or a request that is sold. */
+/** An offer is for credit alone, or for a request. */
 export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -92,29 +91,26 @@ type Json = Readonly<Record<string, unknown>>;
 export interface PaymentRequiredResponse {
   readonly body: Json;
   readonly header: string;
-  /** The header beside other payment headers of so many bytes, names included. */
+  /** The header for a response with other payment headers of `bytes` bytes, names included. */
   headerBeside(bytes: number): string;
-  /** What a single charge should be, for protocols that offer one amount. */
+  /** The amount for protocols that offer a single one. */
   readonly charge: Nano;
 }
 
-/** What indexes take as the name of a service. */
+/** Service names that indexes accept. */
 const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
-/** Paths go into a header whose size is bounded. */
 export const MAX_PATH_CHARS = 200;
-/** Headers of the balance and of limits, which only the response to a known caller has. */
+/** Size of the balance and limit headers in a response to a known caller. */
 const CALLER_HEADERS_BYTES = 250;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
-/** Name of the extension by which a wallet signs its approval of Permit2, which costs our gas alone. */
+/** Extension with which a wallet signs its approval of Permit2. */
 export const GAS_SPONSORING = 'eip2612GasSponsoring';
 const GAS_SPONSORED = { [GAS_SPONSORING]: { info: { version: '1' } } } as const;
-/** A client may bind its nonce to this server: `bound-nonce.ts`. */
 const BOUND_NONCE_OFFER = { [BOUND_NONCE]: { info: { hash: 'keccak256' } } } as const;
 export const MANIFEST_PATH = '/.well-known/x402.json';
-/** The same for every operator: how the ledger works. */
 const REFUND_TERMS = {
   unservedRequest: 'credit-at-once',
   partlyServedRequest: 'pays-what-was-delivered',
@@ -122,7 +118,7 @@ const REFUND_TERMS = {
   creditExpires: false,
 } as const;
 
-/** What clients may add: the same id with the same payment gives the stored answer. */
+/** An id from the client; the same id with the same payment returns the stored response. */
 const PAYMENT_IDENTIFIER = {
   info: { required: false },
   schema: {
@@ -155,7 +151,7 @@ export function authOptions(getKey: string, docs: string, basePath: string): Jso
 
 interface WantedResponse {
   readonly error: string;
-  readonly asked: readonly Nano[];
+  readonly amounts: readonly Nano[];
   readonly charge: Nano;
   /** Whether a ceiling of the scheme `upto` for the charge is accepted too. */
   readonly takesCeiling?: boolean;
@@ -164,16 +160,14 @@ interface WantedResponse {
   readonly challenge?: Json;
   /** Members of the body that the header does not have. */
   readonly body?: Json;
-  /** Bytes of other headers of the response. */
   readonly otherBytes?: number;
 }
 
 export class Requirements {
   readonly #options: RequirementOptions;
-
-  /** The terms in short, and where all of them are. */
+  /** The refund terms in short, with the URL of all terms. */
   readonly #refunds: Json;
-  /** When what is offered was last read: the start. */
+  /** Time of the start, from which the offers are the same. */
   readonly #since: string;
 
   constructor(options: RequirementOptions) {
@@ -188,7 +182,7 @@ export class Requirements {
     const { amounts, keysUrl, docsUrl, basePath } = this.#options;
     return await this.#respond(resource, {
       error: 'Authentication or payment required',
-      asked: [amounts.suggestedTopUp, amounts.firstPayment],
+      amounts: [amounts.suggestedTopUp, amounts.firstPayment],
       charge: amounts.firstPayment,
       takesCeiling: true,
       body: { authOptions: authOptions(keysUrl, docsUrl, basePath) },
@@ -200,7 +194,7 @@ export class Requirements {
     const { minimumTopUp, firstPayment } = this.#options.amounts;
     return await this.#respond(resource, {
       error: 'Payment required',
-      asked: [minimumTopUp, firstPayment],
+      amounts: [minimumTopUp, firstPayment],
       charge: minimumTopUp,
       extensions: { [IDENTIFIER]: PAYMENT_IDENTIFIER },
     });
@@ -208,7 +202,7 @@ export class Requirements {
 
   /**
    * The 402 for a wallet whose credit does not cover the request, or whose payment signs less than the
-   * request needs; in the second case it does not report the credit.
+   * request needs. In the second case the message does not contain the credit.
    */
   async insufficientCredit(
     resource: Resource,
@@ -221,12 +215,11 @@ export class Requirements {
     const minimumUsd = toUsdNumber(amounts.minimumTopUp);
     const neededUsd = toUsdNumber(needed);
     const challenge = this.#challenge(resource);
-    // A payment now has to be enough for this request.
     const missing = signed === undefined ? nano(needed - balance) : needed;
     const charge = this.#firstPayment(missing);
     return await this.#respond(resource, {
       error: 'Payment required',
-      asked: [larger(amounts.suggestedTopUp, missing), charge],
+      amounts: [larger(amounts.suggestedTopUp, missing), charge],
       charge,
       takesCeiling: true,
       challenge,
@@ -237,7 +230,7 @@ export class Requirements {
         message:
           signed === undefined
             ? `The wallet credit of ${toUsdNumber(balance)} USD is below the ${neededUsd} USD that this request needs`
-            : `The payment of ${toUsdNumber(signed)} USD is below the ${neededUsd} USD that this request needs: sign that much, or send SIGN-IN-WITH-X or an API key of the wallet with the request, which spends the credit of the wallet as well`,
+            : `The payment of ${toUsdNumber(signed)} USD is below the ${neededUsd} USD that this request needs: sign that amount, or send SIGN-IN-WITH-X or an API key of the wallet with the request to spend the credit of the wallet as well`,
         currentBalanceUsd: toUsdNumber(balance),
         minimumBalanceUsd: neededUsd,
         description: resource.description,
@@ -261,20 +254,19 @@ export class Requirements {
   }
 
   /**
-   * The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. The
-   * first entry of each network is the price of the request where it is known, and never less than the
-   * first payment.
+   * The version 1 body, with the field and network names of v1. The first entry of each network is the
+   * price of the request if it is known, and at least the first payment.
    */
   versionOne(resource: Resource, kind: OfferKind, price: Nano = ZERO): Json {
     const { minimumTopUp, firstPaymentVersionOne } = this.#options.amounts;
     const least = larger(price, firstPaymentVersionOne);
-    // Its stock clients take the first entry of their network, and refuse it when it is too much.
-    const asked = kind === 'topUp' ? [minimumTopUp] : [least, larger(minimumTopUp, least)];
+    // Stock clients take the first entry of their network, and reject it if it is too expensive.
+    const offered = kind === 'topUp' ? [minimumTopUp] : [least, larger(minimumTopUp, least)];
     const { url, description, mimeType } = this.#described(resource);
     return {
       x402Version: 1,
       error: 'Payment required',
-      accepts: this.#accepts(asked).map((option) => ({
+      accepts: this.#accepts(offered).map((option) => ({
         scheme: option.scheme,
         network: slugOf(option.network),
         maxAmountRequired: option.amount,
@@ -289,7 +281,7 @@ export class Requirements {
     };
   }
 
-  /** `/.well-known/x402.json`: what can be paid for here, and how. */
+  /** The document at `/.well-known/x402.json`. */
   manifest(resources: readonly Resource[]): Json {
     const { publicUrl, basePath, serviceName, amounts, signing } = this.#options;
     return {
@@ -318,11 +310,10 @@ export class Requirements {
     };
   }
 
-  /** What can be paid for here, as indexes list it. */
+  /** The paid resources in the format of indexes. */
   discoverable(resources: readonly Resource[]) {
-    const { amounts } = this.#options;
-    const asked = [amounts.suggestedTopUp, amounts.firstPayment];
-    const accepts = this.#accepts(asked, amounts.firstPayment);
+    const { suggestedTopUp, firstPayment } = this.#options.amounts;
+    const accepts = this.#accepts([suggestedTopUp, firstPayment], firstPayment);
     return resources.map((resource) => {
       const { url, ...described } = this.#described(resource);
       return {
@@ -337,7 +328,7 @@ export class Requirements {
     });
   }
 
-  /** As many first payments as cover the amount, while that is less than a top-up. */
+  /** The smallest multiple of the first payment that covers the amount, if that is below a top-up. */
   #firstPayment(short: Nano): Nano {
     const { firstPayment, minimumTopUp } = this.#options.amounts;
     if (short >= minimumTopUp) return short;
@@ -345,7 +336,6 @@ export class Requirements {
     return nano(times * firstPayment);
   }
 
-  /** What becomes of money that buys nothing, for programs. */
   #refundPolicy(): Json {
     const { basePath, docsUrl, signing, refundNetworks } = this.#options;
     return {
@@ -364,10 +354,10 @@ export class Requirements {
 
   async #respond(resource: Resource, wanted: WantedResponse): Promise<PaymentRequiredResponse> {
     const { signing, headerBytes } = this.#options;
-    const { error, asked, charge, takesCeiling = false, body, otherBytes = 0 } = wanted;
+    const { error, amounts, charge, takesCeiling = false, body, otherBytes = 0 } = wanted;
     const { challenge = this.#challenge(resource) } = wanted;
     const described = this.#described(resource);
-    const accepts = this.#accepts(asked, takesCeiling ? charge : undefined);
+    const accepts = this.#accepts(amounts, takesCeiling ? charge : undefined);
     const { discovered } = resource;
     const required: Required402 = {
       x402Version: 2,
@@ -390,7 +380,7 @@ export class Requirements {
     };
     const mostBytes = headerBytes - otherBytes - HEADER_FRAME_BYTES;
     const headerBeside = (bytes: number): string =>
-      fittedHeader(required, discovered, mostBytes - bytes);
+      fittedHeader(required, discovered?.slim, mostBytes - bytes);
     return {
       body: { ...required, ...body },
       charge,
@@ -414,10 +404,10 @@ export class Requirements {
   }
 
   /**
-   * Every rail for each of the amounts, in their order: stock clients take the first that they may pay.
-   * Then those that take a ceiling.
+   * Every rail for each amount, in the order of the amounts, because stock clients take the first option
+   * that they may pay; then the options of the scheme `upto`.
    */
-  #accepts(asked: readonly Nano[], ceiling?: Nano) {
+  #accepts(exactAmounts: readonly Nano[], ceiling?: Nano) {
     const { maxTimeoutSeconds, amounts } = this.#options;
     const offers = this.#options.offers();
     const topUps = {
@@ -432,7 +422,7 @@ export class Requirements {
     ) => {
       return { scheme, network, asset, amount: units.toString(), payTo, maxTimeoutSeconds, extra };
     };
-    const exact = [...new Set(asked.map(unitsAbove))].flatMap((units) =>
+    const exact = [...new Set(exactAmounts.map(unitsAbove))].flatMap((units) =>
       offers.map((offer) => entry('exact', offer, units, { ...offer.extra, ...topUps })),
     );
     if (ceiling === undefined) return exact;
@@ -454,12 +444,12 @@ export class Requirements {
     return this.#options.offers().some(({ upto }) => upto?.takesApproval === true);
   }
 
-  /** What a wallet signs to sign in to the console. */
+  /** The sign-in challenge of the console. */
   challenge() {
     return this.#challenge({ path: '/console', description: '' });
   }
 
-  /** A sign-in challenge of five minutes. `eip191` stands first: clients take the first match. */
+  /** `eip191` comes before `eip1271`, because clients take the first match. */
   #challenge(resource: Resource) {
     const { publicUrl, serviceName, clock, ids } = this.#options;
     const nowMs = clock.nowMs();

@@ -1,9 +1,7 @@
 /**
- * Payers whose settlements were reverted on the chain: each such transaction cost our gas, and the
- * code of a contract wallet can behave in a check and fail in a block. Each revert doubles the time
- * in which nothing more is sent for the payer; a payment that arrives ends it.
- *
- * Kept by each process for itself: what it bounds is cents, not credit.
+ * Delays payments of wallets whose settlements were reverted on the chain. Each revert costs gas, and the
+ * code of a contract wallet can pass a simulation and fail in a block. Each revert doubles the delay; a
+ * payment that arrives ends it. Each process has its own delays, because they bound small amounts.
  */
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
@@ -26,7 +24,7 @@ export class RevertBackoff {
     return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.monotonicMs());
   }
 
-  /** The 429 while nothing is sent for this payer. */
+  /** The 429 during the delay of this wallet. */
   refusal(wallet: string): Fault | undefined {
     const waitMs = this.waitMs(wallet);
     return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;

@@ -1,9 +1,7 @@
-/**
- * The part of the native `secp256k1` package that payments use; the package brings no types.
- */
+/** Types of the native `secp256k1` package, which has none. */
 declare module 'secp256k1' {
   interface Secp256k1 {
-    /** The public key that made a signature; throws when there is none. */
+    /** The public key that made a signature; throws if there is none. */
     ecdsaRecover(
       signature: Uint8Array,
       recovery: number,
@@ -11,7 +9,7 @@ declare module 'secp256k1' {
       compressed: boolean,
     ): Uint8Array;
     publicKeyCreate(privateKey: Uint8Array, compressed: boolean): Uint8Array;
-    /** A signature of 64 bytes, by RFC 6979 and of the lower s, and its recovery id. */
+    /** A signature of 64 bytes (RFC 6979, lower s) and its recovery id. */
     ecdsaSign(
       digest: Uint8Array,
       privateKey: Uint8Array,

@@ -1,11 +1,8 @@
-/**
- * Generated secrets that all processes share through the database, and the message authentication codes
- * made with them. The first insert wins; the other processes read it.
- */
+/** Generated secrets that all processes share through the database, and their message authentication codes. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Store } from '../db/db.ts';
 
-/** The secret of that name; `make` creates it if there is none. */
+/** Returns the secret with this name; the first process stores the result of `make`. */
 export async function sharedSecret(
   store: Store,
   name: string,

@@ -1,4 +1,4 @@
-/** What payments are told: the `payments` section, and what they read out of it. */
+/** The settings of payments: the `payments` section and the amounts in it. */
 import type { Config } from '../config/config.ts';
 import { type Nano, larger, usdToNano } from '../core/money.ts';
 import { unitsAbove, unitsToNano } from './networks.ts';
@@ -6,8 +6,8 @@ import { unitsAbove, unitsToNano } from './networks.ts';
 type PaymentsSection = Config['payments'];
 
 /**
- * A rail of the section; without rules a payment is credited as soon as it is in a block, and `upto`
- * is not taken unless it is said.
+ * The settings of a rail. Without `confirmations` a payment is credited as soon as it is in a block, and
+ * without `upto` that scheme is not accepted.
  */
 type RailSettings<Rail extends { confirmations: readonly unknown[] }> = Nodes<
   Omit<Rail, 'confirmations' | 'upto'>
@@ -27,7 +27,7 @@ export interface PaymentSettings extends Omit<
   readonly base?: BaseSettings | undefined;
   readonly solana?: SolanaSettings | undefined;
   readonly staking?: StakingSettings | undefined;
-  /** Credit that a wallet needs to start a request; the `limits` section holds it for all callers. */
+  /** Credit that a wallet needs to start a request, from the `limits` section. */
   readonly minimumBalanceUsd: number;
 }
 
@@ -47,9 +47,9 @@ export interface Amounts {
   readonly suggestedTopUp: Nano;
   readonly maximumTopUp: Nano;
   readonly minimumBalance: Nano;
-  /** What stock clients pay without being told more; never too little for a request to start. */
+  /** The amount that stock clients pay by default; enough to start a request. */
   readonly firstPayment: Nano;
-  /** The same for stock clients of version 1, which refuse more. */
+  /** The same for stock clients of version 1, which reject more. */
   readonly firstPaymentVersionOne: Nano;
 }
 

@@ -728,7 +728,7 @@ describe('top-ups on Base', () => {
       await post((await signPayment(account)).header);
       await assert.rejects(
         refunds.refund(wallet, usdToNano(1)),
-        /could still take back x402-\w+ \(5\.000000 USD\)/,
+        /could still undo x402-\w+ \(5\.000000 USD\)/,
       );
       assert.equal(await fixture.balance(wallet), usdToNano(5));
       await chain.client.mine({ blocks: 70 });

@@ -391,7 +391,7 @@ describe('top-ups on Solana', () => {
     assert.equal((await post(await sign(signer))).status, 200);
     await assert.rejects(
       fixture.payments.refunds.refund(signer.address, usdToNano(2)),
-      /could still take back/,
+      /could still undo/,
     );
     chain.unfinal = false;
     assert.equal(

@@ -278,7 +278,7 @@ export function walletsFeature(
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
-    perProcessJob: async () => signing?.refresh(),
+    perProcessJob: async () => signing?.keys.refresh(),
     leaderJob: () => ledger.collectDebts(),
     close: async () => payments?.stop(),
   };

@@ -166,7 +166,7 @@ describe('the books and the chains', () => {
     const says = findings.find(({ what }) => what === 'payments base')?.says ?? '';
     assert.match(
       says,
-      /^Transfers of the last hour to 0x\w+ that are not of this ledger: 1, such as 0x\w+ \(a receiver belongs to one ledger\)/,
+      /^In the last hour 0x\w+ received transfers that are not payments of this ledger: 1, such as 0x\w+ \(a receiver must belong to one ledger\)/,
     );
   });
 

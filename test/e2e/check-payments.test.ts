@@ -97,7 +97,7 @@ describe('farebox check with payment rails', () => {
     assert.equal(away.code, 1);
     for (const { state, says } of [away.base(), away.solana()]) {
       assert.equal(state, 'wrong');
-      assert.match(says, /^It cannot be asked: \S/);
+      assert.match(says, /^It could not be checked: \S/);
       assert.doesNotMatch(says, /secret-path/);
     }
     const external = await check(

@@ -402,7 +402,7 @@ async function plant(
     new Set([
       `credited, but not on the chain: ${invented.payment_id}`,
       `on the chain, but not credited: ${hidden.payment_id}`,
-      'the ledger has more (or, below zero, less) than its payments: undefined',
+      'the credits in the ledger differ from its payments (negative: the ledger has less): undefined',
     ]),
   );
 }

@@ -173,7 +173,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     const said = (await refused.json()) as { message: string; details: { reason: string } };
     assert.equal(refused.status, 400);
     assert.equal(said.details.reason, 'permit2_allowance_required');
-    assert.match(said.message, /sign that too .*, approve it, or pay with the scheme exact/);
+    assert.match(said.message, /sign the approval too .*, or pay with the scheme exact/);
     await fixture.anvil.approvePermit2(account.address, USD);
     assert.equal((await chat(fixture.origin, headers)).status, 200);
     assert.equal((await chat(fixture.origin, headers)).status, 409, 'a signature serves once');

@@ -1,7 +1,4 @@
-/**
- * The EVM chain as payments see it: a viem client with explicit time limits, and the few calls of
- * an ERC-3009 token. Reads only; sending is `sender.ts`.
- */
+/** Reads an EVM chain: viem clients with time limits, and the calls of an ERC-3009 token. */
 import { authorizationTypes } from '@x402/evm';
 import {
   BaseError,
@@ -27,7 +24,7 @@ export const TOKEN_ABI = parseAbi([
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
 
-/** What the payer of an ERC-3009 transfer signs (EIP-712). */
+/** The EIP-712 message of an ERC-3009 transfer. */
 export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kind'>) {
   const { from, to, value, validAfter, validBefore, nonce } = transfer;
   return {
@@ -44,7 +41,6 @@ export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kin
 }
 
 const RPC_TIMEOUT_MS = 10_000;
-/** The transport repeats reads; the response to a repeated broadcast is "already known". */
 const RPC_RETRIES = 2;
 const RETRY_DELAY_MS = 150;
 
@@ -59,7 +55,7 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
     createPublicClient({
       transport: http(url, {
         timeout: isAlone ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS,
-        // Instead of a retry the next node is called.
+        // With several nodes the next node is called instead.
         retryCount: isAlone ? RPC_RETRIES : 0,
         retryDelay: RETRY_DELAY_MS,
       }),
@@ -71,41 +67,39 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
   const failover = new Failover(each, clock);
   const request = async (call: unknown): Promise<unknown> =>
     await failover.call(
-      // A call of the same library's actions.
-      async (node) => await node.request(call as never),
-      isChainAnswer,
+      async (node) => await node.request(call as never), // from viem's own actions
+      isChainError,
     );
   return { client: clientOn(request), each };
 }
 
-/** The code and the text of a node's JSON-RPC error; `undefined` for other errors. */
 function rpcErrorOf(error: unknown): { readonly code: number; readonly text: string } | undefined {
   if (!(error instanceof BaseError)) return undefined;
   const found = error.walk(
     (cause) => cause instanceof Error && 'code' in cause && typeof cause.code === 'number',
   );
   if (found === null) return undefined;
-  const { code } = found as { code?: number }; // found by it
+  const { code } = found as { code?: number }; // `walk` checked it
   const text =
     found instanceof BaseError ? `${found.shortMessage} ${found.details}` : found.message;
   return { code: code ?? 0, text };
 }
 
-/** Codes of the chain: it ran the call, or rejects the transaction or the query. */
-const ANSWER_CODES = new Set([3, -32_000, -32_003, -32_015, -32_600, -32_602]);
-/** Texts under the same codes that report a problem of the node itself. */
+/** Codes for a call that the chain ran, or a transaction or query that it rejects. */
+const CHAIN_CODES = new Set([3, -32_000, -32_003, -32_015, -32_600, -32_602]);
+/** Texts under the same codes for a problem of the node. */
 const NODE_TEXT =
   /missing trie node|header not found|unknown block|pruned|state .{0,40}not available|rate limit|too many requests|capacity/i;
 
 /** Whether every node would return the error; otherwise the node has failed. */
-function isChainAnswer(error: unknown): boolean {
-  const answer = rpcErrorOf(error);
-  if (answer === undefined) return false;
-  if (/execution reverted/i.test(answer.text)) return true;
-  return ANSWER_CODES.has(answer.code) && !NODE_TEXT.test(answer.text);
+function isChainError(error: unknown): boolean {
+  const found = rpcErrorOf(error);
+  if (found === undefined) return false;
+  if (/execution reverted/i.test(found.text)) return true;
+  return CHAIN_CODES.has(found.code) && !NODE_TEXT.test(found.text);
 }
 
-/** EIP-1474 has no code for it; geth returns 3, Nethermind -32015. */
+/** Codes of failed calls, which EIP-1474 does not define: geth returns 3, Nethermind -32015. */
 const EXECUTION_CODES = new Set([3, -32_015]);
 /** Texts of failed calls from nodes without a code of their own. */
 const EXECUTION_TEXT =
@@ -113,20 +107,20 @@ const EXECUTION_TEXT =
 
 /** Whether the node ran the call and the call failed. */
 export function isExecutionFailure(error: unknown): boolean {
-  const answer = rpcErrorOf(error);
-  if (answer === undefined) return false;
-  return EXECUTION_CODES.has(answer.code) || EXECUTION_TEXT.test(answer.text);
+  const found = rpcErrorOf(error);
+  if (found === undefined) return false;
+  return EXECUTION_CODES.has(found.code) || EXECUTION_TEXT.test(found.text);
 }
 
 /**
- * A client that records whether a node failed to respond. The libraries report a failed call as a bad
- * signature or a missing contract; only a revert, an empty result or a call without gas is one.
+ * A client that records whether a node failed to respond, because the libraries report a failed call as a
+ * bad signature or a missing contract.
  */
 export function trackedClient(base: EvmClient) {
   let hasNodeFailed = false;
   const request = async (call: unknown): Promise<unknown> => {
     try {
-      return await base.request(call as never); // a call of the same library's actions
+      return await base.request(call as never); // from viem's own actions
     } catch (error) {
       if (!isExecutionFailure(error)) hasNodeFailed = true;
       throw error;

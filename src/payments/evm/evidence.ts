@@ -1,14 +1,14 @@
 /**
- * Finds payments on the chain, whoever sent them.
+ * Finds payments on the chain, from any sender.
  *
  * ERC-3009: anybody can use an authorization once, or its payer can cancel it; the state is "used" in both
- * cases. Paid means: the token emitted `AuthorizationUsed(from, nonce)` and, as the next log, `Transfer(from,
- * payTo, value)`. A transfer elsewhere in the receipt does not count: it may belong to another authorization
- * of the same payer, which would credit one payment twice.
+ * cases. It is paid if the token emitted `AuthorizationUsed(from, nonce)` and, as the next log,
+ * `Transfer(from, payTo, value)`. A transfer elsewhere in the receipt does not count: it may belong to
+ * another authorization of the same payer, and one payment would be credited twice.
  *
- * Permit2: the contract stores one bit for "used or cancelled" and logs neither. Only our gas key can move a
- * permit, so paid means: a transaction calls the proxy to settle this permit, and the token moved the called
- * amount in its receipt. A permit without a transaction of ours is not paid.
+ * Permit2: the contract stores one bit for "used or cancelled" and logs neither. Only our gas key can use a
+ * permit. It is paid if a transaction calls the proxy to settle the permit, and the token moved the amount
+ * of the call in its receipt. A permit without a transaction of ours is not paid.
  */
 import {
   PERMIT2_ADDRESS,
@@ -30,11 +30,11 @@ import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.
 import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 import { NONCE_ABI } from '../extensions/upto.ts';
 
-/** About an hour of Base blocks: others may have sent a payment before we received it. */
+/** An hour of Base blocks, because others may have sent a payment before we received it. */
 const LOOKBACK_BLOCKS = 1_800n;
-/** Public nodes refuse wider ranges of logs. */
+/** Public nodes reject wider ranges of logs. */
 const RANGE_BLOCKS = 2_000n;
-/** About two days of Base blocks; a row is settled long before. */
+/** Two days of Base blocks; rows are settled before. */
 const MAX_RANGES = 45;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_SECONDS = 60n;
@@ -45,10 +45,10 @@ const TRANSFER_TOPIC = toEventSelector('Transfer(address,address,uint256)');
 const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
 const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
 
-/** A number of blocks including the newest one, or a block tag. */
+/** Number of blocks including the newest one, or a block tag. */
 export type BlockDepth = number | 'safe' | 'finalized';
 
-/** The highest block that is deep enough, with its time (Unix seconds). */
+/** The highest block that is deep enough, with its time in Unix seconds. */
 interface Deep {
   readonly height: bigint;
   readonly seconds: () => Promise<bigint>;
@@ -74,8 +74,9 @@ interface Traces {
 
 interface UsedBlock {
   readonly number: bigint;
-  /** Whether the authorization has expired by this block, and by one that is deep enough. */
+  /** Whether the authorization has expired at this block. */
   readonly isPastEnd: boolean;
+  /** Whether it has expired at a block that is deep enough. */
   readonly isEndDeep: () => Promise<boolean>;
 }
 
@@ -163,7 +164,7 @@ async function deepOf(client: EvmClient, depth: BlockDepth): Promise<Deep | unde
     const { number, timestamp } = await client.getBlock({ blockTag: depth });
     return { height: number, seconds: async () => timestamp };
   } catch {
-    // A node without such a block confirms nothing.
+    // The node has no such block, so no block is deep enough.
     return { height: -1n, seconds: async () => 0n };
   }
 }
@@ -173,8 +174,8 @@ function isDeep(height: bigint, deep: Deep | undefined): boolean {
 }
 
 /**
- * Searches the log for the use or the cancellation of an authorization, from the block of its row on; for
- * a payment without a row in the newest blocks.
+ * Searches the log for the use or the cancellation of an authorization: from the block of its row on, or,
+ * without a row, in the newest blocks.
  */
 async function findUse(
   client: EvmClient,
@@ -196,9 +197,8 @@ async function findUse(
     const isConfirmed = isDeep(receipt.blockNumber, deep);
     return { kind: 'final', reason: USED_OTHERWISE, isConfirmed };
   }
-  // Without a row, any use was before.
   if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
-  throw new Error('The authorization is used, but its log is not found yet');
+  throw new Error('The authorization is used, but the node has no log of it yet');
 }
 
 interface WantedLogs {
@@ -229,15 +229,15 @@ async function* logsSince(
       method: 'eth_getLogs',
       params: [{ ...wanted, fromBlock, toBlock }],
     });
-    // A node that ignores a part of the filter returns other logs too.
+    // Some nodes ignore parts of the filter.
     for (const log of logs) if (isWanted(log, wanted)) yield log;
   }
 }
 
 /**
- * Searches the log for the settlement of a used permit by another transaction of our gas key than the row
- * has, after a raised fee or a new signature. Without one the permit was used otherwise or cancelled; that
- * is decided at its deadline, because a node may have logs later than states.
+ * Searches the log for the settlement of a used permit by a transaction of our gas key that is not in the
+ * row, after a raised fee or a new signature. Without one the permit was used otherwise or cancelled; this
+ * is decided at its deadline, because a node may return logs later than states.
  */
 async function findSettlement(
   client: EvmClient,
@@ -248,7 +248,6 @@ async function findSettlement(
   if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   const { token: address, from, to } = payment;
   const topics = [TRANSFER_TOPIC, pad(from), pad(to)];
-  // Without a transaction of ours nothing was paid.
   const logs =
     transaction === undefined
       ? []
@@ -266,10 +265,9 @@ async function findSettlement(
   if (block.isPastEnd) {
     return { kind: 'final', reason: USED_OTHERWISE, isConfirmed: await block.isEndDeep() };
   }
-  throw new Error('The authorization is used, but its settlement is not found yet');
+  throw new Error('The authorization is used, but the node has no log of its settlement yet');
 }
 
-/** Whether the transaction settles this permit, and the token moved the amount. */
 async function settles(
   client: EvmClient,
   { status, logs, transactionHash: hash }: TransactionReceipt,
@@ -290,7 +288,7 @@ async function settles(
   );
 }
 
-/** The permit and the amount of a call of the proxy; `undefined` for any other call. */
+/** The permit and the amount of a call of the proxy; `undefined` for other calls. */
 function readSettle(
   data: Hex,
 ): { readonly nonce: bigint; readonly units: bigint; readonly owner: Hex } | undefined {

@@ -1,6 +1,6 @@
 /**
- * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`). The official schemes check
- * them and send them through the journaled sender; an external facilitator can send those of `exact`.
+ * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`). The official schemes verify
+ * them and send them through `EvmSender`; an external facilitator can send those of `exact`.
  */
 import { x402UptoPermit2ProxyAddress as UPTO_PROXY } from '@x402/evm';
 import { hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
@@ -50,7 +50,7 @@ import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';
 import { EvmSender, RefusedError } from './sender.ts';
 
-/** Results of a check after which the chain decides whether the payment was made. */
+/** Reasons of the schemes after which the chain decides whether the payment was made. */
 const UNCLEAR = [
   'invalid_exact_evm_nonce_already_used',
   'invalid_exact_evm_transaction_simulation_failed',
@@ -59,7 +59,7 @@ const UNCLEAR = [
   'permit2_simulation_failed',
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
-/** Concurrent calls of contract wallets, which anonymous requests can cause; more are rejected. */
+/** Concurrent calls of contract wallets, which anonymous requests can cause. */
 const MAX_CONTRACT_CALLS = 32;
 
 export class EvmRail implements Rail {
@@ -71,7 +71,8 @@ export class EvmRail implements Rail {
   readonly #client: EvmClient;
   readonly #each: readonly EvmClient[];
   readonly #agreement: Agreement<EvmClient>;
-  readonly #sender: EvmSender | undefined;
+  /** `undefined` without a gas key. */
+  readonly sender: EvmSender | undefined;
   readonly #contractCalls = new FairShare(MAX_CONTRACT_CALLS);
   #decimals: number | undefined;
 
@@ -90,7 +91,7 @@ export class EvmRail implements Rail {
       nodes: each,
       newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
     });
-    this.#sender =
+    this.sender =
       gasKey === undefined
         ? undefined
         : new EvmSender({
@@ -103,7 +104,7 @@ export class EvmRail implements Rail {
           });
     const asset = checksumAddress(settings.asset ?? usdc.asset);
     const isUsdc = asset === usdc.asset;
-    const facilitatorAddress = this.#sender?.address;
+    const facilitatorAddress = this.sender?.address;
     const isUpto = settings.upto && options.external === undefined;
     this.offer = {
       network,
@@ -118,7 +119,7 @@ export class EvmRail implements Rail {
     this.refunds = evmRefunds({
       refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
       client,
-      sender: this.#sender,
+      sender: this.sender,
       offer: this.offer,
       find: async (payment, attempt) =>
         await this.#agreement.evidence((node) =>
@@ -153,21 +154,21 @@ export class EvmRail implements Rail {
     return await this.isContractSignature({ address, hash, signature, clientAddress });
   }
 
-  /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 beyond the bound of calls. */
-  readonly isContractSignature: ContractSignatureCheck = async ({ clientAddress, ...question }) => {
+  /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 above the limit of calls. */
+  readonly isContractSignature: ContractSignatureCheck = async ({ clientAddress, ...signed }) => {
     if (!this.#contractCalls.take(clientAddress)) {
       throw new Fault('SERVICE_UNAVAILABLE', {
-        message: 'Too many contract wallets are asked about their signatures, try again shortly',
+        message: 'Too many signatures of contract wallets are being checked; try again in a second',
         retryAfterSeconds: 1,
       });
     }
     try {
       return await this.#agreement.value('the signature of a contract', async (node) => {
         const { client, hasNodeFailed } = trackedClient(node);
-        // viem alone would report a failed call as a bad signature.
-        const isGood = await client.verifyHash(question).catch(() => false);
-        if (!isGood && hasNodeFailed()) throw new Error('The node did not answer');
-        return isGood;
+        // viem reports a failed call as a bad signature.
+        const isValid = await client.verifyHash(signed).catch(() => false);
+        if (!isValid && hasNodeFailed()) throw new Error('The node did not respond');
+        return isValid;
       });
     } finally {
       this.#contractCalls.giveBack(clientAddress);
@@ -179,7 +180,7 @@ export class EvmRail implements Rail {
     const reason = await decimalsProblem(this);
     if (reason !== undefined) return { kind: 'unclear', reason };
     const { scheme, hasNodeFailed } = this.#scheme(payment, async () => {
-      throw new Error('A check sends nothing');
+      throw new Error('A verification must not send a transaction');
     });
     const request = officialRequest(inContractForm(payment), 'verify', maxTimeoutSeconds);
     return await verdictOf(scheme.verify(...request), UNCLEAR, hasNodeFailed);
@@ -196,7 +197,7 @@ export class EvmRail implements Rail {
       try {
         return await this.#send(call, async (id, raw) => await journal(payment.key, id, raw));
       } catch (error) {
-        // The scheme reports every failure alike; this one is for the payer.
+        // The scheme returns the same result for every failure.
         if (error instanceof RefusedError) refused = error;
         throw error;
       }
@@ -205,7 +206,7 @@ export class EvmRail implements Rail {
     if (refused !== undefined) throw new SettlementRefused(refused.message);
     if (result.success) return;
     const reason = chainReason(result.errorReason ?? 'unknown');
-    // The scheme verified it again, and a payment that was good is not any more.
+    // The second verification inside of `settle` failed.
     if (!wasTried && !hasNodeFailed() && !UNCLEAR.includes(reason))
       throw new SettlementRefused(reason);
     log.info({ reason, network: payment.network }, 'A settlement was not confirmed at once');
@@ -216,7 +217,7 @@ export class EvmRail implements Rail {
     const { authorization } = payment;
     const validBefore =
       authorization.kind === 'permit2' ? authorization.deadline : erc3009Of(payment).validBefore;
-    // Times of a signature have 256 bits, columns 63; both are later than any block.
+    // Times have 256 bits, columns 63.
     const expiresAt = validBefore < MAX_COLUMN ? validBefore : MAX_COLUMN;
     return { startHeight: number, startBlock: hash, expiresAt };
   }
@@ -229,7 +230,7 @@ export class EvmRail implements Rail {
     const { confirmations } = this.#settings;
     const creditDepth = depthFor(confirmations, unitsToNano(payment.amountUnits)) ?? 1;
     const blocks = depth === 'final' ? 'finalized' : creditDepth;
-    return await this.#agreement.evidence((node) => lookAt(node, payment, attempt, blocks));
+    return await this.#agreement.evidence((node) => findOn(node, payment, attempt, blocks));
   }
 
   async newestHeight(): Promise<bigint> {
@@ -241,11 +242,7 @@ export class EvmRail implements Rail {
   }
 
   async rebroadcast(raw: string): Promise<'sent' | 'dead'> {
-    return (await this.#sender?.rebroadcast(raw as Hex)) ?? 'dead'; // journaled by the sender
-  }
-
-  async replaceStuck(): Promise<void> {
-    await this.#sender?.replaceStuck();
+    return (await this.sender?.rebroadcast(raw as Hex)) ?? 'dead'; // written by the sender
   }
 
   async decimals(): Promise<number> {
@@ -258,16 +255,16 @@ export class EvmRail implements Rail {
   async health(): Promise<RailHealth> {
     const client = this.#client;
     const { maxGas, warnBelowEth } = this.#settings;
-    const gasAddress = this.#sender?.address;
+    const gasAddress = this.sender?.address;
     const gasBalance =
       gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
     const finality = await client.getBlock({ blockTag: 'finalized' }).then(
       () => undefined,
       (error: unknown) =>
-        `The node does not tell which block is final, so credits and failed payments are watched without end, and no credit is refunded: ${chainReason(error)}`,
+        `The node has no finalized block, so no credit becomes final and no credit can be refunded: ${chainReason(error)}`,
     );
     const hasProxy = this.offer.upto === undefined || (await hasCode(client, UPTO_PROXY));
-    // A tenth of a settlement at the fee cap is the least with which an offer is honest.
+    // Fees are usually far below the cap, so a tenth of a settlement at the cap is enough.
     const needed = (BigInt(maxGas) * this.#maxFeePerGas()) / 10n;
     const canPay =
       this.#options.external !== undefined || (gasBalance !== undefined && gasBalance >= needed);
@@ -278,19 +275,18 @@ export class EvmRail implements Rail {
       gasBalance,
       warnBelow: parseEther(warnBelowEth.toFixed(18)),
       lowProblem: `The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`,
-      blocking: [],
+      blocking: [canPay ? undefined : 'The gas key cannot pay for a settlement'],
       warnings: [
         finality,
         hasProxy ? undefined : `The chain has no proxy of the scheme upto at ${UPTO_PROXY}`,
       ],
-      cannotPay: canPay ? undefined : 'The gas key cannot pay for a settlement',
     });
   }
 
   exposedScheme(): ExposedEvmScheme {
     return new ExposedEvmScheme({
       ...this.#schemeOptions(async (call) => await this.#send(call, async () => undefined)),
-      // Others are told that they were paid, so two nodes must show it.
+      // Other servers trust the result, so two nodes must agree on it.
       receiptOf: async (hash) => await this.#agreedReceipt(hash),
     });
   }
@@ -320,14 +316,14 @@ export class EvmRail implements Rail {
       client,
       receiptOf: async (hash) => await receiptOf(client, hash),
       wait: this.#options,
-      gasAddress: this.#sender?.address,
+      gasAddress: this.sender?.address,
       send,
     };
   }
 
   async #send(...[call, journal]: Parameters<EvmSender['send']>): Promise<Hex> {
-    if (this.#sender === undefined) throw new Error('No gas key is configured');
-    return await this.#sender.send(call, journal);
+    if (this.sender === undefined) throw new Error('No gas key is configured');
+    return await this.sender.send(call, journal);
   }
 
   #maxFeePerGas(): bigint {
@@ -342,15 +338,13 @@ function signedHash(payment: SignedPayment): Hex {
     : hashTypedData(transferTypedData(offer, erc3009Of(payment)));
 }
 
-/** The payment with its signature as the contracts of the chain require it. */
 function inContractForm(payment: SignedPayment): SignedPayment {
   const given = payment.inner['signature'] as Hex; // checked when it was read
   const signature = contractForm(given, signedHash(payment), payment.wallet);
   return signature === given ? payment : { ...payment, inner: { ...payment.inner, signature } };
 }
 
-/** What one node shows of a payment since its attempt. */
-async function lookAt(
+async function findOn(
   client: EvmClient,
   payment: SignedPayment,
   attempt: Attempt,
@@ -364,7 +358,7 @@ async function lookAt(
       ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, search)
       : await findErc3009Payment(client, token, erc3009Of(payment), search);
   if (evidence.kind !== 'paid') return evidence;
-  // Our own transaction was signed after the row was opened, so nobody used the payment before.
+  // Our own transaction was signed after the row was opened, when the payment was unused.
   const isOurs = evidence.transaction === attempt.transaction;
   if (!isOurs && (await wasBefore(client, evidence.height, attempt))) {
     return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
@@ -373,8 +367,8 @@ async function lookAt(
 }
 
 /**
- * Whether a use at this height is older than the attempt. After a reorganisation heights repeat; then
- * the check before the row was opened, which found it unused, decides alone.
+ * Whether a use at this height is older than the attempt. Returns `false` after a reorganisation, when
+ * heights repeat: the verification before the row was opened found the payment unused.
  */
 async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
   if (height > attempt.startHeight) return false;

@@ -1,10 +1,10 @@
 /**
- * Raises the fees of transactions that wait too long: the same call under the same number with higher
- * fees, so that the chain mines one of them and never both.
+ * Raises the fees of transactions that wait too long: the same call with the same nonce and higher fees, so
+ * that the chain mines one of them and never both.
  *
- * Invariants: the new bytes replace the old ones on disk before a node receives them, and one of any
- * number of processes writes them; fees stay below the configured cap. The log of the authorization, which
- * both carry, shows that one of them was mined.
+ * Invariants: the new bytes replace the old ones in the database before a node receives them, and only one
+ * process writes them; fees stay below the configured cap. The log of the authorization, which is in both,
+ * shows that one of them was mined.
  */
 import {
   type Hex,
@@ -21,11 +21,11 @@ import type { EvmKey } from '../evm-key.ts';
 import type { RailOptions } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
 
-/** Base makes a block every two seconds. */
+/** 15 blocks of Base. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
 /** The lowest numbers block the others. */
 const MAX_REPLACED = 16;
-/** Nodes require a tenth more of both fees; an eighth is enough with every rounding. */
+/** Nodes require 10 % more of both fees; 12.5 % is enough with any rounding. */
 const BUMP_PER_MILLE = 1125n;
 
 export interface Fees {
@@ -60,13 +60,13 @@ export class FeeReplacement {
 
   /** Rejects if the chain does not respond. */
   async run(): Promise<void> {
-    this.#running ??= this.#look().finally(() => {
+    this.#running ??= this.#run().finally(() => {
       this.#running = undefined;
     });
     await this.#running;
   }
 
-  async #look(): Promise<void> {
+  async #run(): Promise<void> {
     const { client, key } = this.#options;
     if ((await this.#waiting()).length === 0) return;
     this.#mined = await client.getTransactionCount({ address: key.address });
@@ -88,13 +88,13 @@ export class FeeReplacement {
   async #raise(row: WaitingRow, market: Fees): Promise<void> {
     const { key, log, maxFeePerGas: cap } = this.#options;
     const old = parseTransaction(row.raw_tx);
-    if (old.type !== 'eip1559') throw new Error('A journaled transaction has another type');
-    const noted = { number: Number(row.number), transaction: keccak256(row.raw_tx) };
+    if (old.type !== 'eip1559') throw new Error('A stored transaction must have the type eip1559');
+    const note = { number: Number(row.number), transaction: keccak256(row.raw_tx) };
     const { maxFeePerGas = 0n, maxPriorityFeePerGas = 0n } = old;
     const fees = raisedFees({ maxFeePerGas, maxPriorityFeePerGas }, market, cap);
     if (fees === undefined) {
-      log.warn(noted, 'A transaction waits at the highest fee: raise maxFeeGwei');
-      // The node may have dropped it when the price rose above it.
+      log.warn(note, 'A transaction waits at the highest fee: raise maxFeeGwei');
+      // The node may have dropped it when the market fee rose.
       if (await this.#keep(row, row.raw_tx)) await this.#broadcast(row.raw_tx);
       return;
     }
@@ -102,13 +102,13 @@ export class FeeReplacement {
     const raw = signTransaction(key, { ...call, ...fees });
     if (!(await this.#keep(row, raw))) return;
     log.warn(
-      { ...noted, replacement: keccak256(raw), maxFeePerGas: fees.maxFeePerGas.toString() },
-      'A transaction waits for long: its fee was raised',
+      { ...note, replacement: keccak256(raw), maxFeePerGas: fees.maxFeePerGas.toString() },
+      'A transaction waited too long: its fee was raised',
     );
     await this.#broadcast(raw);
   }
 
-  /** Writes the bytes that are sent next; returns `false` if another process has. */
+  /** Writes the bytes to send; returns `false` if another process has written others. */
   async #keep(row: WaitingRow, raw: Hex): Promise<boolean> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
@@ -125,19 +125,22 @@ export class FeeReplacement {
     try {
       await client.sendRawTransaction({ serializedTransaction });
     } catch (error) {
-      // It may be mined by now, or the node is unreachable: the next run tells.
-      log.info({ reason: chainReason(error) }, 'A raised fee was not taken');
+      // It is mined, or the node is unreachable; the next run tries again.
+      log.info(
+        { reason: chainReason(error) },
+        'The node did not accept a transaction with a raised fee',
+      );
     }
   }
 }
 
-/** The bytes of a transaction with the signature of this key; the same each time. */
+/** The signed bytes of a transaction. Deterministic. */
 export function signTransaction(key: EvmKey, transaction: TransactionSerializable): Hex {
   const signature = key.sign(keccak256(serializeTransaction(transaction), 'bytes'));
   return serializeTransaction(transaction, parseSignature(signature));
 }
 
-/** At least an eighth more than before, and the market fees; `undefined` above the cap. */
+/** The higher of the market fees and 12.5 % more than before; `undefined` above the cap. */
 function raisedFees(old: Fees, market: Fees, cap: bigint): Fees | undefined {
   const leastFee = bumped(old.maxFeePerGas);
   const leastTip = bumped(old.maxPriorityFeePerGas);

@@ -1,6 +1,6 @@
 /**
- * Reads the inner payload of a payment of the scheme `exact`: `{authorization, signature}` of ERC-3009.
- * The Permit2 shape is rejected, because the scheme classes would route on the shape, offered or not.
+ * Reads the inner payload of the scheme `exact`: `{authorization, signature}` of ERC-3009. Rejects the
+ * shape of Permit2, which the scheme classes would accept although it is not offered.
  */
 import { type Hex, hexToBytes } from 'viem';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
@@ -20,7 +20,7 @@ import type { RailOffer } from '../requirements.ts';
 import { recoverAddress } from '../sign-in/signatures.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
-/** 65 bytes, or longer for contract wallets; the header's size bounds it further. */
+/** 65 bytes, or more for contract wallets. */
 export const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){65,4096}$/;
 const UINT = /^\d{1,78}$/;
 
@@ -38,7 +38,7 @@ export function readErc3009(
   const fields = asObject(inner['authorization']);
   const signature = inner['signature'];
   if (fields === undefined || typeof signature !== 'string' || !SIGNATURE.test(signature)) {
-    throw invalidPayment('The payload needs an authorization and its signature as hex');
+    throw invalidPayment('The payload must have an authorization and its signature as hex');
   }
   const value = readUint(fields, 'value', 'INVALID_AMOUNT');
   const from = readAddress(fields, 'from', 'INVALID_PAYMENT_PAYER');
@@ -68,7 +68,7 @@ export function readErc3009(
     offer,
     authorization: { ...authorization, kind: 'erc3009', value, validAfter, validBefore },
     inner: { authorization, signature },
-    // The signature is left out: the same authorization may be signed twice.
+    // Without the signature, because the same authorization may be signed twice.
     hash: sha256Hex(JSON.stringify({ ...authorization, from: wallet, nonce: nonce.toLowerCase() })),
     identifier,
   };
@@ -98,7 +98,7 @@ export function readAddress(fields: Fields, name: string, code: FaultCode): `0x$
   return value as `0x${string}`; // an EVM address
 }
 
-/** Throws a 400 Fault when the payment does not go to the receiver, or comes from it. */
+/** Throws a 400 Fault if the payment does not go to the receiver, or comes from it. */
 export function checkTransfer(
   { from, to }: Pick<Erc3009, 'from' | 'to'>,
   { payTo }: RailOffer,
@@ -116,12 +116,12 @@ export function erc3009Of({ authorization }: SignedPayment): Erc3009 {
   return authorization;
 }
 
-/** Some wallets end a signature with 0 or 1 where token contracts require 27 or 28 (`v` of ECDSA). */
+/** Some wallets end a signature with 0 or 1, but token contracts require 27 or 28 (`v` of ECDSA). */
 const CONTRACT_FORM: Readonly<Record<string, string>> = { '00': '1b', '01': '1c' };
 
 /**
- * A signature of `hash` by the key of `wallet` with its last byte as contracts require it. Returns every
- * other signature unchanged, because a contract wallet has a format of its own.
+ * Returns a signature of `hash` by the key of `wallet` with the last byte that contracts require. Returns
+ * other signatures unchanged, because contract wallets have their own formats.
  */
 export function contractForm(signature: Hex, hash: Hex, wallet: string): Hex {
   const formed = keyForm(signature);
@@ -130,7 +130,7 @@ export function contractForm(signature: Hex, hash: Hex, wallet: string): Hex {
   return isOfKey ? formed : signature;
 }
 
-/** As `contractForm`, for a signature that only a key can have made. */
+/** As `contractForm`, without the check of the signer. */
 export function keyForm(signature: string): Hex {
   const last = CONTRACT_FORM[signature.slice(-2)] ?? signature.slice(-2);
   return `${signature.slice(0, -2)}${last}` as Hex; // hex by the callers' checks

@@ -1,7 +1,6 @@
 /**
- * Refunds on Base: an ERC-3009 authorization signed by the refund key, with a nonce that is derived
- * from the refund's id. So a refund can happen at most once whatever is sent how often, and it is
- * found on the chain exactly as a top-up is.
+ * Refunds on Base: an ERC-3009 authorization of the refund key, whose nonce is derived from the id of the
+ * refund. So the chain executes a refund at most once, and it is found on the chain like a top-up.
  */
 import { type Hex, encodeFunctionData, hashTypedData, hexToBytes, parseSignature } from 'viem';
 import { sha256Hex } from '../../core/ids.ts';
@@ -12,10 +11,10 @@ import type { RailOffer } from '../requirements.ts';
 import { type EvmClient, TOKEN_ABI, transferTypedData } from './chain.ts';
 import type { EvmSender } from './sender.ts';
 
-/** A refund that is not on the chain after a day is given up and credited back. */
+/** A refund that is not on the chain after a day is credited back. */
 const VALID_SECONDS = 86_400n;
 
-/** What is signed, as its row keeps it: whole numbers as text. */
+/** The JSON of a row; whole numbers are text. */
 interface Signed {
   readonly id: string;
   readonly from: Hex;

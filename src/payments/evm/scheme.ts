@@ -1,6 +1,6 @@
 /**
- * The official schemes on our chain client and gas key: `EvmSender` sends the one write, and the wait for a
- * receipt is bounded. Each verify or settle has a scheme of its own, which records failures of the node.
+ * The official schemes on our chain client and gas key: `EvmSender` sends the transaction, and the wait for
+ * a receipt is bounded. Each verify or settle uses a new scheme object, which records failures of the node.
  */
 import type {
   PaymentPayload,
@@ -29,7 +29,7 @@ type PendingStore = NonNullable<
 
 export interface SchemeOptions {
   readonly client: EvmClient;
-  /** The receipt of a transaction, `undefined` while it is not in a block. */
+  /** Resolves to `undefined` while the transaction is not in a block. */
   readonly receiptOf: (hash: Hex) => Promise<TransactionReceipt | undefined>;
   readonly wait: Pick<RailOptions, 'clock' | 'settleWaitMs' | 'pollMs'>;
   readonly gasAddress: Hex | undefined;
@@ -40,20 +40,19 @@ export interface SchemeOptions {
 
 export type TrackedScheme = ReturnType<typeof trackedScheme>;
 
-/** A scheme reports a failed call of the chain as a bad signature; `hasNodeFailed` tells the two apart. */
+/** A scheme reports a failed call of the node as a bad signature; `hasNodeFailed` distinguishes the two. */
 export function trackedScheme(options: SchemeOptions) {
   const { client, hasNodeFailed } = trackedClient(options.client);
   const Scheme = options.name === 'upto' ? UptoEvmScheme : ExactEvmScheme;
   const scheme = new Scheme(
     {
       getAddresses: () => (options.gasAddress === undefined ? [] : [options.gasAddress]),
-      // Never rejects: the scheme starts a look at the token's code and returns without waiting for
-      // it when the payment is bad, and a rejection that nobody hears ends a process. So code that
-      // could not be read is no code, and the trouble is remembered.
+      // Never rejects: for a bad payment the scheme does not await this call, and an unhandled rejection
+      // ends the process. `hasNodeFailed` records the failure.
       getCode: async ({ address }) => await client.getCode({ address }).catch(() => undefined),
       readContract: async (call) => {
         const abi = call.abi as Abi; // the scheme passes viem ABIs
-        // The proxy of `upto` takes a call of its facilitator only, tried or sent.
+        // The proxy of `upto` accepts calls of its facilitator only, also when simulated.
         const from = options.name === 'upto' ? { account: options.gasAddress } : {};
         return await client.readContract({ ...call, ...from, abi });
       },
@@ -65,7 +64,7 @@ export function trackedScheme(options: SchemeOptions) {
         const abi = call.abi as Abi; // the scheme passes viem ABIs
         return await options.send({ to, data: encodeFunctionData({ abi, functionName, args }) });
       },
-      // Deployments of counterfactual wallets would be paid from our gas: none is allowed.
+      // Our gas would pay for the deployment of a counterfactual wallet.
       sendTransaction: async () => {
         throw new Error('Deployments are not allowed');
       },
@@ -79,7 +78,7 @@ export function trackedScheme(options: SchemeOptions) {
 async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Promise<never> {
   const deadlineMs = wait.clock.monotonicMs() + wait.settleWaitMs;
   for (;;) {
-    const receipt = await receiptOf(hash).catch(() => undefined); // asked again below
+    const receipt = await receiptOf(hash).catch(() => undefined); // repeated below
     if (receipt !== undefined) return receipt as never; // viem's receipt is what the scheme expects
     if (wait.clock.monotonicMs() >= deadlineMs) {
       throw new Error('The transaction is not in a block yet');
@@ -88,7 +87,6 @@ async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Pr
   }
 }
 
-/** The oldest is evicted. */
 const MAX_PENDING = 1_000;
 const RETRY_AFTER_SECONDS = 5;
 
@@ -121,38 +119,35 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
     return this.#open().scheme.getSigners('');
   }
 
-  /** Throws 503 when the chain could not be asked. */
+  /** Throws 503 if the chain does not respond. */
   readonly verify: SchemeNetworkFacilitator['verify'] = async (payload, requirements) =>
-    await this.#ask(
+    await this.#call(
       (scheme) => scheme.verify(inContractForm(payload, requirements), requirements),
       ({ isValid }) => isValid,
     );
 
-  /** Throws 503 when nothing was sent because the chain could not be asked. */
+  /** Throws 503 if the payment was not sent because the chain does not respond. */
   readonly settle: SchemeNetworkFacilitator['settle'] = async (payload, requirements) =>
-    await this.#ask(
+    await this.#call(
       (scheme) => scheme.settle(inContractForm(payload, requirements), requirements),
       ({ success, transaction }) => success || transaction !== '',
     );
 
-  async #ask<Result>(
-    question: (scheme: TrackedScheme['scheme']) => Promise<Result>,
-    isAnswered: (result: Result) => boolean,
+  async #call<Result>(
+    call: (scheme: TrackedScheme['scheme']) => Promise<Result>,
+    isConclusive: (result: Result) => boolean,
   ): Promise<Result> {
     const { scheme, hasNodeFailed } = this.#open();
-    const result = await question(scheme);
-    if (isAnswered(result) || !hasNodeFailed()) return result;
+    const result = await call(scheme);
+    if (isConclusive(result) || !hasNodeFailed()) return result;
     throw new Fault('SERVICE_UNAVAILABLE', {
-      message: 'The chain could not be asked about the payment; send the same request again',
+      message: 'The chain did not respond; send the same request again',
       retryAfterSeconds: RETRY_AFTER_SECONDS,
     });
   }
 }
 
-/**
- * The payment of another server with its signature as the token requires it. A payload that cannot be
- * read is returned unchanged: the scheme names what is wrong with it.
- */
+/** Returns a malformed payload unchanged, so that the scheme reports the problem. */
 function inContractForm(payment: PaymentPayload, requirements: PaymentRequirements) {
   try {
     const { network, asset, payTo, extra } = requirements;
@@ -166,7 +161,7 @@ function inContractForm(payment: PaymentPayload, requirements: PaymentRequiremen
     const signature = contractForm(given, hash, read.wallet);
     return signature === given ? payment : { ...payment, payload: { ...inner, signature } };
   } catch {
-    // The readers throw on what is malformed.
+    // The payload is malformed.
     return payment;
   }
 }

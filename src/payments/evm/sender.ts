@@ -1,11 +1,11 @@
 /**
- * Sends transactions from one gas key, each journaled before it is sent.
+ * Sends transactions from one gas key.
  *
- * Invariants: the id and the bytes of a transaction are on disk before a node receives them; gas and fee
- * never exceed the configured caps; one transaction at a time is numbered and sent in this process, and
- * the database holds the next number, so that several processes can share a key. The bytes of every number
- * are kept for a day: numbers that the chain has lost are sent again before later ones, which could not be
- * mined without them.
+ * Invariants: the id and the bytes of a transaction are in the database before a node receives them; gas
+ * and fee never exceed the configured caps; a process assigns nonces and sends one transaction at a time,
+ * and the database has the next nonce, so that several processes can share a key. The bytes of every nonce
+ * are kept for a day: transactions that the node has lost are sent again before later ones, which could not
+ * be mined without them.
  */
 import { smaller } from '../../core/money.ts';
 import { type Hex, keccak256, parseTransaction } from 'viem';
@@ -36,34 +36,34 @@ interface Price extends Fees {
   readonly gas: bigint;
 }
 
-/** The chain would reject the call, so it was not sent. */
+/** The simulation of a call failed, so it was not sent. */
 export class RefusedError extends Error {
   override readonly name = 'RefusedError';
 }
 
-/** Another process may have taken the same number; each attempt takes a new one. */
+/** Attempts with a new nonce, if another process has used the same one. */
 const MAX_TRIES = 4;
-/** After this time the chain's own count decides: earlier transactions are mined or lost. */
+/** After this time the nonce of the chain is used: earlier transactions are mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
 const KEEP_BYTES_MS = DAY_MS;
-/** About the number of waiting transactions of one key that a node accepts. */
+/** Waiting transactions of one key that nodes accept. */
 const MAX_GAP = 64;
-/** Estimates are exact to the block they ran on. */
+/** An estimate holds for one block only. */
 const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
 
 export class EvmSender {
   readonly #options: EvmSenderOptions;
   readonly #gasKey: string;
-  readonly #replacement: FeeReplacement;
+  readonly feeReplacement: FeeReplacement;
   #last: Promise<unknown> = Promise.resolve();
-  /** A number was reserved and not used, perhaps by a process that ended. */
+  /** A nonce was reserved and not used, possibly by a process that ended. */
   #hasUnusedNumber = true;
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
     this.#gasKey = `eip155:${options.chainId}/${options.key.address.toLowerCase()}`;
-    this.#replacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
+    this.feeReplacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
   }
 
   get address(): Hex {
@@ -71,8 +71,8 @@ export class EvmSender {
   }
 
   /**
-   * Signs, journals and broadcasts. Rejects with `RefusedError` if the chain would reject the call, with
-   * another error if it was not sent or if that is unknown.
+   * Signs a call, calls `journal` and broadcasts. Rejects with `RefusedError` if the chain would reject the
+   * call, and with another error if it was not sent or may not have been sent.
    */
   async send(call: Call, journal: JournalCall): Promise<Hex> {
     const result = this.#last.then(() => this.#send(call, journal));
@@ -80,16 +80,12 @@ export class EvmSender {
     return await result;
   }
 
-  async replaceStuck(): Promise<void> {
-    await this.#replacement.run();
-  }
-
   /**
-   * Sends journaled bytes again, or those of a higher fee that replaced them. `dead`: another
-   * transaction took the number, this one never lands.
+   * Sends stored bytes again, or those with a higher fee that replaced them. Returns `dead` if another
+   * transaction has used the nonce.
    */
-  async rebroadcast(journaled: Hex): Promise<'sent' | 'dead'> {
-    const raw = await this.#latestOf(journaled);
+  async rebroadcast(stored: Hex): Promise<'sent' | 'dead'> {
+    const raw = await this.#latestOf(stored);
     try {
       await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
       return 'sent';
@@ -118,8 +114,8 @@ export class EvmSender {
         await journal(transaction, raw);
         await this.#keepBytes(nonce, raw);
       } catch (error) {
-        // Nothing was sent, and later transactions could not be mined without this number.
-        await this.#forgetNumber().catch(() => undefined); // with the next one
+        // Nothing was sent, and later transactions could not be mined without this nonce.
+        await this.#forgetNumber().catch(() => undefined); // repeated with the next one
         throw error;
       }
       try {
@@ -128,10 +124,10 @@ export class EvmSender {
       } catch (error) {
         await this.#forgetNumber();
         const isCollision = COLLISION.test(reasonOf(error));
-        // A repeated request whose first reply was lost is a collision too.
+        // After a lost response the repeated request is a collision too.
         if (isCollision && (await isKnownTransaction(client, transaction))) return transaction;
         if (!isCollision || tries === MAX_TRIES) throw error;
-        log.info({ tries }, 'Another transaction took the number, trying the next');
+        log.info({ tries }, 'Another transaction used the nonce; trying the next one');
       }
     }
   }
@@ -146,10 +142,7 @@ export class EvmSender {
     }
   }
 
-  /**
-   * Estimates a call exactly as it will be sent. The code of a contract wallet runs inside it, so a call
-   * that fails here is not sent.
-   */
+  /** The gas limit. A call that fails here is not sent, because the code of a contract wallet runs in it. */
   async #gas(call: Call, fees: Fees): Promise<bigint> {
     const { client, key, maxGas } = this.#options;
     const { address } = key;
@@ -161,16 +154,16 @@ export class EvmSender {
         gas: maxGas,
       });
       if (estimate > maxGas) {
-        throw new RefusedError(`the call needs ${estimate} gas, above the cap of ${maxGas}`);
+        throw new RefusedError(`the call needs ${estimate} gas, more than the cap of ${maxGas}`);
       }
       return smaller((estimate * GAS_MARGIN_PERCENT) / 100n, maxGas);
     } catch (error) {
       if (!isExecutionFailure(error)) throw error;
-      // A key that cannot pay for the gas limit reads like a call that needs too much of it.
+      // Nodes return the same error if the key cannot pay for the gas limit.
       const balance = await client.getBalance({ address });
       if (balance < maxGas * fees.maxFeePerGas)
-        throw new Error('The gas key runs dry', { cause: error });
-      throw new RefusedError('the chain refuses the call');
+        throw new Error('The gas key cannot pay for the gas', { cause: error });
+      throw new RefusedError('the chain rejects the call');
     }
   }
 
@@ -187,16 +180,16 @@ export class EvmSender {
     return { maxFeePerGas, maxPriorityFeePerGas: smaller(tip, maxFeePerGas) };
   }
 
-  /** The current bytes of a journaled transaction, whose fee may have been raised. */
-  async #latestOf(journaled: Hex): Promise<Hex> {
-    const before = parseTransaction(journaled);
+  /** The current bytes of a stored transaction, whose fee may have been raised. */
+  async #latestOf(stored: Hex): Promise<Hex> {
+    const before = parseTransaction(stored);
     const [row] = await this.#options.store.query<{ raw_tx: Hex }>(
       'SELECT raw_tx FROM payments_gas_transaction WHERE gas_key = $1 AND number = $2',
       [this.#gasKey, before.nonce ?? 0],
     );
-    if (row === undefined) return journaled;
+    if (row === undefined) return stored;
     const { to, data } = parseTransaction(row.raw_tx);
-    return to === before.to && data === before.data ? row.raw_tx : journaled;
+    return to === before.to && data === before.data ? row.raw_tx : stored;
   }
 
   async #nextNumber(): Promise<number> {
@@ -235,7 +228,7 @@ export class EvmSender {
     ]);
   }
 
-  /** Sends transactions again that the node does not count, because it may have lost them. */
+  /** Sends the transactions again that the node does not count and may have lost. */
   async #fillGap(fromNumber: number, untilNumber: number): Promise<void> {
     const { client, store, log } = this.#options;
     const rows = await store.query<{ raw_tx: Hex }>(
@@ -247,8 +240,8 @@ export class EvmSender {
       try {
         await client.sendRawTransaction({ serializedTransaction });
       } catch (error) {
-        // Usually the node has it after all.
-        log.debug({ reason: chainReason(error) }, 'A transaction was not taken again');
+        // Usually the node already has it.
+        log.debug({ reason: chainReason(error) }, 'The node did not accept a repeated transaction');
       }
     }
   }

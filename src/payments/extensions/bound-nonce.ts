@@ -1,21 +1,21 @@
 /**
- * A nonce that binds a signed payment to this server: the extension `bound-nonce` of a 402.
+ * The extension `bound-nonce` of a 402, which binds a signed payment to this server.
  *
- * A payment on Base signs a receiver and an amount, and says nothing of the shop that the payer was at. A
- * client can make its nonce the hash of the origin that it calls, of the resource and of a fresh salt, and
- * send the salt with the payment. The server refuses a payment whose salt does not give its nonce; the
- * payer can prove later, with the salt, what the payment was for. Random nonces are accepted as well.
+ * A payment on Base contains a receiver and an amount, but not the shop. A client can use the hash of the
+ * origin, the resource and a random salt as the nonce, and send the salt with the payment. The server
+ * rejects a payment whose salt does not match its nonce; with the salt the payer can prove later what the
+ * payment was for. Random nonces are accepted as well.
  */
 import { keccak256 } from '../../core/keccak.ts';
 import { asObject } from '../header-codec.ts';
 import { type SignedPayment, invalidPayment, paymentError } from '../payment.ts';
 import { BOUND_NONCE } from '../required-header.ts';
 
-/** First line of the hashed text, so that it is the hash of nothing else. */
+/** First line of the hashed text, so that the hash has no other meaning. */
 const PURPOSE = 'x402 bound nonce v1';
 const SALT = /^0x[0-9a-f]{64}$/;
 
-/** The salt of a payment's extensions; `undefined` for a nonce that is not bound. Throws a 400 Fault. */
+/** The salt of a payment; `undefined` if its nonce is not bound. Throws a 400 Fault. */
 export function readSalt(extensions: ReturnType<typeof asObject>): string | undefined {
   const salt = asObject(asObject(extensions?.[BOUND_NONCE])?.['info'])?.['salt'];
   if (salt === undefined || salt === null) return undefined;
@@ -26,7 +26,7 @@ export function readSalt(extensions: ReturnType<typeof asObject>): string | unde
   );
 }
 
-/** The nonce of a payment to `resource`, a URL without its query, at `origin`: 0x and 64 hex digits. */
+/** The nonce for a resource, a URL without its query: 0x and 64 hex digits. */
 export function boundNonce(origin: string, resource: string, salt: string): `0x${string}` {
   const text = [PURPOSE, origin, resource, salt].join('\n');
   return `0x${keccak256(Buffer.from(text)).toString('hex')}`;

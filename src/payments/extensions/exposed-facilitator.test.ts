@@ -48,7 +48,7 @@ test('a settlement that takes too long is 503; the same request joins it and get
     const paymentPayload = { ...body.paymentPayload, payload };
     return facilitator.settle({ ...body, paymentPayload });
   });
-  await assert.rejects(others.at(-1) ?? second, /Too many payments/);
+  await assert.rejects(others.at(-1) ?? second, /Too many requests/);
   assert.equal(calls, 1_000);
   const answer = { success: true, transaction: '0x1', network: BASE, payer: 'z' } as const;
   settled.resolve(answer);

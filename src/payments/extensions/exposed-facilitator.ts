@@ -1,6 +1,6 @@
 /**
  * The embedded facilitator for other servers: `supported`, `verify` and `settle` of the x402 protocol with
- * the same gas keys. Off by default, because every call of `settle` spends gas. It credits nobody.
+ * the same gas keys. Off by default, because every `settle` spends gas. It credits no account.
  *
  * A response does not wait for a slow node: the work continues, and the same request joins it.
  */
@@ -17,9 +17,8 @@ type Request = [PaymentPayload, PaymentRequirements];
 type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;
 
 /** Time of a response beyond `settleWaitSeconds`. */
-const ANSWER_GRACE_MS = 5 * SECOND_MS;
+const RESPONSE_GRACE_MS = 5 * SECOND_MS;
 const RETRY_AFTER_SECONDS = 5;
-/** Concurrent requests, which a slow node would let pile up. */
 const MAX_RUNNING = 1_000;
 
 export class ExposedFacilitator {
@@ -40,7 +39,7 @@ export class ExposedFacilitator {
 
   /** `POST /verify`; malformed input is `isValid: false`. Throws 503 if the chain does not respond. */
   async verify(body: unknown): Promise<unknown> {
-    return await this.#answer('verify', body, () => ({
+    return await this.#call('verify', body, () => ({
       isValid: false,
       invalidReason: 'invalid_payload',
     }));
@@ -48,7 +47,7 @@ export class ExposedFacilitator {
 
   /** `POST /settle`; malformed input is `success: false`. Throws 503 if the chain does not respond. */
   async settle(body: unknown): Promise<unknown> {
-    return await this.#answer('settle', body, (network) => ({
+    return await this.#call('settle', body, (network) => ({
       success: false,
       errorReason: 'invalid_payload',
       transaction: '',
@@ -56,18 +55,18 @@ export class ExposedFacilitator {
     }));
   }
 
-  async #answer(
+  async #call(
     call: 'verify' | 'settle',
     body: unknown,
-    refusal: (network: string) => unknown,
+    malformed: (network: string) => unknown,
   ): Promise<unknown> {
     const { clock, log, settleWaitMs } = this.#services;
     const request = readRequest(body);
-    if (request === undefined) return refusal('');
+    if (request === undefined) return malformed('');
     const key = JSON.stringify([call, request]);
     const work = this.#running.get(key) ?? this.#start(key, call, request);
-    if (!(await endsWithin(clock, settleWaitMs + ANSWER_GRACE_MS, work))) {
-      throw later('The chain takes too long to answer about the payment');
+    if (!(await endsWithin(clock, settleWaitMs + RESPONSE_GRACE_MS, work))) {
+      throw unavailable('The chain takes too long to respond');
     }
     try {
       return await work;
@@ -75,19 +74,19 @@ export class ExposedFacilitator {
       if (error instanceof Fault) throw error;
       // The scheme classes throw on unexpected shapes; they return their own failures.
       log.info({ reason: chainReason(error) }, `A ${call} request was malformed`);
-      return refusal(request[1].network);
+      return malformed(request[1].network);
     }
   }
 
   #start(key: string, call: 'verify' | 'settle', request: Request): Promise<unknown> {
-    if (this.#running.size >= MAX_RUNNING) throw later('Too many payments are being looked at');
+    if (this.#running.size >= MAX_RUNNING) throw unavailable('Too many requests are running');
     const work = this.#official[call](...request).finally(() => this.#running.delete(key));
     this.#running.set(key, work);
     return work;
   }
 }
 
-function later(reason: string): Fault {
+function unavailable(reason: string): Fault {
   return new Fault('SERVICE_UNAVAILABLE', {
     message: `${reason}; send the same request again`,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
@@ -105,7 +104,7 @@ function readRequest(body: unknown): Request | undefined {
     return undefined;
   }
   if ('permit2Authorization' in inner) return undefined;
-  // The schemes return some of these members as they came.
+  // The schemes return some of these members unchanged.
   const texts = ['scheme', 'network', 'asset', 'amount', 'payTo'];
   if (!texts.every((name) => typeof requirements[name] === 'string')) return undefined;
   if (!areTexts([accepted['scheme'], accepted['network']])) return undefined;

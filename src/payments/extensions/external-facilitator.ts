@@ -1,5 +1,5 @@
 /**
- * A remote facilitator that settles in place of the embedded one. Its results are only logged: the chain
+ * A remote facilitator that settles instead of the embedded one. Its results are only logged: the chain
  * decides whether a payment has arrived.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
@@ -8,7 +8,6 @@ import { boundedText } from '../bounded.ts';
 import { asObject } from '../header-codec.ts';
 import type { PaymentSettings } from '../settings.ts';
 
-/** Responses have some hundred bytes, `supported` some kilobytes. */
 const MAX_BYTES = 1_000_000;
 
 export class ExternalFacilitator {
@@ -26,21 +25,21 @@ export class ExternalFacilitator {
     this.#timeoutMs = timeoutSeconds * SECOND_MS;
   }
 
-  /** Rejects if the payment is rejected or times out; it may be sent all the same. */
+  /** Rejects if the facilitator rejects the payment or does not respond; it may be sent nevertheless. */
   async settle(
     paymentPayload: PaymentPayload,
     paymentRequirements: PaymentRequirements,
   ): Promise<void> {
     const { x402Version } = paymentPayload;
     const body = JSON.stringify({ x402Version, paymentPayload, paymentRequirements });
-    const answer = await this.#ask('settle', { method: 'POST', body });
-    if (answer['success'] === true) return;
-    throw new Error(`The facilitator refuses the payment: ${String(answer['errorReason'])}`);
+    const { success, errorReason } = await this.#call('settle', { method: 'POST', body });
+    if (success === true) return;
+    throw new Error(`The facilitator rejects the payment: ${String(errorReason)}`);
   }
 
   /** The fee payer of the scheme `exact`; `undefined` if it reports none. */
   async feePayer(network: string): Promise<string | undefined> {
-    const { kinds } = await this.#ask('supported', { method: 'GET' });
+    const { kinds } = await this.#call('supported', { method: 'GET' });
     const found = (Array.isArray(kinds) ? kinds : [])
       .map((kind: unknown) => asObject(kind))
       .find((kind) => kind?.['scheme'] === 'exact' && kind['network'] === network);
@@ -48,8 +47,8 @@ export class ExternalFacilitator {
     return typeof feePayer === 'string' ? feePayer : undefined;
   }
 
-  /** Follows redirects, which known facilitators send; a signed payment can only pay us. */
-  async #ask(
+  /** Follows redirects, which known facilitators send: a signed payment can pay our receiver only. */
+  async #call(
     path: 'settle' | 'supported',
     init: { readonly method: string; readonly body?: string },
   ): Promise<Readonly<Record<string, unknown>>> {
@@ -59,9 +58,9 @@ export class ExternalFacilitator {
       signal: AbortSignal.timeout(this.#timeoutMs),
     });
     const text = await boundedText(response, MAX_BYTES);
-    if (!response.ok) throw new Error(`The facilitator answered with ${response.status}`);
-    const answer = asObject(JSON.parse(text));
-    if (answer === undefined) throw new Error('The facilitator gave no JSON object');
-    return answer;
+    if (!response.ok) throw new Error(`The facilitator responded with status ${response.status}`);
+    const result = asObject(JSON.parse(text));
+    if (result === undefined) throw new Error('The facilitator did not return a JSON object');
+    return result;
   }
 }

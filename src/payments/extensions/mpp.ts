@@ -1,11 +1,10 @@
 /**
- * The Machine Payments Protocol as another way to write a payment: the HTTP authentication scheme
- * `Payment` (draft-httpauth-payment-01) with the method `evm` and the intent `charge`
- * (draft-evm-charge-01). A charge that is authorized by EIP-3009 is what the rail of Base settles, so a
- * credential becomes the same payment in the words of x402, and from there on there is one machine.
+ * The Machine Payments Protocol: the HTTP authentication scheme `Payment` (draft-httpauth-payment-01) with
+ * the method `evm` and the intent `charge` (draft-evm-charge-01). A credential is an EIP-3009
+ * authorization, so it is converted to an x402 header for the rail of Base.
  *
- * Nothing is stored for a challenge: its id is a MAC of what it says, and the payment is bound to it,
- * because the nonce that the payer signs is the hash of id and realm.
+ * Nothing is stored for a challenge: its id is a MAC of its parameters, and the payer signs the hash of id
+ * and realm as the nonce.
  */
 import { z } from 'zod';
 import { type Clock, SECOND_MS, isoTime } from '../../core/clock.ts';
@@ -14,11 +13,11 @@ import type { Ids } from '../../core/ids.ts';
 import type { Nano } from '../../core/money.ts';
 import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from '../header-codec.ts';
 import { USDC_DECIMALS, unitsAbove } from '../networks.ts';
-import { paymentError } from '../payment.ts';
+import { invalidPayment, paymentError } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 
-/** Where a credential is sent: beside another credential it has a field of its own. */
+/** The header of a credential; `Payment-Authorization` if another credential uses `Authorization`. */
 export type CredentialField = 'Authorization' | 'Payment-Authorization';
 
 export interface MachinePaymentsOptions {
@@ -35,8 +34,6 @@ const INTENT = 'charge';
 const EVM = 'eip155:';
 const NONCE_BYTES = 8;
 const CREDENTIAL = /^Payment[ ]+([A-Za-z0-9_-]+={0,2})$/i;
-/** As long as any payment header may be. */
-const MAX_CREDENTIAL_CHARS = 12_288;
 
 export function isPaymentCredential(value: string): boolean {
   return /^Payment[ ]/i.test(value);
@@ -47,12 +44,12 @@ const Challenge = z.object({
   realm: z.string(),
   method: z.string(),
   intent: z.string(),
-  /** Base64url of JSON, as is `opaque`, which the client returns unchanged. */
+  /** Base64url of JSON, like `opaque`. */
   request: z.string(),
   expires: z.string(),
   opaque: z.string(),
   header: z.string().optional(),
-  /** Our challenges have none. */
+  /** Our challenges have no digest. */
   digest: z.undefined().optional(),
 });
 type Challenge = z.infer<typeof Challenge>;
@@ -64,13 +61,13 @@ export class MachinePayments {
     this.#options = options;
   }
 
-  /** The value of `WWW-Authenticate` that asks for an amount; `undefined` while Base takes nothing. */
+  /** The value of `WWW-Authenticate` for an amount; `undefined` if the rail of Base is not offered. */
   challenge(amount: Nano, field: CredentialField): string | undefined {
     const { realm, maxTimeoutSeconds, clock, ids, offers } = this.#options;
     const offer = offers().find(({ network }) => network.startsWith(EVM));
     if (offer === undefined) return undefined;
     const request = encodeBase64Url({
-      // In the order of their names: the bytes are signed.
+      // In alphabetical order, because the bytes are signed.
       amount: unitsAbove(amount).toString(),
       currency: offer.asset,
       methodDetails: {
@@ -81,67 +78,66 @@ export class MachinePayments {
       recipient: offer.payTo,
     });
     const expires = isoTime(clock.nowMs() + maxTimeoutSeconds * SECOND_MS);
-    // The id is what the payer signs: two challenges of one moment are two payments.
+    // Makes the id unique, so that two challenges at the same time are two payments.
     const opaque = encodeBase64Url({ nonce: ids.hex(NONCE_BYTES) });
-    const header = field === 'Authorization' ? undefined : field;
-    const asked = { realm, method: METHOD, intent: INTENT, request, expires, opaque, header };
-    const id = this.#idOf(asked);
-    const words = {
-      id,
+    const header = field === 'Authorization' ? {} : { header: field };
+    const parameters = {
       realm,
       method: METHOD,
       intent: INTENT,
       expires,
-      ...(header && { header }),
+      ...header,
       opaque,
       request,
     };
-    const list = Object.entries(words).map(([name, value]) => `${name}="${value}"`);
-    return `Payment ${list.join(', ')}`;
+    const list = Object.entries({ id: this.#idOf(parameters), ...parameters });
+    return `Payment ${list.map(([name, value]) => `${name}="${value}"`).join(', ')}`;
   }
 
-  /** The payment of a credential as an x402 header. Throws a 400 Fault for one that we did not ask for. */
+  /** The payment of a credential as an x402 header. Throws a 400 Fault for a challenge that is not ours. */
   x402Header(credential: string, field: CredentialField): string {
     const value = readCredential(credential);
     const challenge = Challenge.safeParse(value['challenge']).data;
     const isOurs = challenge !== undefined && isSameMac(challenge.id, this.#idOf(challenge));
     if (!isOurs || challenge.realm !== this.#options.realm) {
-      throw refuse('The challenge of the payment is not one of this server: ask for a new one');
+      throw invalidPayment(
+        'The challenge of the payment was not issued by this server; get a new one',
+      );
     }
     if ((challenge.header ?? 'Authorization') !== field) {
-      throw refuse(`The payment must come in the header ${challenge.header ?? 'Authorization'}`);
+      throw invalidPayment(
+        `The payment must be in the header ${challenge.header ?? 'Authorization'}`,
+      );
     }
-    // What is under our MAC was written by us.
-    const request = asObject(JSON.parse(decoded(challenge.request)));
-    const { amount, currency: asset, recipient: payTo, methodDetails } = request ?? {};
+    // The MAC proves that this server wrote it.
+    const {
+      amount,
+      currency: asset,
+      recipient: payTo,
+      methodDetails,
+    } = asObject(JSON.parse(Buffer.from(challenge.request, 'base64url').toString())) ?? {};
     const network = `${EVM}${String(asObject(methodDetails)?.['chainId'])}`;
-    const authorization = readAuthorization(value['payload'], challenge);
-    const { signature, ...signed } = authorization;
-    if (signed.value !== amount) {
-      throw refuse('The payment has another amount than the challenge that it answers');
+    const { signature, ...authorization } = readAuthorization(value['payload'], challenge);
+    if (authorization.value !== amount) {
+      throw invalidPayment(
+        `The amount of the payment must be ${String(amount)}, as in its challenge`,
+      );
     }
     return encodeHeader({
       x402Version: 2,
       accepted: { scheme: 'exact', network, asset, payTo, amount },
-      payload: { signature, authorization: signed },
+      payload: { signature, authorization },
     });
   }
 
-  #idOf({
-    realm,
-    method,
-    intent,
-    request,
-    expires,
-    opaque,
-    header,
-  }: Omit<Challenge, 'id' | 'digest'>) {
-    const said = [realm, method, intent, request, expires, opaque, header];
-    return macOf(this.#options.secret, JSON.stringify(said));
+  #idOf(challenge: Omit<Challenge, 'id' | 'digest'>): string {
+    const { realm, method, intent, request, expires, opaque, header } = challenge;
+    const parameters = [realm, method, intent, request, expires, opaque, header];
+    return macOf(this.#options.secret, JSON.stringify(parameters));
   }
 }
 
-/** The value of `Payment-Receipt` for a settlement that `PAYMENT-RESPONSE` tells. */
+/** The value of `Payment-Receipt` for a value of `PAYMENT-RESPONSE`. */
 export function paymentReceipt(settlement: string, nowMs: number): string | undefined {
   const reference = decodeHeader(settlement)?.['transaction'];
   if (typeof reference !== 'string') return undefined;
@@ -155,8 +151,7 @@ export function paymentReceipt(settlement: string, nowMs: number): string | unde
 
 function readCredential(credential: string): Readonly<Record<string, unknown>> {
   const text = CREDENTIAL.exec(credential.trim())?.[1];
-  const value =
-    text === undefined || text.length > MAX_CREDENTIAL_CHARS ? undefined : decodeHeader(text);
+  const value = text === undefined ? undefined : decodeHeader(text);
   if (value !== undefined) return value;
   throw paymentError(
     'INVALID_PAYMENT_FORMAT',
@@ -164,39 +159,25 @@ function readCredential(credential: string): Readonly<Record<string, unknown>> {
   );
 }
 
-/** The authorization, as x402 has it. Its other members are checked as those of any payment. */
-function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
-  const {
-    type,
-    from,
-    to,
-    value: amount,
-    validAfter,
-    validBefore,
-    nonce,
-    signature,
-  } = asObject(value) ?? {};
+/** The authorization in the layout of x402. Its other members are checked like those of any payment. */
+function readAuthorization(payload: unknown, { id, realm, expires }: Challenge) {
+  const fields = asObject(payload) ?? {};
+  const { type, from, to, value, validAfter, validBefore, nonce, signature } = fields;
   if (type !== 'authorization') {
-    throw refuse('The type of the payment must be authorization: EIP-3009');
+    throw invalidPayment('The type of the payment must be authorization (EIP-3009)');
   }
-  const bound = `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`;
+  const bound = `0x${keccak256(Buffer.from(id + realm)).toString('hex')}`;
   if (typeof nonce !== 'string' || nonce.toLowerCase() !== bound) {
-    throw refuse(
+    throw invalidPayment(
       'The nonce of the payment must be the hash of the id and the realm of its challenge',
     );
   }
   const lastSecond = Math.ceil(Date.parse(expires) / SECOND_MS);
   const isTime = typeof validBefore === 'string' || typeof validBefore === 'number';
   if (!isTime || !(Number(validBefore) <= lastSecond)) {
-    throw refuse('The payment must end with the challenge that it answers');
+    throw invalidPayment(
+      'The validBefore of the payment must not be after the end of its challenge',
+    );
   }
-  return { from, to, value: amount, validAfter, validBefore, nonce, signature };
-}
-
-function refuse(message: string) {
-  return paymentError('INVALID_PAYMENT', message);
-}
-
-function decoded(text: string): string {
-  return Buffer.from(text, 'base64url').toString();
+  return { from, to, value, validAfter, validBefore, nonce, signature };
 }

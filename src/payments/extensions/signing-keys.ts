@@ -1,10 +1,10 @@
 /**
  * The keys that sign offers and receipts: the current one, and earlier ones, whose receipts stay valid.
- * All processes share them. A key is published for a while before it signs, so that every verifier finds
- * it.
+ * All processes share them. A key is published for three minutes before it signs, so that every verifier
+ * finds it.
  *
- * A key is an Ed25519 seed, which signs JWS under the `did:key` of its public half. The secp256k1 key that
- * signs EIP-712 is derived from it, so the two are created, stored and replaced as one.
+ * A key is an Ed25519 seed, which signs JWS under the `did:key` of its public key. The secp256k1 key that
+ * signs EIP-712 is derived from it, so the two are created, stored and replaced together.
  */
 import {
   type KeyObject,
@@ -22,21 +22,20 @@ import type { Store } from '../../db/db.ts';
 import { EvmKey } from '../evm-key.ts';
 import { sharedSecret } from '../secrets.ts';
 
-/** The public half of a key, as it is published. */
 export interface PublishedKey {
-  /** The Ed25519 key as multibase, which names the pair: `z6Mk…`. */
+  /** The public Ed25519 key as multibase: `z6Mk…`. */
   readonly identifier: string;
-  /** The EVM address of the EIP-712 key, in its EIP-55 spelling. */
+  /** The EVM address of the EIP-712 key (EIP-55). */
   readonly address: string;
   readonly createdMs: number;
-  /** Whether it is the key that signs now. */
+  /** Whether the key signs now. */
   readonly isCurrent: boolean;
 }
 
 interface KeyRow {
   readonly identifier: string;
   readonly address: string;
-  /** PKCS #8 PEM; null for a key that the configuration holds. */
+  /** PKCS #8 PEM; null for the key of the configuration. */
   readonly private_key: string | null;
   readonly created_ms: bigint;
 }
@@ -50,16 +49,15 @@ interface SigningPair {
 export interface SigningKeysOptions {
   readonly store: Store;
   readonly clock: Clock;
-  /** 64 hex digits of the configuration, in place of a key in the database. */
+  /** Key of the configuration as 64 hex digits, instead of one in the database. */
   readonly configured: string | undefined;
 }
 
 const ED25519_CODEC = Buffer.from([0xed, 0x01]);
 const IDENTIFIER_BYTES = ED25519_CODEC.length + 32;
 const EIP712_KEY = 'farebox eip712 signing key';
-/** Longer than a process takes to read the keys again, which it does once a minute. */
+/** Every process reads the keys once a minute. */
 export const PUBLISHED_BEFORE_MS = 3 * MINUTE_MS;
-/** Ten years of daily rotation. */
 const MAX_KEYS = 4_000;
 
 export class SigningKeys {
@@ -74,7 +72,7 @@ export class SigningKeys {
     this.#configured = configured === undefined ? undefined : configuredPair(configured);
   }
 
-  /** Makes the first key of a database. Every process finds the same one, in the shared secret. */
+  /** Creates the first key, which all processes share. */
   async open(): Promise<void> {
     const { store, clock } = this.#options;
     if (this.#configured !== undefined) await keep(store, this.#configured, clock.nowMs(), null);
@@ -85,7 +83,7 @@ export class SigningKeys {
     await this.refresh();
   }
 
-  /** Reads the keys again: another process may have added one. */
+  /** Reads the keys that other processes have added. */
   async refresh(): Promise<void> {
     const { store, clock } = this.#options;
     this.#rows = await rowsOf(store);
@@ -97,7 +95,7 @@ export class SigningKeys {
     return this.#rows.map((row) => shown(row, row.identifier === identifier));
   }
 
-  /** `kid` of what `signBytes` signs. */
+  /** The `kid` of signatures by `signBytes`. */
   get kid(): string {
     return kidOf(this.#signing().identifier);
   }
@@ -113,12 +111,11 @@ export class SigningKeys {
   }
 
   #signing(): SigningPair {
-    assert(this.#current !== undefined, 'a service that signs has a key');
+    assert(this.#current !== undefined, 'the keys were not read');
     return this.#current;
   }
 }
 
-/** The name of a key in signatures, from which its public half can be read. */
 export function kidOf(identifier: string): string {
   return `did:key:${identifier}#${identifier}`;
 }
@@ -129,7 +126,7 @@ export function jwkOf(identifier: string): Readonly<Record<'kty' | 'crv' | 'x', 
   return { kty: 'OKP', crv: 'Ed25519', x };
 }
 
-/** All keys, newest first; none before the first start. */
+/** All keys, newest first. */
 export async function listSigningKeys(
   store: Store,
   nowMs: number,
@@ -140,7 +137,7 @@ export async function listSigningKeys(
   return rows.map((row) => shown(row, row.identifier === current?.identifier));
 }
 
-/** Adds a key, which signs once it has been published for a while. */
+/** Adds a key, which signs after `PUBLISHED_BEFORE_MS`. */
 export async function rotateSigningKey(store: Store, nowMs: number): Promise<PublishedKey> {
   const pem = newKey();
   const pair = pairOf(createPrivateKey(pem));
@@ -169,11 +166,11 @@ async function rowsOf(store: Store): Promise<readonly KeyRow[]> {
   );
 }
 
-/** The newest that has been published for long enough, or else the oldest. */
+/** The newest key that was published for long enough, or else the oldest. */
 function currentOf(rows: readonly KeyRow[], nowMs: number): SigningPair | undefined {
-  const held = rows.filter(({ private_key: pem }) => pem !== null);
-  const ready = held.find((row) => Number(row.created_ms) <= nowMs - PUBLISHED_BEFORE_MS);
-  const pem = (ready ?? held.at(-1))?.private_key;
+  const own = rows.filter(({ private_key: pem }) => pem !== null);
+  const ready = own.find((row) => Number(row.created_ms) <= nowMs - PUBLISHED_BEFORE_MS);
+  const pem = (ready ?? own.at(-1))?.private_key;
   return pem === undefined || pem === null ? undefined : pairOf(createPrivateKey(pem));
 }
 

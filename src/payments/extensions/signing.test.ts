@@ -142,16 +142,16 @@ describe('signing', () => {
     const forged = Buffer.from(JSON.stringify({ ...claims, payer: '0xdef' })).toString('base64url');
     const cheaper = { ...USAGE, cost: { usd: '9', diem: '0' } };
     const cases: [string, unknown, RegExp][] = [
-      ['the usage', { ...signed, usage: cheaper }, /its digest is another/],
+      ['the usage', { ...signed, usage: cheaper }, /its digest is different/],
       [
         'a claim of the JWS',
         { format: 'jws', signature: `${head}.${forged}.${signature}` },
-        /does not fit/,
+        /does not match/,
       ],
       [
         'a claim of EIP-712',
         { ...eip712, payload: { ...eip712.payload, payer: '0xdef' } },
-        /does not fit/,
+        /does not match/,
       ],
       ['the usage left out', eip712, /is missing/],
     ];
@@ -169,7 +169,7 @@ describe('signing', () => {
     const wrong = await check(JSON.stringify(signed), signing, 'https://other.example.com');
     assert.match(wrong.items[0]?.problem ?? '', /It is of https:\/\/api\.example\.com, not of/);
     for (const nothing of ['', '{}', 'hello', '{"receipts":[]}', '{"receipts":[1]}']) {
-      await assert.rejects(check(nothing), /Nothing signed was found/, nothing);
+      await assert.rejects(check(nothing), /must be a signed receipt/, nothing);
     }
   });
 
@@ -179,11 +179,11 @@ describe('signing', () => {
       (key) => key.isCurrent,
     );
     const made = await rotateSigningKey(store, clock.nowMs());
-    await signing.refresh();
+    await signing.keys.refresh();
     assert.match(JSON.stringify(signing.jwks()), new RegExp(made.identifier));
     assert.equal(kidOf(await signing.used(USED)), before?.identifier, 'not before it is known');
     clock.advance(PUBLISHED_BEFORE_MS);
-    await signing.refresh();
+    await signing.keys.refresh();
     const fresh = await signing.used(USED);
     assert.equal(kidOf(fresh), made.identifier);
     for (const one of [old, fresh]) assert.equal((await check(JSON.stringify(one))).ok, true);
@@ -195,7 +195,7 @@ describe('signing', () => {
     const configured = await open('22'.repeat(32));
     const signed = await configured.used(USED);
     assert.equal((await check(JSON.stringify(signed), configured)).ok, true);
-    await signing.refresh();
+    await signing.keys.refresh();
     assert.equal((await check(JSON.stringify(signed), signing)).ok, true, 'by another process');
     assert.notEqual(kidOf(await signing.used(USED)), kidOf(signed), 'whose key it is not');
   });

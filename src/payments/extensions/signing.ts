@@ -2,8 +2,8 @@
  * Signed objects of the offer-receipt extension of x402: the offers of a 402, the receipt of a settled
  * payment and the receipt of a request; and the documents that publish the keys.
  *
- * A signature costs more than most requests, so offers are signed once for several 402s, and the receipt
- * of a request only on demand.
+ * Signatures take more time than most requests, so signed offers are cached, and the receipt of a request
+ * is signed only on demand.
  */
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
@@ -12,7 +12,7 @@ import { jwkOf, kidOf, type PublishedKey, SigningKeys } from './signing-keys.ts'
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A JWS with its payload inside, or an EIP-712 signature beside its payload. */
+/** A JWS that contains its payload, or an EIP-712 signature with its payload. */
 export type SignedPayload =
   | { readonly format: 'jws'; readonly signature: string }
   | { readonly format: 'eip712'; readonly payload: Json; readonly signature: string };
@@ -32,7 +32,7 @@ export interface SettledPayment {
   readonly network: string;
   readonly payer: string;
   readonly transaction: string;
-  /** Of the paid resource; the top-up by default. */
+  /** Path of the paid resource; default: the top-up. */
   readonly path?: string | undefined;
 }
 
@@ -62,19 +62,18 @@ export interface SigningOptions {
   readonly configured: string | undefined;
 }
 
-/** Name of the extension. */
 export const OFFER_RECEIPT = 'offer-receipt';
 const VERSION = 1;
-/** How long signed offers are reused; the rest of their validity is enough to pay. */
+/** Signed offers are reused for this time; the rest of their validity is enough to pay. */
 const SAME_OFFERS_MS = MINUTE_MS;
 const MAX_OFFERS = 200;
 export const DID_DOCUMENT = '/.well-known/did.json';
-/** Query parameter of a receipt's URL: the digest of the usage. */
+/** Query parameter with the digest of the usage, in the URL of a receipt. */
 export const DIGEST_PARAMETER = 'sha256';
 
 export class Signing {
   readonly #options: SigningOptions;
-  readonly #keys: SigningKeys;
+  readonly keys: SigningKeys;
   readonly #offers = new Map<
     string,
     { readonly untilMs: number; readonly offers: SignedOffer[] }
@@ -82,17 +81,13 @@ export class Signing {
 
   constructor(options: SigningOptions, keys: SigningKeys) {
     this.#options = options;
-    this.#keys = keys;
-  }
-
-  async refresh(): Promise<void> {
-    await this.#keys.refresh();
+    this.keys = keys;
   }
 
   /** Signs every option in both forms, valid for its timeout or up to a minute less. */
   async offers(resourceUrl: string, accepts: readonly OfferedOption[]): Promise<SignedOffer[]> {
     const nowMs = this.#options.clock.nowMs();
-    const name = JSON.stringify([resourceUrl, accepts, this.#keys.kid]);
+    const name = JSON.stringify([resourceUrl, accepts, this.keys.kid]);
     const kept = this.#offers.get(name);
     if (kept !== undefined && kept.untilMs > nowMs) return kept.offers;
     const offers: SignedOffer[] = [];
@@ -108,7 +103,7 @@ export class Signing {
     return offers;
   }
 
-  /** The receipt of a payment that was settled, as a JWS. */
+  /** The receipt of a settled payment, as a JWS. */
   async settled(payment: SettledPayment): Promise<SignedPayload> {
     const { publicUrl, basePath } = this.#options;
     const { network, payer, transaction, path = `${basePath}/x402/top-up` } = payment;
@@ -117,7 +112,7 @@ export class Signing {
     return this.#jws({ version: VERSION, network, resourceUrl, payer, issuedAt, transaction });
   }
 
-  /** The receipt of a request. Its URL has the digest of the usage, so that EIP-712, whose fields are fixed, signs it too. */
+  /** The receipt of a request. Its URL contains the digest of the usage, because EIP-712 has no field for it. */
   async used<Usage extends Json>({
     requestId,
     payer,
@@ -143,7 +138,7 @@ export class Signing {
   /** `/.well-known/did.json`: every key as a verification method of `did:web:<host>`. */
   didDocument(): Json {
     const did = `did:web:${new URL(this.#options.publicUrl).host.replace(':', '%3A')}`;
-    const keys = this.#keys.published();
+    const keys = this.keys.published();
     const methodsOf = ({ identifier, address }: PublishedKey): Json[] => [
       {
         id: `${did}#${identifier}`,
@@ -171,7 +166,7 @@ export class Signing {
 
   jwks(): Json {
     return {
-      keys: this.#keys.published().map(({ identifier }) => ({
+      keys: this.keys.published().map(({ identifier }) => ({
         ...jwkOf(identifier),
         kid: kidOf(identifier),
         use: 'sig',
@@ -183,22 +178,22 @@ export class Signing {
   async #jws(payload: Json) {
     const { createJWS } = await extension();
     const signature = await createJWS(payload, {
-      kid: this.#keys.kid,
+      kid: this.keys.kid,
       format: 'jws',
       algorithm: 'EdDSA',
-      sign: async (bytes) => this.#keys.signBytes(bytes),
+      sign: async (bytes) => this.keys.signBytes(bytes),
     });
     return { format: 'jws' as const, signature };
   }
 
   async #eip712(kind: 'offer' | 'receipt', payload: Json) {
     const { hashOfferTypedData, hashReceiptTypedData } = await extension();
-    // Made here with the fields of the type.
+    // The callers pass the fields of the type.
     const hash =
       kind === 'offer'
         ? hashOfferTypedData(payload as never)
         : hashReceiptTypedData(payload as never);
-    const signature = this.#keys.signDigest(Buffer.from(hash.slice(2), 'hex'));
+    const signature = this.keys.signDigest(Buffer.from(hash.slice(2), 'hex'));
     return { format: 'eip712' as const, payload, signature };
   }
 
@@ -219,7 +214,7 @@ export async function usageDigest(usage: Json): Promise<string> {
   return Buffer.from(await hashCanonical(usage)).toString('hex');
 }
 
-/** Large libraries, loaded for the first signature. */
+/** Loaded for the first signature, because the libraries are large. */
 export async function extension() {
   return await import('@x402/extensions/offer-receipt');
 }

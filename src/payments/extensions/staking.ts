@@ -1,56 +1,53 @@
 /**
- * Linked staking: how many USD of daily credit a wallet's stake gives, read from one view function
- * of a configured contract.
+ * Linked staking: the daily credit in USD for a wallet's stake, read from a view function of a configured
+ * contract.
  *
- * Invariant: a unit of stake counts once a day, whatever wallets hold it in turn. All wallets are
- * read at the one block that ended ten minutes before the day began, so what moves later counts for
- * its new holder on the next day. A node that cannot serve that state gives nothing: today's state
- * would count the same unit for everybody who shows it.
+ * Invariant: a unit of stake counts once a day, even if it moves between wallets. The stakes of all wallets
+ * are read at one block, the last one ten minutes before the day began; a unit that moves later counts for
+ * its new owner on the next day. If a node does not have the state of this block, there is no credit: the
+ * current state would count the same unit for several wallets.
  */
 import { type Hex, parseAbi } from 'viem';
 import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, nano, usdToNano } from '../../core/money.ts';
-import { Agreement } from '../nodes.ts';
-import type { Contradictions } from '../chain-log.ts';
-import { chainReason } from '../chain-log.ts';
+import { endsWithin, remember } from '../bounded.ts';
+import { type Contradictions, chainReason } from '../chain-log.ts';
 import { type EvmClient, openEvmNodes } from '../evm/chain.ts';
-import { remember } from '../bounded.ts';
+import { Agreement } from '../nodes.ts';
 import type { StakingSettings } from '../settings.ts';
-import { endsWithin } from '../bounded.ts';
 
 export interface DailyStake {
   readonly day: number;
   readonly credit: Nano;
 }
 
-/** The stake of a wallet today; `undefined` for other wallets than EVM, and while it is not known. */
+/** The stake of a wallet today; `undefined` for a wallet that is not EVM, and if the stake is not known yet. */
 export type StakingReader = (wallet: string) => Promise<DailyStake | undefined>;
 
-/** Deep enough at midnight that no reorganisation and no lagging node changes the answer. */
+/** At midnight, no reorganisation and no lagging node changes a block of this age. */
 const LEAD_MS = 10 * MINUTE_MS;
-/** A few questions find a block where blocks come evenly; halving alone needs 64 for any chain. */
+/** Bisection needs at most 64 steps; every other step is a guess. */
 const MAX_STEPS = 128;
 const MAX_WALLETS = 10_000;
-/** A request waits that long, not for a slow node; the answer then comes to the next one. */
+/** A request waits for a slow node for this time; the next request gets the result. */
 const WAIT_MS = 3 * SECOND_MS;
-/** Wallets that are asked about at once: a new one, which anybody makes, is a call of the chain. */
-const MAX_ASKED = 32;
-/** A question that failed is not asked again for that long. */
+/** Concurrent reads, because every new wallet causes a call of the chain. */
+const MAX_READS = 32;
+/** Time after a failed read before the next one. */
 const RETRY_MS = 15 * SECOND_MS;
-/** The chain of a contract has no name in the configuration: what its contradictions are counted under. */
+/** Network name in the counts of contradictions. */
 export const STAKING_NETWORK = 'staking';
-const ANYBODY: Hex = '0x0000000000000000000000000000000000000001';
+const ANY_WALLET: Hex = '0x0000000000000000000000000000000000000001';
 
 interface Entry {
   readonly day: number;
-  readonly askedMs: number;
-  /** Ends with `credit` set, or without when the chain gave none; never rejects. */
+  readonly startMs: number;
+  /** Resolves when the read has ended, and sets `credit` if it succeeded. */
   done: Promise<void> | undefined;
   credit: Nano | undefined;
 }
 
-/** The two questions to the chain. Both reject when it cannot be asked. */
 function openStakes(settings: StakingSettings, clock: Clock, contradictions: Contradictions) {
   const agreement = new Agreement({
     network: STAKING_NETWORK,
@@ -81,18 +78,19 @@ function openStakes(settings: StakingSettings, clock: Clock, contradictions: Con
 }
 
 /**
- * The number of the last block with a time stamp of at most `seconds` (Unix). Throws while the
- * chain has not passed that moment, and when it began later.
+ * The number of the last block with a time stamp of at most `seconds` (Unix). Rejects if the chain has no
+ * later block, or began later.
  */
 async function lastBlockAt(client: EvmClient, seconds: bigint): Promise<bigint> {
   let after = await client.getBlock();
-  if (after.timestamp <= seconds) throw new Error('The chain has not passed that moment yet');
+  if (after.timestamp <= seconds)
+    throw new Error('The chain has no block after the start of the day yet');
   let before = await client.getBlock({ blockNumber: 0n });
-  if (before.timestamp > seconds) throw new Error('The chain began after that moment');
+  if (before.timestamp > seconds) throw new Error('The chain began after the start of the day');
   for (let step = 0; after.number - before.number > 1n; step += 1) {
-    if (step === MAX_STEPS) throw new Error('The time stamps of the chain are not in order');
+    if (step === MAX_STEPS) throw new Error('The time stamps of the chain must increase');
     const span = after.number - before.number;
-    // Where blocks come evenly the first guess is right; every other one halves, whatever they do.
+    // With regular blocks the first guess is right; every other step bisects.
     const share = ((seconds - before.timestamp) * span) / (after.timestamp - before.timestamp);
     const guess = step % 2 === 0 ? share : span / 2n;
     const inside = guess < 1n ? 1n : guess;
@@ -104,7 +102,7 @@ async function lastBlockAt(client: EvmClient, seconds: bigint): Promise<bigint> 
   return before.number;
 }
 
-/** Why the stake of a wallet could not be read today, or `undefined` when it can. For `farebox check`. */
+/** The reason why stakes cannot be read today, or `undefined`. For `farebox check`. */
 export async function stakingProblem(
   settings: StakingSettings,
   clock: Clock,
@@ -112,10 +110,9 @@ export async function stakingProblem(
 ): Promise<string | undefined> {
   const stakes = openStakes(settings, clock, contradictions);
   try {
-    await stakes.creditAt(ANYBODY, await stakes.snapshotBlock(dayOf(clock.nowMs())));
+    await stakes.creditAt(ANY_WALLET, await stakes.snapshotBlock(dayOf(clock.nowMs())));
     return undefined;
   } catch (error) {
-    // The reason is the answer.
     return chainReason(error);
   }
 }
@@ -130,45 +127,45 @@ export function openStakingReader(
   const wallets = new Map<string, Entry>();
   let snapshot: { readonly day: number; readonly atMs: number; readonly block: Promise<bigint> };
 
-  /** The block of a day is searched once; a search that failed is repeated later. */
+  /** Searches the block of a day once; repeats a search that failed. */
   async function blockOf(day: number): Promise<bigint> {
     const nowMs = clock.monotonicMs();
     if (snapshot?.day !== day || nowMs >= snapshot.atMs + RETRY_MS) {
       const before = snapshot?.day === day ? snapshot.block : undefined;
       const search = async (): Promise<bigint> => await stakes.snapshotBlock(day);
       snapshot = { day, atMs: nowMs, block: before?.catch(search) ?? search() };
-      snapshot.block.catch(() => undefined); // told to each wallet that waits for it
+      snapshot.block.catch(() => undefined); // every caller awaits it too
     }
     return await snapshot.block;
   }
 
-  let asked = 0;
+  let reads = 0;
 
-  async function ask(wallet: string, entry: Entry): Promise<void> {
-    asked += 1;
+  async function read(wallet: string, entry: Entry): Promise<void> {
+    reads += 1;
     try {
-      // An EVM identity is hex.
-      entry.credit = await stakes.creditAt(wallet as Hex, await blockOf(entry.day));
+      const block = await blockOf(entry.day);
+      entry.credit = await stakes.creditAt(wallet as Hex, block); // an EVM identity
     } catch (error) {
-      // No credit by stake today, or only later: what is not known is not given.
+      // Without a known stake there is no credit.
       log.warn({ reason: chainReason(error) }, 'The stake of a wallet could not be read');
     }
-    asked -= 1;
+    reads -= 1;
     entry.done = undefined;
   }
 
-  /** `undefined` while too many others are asked about: its next request asks. */
+  /** Returns `undefined` if too many reads are running; the next request of the wallet tries again. */
   function entryOf(wallet: string): Entry | undefined {
     const nowMs = clock.monotonicMs();
     const day = dayOf(clock.nowMs());
     const known = wallets.get(wallet);
     const isUsable =
       known?.day === day &&
-      (known.credit !== undefined || known.done !== undefined || nowMs < known.askedMs + RETRY_MS);
+      (known.credit !== undefined || known.done !== undefined || nowMs < known.startMs + RETRY_MS);
     if (isUsable) return known;
-    if (asked >= MAX_ASKED) return undefined;
-    const entry: Entry = { day, askedMs: nowMs, done: undefined, credit: undefined };
-    entry.done = ask(wallet, entry);
+    if (reads >= MAX_READS) return undefined;
+    const entry: Entry = { day, startMs: nowMs, done: undefined, credit: undefined };
+    entry.done = read(wallet, entry);
     remember(wallets, wallet, entry, MAX_WALLETS);
     return entry;
   }

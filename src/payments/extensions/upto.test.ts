@@ -528,7 +528,7 @@ describe('upto on Base', () => {
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano('0.5')));
       assert.equal(said.reason, 'permit2_allowance_required');
-      assert.match(said.message, /eip2612GasSponsoring, with the nonce/);
+      assert.match(said.message, /eip2612GasSponsoring, with the current nonce/);
       assert.deepEqual(await rowsOf(account), []);
     });
 
@@ -866,7 +866,7 @@ describe('upto on Base', () => {
       );
       const said = await refusal(fixture.payments.headers.topUp(await signedHeader(account)));
       assert.equal(said.code, 'UNSUPPORTED_SCHEME');
-      assert.match(said.message, /upto pays for requests/);
+      assert.match(said.message, /upto is for requests/);
     });
   });
 });

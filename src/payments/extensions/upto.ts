@@ -1,12 +1,12 @@
 /**
- * A payment of the scheme `upto`: `{permit2Authorization, signature}`, which lets this server move at
+ * A payment of the scheme `upto`: `{permit2Authorization, signature}`, with which this server can move at
  * most the signed amount, once. `evm/evidence.ts` finds it on the chain.
  *
  * A wallet that has not approved Permit2 signs the approval too (EIP-2612, the extension
- * `eip2612GasSponsoring`); the transaction that moves the tokens carries it, for the ceiling and no more.
+ * `eip2612GasSponsoring`) for exactly the ceiling; the transaction that moves the tokens contains it.
  *
- * Only we can move it: Permit2 accepts the call of the proxy alone, and the proxy that of the
- * facilitator in the witness, which is our gas key.
+ * Only this server can use the payment: Permit2 accepts calls of the proxy only, and the proxy accepts
+ * calls of the facilitator in the witness only, which is our gas key.
  */
 import {
   PERMIT2_ADDRESS as PERMIT2,
@@ -36,12 +36,11 @@ export const NONCE_ABI = parseAbi([
 ]);
 
 /**
- * Clients sign for as long as the 402 says, an hour at most. A used permit that is not found is searched
- * until its deadline; a signature that has served a request is stored for longer (`payment-passes.ts`).
+ * Clients sign for the time in the 402, at most an hour. Passes are stored for longer (`payment-passes.ts`).
  */
 const MAX_LIFE_MS = 2 * HOUR_MS;
 
-/** What the payer of an `upto` payment signs (EIP-712). */
+/** The EIP-712 message of an `upto` payment. */
 export function permit2TypedData(network: string, permit: Permit2) {
   const { token, ceiling: amount, nonce, deadline, to, facilitator, validAfter } = permit;
   return {
@@ -62,7 +61,7 @@ export function permit2TypedData(network: string, permit: Permit2) {
   };
 }
 
-/** Its amount is the ceiling until a request sets it. Throws a 400 Fault for a malformed payment. */
+/** Reads a payment whose amount is its ceiling. Throws a 400 Fault for a malformed payment. */
 export function readPermit2(
   { network, inner, identifier }: Envelope,
   offer: RailOffer,
@@ -72,10 +71,10 @@ export function readPermit2(
   const terms = asObject(fields?.['witness']);
   const signature = inner['signature'];
   if (fields === undefined || permitted === undefined || terms === undefined) {
-    throw invalidPayment('The permit2Authorization needs the objects permitted and witness');
+    throw invalidPayment('The permit2Authorization must have the objects permitted and witness');
   }
   if (typeof signature !== 'string' || !SIGNATURE.test(signature)) {
-    throw invalidPayment('The payload needs the signature of its authorization as hex');
+    throw invalidPayment('The payload must have the signature of its authorization as hex');
   }
   const from = readAddress(fields, 'from', 'INVALID_PAYMENT_PAYER');
   const spender = readAddress(fields, 'spender', 'INVALID_PAYMENT');
@@ -91,7 +90,7 @@ export function readPermit2(
   }
   const wallet = walletIdentity(from);
   const key = `${network}/permit2:${wallet}:${nonce}`;
-  // Numbers in one form: two spellings of a nonce are one authorization.
+  // Numbers are normalised, so that two spellings of a nonce are one authorization.
   const permit2Authorization = {
     from,
     permitted: { token, amount: ceiling.toString() },
@@ -120,8 +119,8 @@ export function readPermit2(
       facilitator,
     },
     inner: { permit2Authorization, signature, ...(eip2612 && { eip2612 }) },
-    // Without the signature, because the same authorization may be signed twice; with the approval, which
-    // a repeated header must not replace.
+    // Without the signature, because the same authorization may be signed twice; with the approval, because
+    // a repeated header must not replace it.
     hash: sha256Hex(JSON.stringify({ ...permit2Authorization, eip2612 }).toLowerCase()),
     identifier,
   };
@@ -131,8 +130,8 @@ const APPROVAL_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
 const APPROVAL = 'approval (eip2612GasSponsoring)';
 
 /**
- * The approval that is signed beside a payment; `undefined` for the unsigned echo of the 402. The proxy
- * accepts it for the exact ceiling only. Throws a 400 Fault.
+ * The signed approval of a payment; `undefined` for the unsigned echo of the 402. The proxy accepts an
+ * approval of exactly the ceiling. Throws a 400 Fault.
  */
 function readApproval(
   info: Fields | undefined,

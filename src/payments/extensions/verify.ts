@@ -1,7 +1,6 @@
 /**
  * Verifies the signed objects of a service: the offers of a 402, the receipt of a settlement and the
- * receipt of a request, in any of the texts that carry them. Only keys that the service publishes as
- * `did:web` count.
+ * receipt of a request. Accepts only keys that the service publishes as `did:web`.
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { z } from 'zod';
@@ -11,7 +10,7 @@ import { DIGEST_PARAMETER, OFFER_RECEIPT, extension, usageDigest } from './signi
 type Json = Readonly<Record<string, unknown>>;
 
 export interface VerifyOptions {
-  /** The origin that must have signed it; by default the one that the claims name. */
+  /** Origin of the signer; default: the origin in the claims. */
   readonly issuer: string | undefined;
   /** Fetches the `did.json` of an origin. */
   readonly keysOf: (origin: string) => Promise<unknown>;
@@ -20,10 +19,10 @@ export interface VerifyOptions {
 export interface VerifiedItem {
   readonly kind: 'offer' | 'receipt';
   readonly format: 'jws' | 'eip712';
-  /** Id of the published key; `undefined` if none of them made the signature. */
+  /** Id of the published key; `undefined` if no published key made the signature. */
   readonly signer: string | undefined;
   readonly claims: Json;
-  /** One sentence; `undefined` for a good item. */
+  /** One sentence; `undefined` for a valid item. */
   readonly problem: string | undefined;
 }
 
@@ -34,7 +33,7 @@ export interface Verification {
   readonly usage: Json | undefined;
 }
 
-/** A JWS with its claims inside, or claims beside an EIP-712 signature. */
+/** A JWS that contains its claims, or an EIP-712 signature with its claims. */
 const Signed = z.union([
   z.object({ format: z.literal('jws'), signature: z.string() }),
   z.object({
@@ -63,22 +62,22 @@ interface Found {
 
 const COMPACT_JWS = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const BASE64 = /^[\w+/-]+={0,2}$/;
-/** A 402 offers a few options; each is signed twice. */
+/** Far above the number of options in a 402, which are signed twice. */
 const MAX_SIGNED = 100;
 
-/** Rejects with one sentence if the text has nothing signed, or if the keys cannot be fetched. */
+/** Rejects with one sentence if the text contains no signed object, or if the keys cannot be fetched. */
 export async function verifySigned(text: string, options: VerifyOptions): Promise<Verification> {
-  const { signed, usage: told } = await findSigned(text.trim());
+  const { signed, usage: given } = await findSigned(text.trim());
   const claims = await Promise.all(signed.map(claimsOf));
   const [first] = claims;
   if (first === undefined) {
     throw new Error(
-      'Nothing signed was found: give a signed receipt, a PAYMENT-RESPONSE or PAYMENT-REQUIRED header, or a JWS',
+      'The input must be a signed receipt, a PAYMENT-RESPONSE or PAYMENT-REQUIRED header, or a JWS',
     );
   }
   const issuer = options.issuer ?? originOf(first);
   const methods = await publishedKeys(issuer, options);
-  const usage = told ?? asObject(claims.find((one) => one['usage'] !== undefined)?.['usage']);
+  const usage = given ?? asObject(claims.find((one) => one['usage'] !== undefined)?.['usage']);
   const items: VerifiedItem[] = [];
   for (const [index, one] of signed.entries()) {
     items.push(await verifyOne(one, claims[index] ?? {}, { issuer, methods, usage }));
@@ -101,11 +100,12 @@ function found(values: readonly unknown[], usage: Json | undefined): Found {
     const one = Signed.safeParse(value);
     return one.success ? [one.data] : [];
   });
-  if (signed.length > MAX_SIGNED) throw new Error(`More than ${MAX_SIGNED} signatures at once`);
+  if (signed.length > MAX_SIGNED)
+    throw new Error(`The input must have at most ${MAX_SIGNED} signatures`);
   return { signed: signed.length === values.length ? signed : [], usage };
 }
 
-/** JSON, or base64 of it, as headers have it. */
+/** Parses JSON, or base64 of JSON as in headers. */
 function parsed(text: string): unknown {
   const json = BASE64.test(text) ? Buffer.from(text, 'base64').toString('utf8') : text;
   return parsedJson(json);
@@ -117,8 +117,7 @@ async function claimsOf(signed: Signed): Promise<Json> {
   try {
     return asObject(extractJWSPayload(signed.signature)) ?? {};
   } catch {
-    // Its parts are no JSON.
-    throw new Error('The JWS cannot be read: its claims are not JSON');
+    throw new Error('The claims of the JWS must be JSON');
   }
 }
 
@@ -126,7 +125,7 @@ function originOf(claims: Json): string {
   const url = claims['resourceUrl'];
   const parsedUrl = typeof url === 'string' ? URL.parse(url) : null;
   if (parsedUrl !== null && /^https?:$/.test(parsedUrl.protocol)) return parsedUrl.origin;
-  throw new Error('The claims name no service: resourceUrl must be an address');
+  throw new Error('The resourceUrl of the claims must be an HTTP URL');
 }
 
 async function publishedKeys(
@@ -135,49 +134,49 @@ async function publishedKeys(
 ): Promise<readonly KeyMethod[]> {
   const document = KeyDocument.safeParse(await keysOf(issuer));
   if (document.success) return document.data.verificationMethod;
-  throw new Error(`${issuer} publishes no keys: its /.well-known/did.json is no DID document`);
+  throw new Error(`The /.well-known/did.json of ${issuer} must be a DID document with keys`);
 }
 
-interface Against {
+interface Expected {
   readonly issuer: string;
   readonly methods: readonly KeyMethod[];
   readonly usage: Json | undefined;
 }
 
-async function verifyOne(signed: Signed, claims: Json, against: Against): Promise<VerifiedItem> {
+async function verifyOne(signed: Signed, claims: Json, expected: Expected): Promise<VerifiedItem> {
   const kind = claims['scheme'] === undefined ? 'receipt' : 'offer';
   const { signer, problem } =
     signed.format === 'jws'
-      ? await jwsSigner(signed, against)
-      : await eip712Signer(signed, kind, against);
-  const wrong = problem ?? (await problemOfClaims(claims, against));
+      ? await jwsSigner(signed, expected)
+      : await eip712Signer(signed, kind, expected);
+  const wrong = problem ?? (await problemOfClaims(claims, expected));
   return { kind, format: signed.format, signer, claims, problem: wrong };
 }
 
 type Signer = Partial<Pick<VerifiedItem, 'signer' | 'problem'>>;
 
-const BAD_SIGNATURE = 'The signature does not fit its claims';
+const BAD_SIGNATURE = 'The signature does not match its claims';
 
 async function jwsSigner(
   signed: Signed & { readonly format: 'jws' },
-  { methods, issuer }: Against,
+  { methods, issuer }: Expected,
 ): Promise<Signer> {
   const { extractJWSHeader, verifyReceiptSignatureJWS } = await extension();
   let kid: string | undefined;
   try {
     ({ kid } = extractJWSHeader(signed.signature));
   } catch {
-    return { problem: 'The JWS has no header that can be read' };
+    return { problem: 'The header of the JWS must be JSON' };
   }
   const method = methods.find(({ id }) => fragmentOf(id) === fragmentOf(kid));
   if (kid === undefined || method?.publicKeyJwk === undefined) {
-    return { problem: `It is signed with a key that ${issuer} does not publish` };
+    return { problem: `The signature is of a key that ${issuer} does not publish` };
   }
-  const isGood = await verifyReceiptSignatureJWS(signed, method.publicKeyJwk).then(
+  const isValid = await verifyReceiptSignatureJWS(signed, method.publicKeyJwk).then(
     () => true,
     () => false,
   );
-  return isGood ? { signer: method.id } : { problem: BAD_SIGNATURE };
+  return isValid ? { signer: method.id } : { problem: BAD_SIGNATURE };
 }
 
 function fragmentOf(id: string | undefined): string | undefined {
@@ -187,7 +186,7 @@ function fragmentOf(id: string | undefined): string | undefined {
 async function eip712Signer(
   signed: Signed & { readonly format: 'eip712' },
   kind: VerifiedItem['kind'],
-  { methods, issuer }: Against,
+  { methods, issuer }: Expected,
 ): Promise<Signer> {
   const { verifyOfferSignatureEIP712, verifyReceiptSignatureEIP712 } = await extension();
   const verify = kind === 'offer' ? verifyOfferSignatureEIP712 : verifyReceiptSignatureEIP712;
@@ -200,27 +199,27 @@ async function eip712Signer(
   const method = methods.find(
     ({ blockchainAccountId }) => blockchainAccountId?.split(':').at(-1)?.toLowerCase() === address,
   );
-  // A changed claim gives another signer, so the two cases look alike.
+  // With a changed claim the recovered signer is another one, so the two cases cannot be distinguished.
   return method === undefined
-    ? { problem: `${BAD_SIGNATURE}, or its key is none that ${issuer} publishes` }
+    ? { problem: `${BAD_SIGNATURE}, or ${issuer} does not publish its key` }
     : { signer: method.id };
 }
 
 async function problemOfClaims(
   claims: Json,
-  { issuer, usage }: Against,
+  { issuer, usage }: Expected,
 ): Promise<string | undefined> {
   const origin = originOf(claims);
-  if (origin !== issuer) return `It is of ${origin}, not of ${issuer}`;
+  if (origin !== issuer) return `The service is ${origin}, not ${issuer}`;
   const digest = new URL(String(claims['resourceUrl'])).searchParams.get(DIGEST_PARAMETER);
   if (digest === null) {
-    return usage === undefined ? undefined : 'It does not say which usage it is for';
+    return usage === undefined ? undefined : 'The claims have no digest of the usage';
   }
   const inside = asObject(claims['usage']);
   for (const one of [usage, inside]) {
     if (one !== undefined && (await usageDigest(one)) !== digest) {
-      return 'The usage is not the one that was signed: its digest is another';
+      return 'The usage differs from the signed one: its digest is different';
     }
   }
-  return usage === undefined ? 'The usage that it is for is missing' : undefined;
+  return usage === undefined ? 'The usage of the receipt is missing' : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * Challenges for wallets that make an API key: a JSON Web Token of ours (HS256) that the wallet
- * signs as text. It proves that the signature is fresh and meant for this service.
+ * Challenges for wallets that create an API key: a JSON Web Token (HS256) that the wallet signs as text.
+ * It proves that the signature is recent and for this service.
  */
 import { encodeBase64Url } from '../header-codec.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
@@ -9,7 +9,6 @@ import type { Ids } from '../../core/ids.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 import type { SignIn } from './sign-in.ts';
 
-/** How long a challenge can be answered. */
 const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
 const HEADER = encodeBase64Url({ alg: 'HS256', typ: 'JWT' });
@@ -17,7 +16,7 @@ const HEADER = encodeBase64Url({ alg: 'HS256', typ: 'JWT' });
 export interface KeyProof {
   readonly address: string;
   readonly token: string;
-  /** Over the text of the token. */
+  /** Signature of the text of the token. */
   readonly signature: string;
 }
 
@@ -34,7 +33,7 @@ export class KeyChallenges {
     this.#ids = ids;
   }
 
-  /** A text of 15 minutes for a wallet that wants an API key to sign. */
+  /** Returns a challenge that is valid for 15 minutes. */
   mint(): string {
     const nowMs = this.#clock.nowMs();
     const claims = encodeBase64Url({
@@ -45,19 +44,19 @@ export class KeyChallenges {
     return `${HEADER}.${claims}.${this.#mac(claims)}`;
   }
 
-  /** The wallet that signed a challenge, once. Throws a 401 Fault. */
+  /** Returns the wallet that signed a challenge, and spends the challenge. Throws a 401 Fault. */
   async signerOf({ address, token, signature }: KeyProof, clientAddress: string): Promise<string> {
     const { id, expiresMs } = this.#read(token);
     const wallet = await this.#signIn.signerOf(address, { text: token, signature, clientAddress });
     if (await this.#signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
-    throw refused('The token has made a key before; get a new one');
+    throw refused('The token was already used; get a new one');
   }
 
-  /** Throws a 401 Fault for a token that is not ours or is over. */
+  /** Throws a 401 Fault for a token that is not ours or has expired. */
   #read(token: string): { readonly id: string; readonly expiresMs: number } {
     const [header, claims = '', mac = '', ...rest] = token.slice(0, MAX_CHARS).split('.');
     const isOurs = header === HEADER && rest.length === 0 && isSameMac(mac, this.#mac(claims));
-    if (!isOurs) throw refused('The token is not one of this service; get a new one');
+    if (!isOurs) throw refused('The token was not issued by this service; get a new one');
     // Written by `mint`: the signature was checked.
     const { exp, jti } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as {
       exp: number;

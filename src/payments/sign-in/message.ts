@@ -1,7 +1,6 @@
 /**
- * The signed text: EIP-4361 for EVM wallets, the same text with "Solana account" for Solana.
- * Parsing is line by line with no backtracking, so hostile input costs linear time; building gives
- * exactly the bytes that wallets sign. Whether the fields are acceptable is `sign-in.ts`.
+ * Parses and builds the signed text: EIP-4361 for EVM wallets, the same text with "Solana account" for
+ * Solana. Parsing takes linear time. `sign-in.ts` validates the fields.
  */
 
 export interface SignInMessage {
@@ -11,7 +10,7 @@ export interface SignInMessage {
   readonly statement: string | undefined;
   readonly uri: string;
   readonly version: string;
-  /** As written: the number of an EVM chain, the genesis reference of a Solana cluster. */
+  /** Number of an EVM chain, or genesis reference of a Solana cluster. */
   readonly chainReference: string;
   readonly nonce: string;
   readonly issuedAt: string;
@@ -47,7 +46,7 @@ export function parseMessage(text: string): SignInMessage | MessageProblem {
   const [first = '', address = ''] = lines;
   const family: SignInMessage['family'] = first.endsWith(HEADERS.evm) ? 'evm' : 'solana';
   if (!first.endsWith(HEADERS[family])) return 'PARSE_ERROR';
-  // A scheme may stand before the domain; the domain alone is compared.
+  // The domain may have a scheme in front of it.
   const authority = first.slice(0, -HEADERS[family].length);
   const scheme = authority.indexOf('://');
   const domain = scheme === -1 ? authority : authority.slice(scheme + 3);

@@ -1,8 +1,6 @@
 /**
- * The `SIGN-IN-WITH-X` header in its two layouts, brought to one `Proof`:
- * the structured CAIP-122 fields, from which the signed text is rebuilt, and
- * `{address, message, signature, timestamp, chainId}`, whose text is taken as it is.
- * Garbage ends in a Fault with an `X402_SIGN_IN_*` code, never in another exception.
+ * Reads the two layouts of the `SIGN-IN-WITH-X` header: the structured CAIP-122 fields, from which the
+ * signed text is rebuilt, and `{address, message, signature, timestamp, chainId}` with the signed text.
  */
 import { Fault, type FaultCode } from '../../core/faults.ts';
 import { decodeHeader } from '../header-codec.ts';
@@ -10,18 +8,18 @@ import { type SignInMessage, buildMessage, parseMessage } from './message.ts';
 
 export interface Proof {
   readonly message: SignInMessage;
-  /** The text whose signature is checked. */
+  /** The signed text. */
   readonly text: string;
   readonly signature: string;
-  /** The address that stands beside the message. */
+  /** The address in the header, outside of the message. */
   readonly address: string;
-  /** CAIP-2, from the header when it names one, else from the message. */
+  /** CAIP-2, from the header or, if it has none, from the message. */
   readonly chain: string;
-  /** The header's own time in milliseconds, when it has one. */
+  /** The time of the header in Unix milliseconds, if it has one. */
   readonly timestampMs: number | undefined;
 }
 
-/** Node bounds all headers together to 16 KB; a proof is about 0.7 KB. */
+/** A proof has about 700 characters. */
 const MAX_HEADER_CHARS = 8_192;
 const MAX_FIELD_CHARS = 6_144;
 const MAX_RESOURCES = 32;
@@ -30,10 +28,9 @@ const TYPES: readonly unknown[] = ['eip191', 'eip1271', 'eip6492', 'ed25519', 's
 type Fields = Readonly<Record<string, unknown>>;
 type SignInReason<Code = FaultCode> = Code extends `X402_SIGN_IN_${infer Reason}` ? Reason : never;
 
-/** A 401 with the code `X402_SIGN_IN_<reason>`. */
 export function signInError(reason: SignInReason, message?: string): Fault {
-  const said = message === undefined ? {} : { message };
-  return new Fault(`X402_SIGN_IN_${reason}`, { ...said, canRetry: false });
+  const options = message === undefined ? {} : { message };
+  return new Fault(`X402_SIGN_IN_${reason}`, { ...options, canRetry: false });
 }
 
 /** Decodes a header value. Throws a Fault with an `X402_SIGN_IN_*` code. */
@@ -88,14 +85,8 @@ function readStructuredForm(fields: Fields): Proof {
   };
   const signature = requireText(fields, 'signature');
   const { address } = message;
-  return {
-    message,
-    text: buildMessage(message),
-    signature,
-    address,
-    chain,
-    timestampMs: undefined,
-  };
+  const text = buildMessage(message);
+  return { message, text, signature, address, chain, timestampMs: undefined };
 }
 
 function checkType({ type }: Fields): void {
@@ -111,9 +102,9 @@ function requireText(
   const value = fields[name];
   if (typeof value !== 'string' || value === '' || value.length > MAX_FIELD_CHARS) {
     const isPayload = reason === 'INVALID_PAYLOAD';
-    throw signInError(reason, isPayload ? `The field ${name} is missing` : undefined);
+    throw signInError(reason, isPayload ? `The field ${name} must be a text` : undefined);
   }
-  // A line break inside a field would forge another line of the rebuilt text.
+  // A line break in a field would add a line to the rebuilt text.
   if (name !== 'message' && /[\r\n]/.test(value)) throw signInError('INVALID_PAYLOAD');
   return value;
 }
@@ -130,7 +121,7 @@ function readResources(value: unknown): readonly string[] | undefined {
   return value.map((item: unknown) => requireText({ resource: item }, 'resource'));
 }
 
-/** Accepts 8453, "8453" and CAIP-2; without a chain beside it, the message speaks for itself. */
+/** Accepts 8453, "8453" and CAIP-2. By default the chain of the message. */
 function readChain(value: unknown, message: SignInMessage): string {
   if (value === undefined || value === null) return chainOfMessage(message);
   const text = typeof value === 'number' ? String(value) : value;

@@ -1,8 +1,8 @@
 /**
  * Verifies a wallet sign-in and returns the identity of the wallet.
  *
- * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only while
- * it is fresh. Every other header ends in a Fault.
+ * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only for a
+ * short time.
  */
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
@@ -23,11 +23,11 @@ export interface SignInOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  /** The configured public origin; its host and port are the domain that wallets sign. */
+  /** The configured public origin; wallets sign its host and port as the domain. */
   readonly publicUrl: string;
-  /** CAIP-2 chains on which sign-in is allowed. */
+  /** CAIP-2 names of the accepted chains. */
   readonly chains: readonly string[];
-  /** Without it contract wallets cannot sign in. */
+  /** If `undefined`, contract wallets cannot sign in. */
   readonly isContractSignature: ContractSignatureCheck | undefined;
 }
 
@@ -37,22 +37,21 @@ export interface SignedInWallet {
   readonly chain: string;
 }
 
-/** A sign-in is fresh for five minutes after `issuedAt`. */
+/** Time after `issuedAt` in which a sign-in is accepted. */
 const MAX_AGE_MS = 5 * MINUTE_MS;
-/** Clocks of callers may be 30 s ahead, and `timestamp` 30 s off. */
+/** Accepted difference of the caller's clock, and of `timestamp` from `issuedAt`. */
 const CLOCK_SKEW_MS = 30 * SECOND_MS;
-/** EIP-4361 asks for at least 8 characters; the bound keeps the nonce table small. */
+/** EIP-4361 requires at least 8 characters; the maximum keeps the nonce table small. */
 const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
-/** ISO 8601 with a date and a time, as EIP-4361 asks; `Date.parse` alone would take "5". */
+/** ISO 8601 with a date and a time, as EIP-4361 requires; `Date.parse` alone would accept "5". */
 const ISO_TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
-/** How long a sign-in waits for the chain of a contract wallet. */
+/** Time limit of the call of a contract wallet. */
 const CONTRACT_CHECK_MS = 5 * SECOND_MS;
-
 /** Nonces of one database transaction. */
 const MAX_BATCH = 128;
 
 interface NonceUse {
-  /** Wallet and nonce: all processes insert in its order, so that two transactions cannot deadlock. */
+  /** Wallet and nonce. All processes insert in this order, so that transactions cannot deadlock. */
   readonly key: string;
   readonly wallet: string;
   readonly nonce: string;
@@ -80,14 +79,14 @@ export class SignIn {
     const wallet = this.#checkRules(proof);
     const { text, signature } = proof;
     await this.#checkSigned({ wallet, text, signature, clientAddress });
-    // Only a valid signature spends the nonce, so nobody can burn the nonces of another wallet.
+    // After the signature, so that a caller cannot spend the nonces of another wallet.
     const expiresMs = readTime(proof.message.issuedAt) + MAX_AGE_MS + CLOCK_SKEW_MS;
     const isFirstUse = await this.useOnce(wallet, proof.message.nonce, expiresMs);
     if (!isFirstUse) throw signInError('NONCE_REUSED');
     return { wallet, chain: proof.chain };
   }
 
-  /** The identity of the wallet that signed one of our texts. Throws a Fault with an `X402_SIGN_IN_*` code. */
+  /** The identity of the wallet that signed a text. Throws a Fault with an `X402_SIGN_IN_*` code. */
   async signerOf(address: string, signed: Omit<SignedText, 'wallet'>): Promise<string> {
     if (walletKind(address) === undefined) throw signInError('INVALID_WALLET');
     const wallet = walletIdentity(address);
@@ -102,8 +101,7 @@ export class SignIn {
   }
 
   /**
-   * Conditional inserts, so that processes that share the database accept a proof once. They need no
-   * flush: they are in the write-ahead log before any charge of the same request, which is flushed.
+   * Needs no flush of its own: the flush of a later charge in the same request includes this transaction.
    */
   async #useNonces(uses: readonly NonceUse[]): Promise<readonly boolean[]> {
     const areFirst: boolean[] = [];
@@ -129,10 +127,7 @@ export class SignIn {
     await store.query('DELETE FROM payments_nonce WHERE expires_ms < $1', [clock.nowMs()]);
   }
 
-  /**
-   * What makes a well-formed proof acceptable, apart from its signature, and whose it is. The order
-   * below is the order in which faults win when several apply.
-   */
+  /** Checks everything except the signature and returns the wallet. The order of the checks is documented. */
   #checkRules({ message, address, chain, timestampMs }: Proof): string {
     const kind = walletKind(message.address);
     if (walletKind(address) === undefined || kind !== message.family) {
@@ -147,7 +142,7 @@ export class SignIn {
     if (chain !== signedChain) throw signInError('CHAIN_MISMATCH');
     const { chains } = this.#options;
     if (!chains.includes(signedChain)) {
-      throw signInError('UNSUPPORTED_CHAIN', `Sign in on one of ${chains.join(', ')}`);
+      throw signInError('UNSUPPORTED_CHAIN', `The chain must be one of ${chains.join(', ')}`);
     }
     if (message.version !== '1') {
       throw signInError('INVALID_MESSAGE', 'The version of the sign-in message must be 1');
@@ -193,11 +188,11 @@ export class SignIn {
       throw new Error('The node takes too long');
     } catch (error) {
       if (error instanceof Fault) throw error;
-      // Without the chain the proof is neither good nor bad.
+      // The signature is neither valid nor invalid.
       const reason = chainReason(error);
-      log.warn({ reason }, 'A contract wallet could not be asked');
+      log.warn({ reason }, 'The signature of a contract wallet could not be verified');
       throw new Fault('SERVICE_UNAVAILABLE', {
-        message: 'The chain could not be asked about the contract wallet, try again shortly',
+        message: 'The chain did not respond about the contract wallet; try again in a few seconds',
         retryAfterSeconds: 5,
         cause: reason,
       });

@@ -1,8 +1,7 @@
 /**
- * The signature of a sign-in text. EVM: native secp256k1 recovery (an EOA needs no chain call),
- * then, only when that does not give the address, the contract check that was handed in.
- * Solana: Ed25519 of `node:crypto`, which by itself accepts forgeries under small-order keys, so
- * those keys are refused first. Malformed signatures are `false`, never an exception.
+ * Verifies signatures of wallets. EVM: secp256k1 in native code, and a call of the contract for contract
+ * wallets. Solana: Ed25519 of `node:crypto`, which accepts forgeries under small-order keys, so these keys
+ * are rejected first. A malformed signature is `false`, never an exception.
  */
 import { createPublicKey, verify } from 'node:crypto';
 import { promisify } from 'node:util';
@@ -12,16 +11,18 @@ import { isSmallOrder } from '../../core/ed25519.ts';
 import { keccak256 } from '../../core/keccak.ts';
 import { addressOf } from '../evm-key.ts';
 
-/** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked, with a Fault when it is asked too much. */
-export type ContractSignatureCheck = (question: {
+/**
+ * Calls the contract at an address (EIP-1271, or ERC-6492 before it is deployed). Rejects if the chain does
+ * not respond, and with a Fault above the limit of calls.
+ */
+export type ContractSignatureCheck = (signed: {
   readonly address: `0x${string}`;
   readonly hash: `0x${string}`;
   readonly signature: `0x${string}`;
-  /** The address that asks, as bounds by address count it. */
+  /** IP address of the caller, for the limit of calls. */
   readonly clientAddress: string;
 }) => Promise<boolean>;
 
-/** A text that a wallet is said to have signed, and the address that says so. */
 export interface SignedText {
   readonly wallet: string;
   readonly text: string;
@@ -32,17 +33,17 @@ export interface SignedText {
 const HEX_SIGNATURE = /^0x(?:[0-9a-fA-F]{2})+$/;
 const EOA_SIGNATURE_BYTES = 65;
 const ED25519_SIGNATURE_BYTES = 64;
-/** With a callback the check runs on the thread pool: 0.1 ms that the event loop keeps. */
+/** With a callback the check runs on the thread pool, which saves 0.1 ms of the event loop. */
 const verifyOffLoop = promisify(verify);
 
-/** The EIP-191 digest of a text. */
+/** EIP-191. */
 function personalMessageHash(text: string): Buffer {
   const bytes = Buffer.from(text, 'utf8');
   const prefix = `\u0019Ethereum Signed Message:\n${bytes.length}`;
   return keccak256(Buffer.concat([Buffer.from(prefix, 'latin1'), bytes]));
 }
 
-/** The lower-case address that signed a digest, or `undefined` when the signature is not one. */
+/** The lower-case address that signed a digest; `undefined` for an invalid signature. */
 export function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
   if (signature.length !== EOA_SIGNATURE_BYTES) return undefined;
   const v = signature[64] ?? 0;
@@ -52,12 +53,11 @@ export function recoverAddress(digest: Uint8Array, signature: Uint8Array): strin
     const key = secp256k1.ecdsaRecover(signature.subarray(0, 64), recovery, digest, false);
     return addressOf(key);
   } catch {
-    // The library throws on values that no key can have produced.
+    // The library throws on values that are no signature.
     return undefined;
   }
 }
 
-/** Whether the wallet signed the text with its own key; under 0.1 ms of the event loop. */
 export async function isSignedByKey(
   wallet: string,
   text: string,
@@ -101,12 +101,12 @@ export async function isSignedByEd25519(
     });
     return await verifyOffLoop(null, message, key, signature);
   } catch {
-    // A key that is no point of the curve.
+    // The key is not a point of the curve.
     return false;
   }
 }
 
-/** Wallets send base58; some libraries base64. 64 bytes decide which it was. */
+/** Wallets send base58, some libraries base64; the signature has 64 bytes. */
 function decodeSolanaSignature(signature: string): Buffer | undefined {
   const base58 = base58Decode(signature, ED25519_SIGNATURE_BYTES);
   if (base58?.length === ED25519_SIGNATURE_BYTES) return base58;

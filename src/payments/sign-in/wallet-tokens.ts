@@ -1,9 +1,8 @@
 /**
- * Wallet tokens: a signed-in wallet gets a short-lived bearer token, because OpenAI SDKs cannot sign
- * each request. A token carries its wallet and its end under an HMAC whose secret all processes
- * share, so a forged one costs no database read; its row says whether it still stands, and whether
- * it has a spend limit. The row is read again after some seconds, which is how long another process
- * may still take a token that was revoked.
+ * Short-lived bearer tokens for signed-in wallets, because OpenAI SDKs cannot sign each request. A token
+ * contains its wallet and its expiry under an HMAC whose secret all processes share, so a forged token
+ * costs no database read. Its row shows whether it was revoked and whether it has a spend limit. Each
+ * process caches the row for 3 s, so a revoked token can be accepted for that time.
  */
 import { type Clock, DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -15,7 +14,7 @@ import { isSameMac, macOf } from '../secrets.ts';
 import { remember } from '../bounded.ts';
 import { refused } from './key-challenges.ts';
 
-/** What a token may spend in its whole life; a missing limit is none. */
+/** Spend limits for the life of a token. */
 export interface TokenLimits {
   readonly usdNano: Nano | undefined;
   readonly diemNano: Nano | undefined;
@@ -23,11 +22,11 @@ export interface TokenLimits {
 
 export interface TokenBearer {
   readonly wallet: string;
-  /** The ledger's cap that requests of the token count against; `undefined` without a limit. */
+  /** The cap in the ledger that limits the requests of the token; `undefined` without a limit. */
   readonly capId: string | undefined;
 }
 
-/** The caps of the ledger, set and dropped with the rows of the tokens. */
+/** Writes the caps of the ledger in the transactions of the tokens. */
 export interface TokenCaps {
   readonly set: (tx: Queryable, id: string, wallet: string, limits: TokenLimits) => Promise<void>;
   readonly drop: (tx: Queryable, ids: readonly string[]) => Promise<void>;
@@ -53,12 +52,11 @@ interface TokenRow {
 }
 
 const MAX_TOKEN_CHARS = 512;
-/** Of one wallet at a time: as many as anybody can look through. */
+/** Valid tokens of one wallet. */
 const MAX_LIVE = 100;
-/** How long a row is trusted without asking the database again. */
-const REMEMBER_MS = 3 * SECOND_MS;
-const MAX_REMEMBERED = 10_000;
-/** Requests that began under a token are settled by then. */
+const CACHE_MS = 3 * SECOND_MS;
+const MAX_CACHED = 10_000;
+/** Requests of a token are settled within this time after its end. */
 const KEEP_ENDED_MS = DAY_MS;
 const PRUNED_AT_ONCE = 500;
 
@@ -72,7 +70,7 @@ export class WalletTokens {
     this.prefix = options.prefix;
   }
 
-  /** A token for the identity of a wallet that has just signed in. Throws a Fault when it has too many. */
+  /** Creates a token for a wallet that has signed in. Throws a Fault if the wallet has too many. */
   async mint(wallet: string, limits: TokenLimits) {
     const { store, clock, ids, lifeMs, caps } = this.#options;
     const nowMs = clock.nowMs();
@@ -90,7 +88,7 @@ export class WalletTokens {
       );
       if (rows.length === 0) {
         throw new Fault('INVALID_REQUEST', {
-          message: `A wallet has at most ${MAX_LIVE} tokens at a time; revoke one, or wait until one has expired`,
+          message: `A wallet can have at most ${MAX_LIVE} tokens; revoke one, or wait until one has expired`,
         });
       }
       if (hasLimit(limits)) await caps.set(tx, id, wallet, limits);
@@ -99,7 +97,7 @@ export class WalletTokens {
     return { id, token: `${this.prefix}${body}.${this.#mac(body)}`, expiresAt: isoTime(expiresMs) };
   }
 
-  /** The wallet of a token. Throws a 401 Fault when it is forged, over or revoked. */
+  /** The wallet of a token. Throws a 401 Fault if the token is forged, expired or revoked. */
   async verify(token: string): Promise<TokenBearer> {
     const { expiresMs, id, wallet } = this.#read(token);
     if (expiresMs <= this.#options.clock.nowMs())
@@ -108,14 +106,14 @@ export class WalletTokens {
     return { wallet, capId: isCapped ? id : undefined };
   }
 
-  /** Whether a token has a limit. Throws a 401 Fault when it has ended. */
+  /** Whether a token has a limit. Throws a 401 Fault if it has expired or was revoked. */
   async requireLive(id: string): Promise<boolean> {
     const isCapped = await this.#hasLimit(id);
     if (isCapped !== undefined) return isCapped;
     throw refused('The wallet token was revoked, sign in again');
   }
 
-  /** The tokens of a wallet that can still be used, newest first. */
+  /** The valid tokens of a wallet, newest first. */
   async list(wallet: string) {
     const rows = await this.#options.store.query<TokenRow>(
       `SELECT * FROM payments_wallet_token WHERE wallet = $1 AND expires_ms > $2
@@ -130,7 +128,7 @@ export class WalletTokens {
     }));
   }
 
-  /** Ends a token of the wallet; `false` when it has no such token. */
+  /** Ends a token; returns `false` if the wallet has no such token. */
   async revoke(wallet: string, id: string): Promise<boolean> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
@@ -143,7 +141,7 @@ export class WalletTokens {
     return rows.length === 1;
   }
 
-  /** Forgets tokens that ended a day ago, with their caps. */
+  /** Deletes tokens that ended a day ago, with their caps. */
   async prune(): Promise<void> {
     const { store, clock, caps } = this.#options;
     await store.transaction(async (tx) => {
@@ -164,11 +162,11 @@ export class WalletTokens {
     if (!isShaped || !body || !mac || !isSameMac(mac, this.#mac(body)))
       throw refused('The wallet token is not valid, sign in again');
     const [expiresMs, id, wallet] = Buffer.from(body, 'base64url').toString('latin1').split('.');
-    assert(id !== undefined && wallet !== undefined, 'written by `mint`, as its code says');
+    assert(id !== undefined && wallet !== undefined, 'a token with our MAC is complete');
     return { expiresMs: Number(expiresMs), id, wallet };
   }
 
-  /** Whether a token has a limit; `undefined` when it was revoked. */
+  /** Whether a token has a limit; `undefined` if it has ended. */
   async #hasLimit(id: string): Promise<boolean | undefined> {
     const { store, clock } = this.#options;
     const nowMs = clock.monotonicMs();
@@ -180,7 +178,7 @@ export class WalletTokens {
     );
     if (row === undefined) return undefined;
     const isCapped = hasLimit(limitsOf(row));
-    remember(this.#known, id, { isCapped, untilMs: nowMs + REMEMBER_MS }, MAX_REMEMBERED);
+    remember(this.#known, id, { isCapped, untilMs: nowMs + CACHE_MS }, MAX_CACHED);
     return isCapped;
   }
 

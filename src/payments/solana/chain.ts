@@ -1,6 +1,6 @@
 /**
- * Solana as payments see it: JSON-RPC over the kit's client, each call within a time limit, and the
- * operator's keys. Transactions are base64 wire bytes; their id is the fee payer's signature.
+ * Solana: JSON-RPC over the kit's client with a time limit for each call, and the operator's keys.
+ * Transactions are base64 wire bytes; their id is the fee payer's signature.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -44,36 +44,37 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
   const transport: RpcTransport = async (call) =>
     await failover.call(
       async (node) => {
-        const answer = await node(call);
-        if (hasNodeFault(answer)) throw new Error('The node could not answer');
-        return answer as never; // handed on as it came
+        const response = await node(call);
+        if (hasNodeFault(response))
+          throw new Error('The node has an internal error or lacks the data');
+        return response as never; // returned unchanged
       },
       () => false,
     );
   return { rpc: createSolanaRpcFromTransport(transport), each };
 }
 
-/** The transport of the kit accepts responses of any size. */
+/** Replaces the transport of the kit, which accepts responses of any size. */
 function transportTo(url: string): RpcTransport {
   return async ({ payload, signal }) => {
     const response = await fetch(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'application/json' },
-      // Slots and heights are far below what a number holds.
+      // Slots and heights are below 2^53.
       body: JSON.stringify(payload, (_, value: unknown) =>
         typeof value === 'bigint' ? Number(value) : value,
       ),
       ...(signal === undefined ? {} : { signal }),
     });
     const text = await boundedText(response);
-    if (!response.ok) throw new Error(`The node answered with ${response.status}`);
+    if (!response.ok) throw new Error(`The node responded with status ${response.status}`);
     return JSON.parse(text, exactInteger) as never; // read by the caller
   };
 }
 
 const INTEGER = /^-?\d+$/;
 
-/** Whole numbers as `bigint`, as the kit reads them, without rounding. */
+/** Reads whole numbers as `bigint`, as the kit does. */
 function exactInteger(_: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = '' } = context ?? {};
   return typeof value === 'number' && INTEGER.test(source) ? BigInt(source) : value;
@@ -86,8 +87,8 @@ function within(limitMs: number, transport: RpcTransport): RpcTransport {
 /** Codes of a node that lacks data or lags, and of its internal errors. */
 const NODE_FAULTS = new Set([-32_004, -32_005, -32_011, -32_014, -32_016, -32_601, -32_603]);
 
-function hasNodeFault(answer: unknown): boolean {
-  const code = (answer as { error?: { code?: unknown } }).error?.code; // a JSON-RPC answer
+function hasNodeFault(response: unknown): boolean {
+  const code = (response as { error?: { code?: unknown } }).error?.code; // JSON-RPC
   return NODE_FAULTS.has(Number(code)) || Number(code) > 0;
 }
 
@@ -97,7 +98,7 @@ export async function newestSeconds(rpc: SolanaRpc): Promise<number> {
   return Number(await rpc.getBlockTime(slot).send());
 }
 
-/** What the cluster reports of a transaction id: `confirmed` and `failed` have run, in that slot. */
+/** The status of a transaction id; `confirmed` and `failed` transactions have run in `slot`. */
 export type SignatureStatus =
   | { readonly kind: 'unknown' | 'seen' }
   | {
@@ -130,19 +131,19 @@ export async function sendWire(rpc: SolanaRpc, wire: string): Promise<void> {
 
 const CONFIRMED = { commitment: 'confirmed' } as const;
 
-/** The program that owns an account, or `undefined` if there is no such account. */
+/** The program that owns an account; `undefined` if the account does not exist. */
 export async function ownerOf(rpc: SolanaRpc, account: Address): Promise<Address | undefined> {
   const found = await fetchEncodedAccount(rpc, account, CONFIRMED);
   return found.exists ? found.programAddress : undefined;
 }
 
-/** Balance of a token account in base units; zero if there is no such account. */
+/** Balance of a token account in base units; zero if the account does not exist. */
 export async function tokensOf(rpc: SolanaRpc, account: Address): Promise<bigint> {
   const found = await fetchMaybeToken(rpc, account, CONFIRMED);
   return found.exists ? found.data.amount : 0n;
 }
 
-/** An account's confirmed transactions, newest first, before `before`; some of them have failed. */
+/** Confirmed transactions of an account, newest first, older than `before`. */
 export async function pageOfIds(
   rpc: SolanaRpc,
   account: Address,
@@ -156,7 +157,7 @@ export async function pageOfIds(
   return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
 }
 
-/** `getTransaction` by default reads only legacy transactions of the finalized chain. */
+/** By default `getTransaction` reads only legacy, finalized transactions. */
 const ANY_VERSION = { ...CONFIRMED, maxSupportedTransactionVersion: 0 } as const;
 
 interface TokenBalance {
@@ -164,7 +165,7 @@ interface TokenBalance {
   readonly uiTokenAmount: { readonly amount: string };
 }
 
-/** By how much a transaction changed a token account; `undefined` when the node does not tell. */
+/** Change of a token account by a transaction; `undefined` if the node does not return it. */
 export async function tokenChange(
   rpc: SolanaRpc,
   id: string,
@@ -182,7 +183,7 @@ export async function tokenChange(
   return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
 }
 
-/** The wire bytes of a confirmed transaction as base64, or `undefined`. */
+/** Wire bytes of a confirmed transaction as base64, or `undefined`. */
 export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undefined> {
   const found = await rpc
     .getTransaction(signature(id), { ...ANY_VERSION, encoding: 'base64' })
@@ -190,27 +191,26 @@ export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undef
   return found?.transaction[0];
 }
 
-/** Decodes base64 wire bytes. Throws on anything else. */
+/** Throws if the text is not base64 wire bytes. */
 export function decodeWire(wire: string): Transaction {
   return getTransactionDecoder().decode(Buffer.from(wire, 'base64'));
 }
 
-/** Lower-case hex SHA-256 of the message: the same for every set of signatures. */
+/** Lower-case hex SHA-256 of the message, which the signatures do not change. */
 export function messageHash(transaction: Transaction): string {
   return createHash('sha256').update(Uint8Array.from(transaction.messageBytes)).digest('hex');
 }
 
-/** The id: the fee payer's signature as base58. Throws when it has not signed. */
+/** The fee payer's signature as base58. Throws if it has not signed. */
 export function transactionId(transaction: Transaction): string {
   const first = Object.values(transaction.signatures)[0];
   if (first === null || first === undefined) throw new Error('The fee payer has not signed');
   return getBase58Decoder().decode(first);
 }
 
-/** A key in one of the forms that operators have. */
 export async function readSolanaKey(text: string): Promise<KeyPairSigner> {
   const bytes = solanaKeyBytes(text);
-  assert(bytes !== undefined, 'the configuration takes no other key');
+  assert(bytes !== undefined, 'the configuration validates keys');
   return bytes.length === SEED_BYTES
     ? await createKeyPairSignerFromPrivateKeyBytes(bytes)
     : await createKeyPairSignerFromBytes(bytes);

@@ -1,8 +1,8 @@
 /**
- * What the cluster shows about a Solana payment. Its id is our fee payer's own signature, known
- * before it is sent, so one status call decides; under an external facilitator the id is searched
- * among the transactions of the paying account, by the hash of the message: the first since its row was
- * opened, because anybody can name that account in transactions of his own afterwards.
+ * Finds a Solana payment on the cluster. Its id is the signature of our fee payer, which is known before it
+ * is sent, so one status call decides. With an external facilitator the id is searched among the
+ * transactions of the paying account by the hash of the message, oldest first since the row was opened,
+ * because anybody can add later transactions that name the account.
  */
 import { type Address, address } from '@solana/kit';
 import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
@@ -18,9 +18,9 @@ export type SolanaDepth = 'confirmed' | 'finalized';
 export const BLOCKHASH_LIFE_BLOCKS = 150n;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_BLOCKS = 32n;
-/** Of a payment that has no row: the newest transactions. */
+/** Transactions that a search for a payment without a row reads. */
 const SEARCH_LIMIT = 40;
-/** Transactions that one search reads, and pages of ids that it passes over to find the first. */
+/** Limits of one search: transactions read, and pages of ids. */
 const MAX_READ = 100;
 const MAX_PAGES = 10;
 const PAGE_IDS = 1_000;
@@ -36,7 +36,7 @@ export async function findSolanaPayment(
     const slot = await rpc.getSlot({ commitment: 'confirmed' }).send();
     if (slot < seenHeight) throw new Error('The node is behind the slot of the payment');
   }
-  // The height first, the status second: unknown after the last valid height is final.
+  // Read before the status, so that an unknown status after the last valid height is final.
   const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
   const id = attempt.transaction ?? (await searchId(rpc, payment, attempt.startHeight));
   if (id !== undefined) {
@@ -48,14 +48,13 @@ export async function findSolanaPayment(
     if (status.kind === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
   if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
-    // A node may have forgotten old statuses: the history of the payer's account has the last word.
+    // A node may have dropped old statuses, so the history of the payer's account decides.
     const landed =
       attempt.transaction === undefined
         ? undefined
         : await searchId(rpc, payment, attempt.startHeight);
     const status = landed === undefined ? undefined : await statusOf(rpc, landed);
     if (landed !== undefined && status?.kind === 'confirmed') return paidBy(landed, status, depth);
-    // The height is one of the finalized chain.
     return { kind: 'final', reason: 'blockhash_expired', isConfirmed: true };
   }
   return { kind: 'open', attempt: attempt.transaction === undefined ? 'none' : 'unseen' };
@@ -83,7 +82,7 @@ async function searchId(
   return undefined;
 }
 
-/** Transactions of an account that have run and can be the payment, the likeliest first. */
+/** Transactions of an account that have run and can be the payment, oldest first. */
 async function candidates(
   rpc: SolanaRpc,
   account: Address,
@@ -120,7 +119,7 @@ export async function receivedTransfers(
       if (slot < fromHeight) return found;
       if (!hasRun || isKnown(id)) continue;
       const amountUnits = await tokenChange(rpc, id, account);
-      // What leaves the account is the operator's.
+      // The operator made transfers out of the account.
       if (amountUnits !== undefined && amountUnits <= 0n) continue;
       found.push({ transaction: id, height: slot, amountUnits });
     }

@@ -1,7 +1,7 @@
 /**
- * Reads the inner payload of a Solana payment: a partly signed v0 transaction whose third
- * instruction is one `TransferChecked` to the token account of our receiver. The full list of rules
- * is the official scheme's; what is checked here gives the documented codes, and the limits.
+ * Reads the inner payload of a Solana payment: a partly signed v0 transaction whose third instruction is
+ * one `TransferChecked` to the token account of our receiver. The official scheme checks the other rules;
+ * the checks here return the documented error codes.
  */
 import {
   type Instruction,
@@ -28,8 +28,8 @@ const MAX_WIRE_CHARS = 1_644;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const TRANSFER_INDEX = 2;
 const TOKEN_2022_PROGRAM = address('TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb');
-/** The instruction's number, its amount and the decimals. */
 const TRANSFER_CHECKED = 12;
+/** Instruction number, amount and decimals. */
 const TRANSFER_CHECKED_BYTES = 10;
 
 export function readSolanaPayment(
@@ -38,7 +38,7 @@ export function readSolanaPayment(
 ): SignedPayment {
   const wire = inner['transaction'];
   if (typeof wire !== 'string' || wire.length > MAX_WIRE_CHARS || !BASE64.test(wire)) {
-    throw invalidPayment('The payload needs a base64 transaction');
+    throw invalidPayment('The payload must have a base64 transaction');
   }
   const { transaction, transfer } = decodeTransfer(wire);
   const hash = messageHash(transaction);
@@ -106,7 +106,7 @@ function findTransfer(transaction: Transaction) {
   };
 }
 
-/** Throws a 400 Fault when the payment is in another token, for another receiver or fee payer. */
+/** Throws a 400 Fault if the payment is in another token, or for another receiver or fee payer. */
 export async function checkTransfer(payment: SignedPayment, offer: RailOffer): Promise<void> {
   const { transfer } = decodeTransfer(solanaOf(payment).transaction);
   if (transfer.mint !== offer.asset) {
@@ -127,7 +127,7 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   if (transfer.feePayer !== feePayer) {
     throw invalidPayment(`The fee payer of the transaction must be ${feePayer}`);
   }
-  // Whom the receiver has let spend its tokens could move them in a circle.
+  // A delegate of the receiver could move its tokens in a circle.
   const isCircle = transfer.source === expected || transfer.authority === offer.payTo;
   if (transfer.touched.has(feePayer) || isCircle) {
     throw paymentError(

@@ -1,6 +1,6 @@
 /**
- * Refunds on Solana: one transaction with a fixed blockhash, signed once and kept. The cluster
- * executes it at most once; when its blockhash has expired without a status it never will be.
+ * Refunds on Solana: one transaction with a fixed blockhash, signed once and stored. The cluster executes
+ * it at most once, and not after its blockhash has expired.
  */
 import {
   address,
@@ -39,7 +39,7 @@ export interface SolanaRefundOptions {
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 
-/** `undefined` without a refund key or a fee payer of our own. */
+/** `undefined` without a refund key or a fee payer key. */
 export async function solanaRefunds(options: SolanaRefundOptions): Promise<RefundRail | undefined> {
   const { treasury, rpc, feePayer, offer, find } = options;
   if (treasury === undefined || feePayer === undefined) return undefined;
@@ -55,7 +55,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
       const [destination] = await findAssociatedTokenPda({ ...token, owner });
       const { mint } = token;
       const instructions = [
-        // Does nothing when the wallet still has its token account.
+        // Does nothing if the wallet has a token account.
         getCreateAssociatedTokenIdempotentInstruction({
           payer: feePayer,
           ata: destination,

@@ -1,6 +1,6 @@
 /**
- * The Solana rail: `exact` payments in SPL tokens, checked and co-signed by the official scheme
- * with a journaled signer, or sent by an external facilitator; found by their status in both.
+ * The Solana rail: `exact` payments in SPL tokens. The official scheme verifies, co-signs and sends them
+ * through `#journaledSigner`, or an external facilitator sends them.
  */
 import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
@@ -54,15 +54,15 @@ import type { SolanaDepth } from './evidence.ts';
 import { checkTransfer, readSolanaPayment, solanaOf } from './payload.ts';
 import { solanaRefunds } from './refunds.ts';
 
-/** After this result the status of the transaction decides, because its structure was good before. */
+/** After this reason the chain decides, because the structure of the transaction was valid before. */
 const SIMULATION_FAILED = 'invalid_exact_svm_transaction_simulation_failed';
 const UNCLEAR = [SIMULATION_FAILED];
-/** Named as in the scheme of Base; that of Solana has no reason for it. */
+/** The scheme of Solana has no such reason; the scheme of Base has. */
 const INSUFFICIENT = 'invalid_exact_svm_insufficient_balance';
 const LAMPORTS_PER_SOL = 1e9;
-/** CAIP-30: a cluster is named by the beginning of its genesis hash. */
+/** CAIP-30: the reference of a cluster is the beginning of its genesis hash. */
 const CAIP2_REFERENCE_CHARS = 32;
-/** Base fee of two signatures; priority fees come on top and are capped. */
+/** Balance for the base fee and the capped priority fee of some settlements. */
 const LEAST_LAMPORTS = 1_000_000n;
 const SYSTEM_PROGRAM = address('11111111111111111111111111111111');
 
@@ -119,7 +119,7 @@ export class SolanaRail implements Rail {
     await checkTransfer(payment, this.offer);
   }
 
-  /** The payer's own signature over the message; the signature of the fee payer is ours. */
+  /** Verifies the payer's signature; the signature of the fee payer is ours. */
   async isSigned(payment: SignedPayment): Promise<boolean> {
     const { messageBytes, signatures } = decodeWire(solanaOf(payment).transaction);
     const signature = signatures[address(payment.wallet)];
@@ -127,7 +127,7 @@ export class SolanaRail implements Rail {
     return await isSignedByEd25519(payment.wallet, Uint8Array.from(messageBytes), signature);
   }
 
-  /** The block that a payment names. Rejects if no node responds. */
+  /** The blockhash for a new payment. Rejects if no node responds. */
   async recentBlock() {
     const { rpc } = this.#opened.nodes;
     const { value } = await rpc.getLatestBlockhash({ commitment: 'confirmed' }).send();
@@ -141,7 +141,7 @@ export class SolanaRail implements Rail {
     const request = officialRequest(payment, 'verify', options.maxTimeoutSeconds);
     const verdict = await verdictOf(this.#scheme(signer).verify(...request), UNCLEAR);
     if (verdict.kind !== 'unclear' || verdict.reason !== SIMULATION_FAILED) return verdict;
-    // Still unclear: this very payment may have taken the tokens.
+    // Still unclear, because this payment itself may have moved the tokens.
     return (await this.#lacksTokens(payment)) ? { ...verdict, reason: INSUFFICIENT } : verdict;
   }
 
@@ -151,7 +151,7 @@ export class SolanaRail implements Rail {
     try {
       return (await tokensOf(this.#opened.nodes.rpc, source)) < payment.amountUnits;
     } catch {
-      // The reason of the simulation stands.
+      // The verdict keeps the reason of the simulation.
       return false;
     }
   }
@@ -166,7 +166,7 @@ export class SolanaRail implements Rail {
 
   async position(): Promise<Position> {
     const { rpc } = this.#opened.nodes;
-    // Slots only ever grow, over every fork.
+    // Slots grow on every fork.
     const [slot, height] = await Promise.all([
       rpc.getSlot({ commitment: 'processed' }).send(),
       rpc.getBlockHeight({ commitment: 'confirmed' }).send(),
@@ -185,7 +185,7 @@ export class SolanaRail implements Rail {
     const evidence = await agreement.evidence((node) =>
       findSolanaPayment(node, solanaOf(payment), known, level),
     );
-    // Two ledgers with one fee payer make the same id, so the slot alone tells who came first.
+    // Two ledgers with one fee payer create the same id, so the slot decides which one was first.
     if (evidence.kind === 'paid' && evidence.height < attempt.startHeight) {
       return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
     }
@@ -236,9 +236,11 @@ export class SolanaRail implements Rail {
       gasBalance,
       warnBelow: BigInt(Math.round(warnBelowSol * LAMPORTS_PER_SOL)),
       lowProblem: `The fee payer ${gasAddress} holds less than ${warnBelowSol} SOL`,
-      blocking: [await this.#receiverProblem()],
+      blocking: [
+        await this.#receiverProblem(),
+        canPay ? undefined : 'The fee payer cannot pay for a settlement',
+      ],
       warnings: [],
-      cannotPay: canPay ? undefined : 'The fee payer cannot pay for a settlement',
     });
   }
 
@@ -248,7 +250,7 @@ export class SolanaRail implements Rail {
       ...signer,
       confirmTransaction: async (id, network) => {
         await signer.confirmTransaction(id, network);
-        // Others are told that they were paid, so two nodes must show it.
+        // Other servers trust the result, so two nodes must agree on it.
         const isConfirmed = await agreement.value(
           'a settlement',
           async (node) => (await statusOf(node, id)).kind === 'confirmed',
@@ -263,18 +265,18 @@ export class SolanaRail implements Rail {
     const { rpc } = this.#opened.nodes;
     const owner = address(this.offer.payTo);
     const holder = await ownerOf(rpc, owner);
-    // A wallet belongs to the System program, or is not there before it first holds SOL.
+    // The System program owns wallets; a wallet without SOL does not exist on the chain.
     if (holder !== undefined && holder !== SYSTEM_PROGRAM) {
-      return `The receiver ${owner} is an account of the program ${holder}, not a wallet: name the owner, or the money is lost`;
+      return `The receiver ${owner} is an account of the program ${holder}, not a wallet: set payTo to the owner of the account, or the money is lost`;
     }
     const mint = address(this.offer.asset);
     const tokenProgram = TOKEN_PROGRAM_ADDRESS;
     const [account] = await findAssociatedTokenPda({ owner, mint, tokenProgram });
     if ((await ownerOf(rpc, account)) !== undefined) return undefined;
-    return `The token account ${account} of the receiver does not exist: create it, or no payment can arrive`;
+    return `The token account ${account} of the receiver does not exist; no payment can arrive until you create it`;
   }
 
-  /** What a payer may make us spend on one payment. */
+  /** Limits of our cost for one payment. */
   #limits() {
     const { maxPriorityFeeMicroLamports, maxComputeUnits } = this.#opened.settings;
     return { maxPriorityFeeMicroLamports, maxComputeUnits, maxRequiredSignatures: 2 };
@@ -287,7 +289,7 @@ export class SolanaRail implements Rail {
     });
   }
 
-  /** Our signature is deterministic, so the id of our transaction is known without a journal. */
+  /** Our signature is deterministic, so the id is known before the transaction is stored. */
   async #withId(payment: SignedPayment, attempt: Attempt): Promise<Attempt> {
     const { signer, feePayer, options } = this.#opened;
     const isOurs =
@@ -299,8 +301,8 @@ export class SolanaRail implements Rail {
   }
 
   /**
-   * Journals the id and the bytes before they are sent. After that it reports no failure: the scheme
-   * would print it with the node's address, and the chain decides anyway.
+   * Calls `journal` before a transaction is sent. Does not throw afterwards: the scheme would log the error
+   * with the URL of the node, and the chain decides.
    */
   #journaledSigner(journal: (id: string, wire: string) => Promise<void>): FacilitatorSvmSigner {
     const { signer, nodes, options } = this.#opened;
@@ -313,15 +315,15 @@ export class SolanaRail implements Rail {
         try {
           await sendWire(nodes.rpc, wire);
         } catch (error) {
-          // The reply may be lost while the cluster has the transaction.
-          log.warn({ reason: chainReason(error) }, 'A broadcast gave no answer');
+          // The cluster may have the transaction although the response was lost.
+          log.warn({ reason: chainReason(error) }, 'A broadcast got no response');
         }
         return id;
       },
       confirmTransaction: async (id) => {
         const deadlineMs = clock.monotonicMs() + settleWaitMs;
         while (clock.monotonicMs() < deadlineMs) {
-          const status = await statusOf(nodes.rpc, id).catch(() => undefined); // asked again below
+          const status = await statusOf(nodes.rpc, id).catch(() => undefined); // repeated below
           if (status?.kind === 'confirmed' || status?.kind === 'failed') return;
           await clock.sleep(pollMs);
         }
@@ -340,14 +342,14 @@ async function solanaOffer(
   const payer = external === undefined ? feePayer?.address : await external.feePayer(network);
   if (payer === undefined) {
     throw new Error(
-      'payments.solana needs a feePayerKey, or an external facilitator that names one',
+      'payments.solana needs a feePayerKey, or an external facilitator that reports a fee payer',
     );
   }
   const { asset = usdc.asset, payTo } = settings;
   return { network, asset, payTo, extra: { ...usdc.extra, feePayer: payer } };
 }
 
-/** The official signer on our RPC; without the key of the fee payer it verifies but does not sign. */
+/** The official signer; without the key of the fee payer it verifies but does not sign. */
 function facilitatorSigner(
   nodes: SolanaNodes,
   network: string,
@@ -355,18 +357,18 @@ function facilitatorSigner(
   offer: RailOffer,
 ): FacilitatorSvmSigner {
   const payer = address(offer.extra['feePayer'] ?? '');
-  // The official signer takes a client for each network; ours has the same methods.
+  // One client for each network, with the methods that the signer calls.
   const rpc = { [network]: nodes.rpc } as never;
   if (feePayer?.address === payer) return toFacilitatorSvmSigner(feePayer, rpc);
   return {
     ...toFacilitatorSvmSigner({ address: payer } as never, rpc), // never signs
     signTransaction: async () => {
-      throw new Error('The external facilitator signs');
+      throw new Error('Only the external facilitator can sign');
     },
   };
 }
 
-/** The database prevents a second settlement; the memory of the scheme would report false duplicates. */
+/** The database prevents a second settlement; the cache of the scheme would report false duplicates. */
 class NoSettlementCache extends SettlementCache {
   override isDuplicate(): boolean {
     return false;
