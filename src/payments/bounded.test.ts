@@ -85,6 +85,6 @@ describe('answers of nodes and facilitators', () => {
     said('[]');
     await assert.rejects(settle(), /did not return a JSON object/);
     said('{"success":true}', 500);
-    await assert.rejects(settle(), /answered with 500/);
+    await assert.rejects(settle(), /status 500/);
   });
 });
