@@ -34,7 +34,7 @@ async function loaded(
   return result.config;
 }
 
-test('without a file everything has its default', async () => {
+test('every setting has a default if there is no file', async () => {
   const config = await loaded(undefined);
   assert.equal(config.service.name, 'svc');
   assert.deepEqual(config.listen, { host: '127.0.0.1', port: 8402 });
@@ -45,7 +45,7 @@ test('without a file everything has its default', async () => {
   assert.equal(config.limits.minimumCreditUsd, '0.10');
 });
 
-test('the default limits are the tables of the specification', async () => {
+test('the default limits equal the tables of the specification', async () => {
   const { plans, guard, walletConcurrency } = (await loaded('')).limits;
   const text = (plan: keyof typeof plans) =>
     Object.values(plans[plan].text).map((l) => [l.requestsPerMinute, l.tokensPerMinute]);
@@ -74,7 +74,7 @@ test('the default limits are the tables of the specification', async () => {
   assert.equal(walletConcurrency, 5);
 });
 
-test('environment variables win over the file', async () => {
+test('environment variables take precedence over the file', async () => {
   const config = await loaded('listen: { host: 10.0.0.1, port: 1 }\ndata: store\n', {
     PORT: '9000',
     HOST: '0.0.0.0',
@@ -86,7 +86,7 @@ test('environment variables win over the file', async () => {
   assert.equal(config.publicUrl, 'http://127.0.0.1:9000');
 });
 
-test('FAREBOX_CONFIG names another file, and its folder is where paths start', async () => {
+test('`FAREBOX_CONFIG` names another file, and relative paths start at its folder', async () => {
   const config = await loaded(
     undefined,
     { FAREBOX_CONFIG: 'etc/other.yaml' },
@@ -96,7 +96,7 @@ test('FAREBOX_CONFIG names another file, and its folder is where paths start', a
   assert.equal(config.databaseUrl, 'sqlite:/srv/etc/x/money.db');
 });
 
-test('variables of the environment stand anywhere in a text, also inside { }', async () => {
+test('environment variables are replaced anywhere in a text, also inside { }', async () => {
   const yaml = [
     'listen: { port: ${MY_PORT} }',
     'metrics: { enabled: ${METRICS:-false} }',
@@ -127,7 +127,7 @@ test('prices keep their digits', async () => {
   assert.equal(long.ok, false);
 });
 
-test('sections that hold nothing are as if absent', async () => {
+test('an empty section has the same value as a missing one', async () => {
   const config = await loaded('models:\npayments:\nlimits:\n  plans:\n');
   assert.deepEqual(config.models, []);
   assert.equal(config.limits.plans.paid.image, 20);
@@ -135,7 +135,7 @@ test('sections that hold nothing are as if absent', async () => {
 
 const TEXT_MODEL = 'context: 8, price: { input: 1, output: 1 }';
 
-/** Broken files and the exact words that their author sees. */
+/** Invalid files, each with its exact messages. */
 const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly string[]])[] = [
   [
     'an unknown section',
@@ -177,13 +177,13 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'a missing key',
     'models:\n  - type: text\n',
-    ['farebox.yaml:2:5: models[0].id: The key "id" is missing: The id that callers send'],
+    ['farebox.yaml:2:5: models[0].id: The key "id" is missing: Id of the model in requests'],
   ],
   [
     'a model without a price',
     'models:\n  - id: a\n    context: 8\n',
     [
-      'farebox.yaml:2:5: models[0]: The model "a" has no "price"; to give it away write price: { input: 0, output: 0 }',
+      'farebox.yaml:2:5: models[0]: The model "a" has no "price"; for a free model write price: { input: 0, output: 0 }',
     ],
   ],
   [
@@ -194,7 +194,9 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'a text model without a context',
     'models:\n  - id: a\n    price: { input: 1, output: 1 }\n',
-    ['farebox.yaml:2:5: models[0]: The text model "a" needs "context", its length in tokens'],
+    [
+      'farebox.yaml:2:5: models[0]: The text model "a" needs "context", the context length in tokens',
+    ],
   ],
   [
     'an output cap above the context',
@@ -213,17 +215,17 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'the same id twice',
     `models:\n  - { id: a, ${TEXT_MODEL} }\n  - { id: a, ${TEXT_MODEL} }\n`,
-    ['farebox.yaml:3:11: models[1].id: models[0] has this id too'],
+    ['farebox.yaml:3:11: models[1].id: models[0] also has this id'],
   ],
   [
     'an alias that is an id',
     `models:\n  - { id: a, ${TEXT_MODEL} }\n  - { id: b, aliases: [a], ${TEXT_MODEL} }\n`,
-    ['farebox.yaml:3:24: models[1].aliases[0]: models[0] has the id or alias "a" too'],
+    ['farebox.yaml:3:24: models[1].aliases[0]: models[0] also has the id or alias "a"'],
   ],
   [
     'one trait on two models',
     `models:\n  - { id: a, traits: [default], ${TEXT_MODEL} }\n  - { id: b, traits: [default], ${TEXT_MODEL} }\n`,
-    ['farebox.yaml:3:23: models[1].traits[0]: "a" holds the trait "default" too'],
+    ['farebox.yaml:3:23: models[1].traits[0]: "a" also has the trait "default"'],
   ],
   [
     'a replacement that does not exist',
@@ -242,13 +244,15 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'a variable that is not set',
     'engines:\n  a:\n    url: http://127.0.0.1/v1\n    apiKey: ${NOT_THERE}\n',
-    ['farebox.yaml:4:13: engines.a.apiKey: The environment variable NOT_THERE is not set'],
+    [
+      'farebox.yaml:4:13: engines.a.apiKey: The environment variable NOT_THERE is not set; set it, or write ${NOT_THERE:-default}',
+    ],
   ],
   [
     'a variable with an impossible name',
     'data: ${my-data}\n',
     [
-      'farebox.yaml:1:7: data: "${my-data}" is no variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${',
+      'farebox.yaml:1:7: data: "${my-data}" is not a variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${',
     ],
   ],
   [
@@ -289,7 +293,9 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'an engine name with capitals',
     'engines:\n  Rack1: { url: http://127.0.0.1/v1 }\n',
-    ['farebox.yaml:2:3: engines.Rack1: An engine name has lowercase letters, digits and dashes'],
+    [
+      'farebox.yaml:2:3: engines.Rack1: Must be 1 to 40 lowercase letters, digits and dashes, and not start with a dash',
+    ],
   ],
   [
     'a variable that a formatter tore apart',
@@ -314,7 +320,7 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'a key that stands twice',
     'data: a\ndata: b\n',
-    ['farebox.yaml:2:1: The key stands here a second time (Map keys must be unique)'],
+    ['farebox.yaml:2:1: The key is duplicated; remove one (Map keys must be unique)'],
   ],
   [
     'a bracket that is not closed',
@@ -344,19 +350,21 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'a price file that is not there',
     'priceFile: ./nope.json\n',
-    ['farebox.yaml:1:12: priceFile: There is no file /srv/nope.json'],
+    [
+      'farebox.yaml:1:12: priceFile: There is no file /srv/nope.json; write the path of a price file',
+    ],
   ],
 ];
 
 for (const [name, yaml, expected] of BROKEN) {
-  test(`a broken file says where and what: ${name}`, async () => {
+  test(`an invalid file is reported with its position: ${name}`, async () => {
     const result = await load(yaml);
     assert.ok(!result.ok);
     assert.deepEqual(result.problems.map(formatProblem), expected);
   });
 }
 
-test('a broken environment is a problem too', async () => {
+test('an invalid environment variable is reported', async () => {
   const result = await load(undefined, { PORT: '8402x' });
   assert.ok(!result.ok);
   assert.deepEqual(result.problems.map(formatProblem), [
@@ -364,10 +372,13 @@ test('a broken environment is a problem too', async () => {
   ]);
   const missing = await load(undefined, { FAREBOX_CONFIG: 'no.yaml' });
   assert.ok(!missing.ok);
-  assert.match(formatProblem(missing.problems[0]!), /^no\.yaml: This file does not exist/);
+  assert.match(
+    formatProblem(missing.problems[0]!),
+    /^no\.yaml: The file that --config or FAREBOX_CONFIG names does not exist/,
+  );
 });
 
-test('aliases that multiply without end are refused', async () => {
+test('a file with exponentially many aliases is rejected', async () => {
   const lines = ['a: &a [x, x, x, x, x, x, x, x, x, x]'];
   for (let step = 1; step < 12; step += 1) {
     const from = step === 1 ? 'a' : `a${step - 1}`;
@@ -376,11 +387,11 @@ test('aliases that multiply without end are refused', async () => {
   const result = await load(lines.join('\n'));
   assert.ok(!result.ok);
   assert.deepEqual(result.problems.map(formatProblem), [
-    'farebox.yaml:1:1: The aliases (*name) of the file multiply too often',
+    'farebox.yaml:1:1: The file must use at most 1,000 aliases (*name)',
   ]);
 });
 
-test('the example is valid and shows what it says', async () => {
+test('the example configuration is valid', async () => {
   const folder = join(ROOT, 'examples');
   const result = await loadConfig({ env: {}, cwd: folder });
   assert.ok(result.ok, result.ok ? '' : result.problems.map(formatProblem).join('\n'));
@@ -392,7 +403,7 @@ test('the example is valid and shows what it says', async () => {
   assert.equal(frontier?.context, 1_000_000);
 });
 
-test('loading on another thread gives the same', async () => {
+test('`reloadConfig` returns the same result as `loadConfig`', async () => {
   const folder = join(ROOT, 'examples');
   const inputs = { env: { PORT: '9' }, cwd: folder };
   assert.deepEqual(await reloadConfig(inputs), await loadConfig(inputs));
@@ -400,15 +411,15 @@ test('loading on another thread gives the same', async () => {
   assert.equal(broken.ok, false);
 });
 
-test('an engine that no model uses is a warning', async () => {
+test('an engine without a model causes a warning', async () => {
   const result = await load('engines:\n  a: { url: http://127.0.0.1/v1 }\n');
   assert.ok(result.ok);
   assert.deepEqual(result.warnings.map(formatProblem), [
-    'farebox.yaml:2:6: engines.a: No model has a replica here',
+    'farebox.yaml:2:6: engines.a: No model has a replica on this engine',
   ]);
 });
 
-test('open jobs of a caller have room on the disk, or a warning says that they have not', async () => {
+test('too little storage for the open jobs of a caller causes a warning', async () => {
   const room = async (text: string) => {
     const result = await load(text);
     assert.ok(result.ok);
@@ -423,13 +434,13 @@ test('open jobs of a caller have room on the disk, or a warning says that they h
   assert.deepEqual(await room(low), {
     mb: 5_000,
     warnings: [
-      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMbPerCaller has room for 25 open jobs of 200 MB each: set it to 8000 or more, or lower this',
-      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMb has room for 30 open jobs of 200 MB each: set it to 8000 or more, or lower this',
+      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMbPerCaller is enough for 25 open jobs of 200 MB each: set it to 8000 or more, or lower this',
+      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMb is enough for 30 open jobs of 200 MB each: set it to 8000 or more, or lower this',
     ],
   });
 });
 
-test('a description holds no secret', async () => {
+test('`describeConfig` masks all secrets', async () => {
   const config = await loaded(
     [
       'database: postgres://farebox:hunter2@db/farebox',
@@ -449,7 +460,7 @@ test('a description holds no secret', async () => {
   assert.match(text, /postgres:\/\/farebox:\*+@db1:5432,db2:5432\/farebox/);
 });
 
-test('a difference names the sections and what waits for a restart', async () => {
+test('`diffConfig` returns the changed sections and those that need a restart', async () => {
   const before = await loaded('');
   const after = await loaded(
     `limits: { walletConcurrency: 6 }\nlisten: { port: 1 }\ndata: ./other\nmodels:\n  - { id: a, ${TEXT_MODEL} }\n`,

@@ -1,10 +1,9 @@
 /**
- * The typed configuration: one optional YAML file and a few environment variables, turned into
- * settings that the rest of the server trusts. A configuration is either whole and valid or a list
- * of problems with their lines; nothing in between leaves this folder.
+ * Loads the configuration from an optional YAML file and environment variables. The result is either a
+ * valid configuration or a list of problems with their lines.
  *
- * Relative paths in the file start at the file's folder; without a file, and for `FAREBOX_DATA`,
- * they start at the working directory. Reads only; opens no database, calls no engine.
+ * Relative paths start at the folder of the file; without a file, and for `FAREBOX_DATA`, at the working
+ * directory. Loading only reads files.
  */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
@@ -68,13 +67,13 @@ export {
 export { ConfigWatch, reloadConfig } from './watch-config.ts';
 export { PersonaSection } from './web-section.ts';
 
-/** The file that is read when `FAREBOX_CONFIG` names none. */
+/** The file that is read if `FAREBOX_CONFIG` is not set. */
 export const CONFIG_FILE = 'farebox.yaml';
 
-/** Larger than any hand-written or generated list of models. */
+/** Far more than the largest generated list of models. */
 const CONFIG_LIMIT_CHARACTERS = 64_000_000;
 
-/** Reads and checks the configuration. Never throws for what an operator can write. */
+/** Reads and validates the configuration. Invalid input is a result, not an exception. */
 export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const { env, cwd } = inputs;
   const named = env['FAREBOX_CONFIG'];
@@ -82,7 +81,7 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const path = resolve(cwd, file);
   const { text, error } = await readText(inputs, path);
   if (text === undefined && (error ?? named) !== undefined) {
-    const message = error ?? 'This file does not exist; --config or FAREBOX_CONFIG names it';
+    const message = error ?? 'The file that --config or FAREBOX_CONFIG names does not exist';
     const sources = [sourceOf(path, undefined)];
     return { ok: false, problems: [{ file, path: '', message }], sources };
   }
@@ -105,7 +104,7 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const listen = listenFrom(settings.listen, env, problems);
   if (problems.length > 0) return { ok: false, problems, sources };
   const downloads = await downloadSettings(settings.embedded, env, async (name) => {
-    // A file of npm that cannot be read says nothing.
+    // The file of npm is optional.
     return (await readText(inputs, name)).text;
   });
   const rest = assemble({ ...settings, models, listen }, inputs, folder);
@@ -113,7 +112,7 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   return { ok: true, config, warnings, sources };
 }
 
-/** Nothing, when there is no such file; otherwise its text or why it cannot be read. */
+/** Returns the text of a file or the error; neither if the file does not exist. */
 async function readText(
   inputs: ConfigInputs,
   path: string,
@@ -121,11 +120,11 @@ async function readText(
   try {
     const text = await (inputs.readFile ?? readFileText)(path);
     if (text !== undefined && text.length > CONFIG_LIMIT_CHARACTERS) {
-      return { error: 'The file is too large' };
+      return { error: `The file must have at most ${CONFIG_LIMIT_CHARACTERS} characters` };
     }
     return { text };
   } catch (error) {
-    // A folder, a missing permission: the operator needs the reason, not a stack.
+    // For example a folder, or a missing permission.
     return { error: `Cannot be read: ${reasonOf(error)}` };
   }
 }
@@ -134,16 +133,16 @@ async function readFileText(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
-    // Only a missing file is an answer; anything else is a reason to stop.
+    // Only a missing file is no error.
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
     throw error;
   }
 }
 
-/** Code made for a schema pays from the second value on, and here is one. */
+/** Compiling a schema is slower than parsing one value with it. */
 const ONCE = { jitless: true };
 
-/** The settings after defaults, or `undefined` with the problems among the diagnostics. */
+/** Returns the settings with defaults, or `undefined` after adding the problems to `diagnostics`. */
 function parseSettings(diagnostics: Diagnostics): FileSettings | undefined {
   const schema = fileSchema();
   const value = diagnostics.source.value ?? {};
@@ -156,7 +155,7 @@ function parseSettings(diagnostics: Diagnostics): FileSettings | undefined {
   return undefined;
 }
 
-/** `port: ${PORT}` is text by nature; where a number or a truth value is wanted it becomes one. */
+/** Converts texts from environment variables (`port: ${PORT}`) if a number or boolean is expected. */
 function convertFromEnvironment(
   value: unknown,
   issues: readonly { readonly code?: string; readonly path: readonly PropertyKey[] }[],
@@ -165,7 +164,7 @@ function convertFromEnvironment(
   const copy = structuredClone(value);
   let changed = false;
   for (const issue of issues) {
-    const path = issue.path as Path; // a YAML path has texts and numbers only
+    const path = issue.path as Path; // a YAML path has only strings and numbers
     const key = path.at(-1);
     const holder = valueAt(copy, path.slice(0, -1));
     if (key === undefined || typeof holder !== 'object' || holder === null) continue;
@@ -192,7 +191,7 @@ interface SourceParts {
   readonly sources: ConfigSource[];
 }
 
-/** The models with what the price file knows of them; the file is one more source. */
+/** Returns the models with missing properties from the price file. */
 async function importedModels(
   { models, priceFile }: FileSettings,
   { diagnostics, inputs, folder, sources }: SourceParts,
@@ -204,28 +203,31 @@ async function importedModels(
   const { text, error } = await readText(inputs, path);
   sources.push(sourceOf(path, text));
   if (text === undefined) {
-    diagnostics.problem(['priceFile'], error ?? `There is no file ${path}`);
+    diagnostics.problem(
+      ['priceFile'],
+      error ?? `There is no file ${path}; write the path of a price file`,
+    );
     return models;
   }
   let prices: PriceFile;
   try {
     prices = readPriceFile(text);
   } catch (cause) {
-    // JSON.parse says where it stumbled; that is all an operator can be told.
+    // The message of JSON.parse contains the position.
     diagnostics.problem(['priceFile'], `${path} is not valid JSON: ${reasonOf(cause)}`);
     return models;
   }
   return importModels(models, prices, typeWasGiven, diagnostics);
 }
 
-/** A model of a GGUF file with the absolute path and the default price. */
+/** Resolves the path of the GGUF file of a model, and adds the default price. */
 function withFile(model: ModelSettings, { defaults }: FileSettings, folder: string): ModelSettings {
   if (model.gguf === undefined) return model;
   const prices: Partial<Record<ModelType, PriceSettings>> = defaults.price;
   return { ...model, gguf: resolve(folder, model.gguf), price: model.price ?? prices[model.type] };
 }
 
-/** The servers that are called, with the way to each; the PEM files are further sources. */
+/** Adds the proxy and the certificates to each upstream server. */
 async function routedSections(
   { engines, rpc, search }: FileSettings,
   proxies: ProxySettings,
@@ -297,7 +299,7 @@ function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: st
   return `sqlite:${resolve(folder, url.slice('sqlite:'.length))}`;
 }
 
-/** An address that a client on the same machine can use. */
+/** Returns an address that a client on the same machine can use. */
 export function reachableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;

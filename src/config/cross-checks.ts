@@ -1,6 +1,6 @@
 /**
- * What no single key can say: ids that clash, engines that do not exist, prices that are missing,
- * payments that could never be settled. Also fills a model's open settings from the price file, before those checks.
+ * Checks across several settings: duplicate ids, missing engines and prices, payments that could not be
+ * settled. Also imports properties of models from the price file.
  */
 import { compile } from '@fastify/proxy-addr';
 import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
@@ -13,7 +13,7 @@ import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
 import type { Path } from './yaml-source.ts';
 
-/** Fills what a model with `import` leaves open. `typeWasGiven` tells a default from a choice. */
+/** Adds missing properties of models with `import`. `typeWasGiven` is false if `type` is a default. */
 export function importModels(
   models: readonly ModelSettings[],
   prices: PriceFile | undefined,
@@ -50,7 +50,7 @@ export function importModels(
   });
 }
 
-/** Checks that span several keys; `settings.models` already holds what was imported. */
+/** Adds problems and warnings. `settings.models` must include the imported properties. */
 export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): void {
   const engines = new Set(Object.keys(settings.engines));
   checkNames(settings.models, diagnostics);
@@ -65,7 +65,8 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
   }
   const used = new Set(settings.models.flatMap((model) => model.replicas.map((r) => r.engine)));
   for (const name of engines) {
-    if (!used.has(name)) diagnostics.warning(['engines', name], 'No model has a replica here');
+    if (!used.has(name))
+      diagnostics.warning(['engines', name], 'No model has a replica on this engine');
   }
   checkPayments(settings.payments, diagnostics);
   checkVideoCapacity(settings, diagnostics);
@@ -84,26 +85,25 @@ function checkVideoCapacity({ media, video }: FileSettings, diagnostics: Diagnos
     const jobs = Math.floor(capacityMb / VIDEO_RESULT_MB);
     diagnostics.warning(
       ['video', 'maxOpenJobs'],
-      `media.${name} has room for ${jobs} open jobs of ${VIDEO_RESULT_MB} MB each: set it to ${neededMb} or more, or lower this`,
+      `media.${name} is enough for ${jobs} open jobs of ${VIDEO_RESULT_MB} MB each: set it to ${neededMb} or more, or lower this`,
     );
   }
 }
 
-/** What would stop the server when it starts. */
 function checkServer({ http, cluster, database }: FileSettings, diagnostics: Diagnostics): void {
   const proxies = http.trustProxy;
   for (const [index, entry] of typeof proxies === 'boolean' ? [] : proxies.entries()) {
     try {
       compile([entry]);
     } catch {
-      // The package knows which addresses and names there are.
+      // The package validates addresses and names.
       const message = `Must be an address, a range such as 10.0.0.0/8, or loopback, linklocal or uniquelocal, not "${entry}"`;
       diagnostics.problem(['http', 'trustProxy', index], message);
     }
   }
   const isFile = database === undefined || database.startsWith('sqlite:');
   if (cluster.workers > 1 && isFile) {
-    const message = `${cluster.workers} workers need a database that they can share: set "database" to postgres://…, or run one worker`;
+    const message = `${cluster.workers} workers need PostgreSQL: set "database" to postgres://…, or "workers" to 1`;
     diagnostics.problem(['cluster', 'workers'], message);
   }
 }
@@ -114,7 +114,7 @@ function checkNames(models: readonly ModelSettings[], diagnostics: Diagnostics):
   for (const [index, model] of models.entries()) {
     const taken = names.get(model.id);
     if (taken !== undefined)
-      diagnostics.problem(['models', index, 'id'], `${taken} has this id too`);
+      diagnostics.problem(['models', index, 'id'], `${taken} also has this id`);
     names.set(model.id, `models[${index}]`);
   }
   for (const [index, model] of models.entries()) {
@@ -122,14 +122,14 @@ function checkNames(models: readonly ModelSettings[], diagnostics: Diagnostics):
       const taken = names.get(alias);
       const path = ['models', index, 'aliases', place];
       if (taken !== undefined)
-        diagnostics.problem(path, `${taken} has the id or alias "${alias}" too`);
+        diagnostics.problem(path, `${taken} also has the id or alias "${alias}"`);
       names.set(alias, `models[${index}]`);
     }
     for (const [place, trait] of model.traits.entries()) {
       const taken = traits.get(`${model.type} ${trait}`);
       const path = ['models', index, 'traits', place];
       if (taken !== undefined)
-        diagnostics.problem(path, `"${taken}" holds the trait "${trait}" too`);
+        diagnostics.problem(path, `"${taken}" also has the trait "${trait}"`);
       traits.set(`${model.type} ${trait}`, model.id);
     }
   }
@@ -138,10 +138,16 @@ function checkNames(models: readonly ModelSettings[], diagnostics: Diagnostics):
 function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   const { type, context, maxCompletionTokens: cap } = model;
   if (model.gguf !== undefined && type !== 'text' && type !== 'embedding') {
-    diagnostics.problem([...path, 'gguf'], 'Serves models of type text and embedding only');
+    diagnostics.problem(
+      [...path, 'gguf'],
+      'Only models of type text and embedding can be a GGUF file',
+    );
   }
   if (type === 'text' && context === undefined && model.gguf === undefined) {
-    diagnostics.problem(path, `The text model "${model.id}" needs "context", its length in tokens`);
+    diagnostics.problem(
+      path,
+      `The text model "${model.id}" needs "context", the context length in tokens`,
+    );
   }
   if (context !== undefined && cap !== undefined && cap > context) {
     const message = `Must be at most the context of ${context} tokens, not ${cap}`;
@@ -163,7 +169,7 @@ function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics):
   }
 }
 
-/** Of each list a type needs one price; video has its own price table. */
+/** Each type needs one price of each inner list; video has its own price table. */
 const NEEDED_PRICES: Partial<
   Record<
     ModelSettings['type'],
@@ -188,7 +194,7 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
     const example = needed.map(([key]) => `${key}: 0`).join(', ');
     diagnostics.problem(
       path,
-      `The model "${model.id}" has no "price"; to give it away write price: { ${example} }`,
+      `The model "${model.id}" has no "price"; for a free model write price: { ${example} }`,
     );
     return;
   }
@@ -199,14 +205,14 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
   }
   const above = price.extended?.above;
   if (above !== undefined && model.context !== undefined && above >= model.context) {
-    const message = `No prompt is longer than the context of ${model.context} tokens`;
+    const message = `Has no effect, because a prompt has at most ${model.context} tokens ("context")`;
     diagnostics.warning([...path, 'price', 'extended', 'above'], message);
   }
 }
 
 /**
- * The prices that are in use today, in USD per the unit of the setting, with a margin of ten on
- * both sides. A price outside of them is most often a price per token instead of per million.
+ * Prices of today's providers, in USD per unit of the setting, with a margin of a factor of ten. A price
+ * outside is usually a price per token instead of per million tokens.
  */
 const USUAL_PRICES: Partial<
   Record<
@@ -223,7 +229,7 @@ const USUAL_PRICES: Partial<
   perMillionCharacters: { least: 0.01, most: 3_000, unit: '1,000,000 characters' },
 };
 
-/** Warns of prices that are far outside of what anybody charges; 0 is a gift and no mistake. */
+/** Warns of unusual prices; 0 is a free model. */
 function checkUsualPrice({ price }: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   if (price === undefined) return;
   for (const [key, { least, most, unit }] of Object.entries(USUAL_PRICES)) {
@@ -281,20 +287,19 @@ function checkDeprecation(
   }
 }
 
-/** Amounts in an impossible order, rails that cannot be opened, addresses nobody can check. */
 function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): void {
   const { base, solana, staking, facilitator } = payments;
   checkAmounts(payments, diagnostics);
   if (solana !== undefined && solana.feePayerKey === undefined && facilitator.url === undefined) {
     diagnostics.problem(
       ['payments', 'solana'],
-      'Needs a "feePayerKey" that pays for settlements, or "payments.facilitator.url" of a facilitator that does',
+      'Needs a "feePayerKey" that pays for settlements, or a facilitator in "payments.facilitator.url"',
     );
   }
   if (base?.upto === true && (base.gasKey === undefined || facilitator.url !== undefined)) {
     diagnostics.problem(
       ['payments', 'base', 'upto'],
-      'Is settled by the gas key of this server alone: name a "gasKey", and no "payments.facilitator.url"',
+      'Needs a "gasKey", and no "payments.facilitator.url", because only this server can settle such payments',
     );
   }
   for (const [name, rail] of Object.entries({ base, solana })) {
@@ -302,7 +307,7 @@ function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): voi
     if (walletIdentity(rail.asset) !== walletIdentity(rail.payTo)) continue;
     diagnostics.problem(
       ['payments', name, 'payTo'],
-      'Is the token itself; name the wallet that is paid',
+      'Must be the wallet that receives payments, not the token',
     );
   }
   checkSpelling(['payments', 'base', 'payTo'], base?.payTo, diagnostics);
@@ -322,10 +327,10 @@ function checkAmounts(payments: PaymentsSection, diagnostics: Diagnostics): void
   }
 }
 
-/** EIP-55 is optional, so a spelling without it is taken; it just cannot be proven right. */
+/** EIP-55 is optional: an address without a checksum is valid, but typing errors go unnoticed. */
 function checkSpelling(path: Path, address: string | undefined, diagnostics: Diagnostics): void {
   if (address === undefined || !isWithoutChecksum(address)) return;
   const message =
-    'The address has no checksum, so a typing error in it cannot be seen; write it with the capital letters that the wallet shows';
+    'The address has no checksum, so a typing error cannot be detected; write it with the capital letters that the wallet shows';
   diagnostics.warning(path, message);
 }

@@ -1,19 +1,19 @@
 /**
- * Where packages and models are fetched from, and through which proxy: the settings, then what the
- * environment and npm's own file say.
+ * Sources and proxies of downloaded packages and models. Settings take precedence over the environment, and
+ * the environment over the user's `.npmrc`.
  */
 import { join } from 'node:path';
 import { environmentProxies, type ProxySettings } from './outgoing-proxy.ts';
 import type { Environment } from './yaml-source.ts';
 
 export interface DownloadSettings extends ProxySettings {
-  /** Of npm packages, without a trailing slash. */
+  /** URL of the npm registry, without a trailing slash. */
   readonly registry: string;
   /** Bearer token for that registry. */
   readonly registryToken: string | undefined;
-  /** Takes the place of the host of every model. */
+  /** Base URL that replaces the host of every model. */
   readonly modelMirror: string | undefined;
-  /** Takes the place of Hugging Face. */
+  /** Base URL that replaces Hugging Face. */
   readonly modelHub: string | undefined;
 }
 
@@ -25,7 +25,7 @@ interface Given {
   readonly proxy?: string | undefined;
 }
 
-/** Reads npm's file of the user, where there is one. */
+/** Reads the `.npmrc` of the user, if it exists. */
 export async function downloadSettings(
   given: Given,
   env: Environment,
@@ -49,7 +49,7 @@ export async function downloadSettings(
   };
 }
 
-/** `key=value` lines, `${NAME}` filled in. */
+/** Parses `key=value` lines and replaces `${NAME}`. */
 function npmSettings(text: string | undefined, env: Environment): ReadonlyMap<string, string> {
   const lines = (text ?? '').split(/\r?\n/).flatMap((line) => {
     const [, key, value] = /^\s*([^#;=\s][^=]*?)\s*=\s*(.*?)\s*$/.exec(line) ?? [];

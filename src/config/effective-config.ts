@@ -1,7 +1,6 @@
 /**
- * The effective settings as YAML for people (`farebox check`), with every secret masked: settings
- * that are marked as secrets, credentials inside URLs, the paths of nodes, and, in sections of unknown
- * shape, keys that sound like a secret. Of PEM files it has the path only.
+ * Formats the effective settings as YAML for `farebox check`. It masks secret settings, credentials in URLs,
+ * and paths of node URLs, and shows only the paths of PEM files.
  */
 import { stringify } from 'yaml';
 
@@ -12,11 +11,11 @@ import type { Path } from './yaml-source.ts';
 
 const MASK = '********';
 
-/** YAML text of the settings in force; safe to show and to paste into a bug report. */
+/** Returns YAML without secrets, which can be pasted into a bug report. */
 export function describeConfig(config: Config): string {
   const root = schemaTree(fileSchema());
   const { databaseUrl, dataFolder, publicUrl, searchPath: _, downloads, ...sections } = config;
-  // Of what npm's own file and the environment say, the address alone: the rest may hold passwords.
+  // The other download settings can contain passwords.
   const { registry } = downloads;
   const shown = { database: databaseUrl, data: dataFolder, publicUrl, registry, ...sections };
   return stringify(mask(shown, [], root), { lineWidth: 0 });
@@ -37,23 +36,23 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (url !== null && url.host !== '') {
     return withoutSecrets(value, url, String(path[0]));
   }
-  // An address of several servers is none to `URL`.
+  // `URL` cannot parse an address with several servers.
   if (SEVERAL_SERVERS.test(value)) return value.replace(SEVERAL_SERVERS, `$1:${MASK}@`);
-  // A database address without a host is a file; its name is no secret.
+  // A database URL without a host is a file name, which is not secret.
   return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
 }
 
-/** The texts of PEM files stand beside their paths, and are no setting. */
+/** True for the loaded texts of PEM files, which are not settings. */
 function isPemText(path: Path, root: SchemaNode): boolean {
   return path.at(-1) === 'tls' && schemaAt(root, path) === undefined;
 }
 
 const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
 
-/** Sections whose addresses are of nodes: their access keys are words of the path. */
+/** Sections with URLs of nodes, whose path can contain an access key. */
 const HAS_KEY_IN_PATH: ReadonlySet<string> = new Set(['rpc', 'payments']);
 
-/** Keeps the address and hides what may be a credential: the password, the query, a node's path. */
+/** Masks the password, the query, and the path of a node URL. */
 function withoutSecrets(text: string, url: URL, section: string): string {
   const { href } = url;
   if (url.password !== '') url.password = MASK;

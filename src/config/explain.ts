@@ -1,32 +1,31 @@
 /**
- * Turns what the schema found wrong into sentences that an operator can act on: where it stands,
- * what was written, what is allowed, and the nearest right word. Secret values are never repeated.
+ * Turns validation issues of a schema into messages for operators: file and line, the value, the allowed
+ * values and the most similar one. Messages never contain secrets.
  */
 import { z } from 'zod';
 
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Path, YamlSource } from './yaml-source.ts';
 
-/** One thing that is wrong with the configuration. */
 export interface ConfigProblem {
-  /** The file as it was named, or `environment`. */
+  /** Path of the file as the operator wrote it, or `environment`. */
   readonly file: string;
   readonly line?: number;
   readonly column?: number;
-  /** `models[0].price.input`; empty for the file as a whole. */
+  /** For example `models[0].price.input`; empty for a problem of the whole file. */
   readonly path: string;
   /** Capital letter, no full stop. */
   readonly message: string;
 }
 
-/** `farebox.yaml:12:5: models[0].price.input: Must be …`. */
+/** Returns for example `farebox.yaml:12:5: models[0].price.input: Must be …`. */
 export function formatProblem(problem: ConfigProblem): string {
   const place = [problem.file, problem.line, problem.column].filter((part) => part !== undefined);
   const path = problem.path === '' ? '' : `${problem.path}: `;
   return `${place.join(':')}: ${path}${problem.message}`;
 }
 
-/** `['models', 0, 'id']` as `models[0].id`. */
+/** `['models', 0, 'id']` -> `models[0].id`. */
 export function pathText(path: Path): string {
   let text = '';
   for (const key of path) {
@@ -36,7 +35,7 @@ export function pathText(path: Path): string {
   return text;
 }
 
-/** The part of a JSON schema that explanations and the reference page read. */
+/** The parts of a JSON schema that messages and the reference page use. */
 export interface SchemaNode {
   readonly type?: string | readonly string[];
   readonly description?: string;
@@ -54,13 +53,13 @@ export interface SchemaNode {
   readonly secret?: boolean;
 }
 
-/** The JSON schema of what may be written for `schema`. */
+/** Returns the JSON schema of the input of `schema`. */
 export function schemaTree(schema: z.ZodType): SchemaNode {
-  // zod's own type of a JSON schema is wider; only fields that it writes are read.
+  // The type of zod is wider.
   return z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as SchemaNode;
 }
 
-/** The schema at a path, or `undefined` where anything goes. */
+/** Returns the schema at a path, or `undefined` if any value is valid there. */
 export function schemaAt(root: SchemaNode, path: Path): SchemaNode | undefined {
   let node: SchemaNode | undefined = root;
   for (const key of path) node = node === undefined ? undefined : stepInto(node, key);
@@ -79,7 +78,7 @@ function stepInto(node: SchemaNode, key: string | number): SchemaNode | undefine
   return undefined;
 }
 
-/** What is wrong, and what is odd, with a file as it was read. */
+/** Collects the problems and warnings of a file. */
 export class Diagnostics {
   readonly source: YamlSource;
   readonly problems: ConfigProblem[];
@@ -96,7 +95,7 @@ export class Diagnostics {
     }));
   }
 
-  /** `key` points at the key instead of the value. */
+  /** With `key` the position is the one of the key instead of the value. */
   problem(path: Path, message: string, what: 'key' | 'value' = 'value'): void {
     this.problems.push(this.#at(path, message, what));
   }
@@ -111,7 +110,7 @@ export class Diagnostics {
   }
 }
 
-/** Every issue as one or more problems, in the order of the file. */
+/** Adds the issues of a schema to the diagnostics, in the order of the file. */
 export function explainIssues(
   issues: readonly z.core.$ZodIssue[],
   schema: SchemaNode,
@@ -129,7 +128,7 @@ function explain(
   schema: SchemaNode,
   diagnostics: Diagnostics,
 ): void {
-  // Paths of zod may hold symbols; those of a YAML file never do.
+  // Paths of a YAML file contain no symbols.
   const path = [...base, ...(issue.path as Path)];
   if (issue.code === 'unrecognized_keys') {
     const allowed = Object.keys(schemaAt(schema, path)?.properties ?? {});
@@ -163,15 +162,15 @@ function explain(
   diagnostics.problem(path, sentenceOf(issue, value, schemaAt(schema, path), isHidden));
 }
 
-/** Longer lists of keys are left out when there is a better hint. */
+/** A longer list of keys is omitted if there is a similar key. */
 const LISTED_KEYS = 12;
 
 function unknownKey(key: string, allowed: readonly string[]): string {
   const hint = didYouMean(key, allowed);
   const list = allowed.join(', ');
   if (hint === '') return `Unknown key "${key}". Allowed: ${list}`;
-  const asked = `Unknown key "${key}"${hint}`;
-  return allowed.length > LISTED_KEYS ? asked : `${asked} Allowed: ${list}`;
+  const problem = `Unknown key "${key}"${hint}`;
+  return allowed.length > LISTED_KEYS ? problem : `${problem} Allowed: ${list}`;
 }
 
 function sentenceOf(
@@ -225,7 +224,7 @@ function kindOf(schema: SchemaNode | undefined): string {
   return kinds.length === 0 ? 'something else' : kinds.join(' or ');
 }
 
-/** The value in words; a secret, or what came from the environment, is not repeated. */
+/** Describes a value; secrets and values of the environment are hidden. */
 function shownValue(value: unknown, isHidden: boolean): string {
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object' && value !== null) return 'a group of keys';
@@ -238,8 +237,8 @@ function shownValue(value: unknown, isHidden: boolean): string {
 const SOUNDS_SECRET = /(key|secret|password|token|authorization|mnemonic)$/i;
 
 /**
- * Whether the setting at `path`, or one above it, is marked as a secret or is named like one and not
- * marked as no secret.
+ * True if the setting at `path` or a parent is marked as a secret, or if its name is the one of a secret
+ * and it is not marked otherwise.
  */
 export function isSecret(root: SchemaNode, path: Path): boolean {
   const last = path.at(-1);
@@ -256,7 +255,6 @@ function firstSentence(text: string): string {
   return (text.split(/(?<=\.)\s/)[0] ?? text).replace(/\.$/, '');
 }
 
-/** The value at a path of plain data. */
 export function valueAt(value: unknown, path: Path): unknown {
   let found = value;
   for (const key of path) {

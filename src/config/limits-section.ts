@@ -1,7 +1,6 @@
 /**
- * Rate limits by plan, the abuse guard, concurrency of wallets, and the credit that admission asks
- * for. The defaults are the tables of the specification ("Limits"); per account and per key they are
- * adjusted in the database, not here.
+ * The `limits` section: rate limits by plan, the abuse guard, concurrency and credit rules. The defaults
+ * are the tables of the specification ("Limits"). Limits of one account or key are in the database.
  */
 import { z } from 'zod';
 
@@ -13,7 +12,7 @@ export type Tier = (typeof TIERS)[number];
 
 const PER_MINUTE = 'per minute, per caller and model';
 
-// Of a paid account, for text models by tier and for the other types.
+// Limits of the plan `paid`: requests per minute, for text models also tokens per minute.
 const PAID = {
   text: { XS: [500, 1_000_000], S: [75, 750_000], M: [50, 750_000], L: [20, 500_000] },
   image: 20,
@@ -23,7 +22,7 @@ const PAID = {
   videoRetrieve: 120,
 } as const;
 
-// Of a partner. Video is not given there: the default column holds.
+// The specification has no video limits for partners, so these are the ones of `paid`.
 const PARTNER = {
   text: { XS: [500, 2_000_000], S: [150, 1_500_000], M: [100, 1_500_000], L: [60, 1_000_000] },
   image: 60,
@@ -65,32 +64,30 @@ export type PlanLimits = LimitsSection['plans'][Plan];
 export type LimitsSection = z.infer<typeof LimitsSection>;
 export const LimitsSection = group({
   plans: group({
-    paid: planLimits(PAID, 'Every account and wallet, unless said otherwise.'),
+    paid: planLimits(PAID, 'Accounts and wallets without another plan.'),
     pro: planLimits(PAID, 'Accounts on the pro plan.'),
-    partner: planLimits(PARTNER, 'Partners.'),
-    staff: planLimits(PARTNER, 'Staff.'),
+    partner: planLimits(PARTNER, 'Accounts on the partner plan.'),
+    staff: planLimits(PARTNER, 'Accounts on the staff plan.'),
   }),
   guard: group({
-    failures: whole(20).describe('Failed requests that are let pass in the window.'),
-    windowSeconds: whole(30).describe('The window.'),
-    blockSeconds: whole(30).describe('How long a caller above it is blocked.'),
+    failures: whole(20).describe('Failed requests of one caller that are allowed in the window.'),
+    windowSeconds: whole(30).describe('Length of the window, in seconds.'),
+    blockSeconds: whole(30).describe('Seconds for which a caller is blocked after more failures.'),
   }).describe(
-    'Abuse guard: one bucket per key or wallet; without either, failed credentials count by address and beginning of the credential.',
+    'Abuse guard. It counts failed requests per API key or wallet, and failed credentials per address and prefix of the credential.',
   ),
-  walletConcurrency: whole(5).describe('Requests in flight per wallet.'),
-  keyConcurrency: whole(256).describe('Requests in flight per API-key account.'),
-  minimumCreditUsd: usd('0.10').describe(
-    'Credit that a caller must have for a priced request to be admitted.',
-  ),
-  starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
-  keysPerAccount: whole(500).describe('Active API keys per account.'),
+  walletConcurrency: whole(5).describe('Concurrent requests of one wallet.'),
+  keyConcurrency: whole(256).describe('Concurrent requests of one account with API keys.'),
+  minimumCreditUsd: usd('0.10').describe('Minimum credit for a priced request, in USD.'),
+  starterCreditUsd: usd('5').describe('Credit of the owner account at the first start, in USD.'),
+  keysPerAccount: whole(500).describe('Maximum number of active API keys of one account.'),
   keptResponsesMb: whole(32).describe(
-    'Storage of one account for responses that are kept under an `Idempotency-Key`, in MiB, and 200 MB more for each dollar that was charged for them. An account that was charged nothing for them has a sixteenth of it. Above it the oldest responses are dropped.',
+    'Storage of one account for responses with an `Idempotency-Key`, in MiB, plus 200 MB for each USD that was charged for them. An account without such a charge has a sixteenth of it. Above the limit the oldest responses are deleted.',
   ),
   unsoldPerMinute: whole(3000).describe(
-    'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
+    'Requests per account and minute on unpriced routes: keys, usage, billing, lists of models.',
   ),
   keysPerMinute: whole(20).describe(
-    'API keys made per account and minute, and tries of wallets of one address to make one.',
+    'API keys that one account can create per minute, and attempts of wallets to create one per address and minute.',
   ),
 });

@@ -1,4 +1,4 @@
-/** What models of images, speech and reranking take: for their checks, and for `GET /models`. */
+/** Properties of image, speech and rerank models, for validation and for `GET /models`. */
 import { z } from 'zod';
 import { Text, flag, whole } from './setting-kinds.ts';
 
@@ -9,23 +9,23 @@ export const ImageModelSettings = z.strictObject({
     .min(1)
     .max(64)
     .optional()
-    .describe('Sizes that it makes. Default: any that the engine takes.'),
+    .describe('Sizes on offer. Default: any that the engine accepts.'),
   qualities: z
     .array(Text)
     .min(1)
     .max(16)
     .optional()
-    .describe('Qualities that it makes. Default: any that the engine takes.'),
-  promptCharacterLimit: whole(32_000).describe('Longest prompt.'),
-  maxImages: whole(10).describe('Images of one request.'),
-  edits: flag(false).describe('It also edits: `/images/edits` takes it.'),
-  maxInputImages: whole(16).describe('Pictures that an edit may start from.'),
+    .describe('Qualities on offer. Default: any that the engine accepts.'),
+  promptCharacterLimit: whole(32_000).describe('Maximum length of a prompt, in characters.'),
+  maxImages: whole(10).describe('Maximum number of images of one request.'),
+  edits: flag(false).describe('`true` if the model also serves `/images/edits`.'),
+  maxInputImages: whole(16).describe('Maximum number of input images of an edit.'),
 });
 
-/** How many times as fast as usual a voice speaks. */
+/** Range of `speed`, as a factor of the normal speed. */
 export const SPEECH_SPEEDS = { min: 0.25, max: 4 } as const;
 
-/** Formats of speech, in the words of OpenAI. */
+/** Audio formats, with the names of OpenAI. */
 export const SPEECH_FORMATS = ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm'] as const;
 export type SpeechFormat = (typeof SPEECH_FORMATS)[number];
 
@@ -36,17 +36,19 @@ export const SpeechModelSettings = z.strictObject({
     .min(1)
     .max(1_000)
     .optional()
-    .describe('Voices. Default: any that the engine has.'),
-  defaultVoice: Text.optional().describe('Of requests that name none. Default: the first voice.'),
+    .describe('Voices on offer. Default: any that the engine accepts.'),
+  defaultVoice: Text.optional().describe(
+    'Voice of requests without `voice`. Default: the first of `voices`.',
+  ),
   formats: z
     .array(z.enum(SPEECH_FORMATS))
     .min(1)
     .default([...SPEECH_FORMATS])
-    .describe('Formats that its engines write.'),
-  maxCharacters: whole(4_096).describe('Longest text.'),
+    .describe('Formats on offer.'),
+  maxCharacters: whole(4_096).describe('Maximum length of a text, in characters.'),
 });
 
 export type RerankModelSettings = z.infer<typeof RerankModelSettings>;
 export const RerankModelSettings = z.strictObject({
-  maxDocuments: whole(1_000).describe('Documents of one request.'),
+  maxDocuments: whole(1_000).describe('Maximum number of documents in one request.'),
 });

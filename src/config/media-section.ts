@@ -1,53 +1,52 @@
-/**
- * Media work: where ffmpeg is, what background removal and transcription run, and how much foreign
- * media is taken.
- */
+/** The `media` section: ffmpeg, models of background removal and transcription, and limits of media. */
 import { z } from 'zod';
 
 import { Text, whole, group } from './setting-kinds.ts';
 
 const MB = 1_000_000;
-/** Disk that is set aside for the result of a video job; a video of half a minute is smaller. */
+/** Disk space reserved for the result of a video job, in MB; a video of 30 seconds is smaller. */
 export const VIDEO_RESULT_MB = 200;
-/** Of the default for one caller: its result, and media that it starts from. */
+/** Default disk space per open job of a caller: its result and its input media. */
 const MB_PER_OPEN_JOB = 250;
 const MIN_DEFAULT_CALLER_MB = 5_000;
 
 export type MediaSection = z.infer<typeof MediaSection>;
 export const MediaSection = group({
   ffmpeg: Text.optional().describe(
-    'Path of `ffmpeg`. Default: found on the search path, else the package node-av.',
+    'Path of `ffmpeg`. Default: found in `PATH`, else the package node-av.',
   ),
-  ffprobe: Text.optional().describe('Path of `ffprobe`. Default: beside `ffmpeg`.'),
+  ffprobe: Text.optional().describe('Path of `ffprobe`. Default: in the folder of `ffmpeg`.'),
   decodeTimeoutSeconds: whole(120).describe(
-    'Limit for looking at a file and for taking its sound.',
+    'Timeout for inspecting a file and for decoding its audio, in seconds.',
   ),
-  encodeTimeoutSeconds: whole(3_600).describe('Limit for writing a video.'),
-  memoryMb: whole(1_500).describe('Memory of one media process; more ends it.'),
+  encodeTimeoutSeconds: whole(3_600).describe('Timeout for encoding a video, in seconds.'),
+  memoryMb: whole(1_500).describe(
+    'Memory limit of a media process, in MB. The server kills a process that exceeds it.',
+  ),
   maxDownloadMb: whole(500).describe(
-    'Largest media that is fetched for transcription or upscaling.',
+    'Maximum size of media for transcription or upscaling, in MB.',
   ),
   maxStoredMb: whole(20_000).describe(
-    'Disk that media of callers and results may take altogether; more is 503.',
+    'Disk space for media and results of all callers, in MB. Above it requests get 503.',
   ),
   maxStoredMbPerCaller: z
     .int()
     .min(1)
     .optional()
     .describe(
-      'Disk that the media and results of one caller may take; more is 429. Default: 250 for each of `video.maxOpenJobs`, at least 5000.',
+      'Disk space for media and results of one caller, in MB. Above it requests get 429. Default: 250 for each of `video.maxOpenJobs`, at least 5000.',
     ),
   downloadTimeoutSeconds: whole(300).describe(
-    'Limit for fetching one media file that a caller names by URL.',
+    'Timeout for downloading one media file from a URL, in seconds.',
   ),
   cutoutModel: z
     .union([z.enum(['person', 'u2netp', 'isnet']), Text.endsWith('.onnx')])
     .default('u2netp')
     .describe(
-      'Background removal: `person` is in the box and cuts out people only; `u2netp` (5 MB) and `isnet` (179 MB) are fetched on first use; or the path of a U-2-Net or ISNet file (`.onnx`) of your own. ISNet cuts out things and animals well.',
+      'Model of background removal. `person` is built in and finds only people. `u2netp` (5 MB) and `isnet` (179 MB, good with objects and animals) are downloaded at their first use. Or the path of your own U-2-Net or ISNet file (`.onnx`).',
     ),
   maxTranscriptionSeconds: whole(7_200).describe(
-    'Longest media that is transcribed; longer is 422.',
+    'Maximum duration of transcribed media, in seconds. Longer media is rejected with 422.',
   ),
   speechModel: z
     .discriminatedUnion('kind', [
@@ -56,13 +55,15 @@ export const MediaSection = group({
       z.strictObject({ kind: z.literal('zipformer-ctc'), model: Text, tokens: Text }),
     ])
     .optional()
-    .describe('Files of a sherpa-onnx speech model of your own. Default: Whisper base is fetched.'),
+    .describe(
+      'Files of your own sherpa-onnx speech model. Default: Whisper base, which is downloaded.',
+    ),
   vadModel: Text.optional().describe(
-    'File of a Silero voice detector beside your own speech model. Default: by loudness.',
+    'File of a Silero voice detector for your own speech model. Default: detection by loudness.',
   ),
 });
 
-/** Disk in MB that the media and results of one caller may take. */
+/** Disk space for media and results of one caller, in MB. */
 export function maxCallerMb(section: MediaSection, maxOpenJobs: number): number {
   const byJobs = Math.max(MIN_DEFAULT_CALLER_MB, maxOpenJobs * MB_PER_OPEN_JOB);
   return section.maxStoredMbPerCaller ?? byJobs;

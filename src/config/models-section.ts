@@ -1,7 +1,6 @@
 /**
- * The models on offer: what they are, what they can do, what they cost and which engines run them.
- * Whatever the file leaves out can come from the price file (`import`); what is needed after that
- * is checked in `cross-checks.ts`.
+ * The sections `models`, `defaults` and `priceFile`: models, their properties, prices and engines.
+ * `cross-checks.ts` validates models after the price file (`import`) has filled in missing properties.
  */
 import { z } from 'zod';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
@@ -15,7 +14,7 @@ import {
 } from './media-model-sections.ts';
 import { VideoModelSettings } from './video-model-section.ts';
 
-/** Kinds of model, in the words of `GET /models?type=`. */
+/** Values of `GET /models?type=`. */
 export const MODEL_TYPES = [
   'asr',
   'embedding',
@@ -31,7 +30,7 @@ export const MODEL_TYPES = [
 ] as const;
 export type ModelType = (typeof MODEL_TYPES)[number];
 
-/** What a text model can do; `GET /models` shows each as `supports…` (or `optimizedForCode`). */
+/** `GET /models` shows each as `supports…` (or `optimizedForCode`). */
 export const CAPABILITIES = [
   'optimizedForCode',
   'functionCalling',
@@ -72,7 +71,7 @@ export const PriceSettings = z.strictObject({
   cacheWrite: perMillion('Prompt tokens written to a cache', ' Default: `input`.'),
   extended: z
     .strictObject({
-      above: count().describe('Prompt tokens above which these prices hold for the whole request.'),
+      above: count().describe('Prompt tokens above which these prices apply to the whole request.'),
       input: Usd.describe('Prompt, USD per 1,000,000 tokens.'),
       output: Usd.describe('Completion, USD per 1,000,000 tokens.'),
       cacheInput: perMillion('Cache reads', ' Default: the ordinary price.'),
@@ -85,41 +84,45 @@ export const PriceSettings = z.strictObject({
     .array(
       z.strictObject({
         size: Text.optional().describe(
-          'Of images of this size, such as `1024x1024`. Default: any.',
+          'Size that this price applies to, such as `1024x1024`. Default: any.',
         ),
-        quality: Text.optional().describe('Of images of this quality. Default: any.'),
+        quality: Text.optional().describe('Quality that this price applies to. Default: any.'),
         perImage: Usd.describe('USD per image.'),
       }),
     )
     .max(64)
     .optional()
-    .describe('Prices of images by size and quality, the first that fits; `perImage` for others.'),
-  perSecond: Usd.optional().describe('USD per second of audio that is heard.'),
+    .describe('Prices by size and quality. The first match applies, otherwise `perImage`.'),
+  perSecond: Usd.optional().describe('USD per second of transcribed audio.'),
   perMillionCharacters: Usd.optional().describe('Speech, USD per 1,000,000 characters of text.'),
   perSearch: Usd.optional().describe(
-    'Text models: USD per web search; replaces the general price. Rerank models: USD per search of up to 100 documents.',
+    'Text models: USD per web search, instead of `search.usdPerSearch`. Rerank models: USD per search of up to 100 documents.',
   ),
-  perRequest: Usd.optional().describe('USD per request, on top of the rest.'),
+  perRequest: Usd.optional().describe('USD per request, added to the other prices.'),
 });
 
 export const ReplicaSettings = z.strictObject({
-  engine: Text.describe('A name of `engines`.'),
-  model: Text.optional().describe("The engine's own model id. Default: `id`."),
-  weight: whole(1).describe('Share of the traffic among replicas of the same order.'),
+  engine: Text.describe('Name of an engine in `engines`.'),
+  model: Text.optional().describe('Model id at the engine. Default: `id`.'),
+  weight: whole(1).describe('Share of the requests among replicas of the same order.'),
   order: z
     .number()
     .int()
     .min(0)
     .default(0)
-    .describe('Replicas of a higher order serve only when all lower ones are out.'),
+    .describe('Replicas of a higher order are used only if all lower ones are unavailable.'),
 });
 
 const Deprecation = z.strictObject({
-  date: isoDate().describe('The day the model goes, shown in headers and in `GET /models`.'),
-  startsAt: isoDate().optional().describe('When callers are first warned. Default: at once.'),
-  removesAt: isoDate().optional().describe('When the model stops. Default: `date`.'),
-  replacement: Text.optional().describe('Id of the model that follows.'),
-  autoRemap: flag(true).describe('After the removal serve the replacement; `false` answers 410.'),
+  date: isoDate().describe('Date of the removal, shown in headers and in `GET /models`.'),
+  startsAt: isoDate().optional().describe('Start of the warnings. Default: immediately.'),
+  removesAt: isoDate()
+    .optional()
+    .describe('Time at which the model is no longer served. Default: `date`.'),
+  replacement: Text.optional().describe('Id of the replacement.'),
+  autoRemap: flag(true).describe(
+    'Serve the replacement after the removal; with `false` requests get 410.',
+  ),
 });
 
 const Sampling = z.strictObject({
@@ -131,18 +134,22 @@ const Sampling = z.strictObject({
 });
 
 const Embedding = z.strictObject({
-  dimensions: count().describe('Length of a vector.'),
-  maxInputTokens: whole(8_192).describe('Longest input.'),
-  customDimensions: flag(false).describe('`dimensions` may shorten vectors.'),
+  dimensions: count().describe('Dimensions of a vector.'),
+  maxInputTokens: whole(8_192).describe('Maximum length of an input, in tokens.'),
+  customDimensions: flag(false).describe(
+    '`true` if a request may shorten vectors with `dimensions`.',
+  ),
   maxBatch: count()
     .max(2_048)
     .optional()
-    .describe('Inputs that the engine takes at once; more are split. Default: 2048.'),
+    .describe(
+      'Maximum number of inputs in one call of the engine. The server splits larger requests. Default: 2048.',
+    ),
   tokenIds: z
     .enum(['cl100k', 'o200k', 'own'])
     .optional()
     .describe(
-      'What token ids in a request mean: a public vocabulary, turned into text for the engine, or the own vocabulary of the model, passed through. Default: `cl100k`, as clients send them. The length of texts is counted in the same public vocabulary, and in `cl100k` for `own`.',
+      'Vocabulary of token ids in requests. The server decodes `cl100k` and `o200k` to text, and forwards ids of the vocabulary of the model (`own`). It also counts the length of texts with this vocabulary, with `cl100k` for `own`. Default: `cl100k`.',
     ),
 });
 
@@ -155,103 +162,129 @@ const modelId = z
 
 export type ModelSettings = z.infer<typeof ModelSettings>;
 export const ModelSettings = z.strictObject({
-  id: modelId.describe('The id that callers send.'),
+  id: modelId.describe('Id of the model in requests.'),
   type: z.enum(MODEL_TYPES).default('text').describe('Kind of model.'),
-  name: Text.max(120).optional().describe('Name for people. Default: the id.'),
-  description: z.string().max(2_000).default('').describe('A sentence for people.'),
+  name: Text.max(120).optional().describe('Display name. Default: the id.'),
+  description: z.string().max(2_000).default('').describe('Description of the model.'),
   source: z
     .union([httpUrl(), z.literal('')])
     .default('')
-    .describe('Where the model comes from.'),
-  ownedBy: Text.optional().describe('`owned_by`. Default: the service name.'),
-  created: isoDate().optional().describe('`created`. Default: the start of the server.'),
+    .describe('URL of the origin of the model.'),
+  ownedBy: Text.optional().describe('Value of `owned_by`. Default: `service.name`.'),
+  created: isoDate().optional().describe('Value of `created`. Default: the start of the server.'),
   privacy: z
     .enum(['private', 'anonymized'])
     .default('private')
-    .describe('`private`: nothing leaves your engines. `anonymized`: a third party runs it.'),
+    .describe(
+      '`private`: prompts stay on your own engines. `anonymized`: a third party runs the model.',
+    ),
   import: Text.optional().describe(
-    'Key in the price file; fills in context, caps, capabilities and prices.',
+    'Key in the price file, from which missing context, limits, capabilities and prices are read.',
   ),
   gguf: Text.optional().describe(
-    'A GGUF file, relative to this file, that the embedded engine serves as this model. The file tells context and capabilities, and `defaults.price` the price, where they are not set. Needs a restart.',
+    'GGUF file that the embedded engine serves as this model. Default context and capabilities come from the file, the default price from `defaults.price`. A change needs a restart.',
   ),
-  context: count().optional().describe('Context in tokens. Needed for text models.'),
-  maxCompletionTokens: count().optional().describe('Cap of the output. Default: `context`.'),
+  context: count().optional().describe('Context length in tokens. Required for text models.'),
+  maxCompletionTokens: count().optional().describe('Maximum output in tokens. Default: `context`.'),
   tier: z
     .enum(TIERS)
     .optional()
-    .describe('Limit tier. Default: from the parameter count in the id (7b, 70B), else `M`.'),
+    .describe(
+      'Tier of the rate limits. Default: from the parameter count in the id (7b, 70B), else `M`.',
+    ),
   traits: z
-    .array(z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, 'A trait has lowercase letters and _'))
+    .array(
+      z
+        .string()
+        .regex(
+          /^[a-z][a-z0-9_]{0,63}$/,
+          'Must be 1 to 64 lowercase letters, digits and _, and start with a letter',
+        ),
+    )
     .default([])
-    .describe('Traits that this model holds, for example `default`. Yours win over derived ones.'),
+    .describe(
+      'Traits of this model, for example `default`. They take precedence over derived traits.',
+    ),
   aliases: z
     .array(modelId)
     .default([])
-    .describe('Further ids, for example `gpt-4o`: the compatibility mapping.'),
-  capabilities: z.array(z.enum(CAPABILITIES)).optional().describe('What a text model can do.'),
-  quantization: z.enum(QUANTIZATIONS).default('not-available').describe('Number format.'),
-  reasoningEfforts: z.array(z.enum(REASONING_EFFORTS)).optional().describe('Efforts it knows.'),
-  defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional().describe('Its default effort.'),
-  maxImages: count().optional().describe('Images in one request.'),
-  maxVideos: count().optional().describe('Videos in one request.'),
+    .describe('Additional ids for compatibility, for example `gpt-4o`.'),
+  capabilities: z.array(z.enum(CAPABILITIES)).optional().describe('Capabilities of a text model.'),
+  quantization: z
+    .enum(QUANTIZATIONS)
+    .default('not-available')
+    .describe('Number format of the weights.'),
+  reasoningEfforts: z
+    .array(z.enum(REASONING_EFFORTS))
+    .optional()
+    .describe('Supported values of `reasoning_effort`.'),
+  defaultReasoningEffort: z
+    .enum(REASONING_EFFORTS)
+    .optional()
+    .describe('Default of `reasoning_effort`.'),
+  maxImages: count().optional().describe('Maximum number of images in one request.'),
+  maxVideos: count().optional().describe('Maximum number of videos in one request.'),
   templateTokens: count()
     .optional()
     .describe(
-      'Upper bound of the tokens that the chat template adds to a prompt: a default system prompt, role marks, the opening of the answer. Holds include it, and no more is billed. Default: 256, raised to what the engines report for short prompts, up to 4096.',
+      'Maximum number of tokens that the chat template adds to a prompt: default system prompt, role marks, start of the completion. Holds include it, and more is never billed. Default: 256, raised up to 4096 if engines report more for short prompts.',
     ),
-  imageTokens: whole(2_048).describe('Upper bound of the prompt tokens of one image.'),
-  audioTokensPerSecond: whole(64).describe('Upper bound for audio input.'),
-  videoTokensPerSecond: whole(1_024).describe('Upper bound for video input.'),
-  sampling: Sampling.prefault({}).describe('Defaults of the model, shown as constraints.'),
+  imageTokens: whole(2_048).describe('Maximum prompt tokens of one image.'),
+  audioTokensPerSecond: whole(64).describe('Maximum prompt tokens of one second of audio input.'),
+  videoTokensPerSecond: whole(1_024).describe(
+    'Maximum prompt tokens of one second of video input.',
+  ),
+  sampling: Sampling.prefault({}).describe('Default sampling parameters, shown in `constraints`.'),
   price: PriceSettings.optional().describe('Prices. A model without a price is not sold.'),
-  replicas: z
-    .array(ReplicaSettings)
-    .max(64)
-    .default([])
-    .describe('Engines that run the model; the same model may run on several.'),
+  replicas: z.array(ReplicaSettings).max(64).default([]).describe('Engines that run the model.'),
   attempts: count()
     .max(20)
     .optional()
-    .describe('Attempts before the first byte, over all replicas. Default: by their number.'),
-  requires: z.enum(['pro']).optional().describe('Only for accounts on this plan.'),
+    .describe(
+      'Maximum number of attempts over all replicas until the first byte. Default: depends on the number of replicas.',
+    ),
+  requires: z.enum(['pro']).optional().describe('Plan that an account needs to use the model.'),
   regionRestrictions: z
     .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))
     .default([])
     .describe(
-      'Countries where it is not offered: 403 where `http.countryHeader` is set, for information otherwise.',
+      'Countries in which the model is not offered. With `http.countryHeader` requests from there get 403; otherwise the list is only shown.',
     ),
-  offline: flag(false).describe('Listed but not served.'),
-  batch: flag(true).describe('Whether requests of a batch may name it.'),
-  beta: flag(false).describe('Shown as beta.'),
-  uncensored: flag(false).describe('Shown as uncensored.'),
-  listed: flag(true).describe('`false` serves it without listing it.'),
-  deprecation: Deprecation.optional().describe('When and how the model goes.'),
-  embedding: Embedding.optional().describe('Needed for embedding models.'),
-  video: VideoModelSettings.optional().describe('Needed for video models.'),
-  image: ImageModelSettings.optional().describe('What an image model takes.'),
-  speech: SpeechModelSettings.optional().describe('What a speech model (`tts`) takes.'),
-  rerank: RerankModelSettings.optional().describe('What a rerank model takes.'),
+  offline: flag(false).describe('List the model but do not serve it.'),
+  batch: flag(true).describe('Allow the model in batches.'),
+  beta: flag(false).describe('Show the model as beta.'),
+  uncensored: flag(false).describe('Show the model as uncensored.'),
+  listed: flag(true).describe('List the model in `GET /models`.'),
+  deprecation: Deprecation.optional().describe('Date of removal and replacement.'),
+  embedding: Embedding.optional().describe(
+    'Properties of an embedding model. Required for that type.',
+  ),
+  video: VideoModelSettings.optional().describe(
+    'Properties of a video model. Required for that type.',
+  ),
+  image: ImageModelSettings.optional().describe('Properties of an image model.'),
+  speech: SpeechModelSettings.optional().describe('Properties of a speech model (`tts`).'),
+  rerank: RerankModelSettings.optional().describe('Properties of a rerank model.'),
   constraints: z
     .record(z.string(), z.unknown())
     .optional()
-    .describe('Further `constraints` of `GET /models`, shown as they are (image models).'),
+    .describe('Additional `constraints` in `GET /models` (image models).'),
   limits: z
     .strictObject({
       requestsPerMinute: count().optional(),
       tokensPerMinute: count().optional(),
     })
     .optional()
-    .describe('Limits of this model instead of those of its tier, on every plan.'),
+    .describe('Rate limits of this model on every plan, instead of the ones of its tier.'),
 });
 
 export const ModelsSection = z.array(ModelSettings).max(100_000).default([]);
 
 export const PriceFileSection = Text.optional().describe(
-  'A price file in the LiteLLM format, for `import` in models; beside this file.',
+  'Path of a price file in the LiteLLM format, which models use with `import`.',
 );
 
-/** Prices of models that no one configured: found on local ports, or embedded. */
+/** Defaults of models that are not in the configuration: discovered and embedded ones. */
 export type DefaultsSection = z.infer<typeof DefaultsSection>;
 export const DefaultsSection = group({
   price: group({
@@ -263,8 +296,10 @@ export const DefaultsSection = group({
     rerank: group({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') }),
     asr: group({ perSecond: usd('0.0001').describe('USD per second of audio.') }),
     image: group({ perImage: usd('0.03').describe('USD per image.') }),
-  }).describe('Prices of discovered and embedded models. Small, so that cost is visible.'),
-  context: whole(4_096).describe('Context of a discovered model that tells none.'),
+  }).describe('Prices of discovered and embedded models.'),
+  context: whole(4_096).describe(
+    'Context length of a discovered model that does not report it, in tokens.',
+  ),
   privacy: z
     .enum(['private', 'anonymized'])
     .default('private')

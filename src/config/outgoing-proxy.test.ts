@@ -4,7 +4,7 @@ import { environmentProxies, proxyOf } from './outgoing-proxy.ts';
 
 const PROXIES = { httpProxy: 'http://plain:1', httpsProxy: 'http://secure:2' };
 
-test('the scheme of the target decides which proxy it takes', () => {
+test('the scheme of the target selects the proxy', () => {
   const proxies = { ...PROXIES, noProxy: undefined };
   assert.equal(proxyOf(proxies, 'http://engine.example/v1'), 'http://plain:1');
   assert.equal(proxyOf(proxies, 'https://engine.example/v1'), 'http://secure:2');
@@ -20,7 +20,7 @@ for (const url of [
   'http://[::ffff:127.0.0.1]',
   'unix:/run/engine.sock:/v1',
 ]) {
-  test(`${url} is reached directly`, () => {
+  test(`${url} uses no proxy`, () => {
     assert.equal(proxyOf({ ...PROXIES, noProxy: undefined }, url), undefined);
   });
 }
@@ -55,7 +55,7 @@ for (const [noProxy, target, isDirect] of [
   });
 }
 
-test('the lower-case variables win, a bare host is completed, and what is no proxy is named', () => {
+test('lower-case variables take precedence, a host without scheme is valid, and other values are listed in `ignored`', () => {
   const { ignored, ...proxies } = environmentProxies({
     HTTPS_PROXY: 'http://upper:1',
     https_proxy: 'lower:2',

@@ -1,12 +1,12 @@
 /**
- * Which HTTP proxy a request to an upstream takes: `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of the
- * environment. Loopback addresses and local sockets are always reached directly. URLs that callers
- * supply never take a proxy: the guard (`net/guard.ts`) connects to the address that it has checked.
+ * Selects the HTTP proxy of a request to an upstream from `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.
+ * Requests to loopback addresses and local sockets use no proxy. Requests to URLs from callers use none
+ * either, because the guard (`net/guard.ts`) connects to the address that it has checked.
  */
 import ipaddr from 'ipaddr.js';
 import type { Environment } from './yaml-source.ts';
 
-/** Plain data. The URLs may hold a password. */
+/** Plain data. The URLs can contain a password. */
 export interface ProxySettings {
   /** For `http://` targets. */
   readonly httpProxy: string | undefined;
@@ -15,11 +15,11 @@ export interface ProxySettings {
   readonly noProxy: string | undefined;
 }
 
-/** What to write where `isProxyUrl` is false. */
+/** Message for a text for which `isProxyUrl` is false. */
 export const PROXY_RULE =
   'Must be the http:// or https:// URL of a proxy, such as http://proxy.example:3128';
 
-/** The settings, and the names of the variables whose value is not a proxy; these are ignored. */
+/** `ignored` has the names of variables whose value is not a proxy URL. */
 export function environmentProxies(env: Environment): ProxySettings & {
   readonly ignored: readonly string[];
 } {
@@ -28,7 +28,7 @@ export function environmentProxies(env: Environment): ProxySettings & {
     env[name.toLowerCase()] || env[name] || undefined;
   const proxy = (name: string): string | undefined => {
     const text = read(name);
-    // `proxy.example:3128` is a usual spelling.
+    // A value without a scheme, such as `proxy.example:3128`, is usual.
     const url = text === undefined || text.includes('://') ? text : `http://${text}`;
     if (url === undefined || isProxyUrl(url)) return url;
     ignored.push(name);
@@ -53,7 +53,7 @@ export function isProxyUrl(text: string): boolean {
   }
 }
 
-/** The proxy for a target, or `undefined` if it is reached directly. */
+/** Returns the proxy for a target URL, or `undefined` for a direct connection. */
 export function proxyOf(
   { httpProxy, httpsProxy, noProxy = '' }: ProxySettings,
   target: string,
@@ -73,7 +73,7 @@ function isLoopback(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost');
 }
 
-/** A rule of `NO_PROXY`: `*`, `10.0.0.0/8`, or a host with its subdomains and perhaps a port. */
+/** Matches a rule of `NO_PROXY`: `*`, `10.0.0.0/8`, or a host with its subdomains and an optional port. */
 function isExempt(rule: string, host: string, port: string): boolean {
   if (rule === '*') return true;
   if (ipaddr.isValidCIDR(rule)) return isInNetwork(host, rule);

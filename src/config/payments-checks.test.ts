@@ -1,4 +1,4 @@
-/** Addresses, keys and amounts of the payments section: what is wrong with them, with file and line. */
+/** Invalid addresses, keys and amounts of the payments section are reported with file and line. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { formatProblem, loadConfig } from './config.ts';
@@ -6,10 +6,10 @@ import type { LoadedConfig } from './sections.ts';
 
 const PAY_TO = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 const MISTYPED = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD';
-/** The first key of RFC 8032: no secret. */
+/** The first key of RFC 8032, which is public. */
 const SOLANA_KEY = '9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60';
 const SOLANA_OWNER = 'FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z';
-/** The USDC account that is derived for an owner: nobody holds a key of it. */
+/** A derived USDC account, which has no private key. */
 const DERIVED_ACCOUNT = 'HU2S9ByyqbnCD2SVfvr9qoLtDTtyTnMZoMaw1xpr6cTb';
 
 async function load(payments: string): Promise<LoadedConfig> {
@@ -31,7 +31,7 @@ const base = (rest: string): string =>
 const solana = (rest: string): string =>
   `payments:\n  solana:\n    rpcUrl: https://solana.example\n    ${rest}\n`;
 
-test('a receiver whose EIP-55 checksum is wrong is refused at its line, and not respelled', async () => {
+test('a receiver with a wrong EIP-55 checksum is rejected', async () => {
   const said = await refusalOf(base(`payTo: '${MISTYPED}'`));
   assert.match(said, /^farebox\.yaml:4:12: payments\.base\.payTo: /);
   assert.match(said, /EIP-55 checksum/);
@@ -41,7 +41,7 @@ test('a receiver whose EIP-55 checksum is wrong is refused at its line, and not 
   );
 });
 
-test('the same holds for the token and for the staking contract', async () => {
+test('a token or staking contract with a wrong EIP-55 checksum is rejected', async () => {
   assert.match(
     await refusalOf(base(`payTo: '${PAY_TO}'\n    asset: '${MISTYPED}'`)),
     /^farebox\.yaml:5:12: payments\.base\.asset: .*checksum/,
@@ -53,7 +53,7 @@ test('the same holds for the token and for the staking contract', async () => {
   );
 });
 
-test('an address without capitals has no checksum: it is taken, with a warning at its line', async () => {
+test('an address without a checksum causes a warning', async () => {
   for (const [address, warned] of [
     [PAY_TO, 0],
     [PAY_TO.toLowerCase(), 1],
@@ -70,19 +70,19 @@ test('an address without capitals has no checksum: it is taken, with a warning a
   }
 });
 
-test('nobody holds the zero address', async () => {
+test('the zero address is rejected as a receiver', async () => {
   assert.match(
     await refusalOf(base(`payTo: '0x${'0'.repeat(40)}'`)),
     /4:12: payments\.base\.payTo/,
   );
 });
 
-test('the receiver is not the token itself', async () => {
+test('the token is rejected as a receiver', async () => {
   const said = await refusalOf(base(`payTo: '${PAY_TO}'\n    asset: '${PAY_TO}'`));
   assert.match(said, /payments\.base\.payTo: .*token/);
 });
 
-test('a Solana receiver is an owner: 32 bytes, on the curve, and a key that somebody can hold', async () => {
+test('a Solana receiver must be a public key: 32 bytes and on the curve', async () => {
   const key = `feePayerKey: ${SOLANA_KEY}`;
   for (const [payTo, why] of [
     [DERIVED_ACCOUNT, /not on the Ed25519 curve/],
@@ -97,7 +97,7 @@ test('a Solana receiver is an owner: 32 bytes, on the curve, and a key that some
   assert.ok((await load(solana(`payTo: ${SOLANA_OWNER}\n    ${key}`))).ok);
 });
 
-test('keys that no signature can come from are refused at their line, and not repeated', async () => {
+test('an invalid private key is rejected, and the message does not contain it', async () => {
   const order = 'fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141';
   for (const key of ['00'.repeat(32), order, 'ff'.repeat(32)]) {
     for (const name of ['gasKey', 'refundKey']) {
@@ -119,7 +119,7 @@ test('keys that no signature can come from are refused at their line, and not re
   }
 });
 
-test('what would stop the server when it opens the rails stops the check, with the line', async () => {
+test('a rail that the server could not open is rejected', async () => {
   assert.match(
     await refusalOf(solana(`payTo: ${SOLANA_OWNER}`)),
     /^farebox\.yaml:3:5: payments\.solana: .*feePayerKey/,
@@ -141,7 +141,7 @@ test('what would stop the server when it opens the rails stops the check, with t
   );
 });
 
-test('upto needs the gas key of this server, and no other facilitator', async () => {
+test('`upto` needs a gas key and no external facilitator', async () => {
   const upto = `payTo: '${PAY_TO}'\n    upto: true`;
   assert.match(await refusalOf(base(upto)), /^farebox\.yaml:5:11: payments\.base\.upto: .*gasKey/);
   const gasKey = `gasKey: '0x${'1'.repeat(64)}'`;

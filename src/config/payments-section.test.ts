@@ -1,9 +1,9 @@
-/** The payments section: its defaults, and that it fits what `payments/` asks. */
+/** Defaults of the payments section. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PaymentsSection } from './payments-section.ts';
 
-test('an empty section has the amounts of the specification and no rails', () => {
+test('an empty section has the amounts of the specification and no rail', () => {
   const section = PaymentsSection.parse({});
   assert.deepEqual(
     [section.minimumTopUpUsd, section.suggestedTopUpUsd, section.maximumTopUpUsd],
@@ -13,7 +13,7 @@ test('an empty section has the amounts of the specification and no rails', () =>
   assert.equal(section.facilitator.expose, false);
 });
 
-test('a rail needs a receiver and a node; the network and the caps have defaults', () => {
+test('a rail needs a receiver and a node; its other settings have defaults', () => {
   const payTo = '0x1111111111111111111111111111111111111111';
   const { base } = PaymentsSection.parse({ base: { payTo, rpcUrl: 'https://base.example' } });
   assert.equal(base?.network, 'eip155:8453');

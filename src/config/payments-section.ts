@@ -1,9 +1,6 @@
 /**
- * The `payments` section: what a top-up may be, the rails (Base, Solana), who settles, refunds,
- * receipts and linked staking. Without a rail, API keys work alone.
- *
- * Amounts stay decimal USD here; `payments/` turns them into integers once. Keys are secrets:
- * write them as `${NAME}` of the environment.
+ * The `payments` section: amounts of top-ups, the rails (Base, Solana), settlement, receipts and staking.
+ * Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
 import { z } from 'zod';
 import { flag, group } from './setting-kinds.ts';
@@ -13,43 +10,49 @@ import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
 const Usd = z.number().nonnegative().max(1_000_000).refine(isExactUsd, TOO_FINE);
 const HttpUrl = z.url({ protocol: /^https?$/ });
-/** Nodes are asked in parallel about a payment: a few witnesses are enough. */
+/** All nodes are queried in parallel, so a few are enough. */
 const MAX_NODES = 8;
 const Nodes = z
   .union([HttpUrl, z.array(HttpUrl).min(1).max(MAX_NODES)])
   .describe(
-    'A node, or a list of nodes: the next one is asked when one fails, and two must agree about money',
+    'URL of a node, or a list. If a node fails, the next one is used; with several, two must agree before a payment is credited.',
   );
 const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z
   .string()
-  .refine(isEvmKey, 'An EVM key is 0x and 64 hex digits, below the order of the curve')
+  .refine(isEvmKey, 'An EVM key must be 0x and 64 hex digits, and below the order of the curve')
   .meta({ secret: true });
 const SOLANA_KEY_FORMS =
   'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file';
 const SolanaKey = z
   .string()
-  .refine((key) => solanaKeyBytes(key) !== undefined, `A Solana key is one of: ${SOLANA_KEY_FORMS}`)
-  .meta({ secret: true })
-  .describe(SOLANA_KEY_FORMS);
+  .refine(
+    (key) => solanaKeyBytes(key) !== undefined,
+    `A Solana key must be one of: ${SOLANA_KEY_FORMS}`,
+  )
+  .meta({ secret: true });
 
 function confirmations<Depth extends z.ZodType>(depth: Depth) {
   return z.array(z.strictObject({ fromUsd: Usd, wait: depth })).max(10);
 }
 const CONFIRMATIONS =
-  'How deep a payment must be to be credited, by its amount: the rule with the largest `fromUsd` that the amount reaches';
+  'Depth at which a payment is credited. The rule with the largest `fromUsd` that the amount reaches applies';
 
 const BaseRail = z.strictObject({
   network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
-  payTo: EvmAddress.describe('Receiver of the top-ups'),
+  payTo: EvmAddress.describe('Address that receives the payments.'),
   rpcUrl: Nodes,
-  gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
-  refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
+  gasKey: EvmKey.optional().describe(
+    'Private key that pays the gas of settlements; its address needs a little ETH.',
+  ),
+  refundKey: EvmKey.optional().describe(
+    'Private key of the address from which refunds are paid in USDC.',
+  ),
   upto: flag(false).describe(
-    'Take payments of the scheme `upto` on endpoints that sell something: a wallet signs a ceiling by Permit2, and what its request can cost is moved before it runs',
+    'Accept the scheme `upto` on priced routes: a wallet signs a ceiling with Permit2, and the maximum cost of its request is transferred before the request runs.',
   ),
   asset: EvmAddress.optional().describe(
-    'ERC-3009 token of 6 decimals; USDC of the network by default',
+    'Address of an ERC-3009 token with 6 decimals. Default: USDC of the network.',
   ),
   confirmations: confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]))
     .default([
@@ -58,11 +61,25 @@ const BaseRail = z.strictObject({
       { fromUsd: 1_000, wait: 'safe' },
     ])
     .describe(
-      `${CONFIRMATIONS}. \`wait\` is blocks, its own counted, or \`safe\` or \`finalized\``,
+      `${CONFIRMATIONS}. \`wait\` is a number of blocks, including its own, or \`safe\` or \`finalized\`.`,
     ),
-  maxGas: z.int().min(60_000).max(2_000_000).default(300_000),
-  maxFeeGwei: z.number().positive().max(10_000).default(5),
-  warnBelowEth: z.number().nonnegative().default(0.002),
+  maxGas: z
+    .int()
+    .min(60_000)
+    .max(2_000_000)
+    .default(300_000)
+    .describe('Maximum gas of one settlement.'),
+  maxFeeGwei: z
+    .number()
+    .positive()
+    .max(10_000)
+    .default(5)
+    .describe('Maximum fee per gas, in gwei.'),
+  warnBelowEth: z
+    .number()
+    .nonnegative()
+    .default(0.002)
+    .describe('Balance of the gas key below which the log warns, in ETH.'),
 });
 
 const SolanaRail = z.strictObject({
@@ -72,91 +89,143 @@ const SolanaRail = z.strictObject({
   payTo: z
     .string()
     .superRefine(rejectWith(solanaOwnerProblem))
-    .describe('Owner of the receiving token account, not the token account'),
+    .describe(
+      'Wallet that receives the payments: the owner of the token account, not the token account.',
+    ),
   rpcUrl: Nodes,
-  feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
-  refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
+  feePayerKey: SolanaKey.optional().describe(
+    `Private key that pays the fees of settlements; its address needs a little SOL. ${SOLANA_KEY_FORMS}.`,
+  ),
+  refundKey: SolanaKey.optional().describe(
+    `Private key of the wallet from which refunds are paid in USDC. ${SOLANA_KEY_FORMS}.`,
+  ),
   asset: z
     .string()
     .superRefine(rejectWith(solanaAddressProblem))
     .optional()
-    .describe('Token mint of 6 decimals; USDC of the network by default'),
+    .describe('Mint of a token with 6 decimals. Default: USDC of the network.'),
   confirmations: confirmations(z.enum(['confirmed', 'finalized']))
     .default([
       { fromUsd: 0, wait: 'confirmed' },
       { fromUsd: 1_000, wait: 'finalized' },
     ])
-    .describe(`${CONFIRMATIONS}. \`wait\` is \`confirmed\` or \`finalized\``),
-  maxPriorityFeeMicroLamports: z.int().min(0).default(100_000),
-  maxComputeUnits: z.int().min(1_000).max(1_400_000).default(200_000),
-  warnBelowSol: z.number().nonnegative().default(0.02),
+    .describe(`${CONFIRMATIONS}. \`wait\` is \`confirmed\` or \`finalized\`.`),
+  maxPriorityFeeMicroLamports: z
+    .int()
+    .min(0)
+    .default(100_000)
+    .describe('Maximum priority fee per compute unit, in micro-lamports.'),
+  maxComputeUnits: z
+    .int()
+    .min(1_000)
+    .max(1_400_000)
+    .default(200_000)
+    .describe('Maximum compute units of one settlement.'),
+  warnBelowSol: z
+    .number()
+    .nonnegative()
+    .default(0.02)
+    .describe('Balance of the fee payer below which the log warns, in SOL.'),
 });
 
 const Facilitator = group({
-  url: HttpUrl.optional().describe('An external facilitator settles instead of the embedded one'),
+  url: HttpUrl.optional().describe(
+    'URL of an external facilitator. Default: the server settles payments itself.',
+  ),
   authorization: z
     .string()
     .meta({ secret: true })
     .optional()
-    .describe('Value of the Authorization header sent to it'),
-  timeoutSeconds: z.int().min(1).max(120).default(60),
-  expose: flag(false).describe('Serve supported, verify and settle to others'),
+    .describe('Value of the header `Authorization` in requests to the facilitator.'),
+  timeoutSeconds: z
+    .int()
+    .min(1)
+    .max(120)
+    .default(60)
+    .describe('Timeout of a request to the facilitator, in seconds.'),
+  expose: flag(false).describe(
+    'Serve `/x402/facilitator/supported`, `verify` and `settle` to other servers.',
+  ),
 });
 
 const Staking = z.strictObject({
   rpcUrl: Nodes,
-  contract: EvmAddress,
+  contract: EvmAddress.describe('Contract that returns the stake of a wallet.'),
   function: z
     .string()
     .regex(/^[A-Za-z_]\w*$/)
     .default('balanceOf')
-    .describe('A view function that takes the wallet and returns a uint256'),
-  decimals: z.int().min(0).max(36).default(18),
-  usdPerUnit: z.number().positive().max(1_000_000).default(1),
+    .describe('View function of the contract that takes an address and returns a `uint256`.'),
+  decimals: z.int().min(0).max(36).default(18).describe('Decimals of the returned number.'),
+  usdPerUnit: z
+    .number()
+    .positive()
+    .max(1_000_000)
+    .default(1)
+    .describe('Daily credit for one unit of stake, in USD.'),
 });
 
 const RoutesPerMinute = group({
-  topUp: z.int().min(1).default(10).describe('`POST /x402/top-up` for each address'),
-  balance: z.int().min(1).default(30).describe('`GET /x402/balance` for each wallet'),
-  transactions: z.int().min(1).default(20).describe('`GET /x402/transactions` for each wallet'),
-  token: z.int().min(1).default(30).describe('`POST /x402/token` for each wallet'),
-  facilitator: z.int().min(1).default(60).describe('`/x402/facilitator` for each address'),
+  topUp: z.int().min(1).default(10).describe('`POST /x402/top-up` per address.'),
+  balance: z.int().min(1).default(30).describe('`GET /x402/balance` per wallet.'),
+  transactions: z.int().min(1).default(20).describe('`GET /x402/transactions` per wallet.'),
+  token: z.int().min(1).default(30).describe('`POST /x402/token` per wallet.'),
+  facilitator: z.int().min(1).default(60).describe('`/x402/facilitator` per address.'),
 });
 
 export const PaymentsSection = group({
-  minimumTopUpUsd: Usd.default(5),
-  suggestedTopUpUsd: Usd.default(10),
-  maximumTopUpUsd: Usd.default(10_000),
+  minimumTopUpUsd: Usd.default(5).describe('Minimum amount of a top-up, in USD.'),
+  suggestedTopUpUsd: Usd.default(10).describe('Amount that a 402 suggests, in USD.'),
+  maximumTopUpUsd: Usd.default(10_000).describe('Maximum amount of a top-up, in USD.'),
   firstPaymentUsd: Usd.positive()
     .default(1)
     .describe(
-      'The smaller payment that each 402 offers beside its top-up, and endpoints that sell something take: stock x402 clients refuse more than 1 USD until they are told otherwise',
+      'Smaller payment that each 402 also offers, in USD, because x402 clients reject more than 1 USD by default.',
     ),
   firstPaymentVersionOneUsd: Usd.positive()
     .default(0.1)
     .describe(
-      'The same in the 402 of x402 version 1, whose stock clients refuse more than 0.10 USD',
+      'Smaller payment in a 402 of x402 version 1, in USD, because these clients reject more than 0.10 USD by default.',
     ),
-  maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
-  settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
-  sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
-  receipts: flag(true).describe('Sign offers, and receipts of top-ups and of requests'),
+  maxTimeoutSeconds: z
+    .int()
+    .min(30)
+    .max(3_600)
+    .default(300)
+    .describe('Validity of a signed payment, in seconds.'),
+  settleWaitSeconds: z
+    .int()
+    .min(1)
+    .max(120)
+    .default(25)
+    .describe(
+      'Maximum time that a top-up request waits for its settlement, in seconds; after that the response is 202.',
+    ),
+  sessionMinutes: z
+    .int()
+    .min(15)
+    .max(1_440)
+    .default(60)
+    .describe('Lifetime of a wallet token, in minutes.'),
+  receipts: flag(true).describe('Sign offers and receipts.'),
   mpp: flag(false).describe(
-    'Offer payments on Base by the Machine Payments Protocol too: `WWW-Authenticate: Payment` beside x402',
+    'Also offer payments on Base by the Machine Payments Protocol (`WWW-Authenticate: Payment`).',
   ),
   signingKey: z
     .string()
-    .regex(/^[0-9a-fA-F]{64}$/, 'A signing key is 64 hex digits: an Ed25519 seed')
+    .regex(/^[0-9a-fA-F]{64}$/, 'A signing key must be an Ed25519 seed of 64 hex digits')
     .meta({ secret: true })
     .optional()
-    .describe('Signs in place of the key that the database keeps: 64 hex digits'),
+    .describe(
+      'Ed25519 seed that signs offers and receipts, 64 hex digits. Default: a key in the database.',
+    ),
   requiredHeaderBytes: z
     .int()
     .min(2_800)
     .max(8_000)
     .default(3_500)
     .describe(
-      'Most bytes of the payment headers of a 402 together, `PAYMENT-REQUIRED` and `WWW-Authenticate`: proxies have 4 KB for all headers by default, and the others of a 402 take about 450 bytes. A known caller has 250 bytes more of them and less of these. What does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
+      'Maximum size of the payment headers of a 402 (`PAYMENT-REQUIRED` and `WWW-Authenticate`), in bytes; data that does not fit is only in the body. Many proxies allow 4 KB for all headers, of which the other headers take 450 to 700 bytes. Raise it if your proxies allow more.',
     ),
   routesPerMinute: RoutesPerMinute,
   base: BaseRail.optional(),
@@ -166,7 +235,7 @@ export const PaymentsSection = group({
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
 
-/** The sentence of `problemOf` as the one issue of a value; each of them covers the shape too. */
+/** A refinement that reports the message of `problemOf`, if there is one. */
 function rejectWith<T>(problemOf: (value: T) => string | undefined) {
   return (value: T, context: z.RefinementCtx): void => {
     const message = problemOf(value);

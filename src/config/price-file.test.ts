@@ -9,7 +9,7 @@ function imported(entry: string): ImportedModel {
   return found;
 }
 
-test('prices are read digit by digit', () => {
+test('prices keep all digits of the file', () => {
   const { price, warnings } = imported(`{
     "mode": "chat", "input_cost_per_token": 1.5e-07, "output_cost_per_token": 0.000000600,
     "cache_read_input_token_cost": 7.5E-8, "cache_creation_input_token_cost": 3.75e-06 }`);
@@ -22,7 +22,7 @@ test('prices are read digit by digit', () => {
   assert.deepEqual(warnings, []);
 });
 
-test('long prompts become extended prices, the lowest step first', () => {
+test('the prices above the lowest threshold become the extended prices', () => {
   const { price, warnings } = imported(`{
     "input_cost_per_token": 3e-06, "output_cost_per_token": 1.5e-05,
     "input_cost_per_token_above_272k_tokens": 9e-06,
@@ -38,13 +38,13 @@ test('long prompts become extended prices, the lowest step first', () => {
   assert.equal(warnings.length, 1);
 });
 
-test('the rest of a double is rounded, and said', () => {
+test('a price with more than 9 decimals is rounded with a warning', () => {
   const { price, warnings } = imported('{"input_cost_per_token": 2.9999900000000002e-06}');
   assert.equal(price.input, '2.99999');
   assert.match(warnings.join(), /finer than 10\^-15 USD/);
 });
 
-test('caps and capabilities come along', () => {
+test('limits and capabilities are imported', () => {
   const found = imported(`{
     "max_tokens": 8192, "max_input_tokens": 128000, "max_output_tokens": 16384,
     "supports_function_calling": true, "supports_vision": true, "supports_response_schema": false }`);
@@ -54,7 +54,7 @@ test('caps and capabilities come along', () => {
   assert.deepEqual(found.capabilities, ['functionCalling', 'vision', 'multipleImages']);
 });
 
-test('other kinds of model have their own prices', () => {
+test('each type of model gets its own prices', () => {
   const embedding = imported(
     '{"mode": "embedding", "input_cost_per_token": 2e-08, "output_vector_size": 1536, "max_input_tokens": 8191}',
   );
@@ -72,9 +72,12 @@ test('other kinds of model have their own prices', () => {
   assert.deepEqual([guard.type, guard.price.input], ['moderation', '0']);
 });
 
-test('what cannot be imported says why', () => {
+test('an entry that cannot be imported returns the reason', () => {
   const file = readPriceFile('{"gpt-4o": {"mode": "search"}, "sample_spec": "text"}');
-  assert.equal(file('gpt-4o'), 'The entry is of mode "search", which cannot be imported');
+  assert.equal(
+    file('gpt-4o'),
+    'The mode "search" of the entry cannot be imported; allowed: chat, completion, responses, embedding, audio_transcription, image_generation, image_edit, video_generation, audio_speech, rerank, moderation',
+  );
   assert.equal(file('gpt-40'), 'The price file has no entry "gpt-40"; did you mean "gpt-4o"?');
   assert.throws(() => readPriceFile('{'), SyntaxError);
 });

@@ -1,19 +1,19 @@
 /**
  * Reads prices and properties of models from a price file in the LiteLLM format
- * (`model_prices_and_context_window.json`). Prices there are USD per token, written as decimals
- * such as `1.5e-07`; they are read from the digits of the file, never through a double.
+ * (`model_prices_and_context_window.json`). Its prices are USD per token, such as `1.5e-07`. They are parsed
+ * from their digits, so that they are exact.
  */
 import { divideHalfUp, formatUsd, parseDecimal } from '../core/money.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
-/** What the price file knows about one model, and what could not be taken over as it stands. */
+/** Properties of one model, and warnings about values that were changed or ignored. */
 export type ImportedModel = Exclude<ReturnType<typeof importModel>, string>;
 
-/** The model of a key, or a sentence that says why there is none. */
+/** Returns the model of a key, or the error message if there is none. */
 export type PriceFile = (key: string) => ImportedModel | string;
 
-/** A number of the file with its digits. */
+/** A number as it is written in the file. */
 class Digits {
   readonly text: string;
   constructor(text: string) {
@@ -23,7 +23,7 @@ class Digits {
 
 type Entry = Readonly<Record<string, unknown>>;
 
-/** Parses the file; throws a SyntaxError when it is not JSON. */
+/** Throws a SyntaxError if the text is not JSON. */
 export function readPriceFile(text: string): PriceFile {
   const keepDigits = (_key: string, value: unknown, context?: { source?: string }): unknown =>
     typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
@@ -66,7 +66,8 @@ const SUPPORTS: Readonly<Record<string, readonly Capability[]>> = {
 function importModel(entry: Entry) {
   const mode = typeof entry['mode'] === 'string' ? entry['mode'] : 'chat';
   const type = TYPES[mode];
-  if (type === undefined) return `The entry is of mode "${mode}", which cannot be imported`;
+  if (type === undefined)
+    return `The mode "${mode}" of the entry cannot be imported; allowed: ${Object.keys(TYPES).join(', ')}`;
   const warnings: string[] = [];
   const maxTokens = whole(entry['max_tokens']);
   const context = whole(entry['max_input_tokens']) ?? maxTokens;
@@ -127,7 +128,7 @@ function importExtended(
   if (step === undefined) return undefined;
   if (steps.length > 1) {
     warnings.push(
-      `It has prices above ${steps.join('k, ')}k tokens; those above ${step}k are used`,
+      `The entry has prices above ${steps.join('k, ')}k tokens; only those above ${step}k are used`,
     );
   }
   const above = (key: string) => token(`${key}_above_${step}k_tokens`);
@@ -143,7 +144,7 @@ function importExtended(
 
 const MILLION_EXPONENT = 6;
 
-/** The value times 10^shift as decimal text with at most 9 decimals, the finest step of a price. */
+/** Returns the value times 10^shift as decimal text, rounded to 9 decimals. */
 function decimal(
   value: unknown,
   shift: number,
@@ -154,14 +155,14 @@ function decimal(
   if (typeof text !== 'string') return undefined;
   const parsed = parseDecimal(text);
   if (parsed === undefined) {
-    warnings.push(`${key} is no price: ${text.slice(0, 40)}`);
+    warnings.push(`${key} is not a decimal number: ${text.slice(0, 40)}`);
     return undefined;
   }
   const power = parsed.power + shift + 9;
   const divisor = power < 0 ? 10n ** BigInt(-power) : 1n;
   const scaled = power < 0 ? parsed.digits : parsed.digits * 10n ** BigInt(power);
   if (scaled % divisor !== 0n) {
-    // Finer than a femto-dollar a token: the rest of a double in the file, such as 2.0000000000001.
+    // Usually a rounding error in the file, such as 2.0000000000001.
     warnings.push(`${key} ${text} is finer than 10^-15 USD and is rounded`);
   }
   return trimZeros(formatUsd(divideHalfUp(scaled, divisor)));
@@ -173,6 +174,6 @@ function trimZeros(decimalText: string): string {
 
 function withoutUndefined<T extends object>(value: T): T {
   const entries = Object.entries(value).filter(([, entry]) => entry !== undefined);
-  // Leaves out optional keys only, so the type stands.
+  // Only optional keys are removed.
   return Object.fromEntries(entries) as T;
 }

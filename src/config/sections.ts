@@ -1,7 +1,6 @@
 /**
- * The one table of the configuration: every top-level key, its schema, and whether a change needs
- * a restart. A new section is one line here. Also what loading gives: the settings in force, or what
- * is wrong with the file; what was read; and how two settings differ.
+ * The table of all sections with their schemas, and whether a change needs a restart. Also the types of a
+ * loaded configuration, and the difference between two configurations.
  */
 import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -45,66 +44,65 @@ import {
 } from './web-section.ts';
 import type { Environment } from './yaml-source.ts';
 
-/** A section with one sentence for the reference page; a change of it is taken over. */
+/** A section whose changes apply to the running server. `about` is for the reference page. */
 function live<Schema extends z.ZodType>(schema: Schema, about: string) {
   return { schema, change: 'live' as const, about };
 }
 
-/** As `live`, but the running server keeps the old value until it is started again. */
+/** A section whose changes apply at the next start. */
 function restart<Schema extends z.ZodType>(schema: Schema, about: string) {
   return { schema, change: 'restart' as const, about };
 }
 
 export const SECTIONS = {
-  service: restart(ServiceSection, 'Who the server is.'),
-  listen: restart(ListenSection, 'Where it listens.'),
-  database: restart(DatabaseSection, 'The ledger database.'),
-  cluster: restart(ClusterSection, 'Processes on one database.'),
-  retention: live(RetentionSection, 'How long rows are kept.'),
-  data: restart(DataSection, 'The data folder.'),
-  http: restart(HttpSection, 'How HTTP is spoken.'),
-  engines: live(EnginesSection, 'Engines that run models.'),
-  discovery: live(DiscoverySection, 'Engines on local ports.'),
-  embedded: restart(EmbeddedSection, 'Engines of our own.'),
-  priceFile: live(PriceFileSection, 'Imported prices.'),
-  defaults: live(DefaultsSection, 'Models that nobody configured.'),
-  models: live(ModelsSection, 'The models on offer.'),
+  service: restart(ServiceSection, 'Name, address and documentation of the service.'),
+  listen: restart(ListenSection, 'Listen address.'),
+  database: restart(DatabaseSection, 'Database of the ledger.'),
+  cluster: restart(ClusterSection, 'Processes that share one database.'),
+  retention: live(RetentionSection, 'Deletion of old rows.'),
+  data: restart(DataSection, 'Data folder.'),
+  http: restart(HttpSection, 'HTTP server: proxies, CORS, limits and timeouts.'),
+  engines: live(EnginesSection, 'Configured engines, by name.'),
+  discovery: live(DiscoverySection, 'Discovery of engines on local ports.'),
+  embedded: restart(EmbeddedSection, 'Embedded engines.'),
+  priceFile: live(PriceFileSection, 'Price file.'),
+  defaults: live(DefaultsSection, 'Defaults of discovered and embedded models.'),
+  models: live(ModelsSection, 'Models.'),
   limits: live(LimitsSection, 'Rate limits and credit rules.'),
   payments: restart(PaymentsSection, 'Wallet payments.'),
-  rpc: restart(RpcSection, 'The JSON-RPC proxy.'),
-  mcp: restart(McpSection, 'The MCP server.'),
+  rpc: restart(RpcSection, 'JSON-RPC proxy.'),
+  mcp: restart(McpSection, 'MCP server.'),
   search: restart(SearchSection.optional(), 'Web search.'),
-  scraping: restart(ScrapingSection, 'Reading web pages.'),
-  socialSearch: live(SocialSearchSection, 'Searches that engines make by themselves.'),
-  fetch: restart(FetchSection, 'Fetching what callers name by URL.'),
+  scraping: restart(ScrapingSection, 'Web pages in user messages.'),
+  socialSearch: live(SocialSearchSection, 'Searches by engines.'),
+  fetch: restart(FetchSection, 'Fetching of URLs from callers.'),
   content: restart(ContentSection, 'Media in chat requests.'),
   media: restart(MediaSection, 'Background removal, transcription and media decoding.'),
   video: restart(VideoSection, 'Video generation.'),
-  batches: restart(BatchesSection, 'Files of callers, and batches.'),
+  batches: restart(BatchesSection, 'Uploaded files and batches.'),
   documents: restart(DocumentsSection, 'Documents in chat requests.'),
   promptCaches: live(PromptCachesSection, 'Prompt caches of model servers.'),
-  responses: live(ResponsesSection, 'Stored answers of `POST /responses`.'),
+  responses: live(ResponsesSection, 'Stored responses of `POST /responses`.'),
   personas: restart(PersonasSection, 'Character personas.'),
-  log: live(LogSection, 'The log.'),
+  log: live(LogSection, 'Log.'),
   metrics: live(MetricsSection, 'Metrics.'),
   tracing: restart(TracingSection, 'Traces.'),
 };
 
 type Shape = { readonly [K in keyof typeof SECTIONS]: (typeof SECTIONS)[K]['schema'] };
 
-/** The whole file. */
 export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
   const entries = Object.entries(SECTIONS).map(([name, section]) => [name, section.schema]);
-  // `fromEntries` forgets which schema stands under which name; the table keeps it.
+  // `fromEntries` loses the type of each entry.
   return z.strictObject(Object.fromEntries(entries) as Shape);
 }
 
-/** What the file says after defaults, before folders and addresses are worked out. */
+/** Settings of the file with defaults, before paths and addresses are resolved. */
 export type FileSettings = z.infer<ReturnType<typeof fileSchema>>;
 
 type RpcNode = FileSettings['rpc']['networks'][string]['upstreams'][number];
 
-/** The sections of servers that are called: with the way to each. */
+/** Sections of upstream servers, each server with its proxy and certificates. */
 export interface RoutedSections {
   readonly engines: Readonly<Record<string, Routed<FileSettings['engines'][string]>>>;
   readonly rpc: Omit<FileSettings['rpc'], 'networks'> & {
@@ -122,38 +120,34 @@ export interface Config
   readonly databaseUrl: string;
   /** Absolute. */
   readonly dataFolder: string;
-  /** The proxies of the environment. */
   readonly proxies: ProxySettings;
-  /** Where packages and models come from. */
   readonly downloads: DownloadSettings;
-  /** The `PATH` of the machine, where programs such as ffmpeg are looked for. */
+  /** `PATH` of the environment, for programs such as ffmpeg. */
   readonly searchPath: string;
   /** `service.publicUrl`, or the address to listen on. No trailing slash. */
   readonly publicUrl: string;
 }
 
-/** A file that was asked for. */
+/** A file that the configuration reads. */
 export interface ConfigSource {
   /** Absolute. */
   readonly path: string;
-  /** Of its text; `undefined` when there was none to read. */
+  /** Digest of the text; `undefined` if there is no such file. */
   readonly digest: string | undefined;
 }
 
-/** The file as it was when it was read; the digest says later whether its text is another. */
 export function sourceOf(path: string, text: string | undefined): ConfigSource {
   return { path, digest: text === undefined ? undefined : hash('sha256', text) };
 }
 
-/** Where the configuration comes from. */
 export interface ConfigInputs {
   readonly env: Environment;
   readonly cwd: string;
-  /** The text of a file, or `undefined` when there is none. Default: the file system. */
+  /** Returns the text of a file, or `undefined` if there is none. Default: reads the file system. */
   readonly readFile?: (path: string) => Promise<string | undefined>;
 }
 
-/** The settings change while the server runs: whoever keeps one keeps an old one. */
+/** `current` changes while the server runs: read it for each use. */
 export interface ConfigInForce {
   readonly current: Config;
 }
@@ -175,17 +169,16 @@ export type LoadedConfig =
 export interface ConfigDifference {
   /** Changed sections, by their key in the file. */
   readonly changed: readonly string[];
-  /** Those of them that the running server cannot take over. */
+  /** Changed sections that need a restart. */
   readonly restart: readonly string[];
 }
 
-/** Values that are worked out from several places, under the key that an operator would change. */
+/** Sections whose resolved value has another name. */
 const DERIVED: Readonly<Record<string, string>> = { database: 'databaseUrl', data: 'dataFolder' };
 
-/** Compares what is in force with what was loaded. */
 export function diffConfig(before: Config, after: Config): ConfigDifference {
   const [old, current] = [new Map(Object.entries(before)), new Map(Object.entries(after))];
-  // `priceFile` shows in the models that it filled in; it has no place of its own.
+  // A changed `priceFile` shows as a change of `models`.
   const changed = Object.entries(SECTIONS).filter(([name]) => {
     const key = DERIVED[name] ?? name;
     return !isDeepStrictEqual(old.get(key), current.get(key));

@@ -1,8 +1,4 @@
-/**
- * What the server is and where it listens: service name and public address, listen address,
- * database and who shares it, data folder, how HTTP is spoken to the outside, and what the operator
- * is told: log, metrics, traces.
- */
+/** The sections about the server: service, listen, database, cluster, data, http, mcp, retention, log, metrics, tracing. */
 import { z } from 'zod';
 
 import { Text, baseUrl, count, flag, httpUrl, secret, whole, group } from './setting-kinds.ts';
@@ -10,7 +6,6 @@ import { Text, baseUrl, count, flag, httpUrl, secret, whole, group } from './set
 /** Long enough for a brand, short enough for header names. */
 const SERVICE_NAME_CHARACTERS = 20;
 
-/** `svc` by default; the public words that begin with it are joined where they are sent. */
 const ServiceName = z
   .string()
   .regex(
@@ -20,35 +15,45 @@ const ServiceName = z
 
 export const ServiceSection = group({
   name: ServiceName.default('svc').describe(
-    'Short name of the service. Header names (`x-svc-…`), `svc_parameters`, key prefixes (`SVC_INFERENCE_KEY_`) and the search tool follow it.',
+    'Short name of the service, used in header names (`x-svc-…`), `svc_parameters`, key prefixes (`SVC_INFERENCE_KEY_`) and the search tool.',
   ),
-  title: Text.max(80).default('Farebox').describe('Name for people, in pages.'),
+  title: Text.max(80).default('Farebox').describe('Display name in pages.'),
   publicUrl: httpUrl()
     .optional()
     .describe(
-      'Public origin, for example `https://api.example.com`. Wallet sign-in and payments are bound to it. Default: the listen address.',
+      'Public origin, for example `https://api.example.com`. Wallets sign it in sign-ins and payments. Default: the listen address.',
     ),
-  docsUrl: httpUrl().optional().describe('Where error texts send people. Default: `/docs`.'),
+  docsUrl: httpUrl()
+    .optional()
+    .describe('URL of the documentation in error responses. Default: `/docs`.'),
   systemPrompt: z
     .string()
     .max(20_000)
     .optional()
-    .describe("The service's own system prompt, put before the caller's. Default: none."),
+    .describe('System prompt of the service, placed before the one of the caller. Default: none.'),
   timestampHeader: flag(false).describe(
-    'Send `x-svc-timestamp`, the server time, with every answer.',
+    'Send the header `x-svc-timestamp` (server time) in every response.',
   ),
 });
 
 export const ListenSection = group({
-  host: Text.default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
-  port: z.number().int().min(0).max(65_535).default(8402).describe('TCP port; `PORT` wins.'),
+  host: Text.default('127.0.0.1').describe(
+    'Address to listen on. The variable `HOST` takes precedence.',
+  ),
+  port: z
+    .number()
+    .int()
+    .min(0)
+    .max(65_535)
+    .default(8402)
+    .describe('TCP port. The variable `PORT` takes precedence.'),
 });
 
 const DATABASE_URL = /^(sqlite:.+|postgres(ql)?:\/\/.+)$/;
 
 export const DatabaseSection = z
   .string()
-  .regex(DATABASE_URL, 'Must start with sqlite: and a file, or postgres://')
+  .regex(DATABASE_URL, 'Must be sqlite:<file> or postgres://…')
   .meta({ secret: true })
   .optional()
   .describe(
@@ -56,7 +61,7 @@ export const DatabaseSection = z
   );
 
 export const DataSection = Text.default('./data').describe(
-  'Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.',
+  'Folder of the database, keys, downloaded models and media. The variable `FAREBOX_DATA` takes precedence.',
 );
 
 export const HttpSection = group({
@@ -64,83 +69,89 @@ export const HttpSection = group({
     .union([z.boolean(), z.array(Text)])
     .default(false)
     .describe(
-      'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
+      'Read the address of the caller from `X-Forwarded-For`. `true` trusts the proxy that connects; a list of addresses (CIDR) trusts these proxies.',
     ),
   countryHeader: Text.optional().describe(
-    'Header in which a trusted proxy (`trustProxy`) says the country of the caller, such as `CF-IPCountry`; `models[].regionRestrictions` are enforced by it, and a request without it is not served with a restricted model.',
+    'Header in which a trusted proxy (`trustProxy`) sends the country of the caller, such as `CF-IPCountry`. It enforces `models[].regionRestrictions`; requests without it cannot use restricted models.',
   ),
   corsOrigins: z
     .array(Text)
     .default(['*'])
-    .describe('Origins that browsers may call from; `*` for all.'),
+    .describe('Web origins that may call the API from a browser; `*` allows all.'),
   drainSeconds: z
     .number()
     .min(0)
     .max(3_600)
     .default(30)
-    .describe('How long open answers may go on after SIGTERM.'),
+    .describe('Time after SIGTERM in which running requests may finish, in seconds.'),
   jsonLimitBytes: whole(35_000_000, 1_000_000_000).describe(
-    'Largest JSON body; larger ones get 413. A file is a third larger as base64. A compressed body (`Content-Encoding`) counts as what it becomes.',
+    'Maximum size of a JSON body after decompression, in bytes; larger ones get 413. Base64 makes a file a third larger.',
   ),
   fileLimitBytes: whole(25_000_000, 1_000_000_000).describe(
-    'Largest uploaded file, and largest file or image inside a chat request: 413. The `content` section may ask for less.',
+    'Maximum size of an uploaded file, and of a file or image in a chat request, in bytes; larger ones get 413. The section `content` can set lower limits.',
   ),
   bodiesMb: count()
     .optional()
     .describe(
-      'Memory for the bodies of running requests, of which one caller gets half: above it a body is a 429 for its caller, or a 503. Bodies of some kilobytes are not counted. Default: an eighth of the memory that the process may use, 256 at least.',
+      'Memory for bodies of running requests, in MB; small bodies do not count. Requests above it get 503, or 429 if one caller uses more than half. Default: an eighth of the memory of the process, at least 256.',
     ),
-  requestTimeoutSeconds: whole(60).describe('How long a caller may take to send its request.'),
+  requestTimeoutSeconds: whole(60).describe('Timeout for receiving a request, in seconds.'),
   writeTimeoutSeconds: whole(60).describe(
-    'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
+    'Maximum time in which a caller reads nothing of a response, in seconds. Then the connection is closed and the produced output is charged.',
   ),
   maxConnections: whole(10_000).describe(
-    'Open connections; further ones are closed. The last quarter is for addresses that have less than a quarter of them, unless `trustProxy` says that they come from a proxy.',
+    'Maximum number of connections; further ones are closed. Without `trustProxy`, the last quarter is reserved for addresses that have less than a quarter of all connections.',
   ),
 });
 
 export const McpSection = group({
-  enabled: z.boolean().default(true).describe('Serve the tools of `/mcp`.'),
+  enabled: z.boolean().default(true).describe('Serve `/mcp`.'),
 });
 
 const POSTGRES_URL = /^postgres(?:ql)?:\/\//;
 
 export const ClusterSection = group({
   workers: whole(1, 256).describe(
-    'Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.',
+    'Processes of `farebox serve` on this machine. More than 1 needs PostgreSQL.',
   ),
-  connections: whole(8, 1_000).describe('Connections of one process to PostgreSQL.'),
+  connections: whole(8, 1_000).describe(
+    'Maximum number of connections of one process to PostgreSQL.',
+  ),
   directDatabase: z
     .string()
-    .regex(POSTGRES_URL, 'Must be a postgres:// address')
+    .regex(POSTGRES_URL, 'Must be a postgres:// URL')
     .optional()
     .describe(
-      'The same PostgreSQL past a pooler that lets no notifications through, its servers in the same order. Without notifications every request asks the database for its money.',
+      'URL of the same PostgreSQL without the pooler, if the pooler does not forward notifications. List the servers in the same order. Without notifications every request reads its balance from the database.',
     ),
   readReplicas: z
-    .array(z.string().regex(POSTGRES_URL, 'Must be a postgres:// address'))
+    .array(z.string().regex(POSTGRES_URL, 'Must be a postgres:// URL'))
     .max(16)
     .default([])
-    .describe('Servers that follow the database; lists and sums of usage are read from them.'),
+    .describe('URLs of read replicas, from which lists and usage totals are read.'),
   replyTimeoutSeconds: z
     .number()
     .min(0.2)
     .max(60)
     .default(5)
-    .describe('A reply of PostgreSQL that takes longer means that it is lost.'),
+    .describe('Timeout of a statement, in seconds. After it the connection counts as lost.'),
   deadAfterSeconds: z
     .number()
     .min(1)
     .max(600)
     .default(30)
-    .describe('A process that gave no sign for so long is dead; its holds are given back.'),
+    .describe(
+      'Time without a heartbeat after which a process counts as dead and its holds are released, in seconds.',
+    ),
 });
 
 export const RetentionSection = group({
-  usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),
-  postingDays: days(800).describe('Postings. Their sums are carried, so balances stay proven.'),
-  limitLogDays: days(30).describe('The log of refusals by a limit.'),
-}).describe('Days that rows are kept; 0 keeps them for ever.');
+  usageDays: days(400).describe('Receipts (usage records). Totals per day are kept.'),
+  postingDays: days(800).describe(
+    'Postings. Their totals are kept, so that the audit still proves every balance.',
+  ),
+  limitLogDays: days(30).describe('Log of requests that a limit has rejected.'),
+}).describe('Days until rows are deleted; 0 keeps them forever.');
 
 function days(value: number) {
   return z.number().int().min(0).max(36_500).default(value);
@@ -150,31 +161,33 @@ export const LogSection = group({
   level: z
     .enum(['debug', 'info', 'warn', 'error', 'silent'])
     .default('info')
-    .describe('Least level that is written.'),
+    .describe('Lowest level that is logged.'),
   format: z
     .enum(['auto', 'json', 'pretty'])
     .default('auto')
-    .describe('`auto` is `pretty` on a terminal and `json` elsewhere.'),
+    .describe('`auto` is `pretty` on a terminal and `json` otherwise.'),
 });
 
 export const MetricsSection = group({
   enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
-  token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
+  token: secret().optional().describe('Bearer token that `/metrics` requires. Default: none.'),
 });
 
 export const TracingSection = group({
   endpoint: baseUrl()
     .optional()
-    .describe('OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.'),
+    .describe(
+      'URL of an OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.',
+    ),
   headers: z
     .record(z.string(), z.string())
     .default({})
     .meta({ secret: true })
-    .describe('Further headers for the collector.'),
+    .describe('Additional headers of requests to the collector.'),
   sampleRatio: z
     .number()
     .min(0)
     .max(1)
     .default(1)
-    .describe('Share of requests that are traced, 0 to 1.'),
+    .describe('Share of requests that are traced, from 0 to 1.'),
 });

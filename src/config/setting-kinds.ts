@@ -1,8 +1,6 @@
 /**
- * The kinds of setting that several sections share.
- *
- * Amounts of USD come in as a number or a decimal text and leave as decimal text, so that no amount
- * is ever the nearest double of what was written; `core/money.ts` turns them into integers.
+ * Schemas that several sections use. Amounts of USD are decimal text after parsing, so that they are exact;
+ * `core/money.ts` converts them to integers.
  */
 import { z } from 'zod';
 
@@ -11,7 +9,7 @@ import { usdToNano } from '../core/money.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
 import { isProxyUrl, PROXY_RULE } from './outgoing-proxy.ts';
 
-/** Above this an amount is a mistake of unit, not a price. */
+/** A larger amount is probably in a wrong unit. */
 const LARGEST_USD = 1_000_000_000n;
 
 /** A non-negative amount of USD with at most 9 decimals, kept as text. */
@@ -31,21 +29,21 @@ function problemOfUsd(text: string): string | undefined {
     if (usdToNano(text) <= LARGEST_USD * 1_000_000_000n) return undefined;
     return `Must be at most ${LARGEST_USD} USD`;
   } catch {
-    // The RangeError says which rule failed in terms of powers; the operator gets both rules.
+    // The RangeError names powers of ten; this message has both rules.
     return 'Must be an amount of USD, zero or more, with at most 9 decimals, for example 0.30';
   }
 }
 
-/** A group of settings that may be left out as a whole. */
+/** An optional group of settings; a missing group has all defaults. */
 export function group<Shape extends z.ZodRawShape>(settings: Shape) {
-  // Every member of a group has a default or is optional: `{}` is a group of defaults.
+  // Every member has a default or is optional, so `{}` is valid.
   return z.strictObject(settings).prefault({} as never);
 }
 
 /** A text of at least one character. */
 export const Text = z.string().min(1);
 
-/** A text that is never printed: keys, passwords, signing secrets. */
+/** A text that is never printed, such as a key or a password. */
 export function secret(): z.ZodString {
   return z.string().min(1, 'Must not be empty').meta({ secret: true });
 }
@@ -63,12 +61,12 @@ function isHttpUrl(text: string): boolean {
   return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
 }
 
-/** The address of a server that paths are put behind: as `httpUrl`, without credentials and query. */
+/** As `httpUrl`, without credentials and query, so that paths can be appended. */
 export function baseUrl() {
   return httpUrl().superRefine(explainUpstream);
 }
 
-/** As `baseUrl`, or a local socket: `unix:/path.sock:/v1`. */
+/** As `baseUrl`, or a local socket such as `unix:/path.sock:/v1`. */
 export function engineUrl() {
   return z
     .string()
@@ -80,20 +78,22 @@ function explainUpstream(url: string, context: z.RefinementCtx): void {
   try {
     parseUpstreamUrl(url);
   } catch (error) {
-    // What it says is for whoever wrote the setting.
+    // The text is written for the operator.
     context.addIssue({ code: 'custom', message: reasonOf(error) });
   }
 }
 
-/** How an upstream is reached: settings of engines and of RPC nodes. */
+/** Proxy and TLS settings of engines and of RPC nodes. */
 export function routeSettings() {
   return {
     proxy: Text.refine(isProxyUrl, PROXY_RULE)
       .optional()
       .describe(
-        'HTTP proxy that opens a tunnel (CONNECT) to it: `http(s)://[user:password@]host[:port]`. Default: `HTTPS_PROXY` or `HTTP_PROXY`, except for hosts of `NO_PROXY` and loopback.',
+        'HTTP proxy for connections to this server, by CONNECT: `http(s)://[user:password@]host[:port]`. Default: `HTTPS_PROXY` or `HTTP_PROXY`, except for hosts of `NO_PROXY` and loopback.',
       ),
-    ca: pemFile().describe('PEM file of the authorities to trust in place of those of the system.'),
+    ca: pemFile().describe(
+      'PEM file of the certificate authorities to trust. Default: those of the system.',
+    ),
     cert: pemFile().describe('PEM file of the client certificate.'),
     key: pemFile().describe(
       'PEM file of the private key of `cert`, without a passphrase. Default: the key in `cert`.',
@@ -126,7 +126,7 @@ export function count() {
   return z.number().int().min(1);
 }
 
-/** A whole number of at least 1, and at most `max`, with its default. */
+/** A whole number from 1 to `max` with a default. */
 export function whole(fallback: number, max?: number) {
   return (max === undefined ? count() : count().max(max)).default(fallback);
 }

@@ -32,7 +32,7 @@ async function loaded(...given: Parameters<typeof load>) {
 const engine = (settings: string): string => `engines: { e: { ${settings} } }`;
 const TLS = 'ca: ca.pem, cert: cert.pem, key: key.pem';
 
-test('PEM files are read, are watched, and a rotated one changes its section', async () => {
+test('PEM files are read and watched, and a rotated one changes its section', async () => {
   const node = `rpc: { networks: { base-mainnet: { upstreams: [{ url: https://n.example, ${TLS} }] } } }`;
   const yaml = `${engine(`url: https://e.example/v1, ${TLS}`)}\n${node}`;
   const { config, sources } = await loaded(yaml);
@@ -48,7 +48,7 @@ test('PEM files are read, are watched, and a rotated one changes its section', a
   });
 });
 
-test('the settings in force name the files and the proxy, and hide keys and credentials', async () => {
+test('`describeConfig` shows paths and proxies without keys and credentials', async () => {
   const yaml = `${engine(`url: https://e.example/v1, ${TLS}, proxy: "http://anna:secret@p.example:1"`)}
 rpc: { networks: { base-mainnet: { upstreams: [{ url: https://n.example, proxy: "http://tk1@p.example" }] } } }
 search: { provider: searxng, url: https://search.example }`;
@@ -61,7 +61,7 @@ search: { provider: searxng, url: https://search.example }`;
   assert.doesNotMatch(shown, /secret|hidden|tk1|BEGIN/);
 });
 
-test('a `proxy` setting wins over the environment, also for loopback', async () => {
+test('a `proxy` setting takes precedence over the environment, also for loopback', async () => {
   const own = 'proxy: http://own.example:1';
   const yaml = `engines: { a: { url: http://a.example }, b: { url: http://b.example, ${own} }, c: { url: http://localhost, ${own} }, d: { url: http://localhost } }`;
   const env = { HTTP_PROXY: 'env.example:2', NO_PROXY: 'b.example' };
@@ -72,7 +72,7 @@ test('a `proxy` setting wins over the environment, also for loopback', async () 
   );
 });
 
-test('a certificate file may have its key in it', async () => {
+test('a certificate file may contain its key', async () => {
   await loaded(engine('url: https://e.example, cert: both.pem'));
 });
 
@@ -82,18 +82,26 @@ for (const [settings, path, message] of [
     'ca',
     /There is no file \/srv\/gone\.pem; write the path/,
   ],
-  ['url: https://e.example, ca: text.pem', 'ca', /has no certificate; name a PEM file/],
-  ['url: https://e.example, cert: text.pem', 'cert', /has no certificate/],
-  ['url: https://e.example, cert: cert.pem', 'key', /No private key for "cert".*; name a PEM file/],
+  [
+    'url: https://e.example, ca: text.pem',
+    'ca',
+    /contains no certificate; write the path of a PEM file/,
+  ],
+  ['url: https://e.example, cert: text.pem', 'cert', /contains no certificate/],
+  [
+    'url: https://e.example, cert: cert.pem',
+    'key',
+    /No private key for "cert".*; write the path of a PEM file/,
+  ],
   ['url: https://e.example, cert: cert.pem, key: other.pem', 'key', /No private key for "cert"/],
-  ['url: https://e.example, key: key.pem', 'key', /needs "cert"/],
+  ['url: https://e.example, key: key.pem', 'key', /Needs "cert"/],
   ['url: http://e.example, ca: ca.pem', 'ca', /write "url" with https:\/\//],
   ['url: "unix:/e.sock:/v1", proxy: http://p', 'proxy', /remove this setting/],
   ['url: https://e.example, proxy: "socks5://anna:secret@p"', 'proxy', /http:\/\/proxy\.example/],
   ['url: https://e.example, proxy: "http://100%:secret@p"', 'proxy', /http:\/\/proxy\.example/],
   [`url: https://e.example, cert: ${JSON.stringify(TEST_KEY)}`, 'cert', /the path of a PEM file/],
 ] as const) {
-  test(`${settings.replaceAll(/-----.*-----/gs, '…')} is a problem of ${path}`, async () => {
+  test(`${settings.replaceAll(/-----.*-----/gs, '…')} is reported at ${path}`, async () => {
     const result = await load(engine(settings));
     assert.ok(!result.ok);
     assert.deepEqual(
@@ -106,7 +114,7 @@ for (const [settings, path, message] of [
   });
 }
 
-test('a variable that is not a proxy is ignored with a warning that hides its value', async () => {
+test('a variable that is not a proxy URL is ignored with a warning without its value', async () => {
   const { config, warnings } = await loaded('', { HTTPS_PROXY: 'socks5://anna:secret@p' });
   assert.equal(config.proxies.httpsProxy, undefined);
   const [warning] = warnings.map(formatProblem);

@@ -1,6 +1,6 @@
 /**
- * How upstreams are reached: the proxy, and the PEM files of the certificates that TLS uses. The files
- * are read here, so that a rotated certificate is a change of the configuration.
+ * Adds the proxy and the texts of PEM files to the settings of upstream servers. Loading the files with the
+ * configuration makes a rotated certificate a change of the configuration.
  */
 import { X509Certificate } from 'node:crypto';
 import { resolve } from 'node:path';
@@ -17,10 +17,10 @@ interface TlsMaterial {
   readonly key?: string | undefined;
 }
 
-/** The settings of an upstream with the proxy that it takes. */
+/** Settings of an upstream with its proxy. */
 export type Proxied<Settings> = Settings & { readonly proxy?: string | undefined };
 
-/** The same with the texts of its PEM files. */
+/** Settings of an upstream with its proxy and the texts of its PEM files. */
 export type Routed<Settings> = Proxied<Settings> & { readonly tls?: TlsMaterial | undefined };
 
 interface UpstreamSettings {
@@ -37,13 +37,13 @@ export interface RouteSources {
   /** Relative paths start here. */
   readonly folder: string;
   readonly diagnostics: Diagnostics;
-  /** Reads a file by its absolute path: its text, or why there is none. */
+  /** Reads a file by its absolute path; returns its text or the error. */
   readonly readFile: (path: string) => Promise<{ text?: string | undefined; error?: string }>;
 }
 
 const PEM_SETTINGS = ['ca', 'cert', 'key'] as const;
 
-/** `path` is the place of the upstream in the configuration file. Reports problems to the diagnostics. */
+/** Adds problems to the diagnostics. `path` is the path of the upstream in the configuration. */
 export async function routeTo<Settings extends UpstreamSettings>(
   upstream: Settings,
   path: Path,
@@ -53,7 +53,7 @@ export async function routeTo<Settings extends UpstreamSettings>(
   const problem = (setting: string, message: string): void =>
     diagnostics.problem([...path, setting], message);
   if (url.startsWith('unix:') && upstream.proxy !== undefined) {
-    problem('proxy', 'A local socket is reached directly; remove this setting');
+    problem('proxy', 'A local socket cannot use a proxy; remove this setting');
   }
   const routed = withProxy(upstream, proxies);
   const files = PEM_SETTINGS.filter((name) => upstream[name] !== undefined);
@@ -89,18 +89,21 @@ function checkTls(
 ): void {
   for (const [name, text] of Object.entries({ ca, cert })) {
     if (text !== undefined && !isCertificate(text)) {
-      return problem(name, 'The file has no certificate; name a PEM file with one');
+      return problem(
+        name,
+        'The file contains no certificate; write the path of a PEM file with one',
+      );
     }
   }
   if (cert === undefined) {
-    if (key !== undefined) problem('key', 'A key needs "cert", the file of its certificate');
+    if (key !== undefined) problem('key', 'Needs "cert", the file of the certificate');
     return;
   }
   try {
     createSecureContext({ cert, key: key ?? cert });
   } catch (error) {
-    // The reason is one of OpenSSL and has nothing of the key.
-    const message = `No private key for "cert" can be read (${reasonOf(error)}); name a PEM file with the key of the certificate and without a passphrase`;
+    // The reason comes from OpenSSL and contains no part of the key.
+    const message = `No private key for "cert" can be read (${reasonOf(error)}); write the path of a PEM file with the key of the certificate, without a passphrase`;
     problem('key', message);
   }
 }
@@ -109,6 +112,6 @@ function isCertificate(text: string): boolean {
   try {
     return new X509Certificate(text).subject !== undefined;
   } catch {
-    return false; // no PEM, or another kind of it
+    return false; // not PEM, or another type of PEM
   }
 }

@@ -1,14 +1,12 @@
 /**
- * Video models: what a request may ask of each, and how its price is found. One model has one kind
- * of pricing; the kind decides which request fields are needed for a quote.
- *
- * The section of the service (`video`) says how long results are kept.
+ * Properties of video models (`models[].video`), and the section `video`. A model has one kind of pricing,
+ * which decides the request fields that a quote needs.
  */
 import { z } from 'zod';
 
 import { Usd, count, flag, secret, whole, group } from './setting-kinds.ts';
 
-/** The values of the specification, in its order. */
+/** In the order of the specification. */
 export const VIDEO_RESOLUTIONS = [
   '256p',
   '360p',
@@ -44,7 +42,7 @@ export const VIDEO_ASPECT_RATIOS = [
   'auto',
 ] as const;
 
-/** `1s` to `30s`, and the words for "as long as the source" and "one piece". */
+/** `1s` to `30s`; `-1`, `auto` and `Auto` follow the source, `1 gen` is a result of any length. */
 export const VIDEO_DURATIONS: readonly string[] = [
   ...Array.from({ length: 30 }, (_, index) => `${index + 1}s`),
   '-1',
@@ -57,71 +55,75 @@ const Duration = z
   .string()
   .refine((text) => VIDEO_DURATIONS.includes(text), 'Must be 1s to 30s, -1, auto, Auto or 1 gen');
 
-/** One rate, or one without and one with sound. */
+/** One rate, or separate rates without and with sound. */
 export type VideoRate = z.infer<typeof VideoRate>;
 export const VideoRate = z.union([
   Usd,
   z.strictObject({
     silent: Usd.describe('Without sound.'),
-    sound: Usd.describe('With sound, the default of a request.'),
+    sound: Usd.describe('With sound.'),
   }),
 ]);
 
 const withReference = (what: string) =>
   VideoRate.optional().describe(
-    `${what} when reference videos are given; their seconds are paid like those of the result. Default: the same rate.`,
+    `${what} with reference videos, whose seconds are charged too. Default: the same rate.`,
   );
 
 const DurationResolution = z.strictObject({
   kind: z.literal('duration-resolution').describe('USD per second, by resolution.'),
   rates: z
     .partialRecord(z.enum(VIDEO_RESOLUTIONS), VideoRate)
-    .describe('USD per second for each resolution on offer.'),
+    .describe('USD per second by resolution.'),
   ratesWithReference: z
     .partialRecord(z.enum(VIDEO_RESOLUTIONS), VideoRate)
     .optional()
-    .describe('The same when reference videos are given. Default: `rates`.'),
+    .describe('USD per second by resolution with reference videos. Default: `rates`.'),
 });
 
 const Megapixel = z.strictObject({
-  kind: z.literal('megapixel').describe('USD per megapixel of the frame and second.'),
+  kind: z.literal('megapixel').describe('USD per second and megapixel of the frame.'),
   perMegapixelSecond: VideoRate.describe('USD per megapixel and second.'),
   perMegapixelSecondWithReference: withReference('USD per megapixel and second'),
 });
 
 const Tokens = z.strictObject({
-  kind: z.literal('tokens').describe('USD per million tokens: pixels of all frames by 1024.'),
+  kind: z
+    .literal('tokens')
+    .describe('USD per 1,000,000 tokens. A token is 1,024 pixels of a frame.'),
   perMillionTokens: VideoRate.describe('USD per 1,000,000 tokens.'),
   perMillionTokensWithReference: withReference('USD per 1,000,000 tokens'),
-  framesPerSecond: whole(24).describe('Frames of a second, in the token formula.'),
-  pixelsPerToken: whole(1_024).describe('Pixels of a token, in the token formula.'),
+  framesPerSecond: whole(24).describe('Frames per second in the token formula.'),
+  pixelsPerToken: whole(1_024).describe('Pixels per token in the token formula.'),
 });
 
 const PerSecond = z.strictObject({
-  kind: z.literal('second').describe('USD per second, whatever the resolution.'),
+  kind: z.literal('second').describe('USD per second, independent of the resolution.'),
   perSecond: VideoRate.describe('USD per second.'),
   perSecondWithReference: withReference('USD per second'),
 });
 
 const Generation = z.strictObject({
-  kind: z.literal('generation').describe('USD per result, whatever its length.'),
+  kind: z.literal('generation').describe('USD per result, independent of its duration.'),
   perGeneration: VideoRate.describe('USD per result.'),
 });
 
 const Upscale = z.strictObject({
-  kind: z.literal('upscale').describe('USD per second of the source, by output height.'),
+  kind: z.literal('upscale').describe('USD per second of the source, by the height of the result.'),
   tiers: z
     .array(
       z.strictObject({
-        maxHeight: count().describe('Largest output height of this tier, in pixels.'),
+        maxHeight: count().describe('Maximum height of a result of this tier, in pixels.'),
         perSecond: Usd.describe('USD per second of the source.'),
       }),
     )
     .min(1)
-    .describe('Tiers by output height (source height × factor).'),
-  fastAbove: whole(48).describe('Frames per second above which `fastFactor` counts.'),
-  fastFactor: whole(2).describe('Times the price for fast sources.'),
-  maxSourceSeconds: whole(300).describe('Longest source; longer is 422.'),
+    .describe('Tiers by height of the result (source height × factor).'),
+  fastAbove: whole(48).describe('Frames per second of a source above which `fastFactor` applies.'),
+  fastFactor: whole(2).describe('Factor of the price for such sources.'),
+  maxSourceSeconds: whole(300).describe(
+    'Maximum duration of a source, in seconds; a longer one is rejected with 422.',
+  ),
 });
 
 export type VideoPricing = z.infer<typeof VideoPricing>;
@@ -139,42 +141,58 @@ const VIDEO_TASKS = ['text-to-video', 'image-to-video', 'reference-to-video', 'u
 const Consent = z.strictObject({
   flow: z
     .string()
-    .regex(/^[a-z][a-z0-9_]{0,39}$/, 'Lowercase letters, digits and underscores')
-    .describe('Name of the consent; `consents` of a request has it as a member.'),
-  version: z.string().min(1).max(40).describe('Version of the policy; an older one is no consent.'),
-  policyText: z.string().min(1).max(20_000).describe('What is agreed to.'),
+    .regex(
+      /^[a-z][a-z0-9_]{0,39}$/,
+      'Must be 1 to 40 lowercase letters, digits and underscores, and start with a letter',
+    )
+    .describe('Name of the consent, which is a member of `consents` in a request.'),
+  version: z
+    .string()
+    .min(1)
+    .max(40)
+    .describe('Version of the policy. Consent to an older version is invalid.'),
+  policyText: z.string().min(1).max(20_000).describe('Text of the policy.'),
   roles: z
     .array(z.string().regex(/^[a-z_]+$/))
     .default([])
-    .describe('Members whose media need it, such as `image_url`. Default: all media.'),
+    .describe(
+      'Request members whose media need the consent, such as `image_url`. Default: all media.',
+    ),
 });
 
 const VideoModel = z.strictObject({
-  task: z.enum(VIDEO_TASKS).describe('What the model makes a video of.'),
-  pricing: VideoPricing.describe('How its price is found.'),
-  durations: z.array(Duration).default([]).describe('Lengths on offer.'),
+  task: z.enum(VIDEO_TASKS).describe('Task of the model.'),
+  pricing: VideoPricing.describe('Pricing of the model.'),
+  durations: z.array(Duration).default([]).describe('Durations on offer.'),
   resolutions: z.array(z.enum(VIDEO_RESOLUTIONS)).default([]).describe('Resolutions on offer.'),
   defaultResolution: z
     .enum(VIDEO_RESOLUTIONS)
     .optional()
-    .describe('Taken when a request names none. Default: the first of `resolutions`.'),
-  aspectRatios: z.array(z.enum(VIDEO_ASPECT_RATIOS)).default([]).describe('Shapes on offer.'),
-  audio: flag(false).describe('The result has sound.'),
-  audioConfigurable: flag(false).describe('`audio: false` turns the sound off.'),
-  promptCharacterLimit: whole(2_500, 20_000).describe('Longest prompt.'),
+    .describe('Resolution of requests without one. Default: the first of `resolutions`.'),
+  aspectRatios: z
+    .array(z.enum(VIDEO_ASPECT_RATIOS))
+    .default([])
+    .describe('Aspect ratios on offer.'),
+  audio: flag(false).describe('`true` if the result has sound.'),
+  audioConfigurable: flag(false).describe(
+    '`true` if a request can turn the sound off with `audio: false`.',
+  ),
+  promptCharacterLimit: whole(2_500, 20_000).describe('Maximum length of a prompt, in characters.'),
   maxReferenceSeconds: whole(150, 150).describe(
-    'Reference videos of one request, in seconds altogether.',
+    'Maximum total duration of the reference videos of one request, in seconds.',
   ),
   downloadUrl: flag(false).describe(
-    'Results are fetched from a secret address instead of `/video/retrieve`.',
+    'Return a secret download URL instead of the video in `/video/retrieve`.',
   ),
   consent: Consent.optional().describe(
-    'Media of a request are taken only with a consent to a policy: 409 with the policy without it.',
+    'Consent that requests with media need. Without it they get 409 with the policy.',
   ),
-  expectedSeconds: whole(120).describe('How long a result takes, told until there is experience.'),
+  expectedSeconds: whole(120).describe(
+    'Estimated duration of a job in seconds, used until there are measurements.',
+  ),
 });
 
-/** What belongs to a model of type `video` besides what all models have. */
+/** Properties that only models of type `video` have. */
 export type VideoModelSettings = z.infer<typeof VideoModelSettings>;
 export const VideoModelSettings = VideoModel.superRefine((model, context) => {
   for (const message of contradictions(model)) {
@@ -182,10 +200,10 @@ export const VideoModelSettings = VideoModel.superRefine((model, context) => {
   }
 });
 
-/** What a request could never fulfil. */
+/** Returns a message for each setting that no request could satisfy. */
 function contradictions({ task, pricing, ...model }: z.infer<typeof VideoModel>): string[] {
   const { durations, resolutions, defaultResolution } = model;
-  const together = 'The task `upscale` and the pricing `upscale` belong together';
+  const together = 'The task `upscale` needs the pricing `upscale`, and the reverse';
   if (pricing.kind === 'upscale') return task === 'upscale' ? [] : [together];
   const isFlat = pricing.kind === 'generation';
   const follows = durations.some((text) => text === '-1' || /^auto$/i.test(text));
@@ -194,21 +212,21 @@ function contradictions({ task, pricing, ...model }: z.infer<typeof VideoModel>)
   const countsPixels = pricing.kind === 'megapixel' || pricing.kind === 'tokens';
   const rules: readonly (readonly [isBroken: boolean, message: string])[] = [
     [task === 'upscale', together],
-    [durations.length === 0, '`durations` must name at least one length'],
+    [durations.length === 0, '`durations` must contain at least one duration'],
     [!isFlat && durations.includes('1 gen'), 'The duration `1 gen` needs the pricing `generation`'],
     [
       !isFlat && follows && task !== 'reference-to-video',
-      'The durations `-1` and `auto` follow a reference video: the task must be reference-to-video',
+      'The durations `-1` and `auto` need the task `reference-to-video`',
     ],
     [unrated.length > 0, `\`rates\` has no rate for ${unrated.join(', ')}`],
-    [rates !== undefined && resolutions.length === 0, '`resolutions` must name at least one'],
+    [rates !== undefined && resolutions.length === 0, '`resolutions` must contain at least one'],
     [
       countsPixels && resolutions.length === 0,
-      '`resolutions` must name at least one, since the price counts pixels',
+      '`resolutions` must contain at least one, because the price counts pixels',
     ],
     [
       countsPixels && model.aspectRatios.length === 0,
-      '`aspectRatios` must name at least one, since the price counts pixels',
+      '`aspectRatios` must contain at least one, because the price counts pixels',
     ],
     [
       defaultResolution !== undefined && !resolutions.includes(defaultResolution),
@@ -219,13 +237,13 @@ function contradictions({ task, pricing, ...model }: z.infer<typeof VideoModel>)
 }
 
 export const VideoSection = group({
-  keepHours: whole(24).describe('Finished videos are deleted after this time.'),
-  maxJobHours: whole(2).describe('A job that takes longer fails and is refunded.'),
+  keepHours: whole(24).describe('Hours until a finished video is deleted.'),
+  maxJobHours: whole(2).describe('Hours after which a running job fails and is refunded.'),
   maxSilenceMinutes: whole(10).describe(
-    'A job whose engine does not answer for so long fails and is refunded.',
+    'Minutes without a response of the engine after which a job fails and is refunded.',
   ),
-  maxOpenJobs: whole(20).describe('Jobs of one caller that may wait or run at once.'),
-  webhooks: flag(false).describe('Callers may name a `webhook_url`.'),
+  maxOpenJobs: whole(20).describe('Maximum number of waiting and running jobs of one caller.'),
+  webhooks: flag(false).describe('Accept a `webhook_url` in requests.'),
   webhookSecret: secret()
     .optional()
     .describe('Secret from which the signing secret of each caller is derived.'),

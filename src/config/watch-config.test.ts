@@ -8,7 +8,7 @@ import { type Clock, systemClock } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { ConfigWatch, formatProblem, loadConfig } from './config.ts';
 
-/** A setting that fails when it is taken over. */
+/** A configuration that makes `onConfig` throw. */
 const BROKEN = 13;
 
 async function setUp(t: TestContext, clock: Clock) {
@@ -47,7 +47,7 @@ async function setUp(t: TestContext, clock: Clock) {
   return { file, seen, watch, next, loads: () => loads };
 }
 
-test('what the server started with is not loaded again, a price file beside it included', async (t) => {
+test('unchanged files are not loaded again', async (t) => {
   const { file, watch, loads } = await setUp(t, new TestClock());
   await watch.check();
   assert.equal(loads(), 0);
@@ -61,14 +61,14 @@ test('what the server started with is not loaded again, a price file beside it i
   assert.equal(loads(), 2);
 });
 
-test('a change between loading and watching is found by the first look', async (t) => {
+test('the first check finds a change between loading and watching', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
   await watch.check();
   assert.deepEqual(seen, ['6 limits']);
 });
 
-test('a look that fails keeps none after it from taking over what comes next', async (t) => {
+test('a failed check does not prevent the next one', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   await writeFile(file, `limits: { walletConcurrency: ${BROKEN} }\n`);
   await assert.rejects(watch.check(), /could not be applied/);
@@ -77,7 +77,7 @@ test('a look that fails keeps none after it from taking over what comes next', a
   assert.deepEqual(seen, [`${BROKEN} limits`, '6 limits']);
 });
 
-test('a changed file is handed over, a broken one is refused, and the next good one comes through', async (t) => {
+test('valid changes are reported as configurations and invalid ones as problems', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   await watch.check();
   assert.deepEqual(seen, [], 'an unchanged file is no news');
@@ -97,7 +97,7 @@ test('a changed file is handed over, a broken one is refused, and the next good 
   ]);
 });
 
-test('a price file is followed once the configuration names it', async (t) => {
+test('a price file is watched after the configuration names it', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   const prices = join(file, '..', 'prices.json');
   await writeFile(
@@ -114,7 +114,7 @@ test('a price file is followed once the configuration names it', async (t) => {
   assert.deepEqual(seen, ['5 models', '5 models']);
 });
 
-test('the file system reports a change by itself, also when an editor replaces the file', async (t) => {
+test('a change is found without polling, also if an editor replaces the file', async (t) => {
   const { file, seen, watch, next } = await setUp(t, systemClock());
   await watch.check();
   const changed = next();

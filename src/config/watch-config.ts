@@ -1,8 +1,7 @@
 /**
- * Notices that the configuration changed and hands over the new one, whole and valid, or the
- * problems while the old one goes on. Files are looked at when their folder reports a change, and
- * every few seconds because some file systems report nothing; a text that is the same as when it was
- * loaded is not parsed again.
+ * Reloads the configuration when its files change, and reports either the new configuration or its problems.
+ * It compares the files when the file system reports a change, and every 5 seconds, because some file
+ * systems report none.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -22,29 +21,29 @@ import {
   sourceOf,
 } from './sections.ts';
 
-/** Editors write a file in several steps; they are one change. */
+/** Editors write a file in several steps, which count as one change. */
 const SETTLE_MS = 200;
 const POLL_MS = 5_000;
 
 export interface ConfigWatchOptions {
-  /** What is in force, and the files that it came from. */
+  /** The current configuration and its files. */
   readonly current: { readonly config: Config; readonly sources: readonly ConfigSource[] };
-  /** Further files to look at, absolute; also one that does not exist yet. */
+  /** Absolute paths of further files to watch; they need not exist. */
   readonly files: readonly string[];
   readonly load: () => Promise<LoadedConfig>;
   readonly clock: Clock;
-  /** Called with a valid configuration that differs from the last one. */
+  /** Called with a valid configuration that differs from the previous one. */
   readonly onConfig: (config: Config, difference: ConfigDifference) => void;
-  /** Called once for each different set of problems. */
+  /** Called once for each new set of problems. */
   readonly onProblems: (problems: readonly ConfigProblem[]) => void;
 }
 
-/** Watches from its construction on; nothing is reported for the state at the start. */
+/** Starts to watch when it is constructed. */
 export class ConfigWatch {
   readonly #options: ConfigWatchOptions;
   #current: Config;
   #files: readonly string[];
-  /** What was loaded, so that a change between loading and watching is not lost. */
+  /** Digests of the loaded files, by path. */
   #digests: ReadonlyMap<string, string | undefined>;
   #reported = '';
   #watchers: FSWatcher[] = [];
@@ -63,13 +62,13 @@ export class ConfigWatch {
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
 
-  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
+  /** Compares the files now; `force` reloads them even if they are unchanged (SIGHUP). */
   async check(force = false): Promise<void> {
-    // One look at a time: a second one waits, and then finds nothing new.
-    const looking = this.#running.then(() => this.#look(force));
-    // Who asked hears of a look that fails; the next one looks all the same.
-    this.#running = looking.catch(() => undefined);
-    await looking;
+    // Concurrent checks run one after the other.
+    const check = this.#running.then(() => this.#checkNow(force));
+    // A failure is thrown to the caller of this check only.
+    this.#running = check.catch(() => undefined);
+    await check;
   }
 
   stop(): void {
@@ -80,14 +79,14 @@ export class ConfigWatch {
     this.#watchers = [];
   }
 
-  async #look(force: boolean): Promise<void> {
+  async #checkNow(force: boolean): Promise<void> {
     if (this.#stopped) return;
     const found = await Promise.all(this.#files.map(readSource));
     const isKnown = found.every(({ path, digest }) => this.#digests.get(path) === digest);
     if (isKnown && !force) return;
     const loaded = await this.#options.load();
     if (this.#stopped) return;
-    // What is loaded after the look may be newer; then the next look loads it again.
+    // The loaded text may be newer than `found`; then the next check loads it again.
     this.#digests = digestsOf([...loaded.sources, ...found]);
     this.#follow(loaded.sources);
     if (!loaded.ok) {
@@ -108,7 +107,7 @@ export class ConfigWatch {
     this.#options.onProblems(problems);
   }
 
-  /** A new price file is watched from its first mention on. */
+  /** Watches the files of the new configuration. */
   #follow(sources: readonly ConfigSource[]): void {
     const files = filesOf(this.#options.files, sources);
     if (files.join('\n') === this.#files.join('\n')) return;
@@ -125,14 +124,14 @@ export class ConfigWatch {
     }
     this.#watchers = [...names].flatMap(([folder, files]) => {
       try {
-        // Watching the folder survives editors that replace the file.
+        // Watches the folder, because editors replace the file.
         const watcher = watch(folder, { persistent: false }, (_event, name) => {
           if (name === null || files.has(name)) this.#settle();
         });
         watcher.on('error', () => watcher.close());
         return [watcher];
       } catch {
-        // No folder or no watches left on this system: polling sees the change.
+        // The folder is missing, or the system has no watches left: polling finds the change.
         return [];
       }
     });
@@ -156,14 +155,14 @@ async function readSource(path: string): Promise<ConfigSource> {
   try {
     return sourceOf(path, await readFile(path, 'utf8'));
   } catch {
-    // A file that is gone for a moment, or not there yet, is a text of its own.
+    // A missing file counts as another text.
     return sourceOf(path, undefined);
   }
 }
 
 /**
- * As `loadConfig` from the file system, on another thread: parsing a catalogue of thousands of
- * models takes seconds, and a running server must not stand still for it.
+ * Loads the configuration in a worker thread, because parsing thousands of models takes seconds and would
+ * block the event loop.
  */
 export async function reloadConfig(inputs: Omit<ConfigInputs, 'readFile'>): Promise<LoadedConfig> {
   const entry = siblingUrl(import.meta.url, 'load-worker');
@@ -172,10 +171,10 @@ export async function reloadConfig(inputs: Omit<ConfigInputs, 'readFile'>): Prom
     return await new Promise<LoadedConfig>((resolve, reject) => {
       worker.once('message', resolve);
       worker.once('error', reject);
-      worker.once('exit', () => reject(new Error('The worker ended without an outcome')));
+      worker.once('exit', () => reject(new Error('The worker ended without a result')));
     });
   } catch (error) {
-    // Out of memory or threads: the old configuration goes on and the operator reads why.
+    // Out of memory or threads: the old configuration stays in use.
     const reason = error instanceof Error ? error.message : String(error);
     const problem = { file: 'configuration', path: '', message: `Could not be loaded: ${reason}` };
     return { ok: false, problems: [problem], sources: [] };

@@ -10,7 +10,7 @@ import {
   SearchSection,
 } from './web-section.ts';
 
-test('every section but `search` is complete with defaults', () => {
+test('every section except `search` has defaults', () => {
   assert.deepEqual(FetchSection.parse({}), { allow: [], ports: [80, 443, 8080, 8443] });
   assert.equal(ScrapingSection.parse({}).maxUrls, 5);
   assert.equal(DocumentsSection.parse({}).workers, 2);
@@ -18,7 +18,7 @@ test('every section but `search` is complete with defaults', () => {
   assert.deepEqual(PersonasSection.parse({}), { list: [] });
 });
 
-test('`search` needs a provider and what that provider needs', () => {
+test('`search` needs a provider and the settings of the provider', () => {
   const searxng = SearchSection.parse({ provider: 'searxng', url: 'http://127.0.0.1:8888' });
   assert.deepEqual([searxng.maxResults, searxng.safeSearch], [8, 'moderate']);
   const brave = SearchSection.parse({ provider: 'brave', apiKey: 'k' });
@@ -34,7 +34,7 @@ test('`search` needs a provider and what that provider needs', () => {
   }
 });
 
-test('networks are CIDR and slugs are plain', () => {
+test('networks must be CIDR, and slugs lowercase', () => {
   assert.ok(FetchSection.safeParse({ allow: ['127.0.0.0/8', '::1/128'] }).success);
   assert.ok(!FetchSection.safeParse({ allow: ['127.0.0.1'] }).success);
   for (const slug of ['', 'A', '../x', 'a b', '-a']) {

@@ -1,29 +1,28 @@
 /**
- * The sections `search`, `scraping`, `fetch`, `documents`, `content`, `promptCaches`, `responses` and `personas`: what
- * Farebox fetches from the web, reads from files and keeps for callers, and who it can speak as.
- * Every figure has a default.
+ * The sections `search`, `scraping`, `socialSearch`, `fetch`, `documents`, `content`, `promptCaches`,
+ * `responses` and `personas`.
  */
 import { z } from 'zod';
 import { Text, flag, usd, whole, group } from './setting-kinds.ts';
 
 const SEARCH_LIMITS = {
-  maxResults: whole(8, 20).describe('Results handed to the model.'),
-  timeoutMs: whole(10_000, 60_000).describe('Limit for one search.'),
-  /** `en`, `de-CH`, …; the provider's choice when absent. */
+  maxResults: whole(8, 20).describe('Maximum number of results in the prompt.'),
+  timeoutMs: whole(10_000, 60_000).describe('Timeout of one search, in ms.'),
   language: z
     .string()
-    .regex(/^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$/)
-    .optional(),
+    .regex(/^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$/, 'Must be a language tag such as en or de-CH')
+    .optional()
+    .describe('Language of the results, such as `en` or `de-CH`. Default: chosen by the provider.'),
   safeSearch: z
     .enum(['off', 'moderate', 'strict'])
     .default('moderate')
-    .describe('What the provider leaves out.'),
+    .describe('Filter of the provider for adult content.'),
   usdPerSearch: usd('0.01').describe(
-    'Price of one search; `perSearch` of a model takes its place.',
+    'Price of one search, in USD. `price.perSearch` of a model takes precedence.',
   ),
 };
 
-/** Who answers web searches. `url` of SearXNG is the address of its start page. */
+/** `url` of SearXNG is the URL of its start page. */
 export const SearchSection = z.discriminatedUnion('provider', [
   z.strictObject({ provider: z.literal('searxng'), url: z.url(), ...SEARCH_LIMITS }),
   z.strictObject({
@@ -34,70 +33,75 @@ export const SearchSection = z.discriminatedUnion('provider', [
   }),
 ]);
 
-/** How pages named in a user message are read. */
 export const ScrapingSection = group({
-  maxUrls: whole(5, 20).describe('Addresses read from one user message.'),
-  maxBytes: whole(10_000_000, 100_000_000).describe('Size of one page.'),
-  timeoutMs: whole(15_000, 120_000).describe('Limit for fetching one page.'),
-  maxCharsPerPage: whole(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
-  usdPerPage: usd('0.01').describe('Price of a page that was read.'),
+  maxUrls: whole(5, 20).describe('Maximum number of URLs that are read from one user message.'),
+  maxBytes: whole(10_000_000, 100_000_000).describe('Maximum size of one page, in bytes.'),
+  timeoutMs: whole(15_000, 120_000).describe('Timeout for fetching one page, in ms.'),
+  maxCharsPerPage: whole(40_000, 1_000_000).describe(
+    'Maximum number of characters of a page in the prompt.',
+  ),
+  usdPerPage: usd('0.01').describe('Price of a page in the prompt, in USD.'),
 });
 
-/** Searches that an engine makes by itself (`enable_x_search`). */
+/** Searches by the engine itself (`enable_x_search`). */
 export const SocialSearchSection = group({
-  maxResults: whole(20, 100).describe('Results that the engine may use for one request.'),
+  maxResults: whole(20, 100).describe('Maximum number of results for one request.'),
   usdPerResult: usd('0.01').describe(
-    'Price of one result; a search that names no number is one result.',
+    'Price of one result, in USD. A search without a number of results counts as one.',
   ),
   maxPromptTokens: whole(32_768, 10_000_000).describe(
-    'Upper bound of the prompt tokens that the results of such a search add to one request. Holds include it, and no more is billed.',
+    'Maximum prompt tokens that the results add to one request. Holds include it, and more is never billed.',
   ),
 });
 
-/** The guard of every fetch of a caller's URL. */
+/** Rules for fetching URLs from callers. */
 export const FetchSection = group({
   allow: z
     .array(z.union([z.cidrv4(), z.cidrv6()]))
     .default([])
     .describe(
-      'Networks beyond public addresses, as CIDR: an object store of your own, loopback in tests.',
+      'Private networks that may be fetched from, as CIDR, for example of your own object store.',
     ),
   ports: z
     .array(z.number().int().min(1).max(65_535))
     .default([80, 443, 8080, 8443])
-    .describe('Ports of public addresses that may be asked.'),
-  userAgent: Text.max(300).optional().describe('How Farebox names itself.'),
+    .describe('Ports of public addresses that may be fetched from.'),
+  userAgent: Text.max(300).optional().describe('Value of `User-Agent`.'),
 });
 
-/** The worker processes that turn files and pages into text. */
 export const DocumentsSection = group({
-  workers: whole(2, 64).describe('Processes that read at the same time.'),
-  memoryMb: whole(768, 65_536).describe('Memory at which such a process is killed.'),
-  timeoutMs: whole(20_000, 600_000).describe('Limit for reading one file.'),
-  maxChars: whole(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
-  maxPages: whole(1_000, 100_000).describe('Pages of a PDF that are read.'),
+  workers: whole(2, 64).describe('Number of processes that convert files and pages to text.'),
+  memoryMb: whole(768, 65_536).describe(
+    'Memory limit of such a process, in MB. The server kills a process that exceeds it.',
+  ),
+  timeoutMs: whole(20_000, 600_000).describe('Timeout for converting one file, in ms.'),
+  maxChars: whole(500_000, 50_000_000).describe(
+    'Maximum number of characters of a file in the prompt.',
+  ),
+  maxPages: whole(1_000, 100_000).describe('Maximum number of pages that are read from a PDF.'),
 });
 
-/** Bounds of images, audio, video and files in chat content. */
 export const ContentSection = group({
-  timeoutMs: whole(20_000, 600_000).describe('Limit for fetching one item.'),
-  maxImageBytes: whole(25_000_000, 1_000_000_000).describe('Size of an image.'),
-  maxAudioBytes: whole(25_000_000, 1_000_000_000).describe('Size of a sound.'),
-  maxVideoBytes: whole(50_000_000, 1_000_000_000).describe('Size of a video.'),
-  maxFileBytes: whole(25_000_000, 1_000_000_000).describe('Size of a file.'),
+  timeoutMs: whole(20_000, 600_000).describe('Timeout for fetching one item, in ms.'),
+  maxImageBytes: whole(25_000_000, 1_000_000_000).describe('Maximum size of an image, in bytes.'),
+  maxAudioBytes: whole(25_000_000, 1_000_000_000).describe(
+    'Maximum size of an audio file, in bytes.',
+  ),
+  maxVideoBytes: whole(50_000_000, 1_000_000_000).describe('Maximum size of a video, in bytes.'),
+  maxFileBytes: whole(25_000_000, 1_000_000_000).describe(
+    'Maximum size of another file, in bytes.',
+  ),
   maxRequestBytes: whole(100_000_000, 4_000_000_000).describe(
-    'Size of all media that one request has fetched.',
+    'Maximum size of all media that are fetched for one request, in bytes.',
   ),
 });
 
-/** Prompt caches of model servers. */
 export const PromptCachesSection = group({
   perAccount: flag(true).describe(
-    'Keep the prompt caches of accounts apart, so that cached-token counts and speed tell no account what another one sent: the `prompt_cache_key` of a caller is replaced by a keyed hash of account and key, and engines with a salt field get a `cache_salt` per account (`quirks.cacheSalt`). `false` when all accounts belong to one tenant.',
+    'Separate the prompt caches of accounts, so that token counts and speed reveal nothing about prompts of other accounts. `prompt_cache_key` becomes a keyed hash of account and key, and engines with `quirks.cacheSalt` get a salt per account. Set `false` if all accounts belong to one tenant.',
   ),
 });
 
-/** Answers that callers continue by their id. */
 export const ResponsesSection = group({
   keepHours: z
     .number()
@@ -105,23 +109,24 @@ export const ResponsesSection = group({
     .min(0)
     .max(8_760)
     .default(24)
-    .describe('How long an answer can be continued and read by its id, in hours; 0 stores none.'),
+    .describe('Hours for which a response can be read and continued by its id; 0 stores none.'),
 });
 
 const text = (max: number): z.ZodString => z.string().max(max);
 const time = z.union([z.iso.datetime({ offset: true }), z.iso.date()]);
 
-/** One persona, in the configuration or at the head of its own file. */
+/** One persona, in the configuration or in its own file. */
 export const PersonaSection = z.strictObject({
-  /** What callers write in `character_slug`. */
-  slug: z.string().regex(/^[a-z0-9][a-z0-9-]{0,99}$/),
+  slug: z
+    .string()
+    .regex(/^[a-z0-9][a-z0-9-]{0,99}$/, 'Must be 1 to 100 lowercase letters, digits and dashes')
+    .describe('Value of `character_slug` in requests.'),
   name: text(200).min(1),
   description: text(4_000).default(''),
   prompt: text(100_000).min(1),
   tags: z.array(text(100)).max(50).default([]),
   categories: z.array(text(100)).max(50).default([]),
-  /** A model id that suits it; shown to callers, never forced. */
-  model: text(200).default(''),
+  model: text(200).default('').describe('Id of a recommended model.'),
   author: text(200).default(''),
   adult: z.boolean().default(false),
   pro: z.boolean().default(false),
@@ -136,7 +141,7 @@ export type PersonaSection = z.infer<typeof PersonaSection>;
 
 export const PersonasSection = group({
   folder: Text.optional().describe(
-    'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
+    'Folder with a `.md` file (YAML between `---` lines, then the prompt) or `.yaml` file for each persona.',
   ),
-  list: z.array(PersonaSection).default([]).describe('Personas written here.'),
+  list: z.array(PersonaSection).default([]).describe('Personas in the configuration file.'),
 });

@@ -1,10 +1,10 @@
 /**
- * Reads YAML so that nothing is lost on the way to a checked setting: where each value stands
- * (line and column), the exact digits of numbers, and which values came from the environment.
+ * Reads YAML and keeps the position of each value, the exact digits of numbers, and which values come from
+ * the environment.
  *
- * `${NAME}` and `${NAME:-default}` are replaced inside text values, also within `{ }` and `[ ]`,
- * and `$${` stands for a literal `${`. To let YAML see such a token as plain text, its characters
- * are moved to a private range of the same length before parsing, so that positions stay true.
+ * `${NAME}` and `${NAME:-default}` are replaced in text values, also within `{ }` and `[ ]`, and `$${` is a
+ * literal `${`. Before parsing, the characters of such a token are mapped one by one to a private Unicode
+ * range, so that YAML reads them as plain text and positions do not change.
  */
 import {
   type Document,
@@ -35,17 +35,16 @@ export interface YamlSource {
   /** The plain value; empty values (`null`) are `undefined`. */
   readonly value: unknown;
   readonly problems: readonly SourceProblem[];
-  /** Paths (joined by `pathKey`) whose text holds a value of the environment. */
+  /** Paths (as `pathKey`) whose text contains a value of the environment. */
   readonly fromEnvironment: ReadonlySet<string>;
-  /** The texts that hold a value of the environment, wherever aliases repeat them. */
+  /** Texts that contain a value of the environment; an alias repeats them at other paths. */
   readonly environmentTexts: ReadonlySet<unknown>;
-  /** Where the value, or for `key` its key, stands; the nearest parent when it is missing. */
+  /** Returns the position of the value or its key, or of the nearest parent if it is missing. */
   positionOf(path: Path, what: 'key' | 'value'): Position;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** One text for one path, for sets and maps. */
 export function pathKey(path: Path): string {
   return JSON.stringify(path);
 }
@@ -72,7 +71,7 @@ export function readYaml(text: string, environment: Environment): YamlSource {
     const resolving = { environment, fromEnvironment, environmentTexts, problem };
     resolveScalars(document.contents, [], resolving);
   } else {
-    // One slip makes a parser complain many times; the first complaint is the true one.
+    // The following errors are consequences of the first one.
     const message = sentenceOfSyntax(syntax.code, showTokens(syntax.message));
     problems.push({ path: [], message, ...at(syntax.pos[0]) });
   }
@@ -80,8 +79,8 @@ export function readYaml(text: string, environment: Environment): YamlSource {
   try {
     if (problems.length === 0) value = withoutNulls(document.toJS({ maxAliasCount: 1_000 }));
   } catch {
-    // The only throw is the guard against aliases that multiply.
-    const message = 'The aliases (*name) of the file multiply too often';
+    // Thrown only if `maxAliasCount` is exceeded.
+    const message = 'The file must use at most 1,000 aliases (*name)';
     problems.push({ path: [], message, line: 1, column: 1 });
   }
   const positionOf: YamlSource['positionOf'] = (path, what) => at(offsetOf(document, path, what));
@@ -90,8 +89,8 @@ export function readYaml(text: string, environment: Environment): YamlSource {
 
 const SYNTAX: Readonly<Record<string, string>> = {
   TAB_AS_INDENT: 'Tabs cannot indent YAML; use spaces',
-  DUPLICATE_KEY: 'The key stands here a second time',
-  MULTIPLE_DOCS: 'The file must hold one document; remove the second `---`',
+  DUPLICATE_KEY: 'The key is duplicated; remove one',
+  MULTIPLE_DOCS: 'The file must contain one document; remove the second `---`',
   MISSING_CHAR: 'A comma, a colon or a closing bracket or quote is missing',
   BAD_INDENT: 'A bracket is not closed, or the indentation does not fit the lines above',
 };
@@ -109,7 +108,7 @@ interface Resolving {
   problem(path: Path, message: string, node: Node): void;
 }
 
-/** Gives numbers their digits and texts the values of the environment, below `node`. */
+/** Restores the digits of numbers and replaces variables in texts, in `node` and its children. */
 function resolveScalars(node: unknown, path: Path, resolving: Resolving): void {
   if (isMap(node)) {
     for (const { key, value } of node.items) {
@@ -143,12 +142,12 @@ function keyText(key: unknown): string {
   return showTokens(String(isScalar(key) ? key.value : key));
 }
 
-/** A number as a number when that loses nothing, else as it was written (`0x…`, long decimals). */
+/** Returns the number, or its source text if the number is not exact (`0x…`, long decimals). */
 function exactNumber(value: number, source = String(value)): number | string {
   return canonical(source) === canonical(String(value)) ? value : source;
 }
 
-/** Sign, digits without outer zeros, and power of ten: equal for equal decimals. */
+/** Normalizes a decimal to sign, digits and power of ten, for comparisons. */
 function canonical(decimal: string): string | undefined {
   const match = /^([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?\d+))?$/.exec(decimal);
   if (match === null) return undefined;
@@ -164,7 +163,7 @@ const TOKEN = /\$?\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?\}/g;
 const HIDDEN = /[\uE020-\uE07E]/g;
 const PRIVATE = 0xe000;
 
-/** Moves the ASCII characters of tokens to the private range. */
+/** Maps the characters of tokens to the private range. */
 function hideTokens(text: string): string {
   return text.replace(TOKEN, (token) => token.replace(/[ -~]/g, (unit) => moved(unit, PRIVATE)));
 }
@@ -183,7 +182,7 @@ function substitute(hidden: string, environment: Environment) {
   const unknown = hidden.replace(HIDDEN, '').match(/\$\{[^}]*\}?/);
   if (unknown !== null) {
     problems.push(
-      `"${unknown[0]}" is no variable; write \${NAME} or \${NAME:-default}, or $\${ for a literal \${`,
+      `"${unknown[0]}" is not a variable; write \${NAME} or \${NAME:-default}, or $\${ for a literal \${`,
     );
   }
   const text = showTokens(hidden).replace(TOKEN, (token) => {
@@ -193,13 +192,15 @@ function substitute(hidden: string, environment: Environment) {
     used = true;
     if (value !== undefined && value !== '') return value;
     if (rest.length > 0) return rest.join(':-');
-    problems.push(`The environment variable ${name} is not set`);
+    problems.push(
+      `The environment variable ${name} is not set; set it, or write \${${name}:-default}`,
+    );
     return '';
   });
   return { text, used, problems };
 }
 
-/** `key:` with nothing behind it means the default; an unknown key stays visible to the schema. */
+/** Replaces `null` (`key:` without a value) by `undefined`, which means the default. */
 function withoutNulls(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (value === null || typeof value !== 'object') return value ?? undefined;

@@ -35,7 +35,6 @@ const NOT_YET: readonly string[] = [
   'src/catalog/',
   'src/chat/',
   'src/cli/',
-  'src/config/',
   'src/console/',
   'src/core/',
   'src/db/',
