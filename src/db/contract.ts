@@ -67,9 +67,9 @@ export interface Store extends Queryable {
 /** Notifications between processes. They can be lost: use them for latency only. */
 export interface Notices {
   /** Whether notifications are currently delivered, checked by a notification to this process. */
-  readonly arrive: boolean;
-  /** Notifies every listening process, this one included. Must be below 8,000 bytes. */
-  say(word: string): Promise<void>;
+  readonly areDelivered: boolean;
+  /** Notifies every listening process, this one included. A message is below 8,000 bytes. */
+  notify(message: string): Promise<void>;
   close(): void;
 }
 
@@ -78,9 +78,9 @@ export interface SharedStore extends Store {
   /** Number of times the connection was lost since it was opened. */
   readonly losses: number;
   /** Listens until closed, on one connection per store; resolves after the first delivery check. */
-  listen(heard: (word: string) => void): Promise<Notices>;
+  listen(received: (message: string) => void): Promise<Notices>;
   /** Returns a statement that sends a notification when its transaction commits. */
-  saying(word: string): Statement;
+  notification(message: string): Statement;
 }
 
 /** Returns a column that makes the commit of its statement durable if the condition holds. */

@@ -33,6 +33,14 @@ export {
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { Leases, claimOnce } from './lease.ts';
+export {
+  LeasedParts,
+  type Part,
+  type PartCall,
+  type PartResult,
+  type Waiting,
+  shareDivisor,
+} from './shared-counter/leased-parts.ts';
 export { type HoldOptions, JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export { openProblem } from './open-problem.ts';

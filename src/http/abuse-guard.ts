@@ -140,7 +140,7 @@ export class AbuseGuard {
     const failures = JSON.stringify([...this.#unsent]);
     this.#unsent.clear();
     // A guard that misses failures blocks later.
-    this.#notices?.say(`${FAILED} ${this.#parts.processId} ${failures}`).catch(() => undefined);
+    this.#notices?.notify(`${FAILED} ${this.#parts.processId} ${failures}`).catch(() => undefined);
   }
 
   #received(message: string): void {

@@ -48,7 +48,7 @@ export class RunningCalls {
     const name = nameOf(client, id);
     const here = this.#running.get(name);
     if (here !== undefined) here.abort();
-    else await this.#notices?.say(`${CANCELLED} ${name}`);
+    else await this.#notices?.notify(`${CANCELLED} ${name}`);
   }
 
   close(): void {

@@ -45,7 +45,6 @@ import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-char
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { LeasedHolds } from './postgres/leased-holds.ts';
-import { changedWord } from './postgres/recalls.ts';
 import type {
   Balances,
   HoldRequest,
@@ -248,7 +247,7 @@ export class Ledger {
     const sides = { debitAccount: from, creditAccount: accountId };
     const { nowMs } = context;
     await insertTransfer(tx, { ...credit, ...sides, part: 0, balanceAfterNano, nowMs });
-    await this.#changed(tx, accountId);
+    await this.holds.changed(tx, accountId);
     const paid = row.debt_nano > 0n ? await payDebt(tx, accountId, id, context) : undefined;
     return paid ?? balanceAfterNano;
   }
@@ -326,7 +325,7 @@ export class Ledger {
        WHERE id = $1`,
       [accountId, allocationNano, day ?? null],
     );
-    await this.#changed(tx, accountId);
+    await this.holds.changed(tx, accountId);
   }
 
   /**
@@ -343,11 +342,7 @@ export class Ledger {
     if (await isOtherwiseHeld(tx, settings)) await this.holds.recall(settings.accountId);
     const isOther = await setCap(tx, settings, this.#clock.nowMs());
     // A process that leased between the two statements still uses the old limits.
-    if (isOther) await this.#changed(tx, settings.accountId);
-  }
-
-  async #changed(tx: Queryable, accountId: string): Promise<void> {
-    if (isShared(this.#store)) await tx.run([this.#store.saying(changedWord(accountId))]);
+    if (isOther) await this.holds.changed(tx, settings.accountId);
   }
 
   /** Makes processes return the unused part of their leases of an account. */
@@ -363,7 +358,7 @@ export class Ledger {
   ): Promise<void> {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
-    await this.#changed(tx, accountId);
+    await this.holds.changed(tx, accountId);
   }
 
   /** Drops the caps of a budget, except those of which requests still hold something. */

@@ -184,6 +184,11 @@ export class MemoryHolds implements Holds {
     return undefined;
   }
 
+  changed(): undefined {
+    // No other process has leases.
+    return undefined;
+  }
+
   heldOf(accountId: string): bigint {
     return this.#accounts.get(accountId)?.usdNano ?? 0n;
   }

@@ -147,6 +147,8 @@ export interface Holds {
    * finds it; bounded by a short time limit. Returns `undefined` if leases do not exist (SQLite).
    */
   recall(accountId: string): Promise<void> | undefined;
+  /** Notifies other processes, when `tx` commits, that leases of an account are outdated. */
+  changed(tx: Queryable, accountId: string): Promise<void> | undefined;
   /** USD of an account that is set aside in memory only. */
   heldOf(accountId: string): bigint;
   /** Amounts that requests of this process hold in memory: USD, and daily credit of `day`. */

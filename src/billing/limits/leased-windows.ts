@@ -1,20 +1,15 @@
 /**
- * Rate windows that several processes share through PostgreSQL. A process leases part of a bucket's
- * remaining capacity for a minute, counts from it in memory, and leases again when it is used up.
- * Leased capacity is added to the bucket's row at once, so exactly the allowed number of requests
- * pass. If a part would be too small, each take is counted under the lock of the row. Before a take
- * is rejected, capacity that others lease is recalled. A lease ends with its minute.
+ * Rate windows that several processes share through PostgreSQL. A process leases a share of a
+ * bucket's remaining capacity for a minute, counts from it in memory, and leases again when it is
+ * used up. Leased capacity is added to the bucket's row at once, so exactly the allowed number of
+ * requests pass. If the share would be too small, each take is counted under the lock of the row. A
+ * lease ends with its minute.
  *
  * The remaining capacity in headers counts capacity leased by others as used. A process that takes
- * from a shared bucket notifies the others within `TELL_AFTER_MS`.
- *
- * Buckets are locked in order of name. Transactions are not durable: a window lost in a crash costs
- * no money.
+ * from a shared bucket notifies the others within `NOTIFY_AFTER_MS`.
  */
-import { assert } from '../../core/assert.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
-import { DueQueue } from '../../core/due-queue.ts';
-import type { Notices, SharedStore } from '../../db/db.ts';
+import { LeasedParts, type PartResult, type SharedStore } from '../../db/db.ts';
 import {
   type Counters,
   type Reservation,
@@ -26,28 +21,19 @@ import {
   stateOf,
 } from './process-limits.ts';
 import {
-  type AskedBucket,
-  type AskingTake,
   type Bucket,
+  type BucketCall,
   type GrantedWindow,
   countHere,
   grantWindows,
-  hasRoom,
+  hasCapacity,
 } from './window-grants.ts';
 
-const ASKS_IN_FLIGHT = 2;
-const BUCKETS_OF_ASK = 128;
-const TAKES_OF_BUCKET = 512;
-const RECALL_MS = 100;
-
-/** How long grants are collected before the others are notified. */
-const TELL_AFTER_MS = 20;
-/** Buckets per notification of at most 8,000 bytes; others are read on demand. */
-const BUCKETS_OF_WORD = 32;
-
-const RECALL = 'window-recall';
-const FREED = 'window-freed';
-const COUNTED = 'window-counted';
+/** How long counts are collected before the others are notified. */
+const NOTIFY_AFTER_MS = 20;
+/** Buckets per notification of at most 8,000 bytes; others are read when they are needed. */
+const BUCKETS_OF_MESSAGE = 32;
+const COUNTED = 'counted';
 
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
@@ -58,28 +44,44 @@ export interface LeasedWindowsParts {
 
 export class LeasedWindows implements Windows {
   readonly #parts: LeasedWindowsParts;
+  readonly #leases: LeasedParts<Bucket, WindowTake, WindowResult, BucketCall, GrantedWindow>;
   readonly #buckets = new Map<string, Bucket>();
-  readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
   /** The latest minute seen; later than the current one if the clock was set back. */
   #latestMinute = 0;
   #forgotIn = 0;
   /** Counters in the rows of buckets that the other processes are not notified of yet. */
-  readonly #untold = new Map<string, Readonly<Counters>>();
-  #notices: Notices | undefined;
-  readonly #due = new DueQueue<Bucket, Bucket>({
-    maxInFlight: ASKS_IN_FLIGHT,
-    maxGroups: BUCKETS_OF_ASK,
-    groupOf: (bucket) => bucket,
-    run: (buckets) => this.#askFor(buckets),
-  });
+  readonly #toNotify = new Map<string, Readonly<Counters>>();
 
   constructor(parts: LeasedWindowsParts) {
     this.#parts = parts;
-    void parts.store
-      .listen((word) => this.#heard(word))
-      .then((notices) => {
-        this.#notices = notices;
-      });
+    this.#leases = new LeasedParts({
+      ...parts,
+      holder: () => parts.holder,
+      prefix: 'window-',
+      maxCalls: 2,
+      maxCounters: 128,
+      maxRequests: 512,
+      callOf: (part, waiting) => {
+        const { tokensLeft, requestsLeft, correction } = part;
+        const isContested = this.#leases.isContested(part.counter);
+        return { part, waiting, tokensLeft, requestsLeft, correction, isContested };
+      },
+      grant: (calls) => this.#grant(calls),
+      granted: (call, grant) => this.#granted(call, grant),
+      // It is unknown whether the takes were counted; the count is right again in the next minute.
+      failed: ({ part }) => void (part.counters = { minute: 0, requests: 0, tokens: 0 }),
+      hasUnused: isLeasing,
+      repliesFor: (counter) => {
+        const [bucket] = counter?.parts ?? [];
+        const mustReply = bucket?.mustReply === true;
+        if (mustReply) bucket.mustReply = false;
+        return mustReply;
+      },
+      received: (kind, text) => {
+        if (kind === COUNTED) this.#receiveCounted(text);
+      },
+    });
+    void this.#leases.recalls.listen();
   }
 
   take(take: WindowTake, nowMs: number): WindowResult | Promise<WindowResult> {
@@ -88,15 +90,15 @@ export class LeasedWindows implements Windows {
       return countTake(take, { minute, requests: 0, tokens: 0 });
     }
     const bucket = this.#buckets.get(take.bucket);
-    if (bucket !== undefined && !bucket.isBusy && bucket.counters.minute === minute) {
+    if (bucket !== undefined && !bucket.counter.isBusy && bucket.counters.minute === minute) {
       const isSame =
         bucket.requestLimit === take.requestLimit && bucket.tokenLimit === take.tokenLimit;
-      if (isSame && hasRoom(bucket, take)) return countHere(bucket, take);
+      if (isSame && hasCapacity(bucket, take)) return countHere(bucket, take);
       if (isSame && bucket.fullMinute === minute) {
         return { ok: false, reason: 'requests', state: stateOf(take, bucket.counters) };
       }
     }
-    return this.#ask(bucket ?? this.#open(take, minute), take, minute);
+    return this.#leases.request(bucket ?? this.#open(take, minute), take);
   }
 
   correct(reservation: Reservation, usedTokens: number, nowMs: number): Counters | undefined {
@@ -108,7 +110,7 @@ export class LeasedWindows implements Windows {
       bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
       bucket.tokensLeft -= change;
       // Without a lease the correction goes to the row at once, where other processes count.
-      if (bucket.tokensLeased === 0) this.#due.add(bucket);
+      if (bucket.tokensLeased === 0) this.#leases.add(bucket);
       return bucket.counters;
     }
     // Its minute has ended: usage above the estimate counts in the current one.
@@ -118,7 +120,7 @@ export class LeasedWindows implements Windows {
       const late = bucket ?? this.#open(take, 0);
       late.correction = late.correctionMinute === minute ? late.correction + change : change;
       late.correctionMinute = minute;
-      this.#due.add(late);
+      this.#leases.add(late);
     }
     return undefined;
   }
@@ -133,7 +135,7 @@ export class LeasedWindows implements Windows {
     const elsewhere: string[] = [];
     for (const name of buckets) {
       const bucket = this.#buckets.get(name);
-      if (bucket?.counters.minute === minute && this.#isTold(bucket, minute)) {
+      if (bucket?.counters.minute === minute && this.#isCurrent(bucket, minute)) {
         counted.set(name, bucket.counters);
       } else elsewhere.push(name);
     }
@@ -161,8 +163,7 @@ export class LeasedWindows implements Windows {
 
   #open({ bucket: name, requestLimit, tokenLimit }: WindowTake, minute: number): Bucket {
     if (minute !== this.#forgotIn) this.#forgetOthers(minute);
-    const bucket: Bucket = {
-      name,
+    const bucket = this.#leases.open(name, {
       counters: { minute: 0, requests: 0, tokens: 0 },
       requestLimit,
       tokenLimit,
@@ -170,79 +171,42 @@ export class LeasedWindows implements Windows {
       tokensLeft: 0,
       requestsLeased: 0,
       tokensLeased: 0,
-      contestedMinute: 0,
       fullMinute: 0,
-      isBusy: false,
-      isDue: false,
-      mustFree: false,
-      isUntold: false,
-      freed: 0,
-      asking: [],
+      mustReply: false,
       correction: 0,
       correctionMinute: 0,
-    };
+    });
     this.#buckets.set(name, bucket);
     return bucket;
   }
 
   #forgetOthers(minute: number): void {
     this.#forgotIn = minute;
-    for (const [name, { counters, isBusy, isDue }] of this.#buckets) {
+    for (const [name, bucket] of this.#buckets) {
+      const { counters } = bucket;
       const isNear = counters.minute === minute || counters.minute === minute - 1;
-      if (!isNear && !isBusy && !isDue) this.#buckets.delete(name);
+      if (!isNear && this.#leases.close(bucket)) this.#buckets.delete(name);
     }
   }
 
   /** Whether this process knows the current count of a bucket in this minute. */
-  #isTold(bucket: Bucket, minute: number): boolean {
+  #isCurrent(bucket: Bucket, minute: number): boolean {
     if (bucket.fullMinute === minute) return true;
-    return isLeasing(bucket) && this.#notices?.arrive === true;
+    return isLeasing(bucket) && this.#leases.recalls.areDelivered;
   }
 
-  #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowResult> {
-    const { promise, resolve, reject } = Promise.withResolvers<WindowResult>();
-    bucket.asking.push({ take, minute, resolve, reject, waitsUntilMs: 0 });
-    this.#due.add(bucket);
-    return promise;
-  }
-
-  async #askFor(buckets: readonly Bucket[]): Promise<() => void> {
-    const asked = buckets.map((bucket) => {
-      const entries = bucket.asking.splice(0, TAKES_OF_BUCKET);
-      if (bucket.asking.length > 0) this.#due.add(bucket);
-      const { tokensLeft, requestsLeft, correction, mustFree: isFreeing, freed } = bucket;
-      bucket.mustFree = false;
-      return { bucket, entries, tokensLeft, requestsLeft, correction, isFreeing, freed };
-    });
-    const isHeard = this.#notices?.arrive === true;
-    const minute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
+  #grant(calls: readonly BucketCall[]): Promise<readonly GrantedWindow[]> {
+    const { store, clock, processes } = this.#parts;
+    const minute = Math.floor(clock.nowMs() / MINUTE_MS);
     this.#latestMinute = Math.max(this.#latestMinute, minute);
+    const mayLease = this.#leases.recalls.areDelivered;
     const latestMinute = this.#latestMinute;
-    const context = { minute, latestMinute, isHeard, processes: this.#parts.processes() };
-    try {
-      const answers = await grantWindows(this.#parts.store, context, asked);
-      const answered = asked.map((one, index) => {
-        const answer = answers[index];
-        assert(answer !== undefined, 'each bucket has its answer');
-        return { one, answer };
-      });
-      return () => {
-        for (const { one, answer } of answered) this.#answer(one, answer);
-      };
-    } catch (error) {
-      // It is unknown whether the takes were counted; the count is right again in the next minute.
-      return () => {
-        for (const { bucket, entries } of asked) {
-          bucket.counters = { minute: 0, requests: 0, tokens: 0 };
-          for (const { reject } of entries) reject(error);
-        }
-      };
-    }
+    return grantWindows(store, { minute, latestMinute, mayLease, processes: processes() }, calls);
   }
 
-  #answer(asked: AskedBucket, granted: GrantedWindow): void {
-    const { bucket, entries, tokensLeft, correction } = asked;
-    const { counters, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
+  #granted(call: BucketCall, granted: GrantedWindow): readonly PartResult<WindowResult>[] {
+    const { part: bucket, waiting, tokensLeft, correction } = call;
+    const { counters, results, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
     const { minute } = counters;
     // Corrections made meanwhile are still to be written.
     const changed = bucket.counters.minute === minute ? bucket.tokensLeft - tokensLeft : 0;
@@ -254,109 +218,48 @@ export class LeasedWindows implements Windows {
     };
     bucket.requestsLeft = requestsLeased;
     bucket.tokensLeft = tokensLeased + changed;
-    bucket.isUntold = !isLeasing(granted) && (isLeasing(bucket) || bucket.isUntold);
     bucket.requestsLeased = requestsLeased;
     bucket.tokensLeased = tokensLeased;
-    const last = entries.at(-1)?.take;
+    if (isLeasing(bucket)) bucket.mustReply = true;
+    const last = waiting.at(-1)?.request;
     if (last !== undefined) {
       bucket.requestLimit = last.requestLimit;
       bucket.tokenLimit = last.tokenLimit;
     }
-    if (asked.isFreeing) this.#tellFreed(bucket);
-    if (isLeasedElsewhere) this.#tellCounted(bucket.name, granted.row);
-    for (const [index, entry] of entries.entries()) {
-      const answer = answers[index];
-      assert(answer !== undefined, 'each take has its answer');
-      if (!answer.ok && isLeasedElsewhere && this.#mayWait(entry)) {
-        void this.#askAgain(bucket, entry, asked.freed);
-      } else entry.resolve(answer);
-      const isFull = !answer.ok && answer.reason === 'requests' && !isLeasedElsewhere;
-      if (isFull) bucket.fullMinute = minute;
-    }
+    if (isLeasedElsewhere) this.#notifyCounted(bucket.counter.name, granted.row);
+    return results.map((result) => {
+      if (!result.ok && isLeasedElsewhere) return { result, heldBy: 'unknown' };
+      if (!result.ok && result.reason === 'requests') bucket.fullMinute = minute;
+      return { result };
+    });
   }
 
-  #mayWait(entry: AskingTake): boolean {
-    const nowMs = this.#parts.clock.monotonicMs();
-    if (entry.waitsUntilMs === 0) entry.waitsUntilMs = nowMs + RECALL_MS;
-    return nowMs < entry.waitsUntilMs;
+  #notifyCounted(name: string, { minute, requests, tokens }: Readonly<Counters>): void {
+    const { clock } = this.#parts;
+    if (this.#toNotify.size === 0) clock.after(NOTIFY_AFTER_MS, () => this.#notifyAll());
+    if (this.#toNotify.size >= BUCKETS_OF_MESSAGE && !this.#toNotify.has(name)) return;
+    this.#toNotify.set(name, { minute, requests, tokens });
   }
 
-  async #askAgain(bucket: Bucket, entry: AskingTake, freed: number): Promise<void> {
-    bucket.contestedMinute = entry.minute;
-    // A process that returned its lease after the request was sent does not notify again.
-    if (bucket.freed === freed) await this.#callBack(bucket);
-    bucket.asking.push(entry);
-    this.#due.add(bucket);
+  /** A process that misses the notification shows older counts until its next request. */
+  #notifyAll(): void {
+    this.#leases.recalls.notify(COUNTED, JSON.stringify([...this.#toNotify]));
+    this.#toNotify.clear();
   }
 
-  #callBack(bucket: Bucket): Promise<void> {
-    const { clock, holder } = this.#parts;
-    let recall = this.#recalls.get(bucket.name);
-    if (recall === undefined) {
-      const { promise: done, resolve: end } = Promise.withResolvers<void>();
-      recall = { done, end };
-      this.#recalls.set(bucket.name, recall);
-      const cancel = clock.after(RECALL_MS, end);
-      // A notification that cannot be sent gets no reply; the time limit ends the wait.
-      this.#notices?.say(`${RECALL} ${holder} ${bucket.name}`).catch(() => undefined);
-      void done.then(() => {
-        cancel();
-        this.#recalls.delete(bucket.name);
-      });
-    }
-    return recall.done;
-  }
-
-  #heard(word: string): void {
-    const [what, from, ...name] = word.split(' ');
-    if (from === this.#parts.holder) return;
-    if (what === COUNTED) return this.#heardCounted(name.join(' '));
-    if (what !== RECALL && what !== FREED) return;
-    const bucket = this.#buckets.get(name.join(' '));
-    if (bucket === undefined) return;
-    if (what === RECALL) return this.#comply(bucket);
-    bucket.freed += 1;
-    this.#recalls.get(bucket.name)?.end();
-  }
-
-  #comply(bucket: Bucket): void {
-    bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
-    if (isLeasing(bucket) || bucket.isBusy) {
-      bucket.mustFree = true;
-      this.#due.add(bucket);
-    } else if (bucket.isUntold) this.#tellFreed(bucket);
-  }
-
-  #tellCounted(name: string, { minute, requests, tokens }: Readonly<Counters>): void {
-    if (this.#untold.size === 0) this.#parts.clock.after(TELL_AFTER_MS, () => this.#tellAll());
-    if (this.#untold.size >= BUCKETS_OF_WORD && !this.#untold.has(name)) return;
-    this.#untold.set(name, { minute, requests, tokens });
-  }
-
-  #tellAll(): void {
-    const counted = JSON.stringify([...this.#untold]);
-    this.#untold.clear();
-    // A process that misses it shows older counts until its next request.
-    this.#notices?.say(`${COUNTED} ${this.#parts.holder} ${counted}`).catch(() => undefined);
-  }
-
-  #heardCounted(text: string): void {
+  #receiveCounted(text: string): void {
     const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // own JSON
     for (const [name, { minute, requests, tokens }] of all) {
       const bucket = this.#buckets.get(name);
-      if (bucket === undefined || bucket.isBusy || bucket.counters.minute !== minute) continue;
+      if (bucket === undefined || bucket.counter.isBusy || bucket.counters.minute !== minute) {
+        continue;
+      }
       bucket.counters.requests = Math.max(0, requests - bucket.requestsLeft);
       bucket.counters.tokens = Math.max(0, tokens - bucket.tokensLeft);
     }
   }
-
-  #tellFreed(bucket: Bucket): void {
-    bucket.isUntold = false;
-    // The recalling process waits only for its time limit.
-    this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
-  }
 }
 
-function isLeasing({ requestsLeased, tokensLeased }: Bucket | GrantedWindow): boolean {
+function isLeasing({ requestsLeased, tokensLeased }: Bucket): boolean {
   return requestsLeased > 0 || tokensLeased > 0;
 }

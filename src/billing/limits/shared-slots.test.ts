@@ -78,7 +78,7 @@ describe('slots of several processes', () => {
     assert.ok(own !== undefined);
     const { promise: isAsked, resolve: ask } = Promise.withResolvers<void>();
     const { promise: answer, reject: fail } = Promise.withResolvers<never>();
-    const free = t.mock.method(store, 'query', () => {
+    const free = t.mock.method(store, 'transaction', () => {
       ask();
       return answer;
     });

@@ -1,23 +1,26 @@
 /**
  * Requests in flight per caller, for all processes that share a PostgreSQL. A process leases slots
  * of a caller's limit, counts in memory while they suffice, keeps them while the caller returns,
- * and leases more if needed. Before a caller is rejected, unused slots of other processes are
- * recalled. An unrenewed lease expires by the clock of the database, so a dead process blocks slots
- * only briefly. A single process does not lease.
+ * and leases more if needed. An unrenewed lease expires by the clock of the database, so a dead
+ * process blocks slots only briefly. A single process does not lease.
  *
  * This limit protects against overload, not money: while the database is unreachable, each process
  * applies the whole limit by itself.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import type { Notices, Queryable, SharedStore } from '../../db/db.ts';
+import {
+  LeasedParts,
+  type Part,
+  type PartCall,
+  type PartResult,
+  type SharedStore,
+  shareDivisor,
+} from '../../db/db.ts';
 import type { Slots } from './process-limits.ts';
 
 /** A lease that is not renewed for this long expires. */
 const LEASE_MS = 30 * SECOND_MS;
 const RENEW_EVERY_MS = 10 * SECOND_MS;
-const RECALL_MS = 100;
-const RECALL = 'slots-recall';
-const FREED = 'slots-freed';
 
 export interface SharedSlotsParts {
   readonly store: SharedStore;
@@ -26,52 +29,76 @@ export interface SharedSlotsParts {
   readonly holder: string;
 }
 
-interface CallerSlots {
-  readonly caller: string;
+type Leave = () => void;
+
+interface CallerSlots extends Part<CallerSlots, number, Leave | undefined> {
   running: number;
   /** Slots that this process leases; the whole limit while the database is unreachable. */
   leased: number;
-  asking: Promise<void> | undefined;
   wasUsed: boolean;
+}
+
+/** Requests are the limits of the caller. */
+interface SlotsCall extends PartCall<CallerSlots, number, Leave | undefined> {
+  readonly limit: number;
+  readonly leased: number;
+  readonly wanted: number;
+  readonly isContested: boolean;
+}
+
+interface GrantedSlots {
+  readonly leased: number;
+  readonly elsewhere: number;
 }
 
 export class SharedSlots implements Slots {
   readonly #parts: SharedSlotsParts;
   readonly #callers = new Map<string, CallerSlots>();
-  readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
+  readonly #leases: LeasedParts<CallerSlots, number, Leave | undefined, SlotsCall, GrantedSlots>;
   readonly #stopRenewing: () => void;
-  #notices: Notices | undefined;
 
   constructor(parts: SharedSlotsParts) {
     this.#parts = parts;
-    const { store, clock } = parts;
-    void store
-      .listen((word) => this.#heard(word))
-      .then((notices) => {
-        this.#notices = notices;
-      });
-    this.#stopRenewing = clock.every(RENEW_EVERY_MS, () => {
+    this.#leases = new LeasedParts({
+      ...parts,
+      holder: () => parts.holder,
+      prefix: 'slots-',
+      maxCalls: 2,
+      maxCounters: 128,
+      maxRequests: 512,
+      callOf: (part, waiting) => {
+        const wanted = part.running + waiting.length;
+        const isContested = this.#leases.isContested(part.counter);
+        // Unused slots are returned in memory first, so that concurrent requests lease again.
+        if (isContested || waiting.length === 0) part.leased = Math.min(part.leased, wanted);
+        const limit = waiting.at(-1)?.request ?? 0;
+        return { part, waiting, limit, leased: part.leased, wanted, isContested };
+      },
+      grant: (calls) => this.#grant(calls),
+      granted: (call, grant) => this.#granted(call, grant),
+      failed: () => undefined,
+      hasUnused: ({ leased, running }) => leased > running,
+      repliesFor: (counter) => counter !== undefined,
+    });
+    void this.#leases.recalls.listen();
+    this.#stopRenewing = parts.clock.every(RENEW_EVERY_MS, () => {
       this.#renew().catch(() => undefined); // the database is unreachable: its leases expire
     });
   }
 
-  enter(
-    caller: string,
-    limit: number,
-  ): (() => void) | undefined | Promise<(() => void) | undefined> {
+  enter(caller: string, limit: number): Leave | undefined | Promise<Leave | undefined> {
     const slots = this.#callers.get(caller) ?? this.#open(caller);
     slots.wasUsed = true;
     if (this.#parts.processes() === 1 ? slots.running < limit : slots.running < slots.leased) {
-      return this.#use(slots);
+      return use(slots);
     }
-    if (slots.running >= limit) return undefined;
-    return this.#ask(slots, limit);
+    return slots.running >= limit ? undefined : this.#leases.request(slots, limit);
   }
 
   /** Releases everything. Does not throw if the database is unreachable. */
   async close(): Promise<void> {
     this.#stopRenewing();
-    this.#notices?.close();
+    this.#leases.recalls.close();
     await this.processEnded(this.#parts.holder).catch(() => undefined);
   }
 
@@ -80,157 +107,99 @@ export class SharedSlots implements Slots {
   }
 
   #open(caller: string): CallerSlots {
-    const slots = { caller, running: 0, leased: 0, asking: undefined, wasUsed: true };
+    const slots = this.#leases.open(caller, { running: 0, leased: 0, wasUsed: true });
     this.#callers.set(caller, slots);
     return slots;
   }
 
-  #use(slots: CallerSlots): () => void {
-    slots.running += 1;
-    let left = false;
-    return () => {
-      if (left) return;
-      left = true;
-      slots.running -= 1;
-    };
-  }
-
-  async #ask(slots: CallerSlots, limit: number): Promise<(() => void) | undefined> {
-    const untilMs = this.#parts.clock.monotonicMs() + RECALL_MS;
-    for (let isLast = false; ; isLast = this.#parts.clock.monotonicMs() >= untilMs) {
-      while (slots.asking !== undefined) await slots.asking;
-      const hasRoom = (): boolean => slots.running < Math.min(slots.leased, limit);
-      if (!hasRoom() && slots.running < limit) await this.#alone(slots, this.#lease(slots, limit));
-      if (hasRoom()) return this.#use(slots);
-      if (isLast || slots.running >= limit) return undefined;
-      await this.#callBack(slots.caller);
-    }
-  }
-
-  /** Makes concurrent calls for a caller wait for `work`; they do not receive its error. */
-  #alone(slots: CallerSlots, work: Promise<void>): Promise<void> {
-    const done = work.finally(() => {
-      slots.asking = undefined;
-    });
-    slots.asking = done.catch(() => undefined); // reported to the caller of the work
-    return done;
-  }
-
-  /** Leases one slot more than are running, and a share of the free ones. */
-  async #lease(slots: CallerSlots, limit: number): Promise<void> {
+  /** Leases what the requests of each caller need, and a share of the slots that are free then. */
+  async #grant(calls: readonly SlotsCall[]): Promise<readonly GrantedSlots[]> {
     const { store, holder, processes, clock } = this.#parts;
-    const { caller, running, leased } = slots;
-    const lease = async (tx: Queryable): Promise<number> => {
-      const nowMs = clock.nowMs();
-      const [, [row]] = await Promise.all([
-        tx.query(LOCK, [`slots ${caller}`]),
-        tx.query<{ slots: bigint }>(LEASED_ELSEWHERE, [caller, holder, nowMs]),
-      ]);
-      const free = limit - Number(row?.slots ?? 0n);
-      const wanted = running + 1;
-      const part = Math.max(0, Math.floor((free - wanted) / (2 * processes())));
-      // Earlier leased slots may be in use.
-      const granted = Math.max(leased, Math.min(free, wanted + part));
-      await tx.query(LEASE, [caller, holder, granted, LEASE_MS, nowMs]);
-      return granted;
-    };
+    const callers = JSON.stringify(calls.map(({ part }) => part.counter.name));
     try {
-      slots.leased = await store.transaction(lease, { durable: false });
+      return await store.transaction(
+        async (tx) => {
+          const nowMs = clock.nowMs();
+          const [, rows] = await Promise.all([
+            tx.query(LOCK, [callers]),
+            tx.query<{ caller: string; slots: bigint }>(ELSEWHERE, [callers, holder, nowMs]),
+          ]);
+          const used = new Map(rows.map((row) => [row.caller, Number(row.slots)]));
+          const granted = calls.map(({ part, limit, leased, wanted, isContested }) => {
+            const elsewhere = used.get(part.counter.name) ?? 0;
+            const free = limit - elsewhere;
+            const share = isContested ? 0 : Math.floor((free - wanted) / shareDivisor(processes()));
+            // Earlier leased slots may be in use.
+            const most = Math.min(free, wanted + Math.max(0, share));
+            return { leased: Math.max(leased, most), elsewhere };
+          });
+          const leases = calls.map(({ part }, at) => [part.counter.name, granted[at]?.leased ?? 0]);
+          await tx.query(LEASE, [JSON.stringify(leases), holder, LEASE_MS, nowMs]);
+          return granted;
+        },
+        { durable: false },
+      );
     } catch {
-      // The database is unreachable; whatever else the request needs of it will fail.
-      slots.leased = limit;
+      // The database is unreachable; whatever else the requests need of it will fail.
+      return calls.map(({ leased, limit }) => ({ leased: Math.max(leased, limit), elsewhere: 0 }));
     }
   }
 
-  async #callBack(caller: string): Promise<void> {
-    const running = this.#recalls.get(caller);
-    if (running !== undefined) return running.done;
-    const { clock, holder } = this.#parts;
-    const { promise: done, resolve: end } = Promise.withResolvers<void>();
-    const cancel = clock.after(RECALL_MS, end);
-    this.#recalls.set(caller, { done, end });
-    this.#notices?.say(`${RECALL} ${holder} ${caller}`).catch(end);
-    await done;
-    cancel();
-    this.#recalls.delete(caller);
-  }
-
-  #heard(word: string): void {
-    const [what, from, caller = ''] = word.split(' ');
-    if (from === this.#parts.holder) return;
-    if (what === FREED) this.#recalls.get(caller)?.end();
-    const slots = what === RECALL ? this.#callers.get(caller) : undefined;
-    // The recalling process waits only for its time limit.
-    if (slots !== undefined) this.#giveBack(slots).catch(() => undefined);
-  }
-
-  async #giveBack(slots: CallerSlots): Promise<void> {
-    while (slots.asking !== undefined) await slots.asking;
-    if (slots.leased > slots.running) await this.#alone(slots, this.#free(slots));
-    const { holder } = this.#parts;
-    await this.#notices?.say(`${FREED} ${holder} ${slots.caller}`);
-  }
-
-  /** Releases unused slots first in memory, so that concurrent requests lease again. */
-  async #free(slots: CallerSlots): Promise<void> {
-    const { store, holder } = this.#parts;
-    slots.leased = slots.running;
-    const parameters = [slots.caller, holder, slots.leased];
-    await store.query(
-      'UPDATE limits_slots SET slots = $3 WHERE caller = $1 AND holder = $2',
-      parameters,
-    );
+  #granted(
+    { part: slots, waiting }: SlotsCall,
+    { leased, elsewhere }: GrantedSlots,
+  ): readonly PartResult<Leave | undefined>[] {
+    slots.leased = leased;
+    return waiting.map(({ request: limit }) => {
+      if (slots.running < Math.min(leased, limit)) return { result: use(slots) };
+      const isRecalled = elsewhere > 0 && slots.running < limit;
+      return { result: undefined, heldBy: isRecalled ? 'unknown' : undefined };
+    });
   }
 
   async #renew(): Promise<void> {
     const { store, holder, clock } = this.#parts;
     const kept: CallerSlots[] = [];
-    const idle: CallerSlots[] = [];
-    for (const slots of this.#callers.values()) {
-      if (slots.asking !== undefined) continue;
-      (slots.wasUsed || slots.running > 0 ? kept : idle).push(slots);
+    for (const [caller, slots] of this.#callers) {
+      if (slots.wasUsed || slots.running > 0) kept.push(slots);
+      else if (slots.leased > 0) this.#leases.add(slots);
+      else if (this.#leases.close(slots)) this.#callers.delete(caller);
       slots.wasUsed = false;
     }
-    const dropped = this.#drop(idle);
-    for (const slots of idle) void this.#alone(slots, dropped);
-    await dropped;
-    const rows = await store.query<{ caller: string; slots: bigint }>(RENEW, [
-      holder,
-      JSON.stringify(kept.map(({ caller }) => caller)),
-      LEASE_MS,
-      clock.nowMs(),
-    ]);
+    const callers = JSON.stringify(kept.map(({ counter }) => counter.name));
+    const values = [holder, callers, LEASE_MS, clock.nowMs()];
+    const rows = await store.query<{ caller: string; slots: bigint }>(RENEW, values);
     const there = new Map(rows.map((row) => [row.caller, Number(row.slots)]));
     for (const slots of kept) {
       // Leases that expired while the database was unreachable have to be requested again.
-      const leased = there.get(slots.caller) ?? 0;
-      if (slots.asking === undefined && leased < slots.leased) slots.leased = leased;
+      const leased = there.get(slots.counter.name) ?? 0;
+      if (!slots.counter.isBusy && leased < slots.leased) slots.leased = leased;
     }
     await store.query(FORGET, [clock.nowMs()]);
   }
-
-  async #drop(idle: readonly CallerSlots[]): Promise<void> {
-    if (idle.length === 0) return;
-    for (const slots of idle) slots.leased = 0;
-    const callers = JSON.stringify(idle.map(({ caller }) => caller));
-    // The database is unreachable: the leases expire there.
-    await this.#parts.store.query(DROP, [this.#parts.holder, callers]).catch(() => undefined);
-    for (const { caller, running, wasUsed } of idle) {
-      if (running === 0 && !wasUsed) this.#callers.delete(caller);
-    }
-  }
 }
 
-/** An advisory lock, because a caller without any lease has no row to lock. */
-const LOCK = 'SELECT pg_advisory_xact_lock(hashtextextended($1, 0))';
-const LEASED_ELSEWHERE = `SELECT COALESCE(sum(slots), 0) AS slots FROM limits_slots
-  WHERE caller = $1 AND holder <> $2 AND expires_ms >= now_ms($3)`;
+function use(slots: CallerSlots): Leave {
+  slots.running += 1;
+  let left = false;
+  return () => {
+    if (left) return;
+    left = true;
+    slots.running -= 1;
+  };
+}
+
+const OF_CALLERS = 'caller IN (SELECT json_array_elements_text($1::json))';
+/** Advisory locks, because a caller without any lease has no row to lock. */
+const LOCK = `SELECT pg_advisory_xact_lock(hashtextextended('slots ' || caller, 0))
+  FROM (SELECT json_array_elements_text($1::json) AS caller ORDER BY 1) AS callers`;
+const ELSEWHERE = `SELECT caller, sum(slots) AS slots FROM limits_slots
+  WHERE ${OF_CALLERS} AND holder <> $2 AND expires_ms >= now_ms($3) GROUP BY caller`;
 const LEASE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
-  VALUES ($1, $2, $3, now_ms($5) + $4)
+  SELECT value ->> 0, $2, (value ->> 1)::bigint, now_ms($4) + $3
+  FROM json_array_elements($1::json)
   ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms`;
 const RENEW = `UPDATE limits_slots SET expires_ms = now_ms($4) + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;
-const DROP = `DELETE FROM limits_slots
-  WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))`;
 const FORGET = `DELETE FROM limits_slots WHERE expires_ms < now_ms($1)`;

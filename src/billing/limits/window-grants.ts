@@ -6,8 +6,13 @@
  * money.
  */
 import { assert } from '../../core/assert.ts';
-import type { Due, DueGroup } from '../../core/due-queue.ts';
-import type { Queryable, SharedStore } from '../../db/db.ts';
+import {
+  type Part,
+  type PartCall,
+  type Queryable,
+  type SharedStore,
+  shareDivisor,
+} from '../../db/db.ts';
 import {
   type Counters,
   type WindowResult,
@@ -20,18 +25,8 @@ import {
 /** A lease of fewer requests is not worth its cost. */
 const LEAST_REQUESTS = 4;
 
-export interface AskingTake {
-  readonly take: WindowTake;
-  readonly minute: number;
-  readonly resolve: (answer: WindowResult) => void;
-  readonly reject: (error: unknown) => void;
-  /** Until when it waits for leases of others; 0 before they are recalled. */
-  waitsUntilMs: number;
-}
-
 /** A bucket as this process knows it; `counters` includes leases of others as used. */
-export interface Bucket extends Due, DueGroup {
-  readonly name: string;
+export interface Bucket extends Part<Bucket, WindowTake, WindowResult> {
   counters: Counters;
   requestLimit: number;
   tokenLimit: number;
@@ -40,35 +35,26 @@ export interface Bucket extends Due, DueGroup {
   tokensLeft: number;
   requestsLeased: number;
   tokensLeased: number;
-  /** The minute in which nothing more is leased, because others need the capacity. */
-  contestedMinute: number;
   /** The minute whose requests are used up. */
   fullMinute: number;
-  mustFree: boolean;
-  /** Its lease has ended, and the others are not notified yet. */
-  isUntold: boolean;
-  /** Number of notifications that others have returned their leases. */
-  freed: number;
-  asking: AskingTake[];
+  /** It has had a lease since its last reply to a recall. */
+  mustReply: boolean;
   correction: number;
   correctionMinute: number;
 }
 
-export interface AskedBucket {
-  readonly bucket: Bucket;
-  readonly entries: readonly AskingTake[];
+export interface BucketCall extends PartCall<Bucket, WindowTake, WindowResult> {
   readonly requestsLeft: number;
   readonly tokensLeft: number;
   readonly correction: number;
-  /** It was recalled before the request: the grant leases nothing. */
-  readonly isFreeing: boolean;
-  readonly freed: number;
+  /** Other processes need the capacity: the grant leases nothing. */
+  readonly isContested: boolean;
 }
 
 export interface GrantedWindow {
   readonly counters: Counters;
   readonly row: WindowRow;
-  readonly answers: readonly WindowResult[];
+  readonly results: readonly WindowResult[];
   readonly requestsLeased: number;
   readonly tokensLeased: number;
   readonly isLeasedElsewhere: boolean;
@@ -82,7 +68,8 @@ interface GrantContext {
    * than this was written by a process whose clock is ahead, which the others follow.
    */
   readonly latestMinute: number;
-  readonly isHeard: boolean;
+  /** Other processes can recall a lease of this one. */
+  readonly mayLease: boolean;
   readonly processes: number;
 }
 
@@ -118,37 +105,37 @@ const SAVE = `UPDATE limits_window SET minute = $1, requests = $2, tokens = $3, 
 export function grantWindows(
   store: SharedStore,
   context: GrantContext,
-  asked: readonly AskedBucket[],
+  calls: readonly BucketCall[],
 ): Promise<readonly GrantedWindow[]> {
   return store.transaction(
     async (tx) => {
-      const rows = await lockRows(tx, asked);
-      const granted = asked.map((one) => {
-        const row = rows.get(one.bucket.name);
+      const rows = await lockRows(tx, calls);
+      const granted = calls.map((call) => {
+        const row = rows.get(call.part.counter.name);
         assert(row !== undefined, 'each bucket has its row');
-        return grantOne(context, one, rowOf(row));
+        return { call, grant: grantOne(context, call, rowOf(row)) };
       });
-      await tx.run(granted.map((one, at) => saveOf(asked[at] as AskedBucket, one))); // in the same order
-      return granted;
+      await tx.run(granted.map(({ call, grant }) => saveOf(call, grant)));
+      return granted.map(({ grant }) => grant);
     },
     { durable: false },
   );
 }
 
-function saveOf({ bucket, entries }: AskedBucket, { row }: GrantedWindow) {
-  const { requestLimit, tokenLimit } = entries.at(-1)?.take ?? bucket;
+function saveOf({ part: bucket, waiting }: BucketCall, { row }: GrantedWindow) {
+  const { requestLimit, tokenLimit } = waiting.at(-1)?.request ?? bucket;
   const counted = [row.minute, row.requests, row.tokens, requestLimit, tokenLimit];
   const leased = [row.leasedMinute, row.leasedRequests, row.leasedTokens];
-  return { sql: SAVE, parameters: [...counted, ...leased, bucket.name] };
+  return { sql: SAVE, parameters: [...counted, ...leased, bucket.counter.name] };
 }
 
 async function lockRows(
   tx: Queryable,
-  asked: readonly AskedBucket[],
+  calls: readonly BucketCall[],
 ): Promise<ReadonlyMap<string, StoredRow>> {
-  const names = [JSON.stringify(asked.map(({ bucket }) => bucket.name))];
+  const names = [JSON.stringify(calls.map(({ part }) => part.counter.name))];
   let rows = await tx.query<StoredRow>(LOCK, names);
-  if (rows.length < asked.length) {
+  if (rows.length < calls.length) {
     await tx.query(ADD_MISSING, names);
     rows = await tx.query<StoredRow>(LOCK, names);
   }
@@ -168,7 +155,7 @@ function rowOf(row: StoredRow): WindowRow {
 
 function grantOne(
   context: GrantContext,
-  { bucket, entries, requestsLeft, tokensLeft, correction }: AskedBucket,
+  { part: bucket, waiting, requestsLeft, tokensLeft, correction, isContested }: BucketCall,
   row: WindowRow,
 ): GrantedWindow {
   const isAhead = row.minute > context.latestMinute;
@@ -190,10 +177,9 @@ function grantOne(
     counters.tokens = Math.max(0, counters.tokens - tokensLeft);
   }
   if (bucket.correctionMinute === minute) counters.tokens += correction;
-  const answers = entries.map(({ take }) => countTake(take, counters));
-  const last = entries.at(-1)?.take;
-  const mayLease =
-    context.isHeard && bucket.contestedMinute !== minute && answers.every(({ ok }) => ok);
+  const results = waiting.map(({ request }) => countTake(request, counters));
+  const last = waiting.at(-1)?.request;
+  const mayLease = context.mayLease && !isContested && results.every(({ ok }) => ok);
   const leased = last !== undefined && mayLease ? leaseOf(last, counters, context.processes) : NONE;
   counters.requests += leased.requests;
   counters.tokens += leased.tokens;
@@ -205,7 +191,7 @@ function grantOne(
       leasedRequests: requestsElsewhere + leased.requests,
       leasedTokens: tokensElsewhere + leased.tokens,
     },
-    answers,
+    results,
     requestsLeased: leased.requests,
     tokensLeased: leased.tokens,
     isLeasedElsewhere: requestsElsewhere > 0 || tokensElsewhere > 0,
@@ -221,7 +207,7 @@ function leaseOf(
 ): { readonly requests: number; readonly tokens: number } {
   const { requestLimit, tokenLimit } = take;
   const part = (limit: number, used: number): number =>
-    Math.floor(Math.max(0, limit - used) / (2 * processes));
+    Math.floor(Math.max(0, limit - used) / shareDivisor(processes));
   const requests = part(requestLimit, counters.requests);
   const tokens = part(tokenLimit, counters.tokens);
   if (requestLimit > 0 && requests < LEAST_REQUESTS) return NONE;
@@ -229,7 +215,7 @@ function leaseOf(
   return { requests, tokens };
 }
 
-export function hasRoom(bucket: Bucket, take: WindowTake): boolean {
+export function hasCapacity(bucket: Bucket, take: WindowTake): boolean {
   if (take.requestLimit > 0 && bucket.requestsLeft < 1) return false;
   return take.tokenLimit === 0 || bucket.tokensLeft >= tokensOf(take);
 }

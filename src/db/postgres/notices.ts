@@ -22,7 +22,7 @@ const ECHO = 'echo ';
 export interface NoticesParts {
   /** Opens a connection to the current server; called again after each loss. */
   readonly connect: () => pg.Client;
-  readonly say: (word: string) => Promise<unknown>;
+  readonly send: (message: string) => Promise<unknown>;
   /** Time limit for later notifications: that of any reply of a slow database. */
   readonly patienceMs: number;
   readonly clock: Clock;
@@ -32,17 +32,17 @@ export interface NoticesParts {
 
 export class PostgresNotices {
   readonly #parts: NoticesParts;
-  readonly #listeners: ((word: string) => void)[] = [];
+  readonly #listeners: ((message: string) => void)[] = [];
   #started: Promise<void> | undefined;
   #client: pg.Client | undefined;
   /** The last notification sent on it: a connection runs one statement at a time. */
-  #said: Promise<unknown> = Promise.resolve();
-  #isHeard = false;
+  #sent: Promise<unknown> = Promise.resolve();
+  #areDelivered = false;
   #misses = 0;
   #isWarned = false;
   #isClosed = false;
   #checking: Promise<void> | undefined;
-  #echo: { readonly word: string; readonly resolve: () => void } | undefined;
+  #echo: { readonly message: string; readonly resolve: () => void } | undefined;
   #stop: (() => void) | undefined;
 
   constructor(parts: NoticesParts) {
@@ -50,17 +50,17 @@ export class PostgresNotices {
   }
 
   /** Resolves after the first delivery check; does not fail. */
-  async listen(heard: (word: string) => void): Promise<Notices> {
-    this.#listeners.push(heard);
+  async listen(received: (message: string) => void): Promise<Notices> {
+    this.#listeners.push(received);
     this.#started ??= this.#start();
     await this.#started;
-    const arrive = (): boolean => this.#isHeard;
+    const areDelivered = (): boolean => this.#areDelivered;
     return {
-      get arrive() {
-        return arrive();
+      get areDelivered() {
+        return areDelivered();
       },
-      say: (word) => this.#say(word),
-      close: () => void this.#listeners.splice(this.#listeners.indexOf(heard), 1),
+      notify: (message) => this.#notify(message),
+      close: () => void this.#listeners.splice(this.#listeners.indexOf(received), 1),
     };
   }
 
@@ -76,14 +76,14 @@ export class PostgresNotices {
     });
   }
 
-  async #say(word: string): Promise<void> {
+  async #notify(message: string): Promise<void> {
     const client = this.#client;
     // Its own connection: the caller may be in a transaction with the last one of the pool.
-    if (client === undefined) await this.#parts.say(word);
+    if (client === undefined) await this.#parts.send(message);
     else {
-      const said = this.#said.then(() => client.query('SELECT pg_notify($1, $2)', [CHANNEL, word]));
-      this.#said = said.catch(() => undefined); // reported to the sender
-      await said;
+      const sent = this.#sent.then(() => client.query(NOTIFY, [message]));
+      this.#sent = sent.catch(() => undefined); // reported to the sender
+      await sent;
     }
   }
 
@@ -96,22 +96,25 @@ export class PostgresNotices {
 
   async #check(): Promise<void> {
     if (this.#isClosed) return;
-    const { log, clock, ids, say, patienceMs } = this.#parts;
+    const { log, clock, ids, send, patienceMs } = this.#parts;
     try {
       if (this.#client === undefined) await this.#listen();
-      const word = ECHO + ids.uuid();
+      const message = ECHO + ids.uuid();
       const { promise, resolve } = Promise.withResolvers<boolean>();
-      this.#echo = { word, resolve: () => resolve(true) };
-      const cancel = clock.after(this.#isHeard ? patienceMs : FIRST_ECHO_MS, () => resolve(false));
+      this.#echo = { message, resolve: () => resolve(true) };
+      const cancel = clock.after(this.#areDelivered ? patienceMs : FIRST_ECHO_MS, () =>
+        resolve(false),
+      );
       // Over another connection: a pooler delivers notifications to their own connection.
-      await say(word);
+      await send(message);
       const isBack = await promise;
       cancel();
       this.#echo = undefined;
       this.#misses = isBack ? 0 : this.#misses + 1;
       if (!isBack) throw new Error('A notification to ourselves did not arrive');
-      if (!this.#isHeard && this.#isWarned) log.info({}, 'Notifications of the database arrive');
-      this.#isHeard = true;
+      if (!this.#areDelivered && this.#isWarned)
+        log.info({}, 'Notifications of the database arrive');
+      this.#areDelivered = true;
       this.#isWarned = false;
     } catch (error) {
       // Checked again shortly; until then delivery counts as broken.
@@ -131,7 +134,7 @@ export class PostgresNotices {
     const client = this.#parts.connect();
     client.on('error', () => this.#lost(client));
     client.on('end', () => this.#lost(client));
-    client.on('notification', ({ payload }) => this.#heard(payload ?? ''));
+    client.on('notification', ({ payload }) => this.#receive(payload ?? ''));
     try {
       await client.connect();
       await client.query(`LISTEN ${CHANNEL}`);
@@ -142,9 +145,9 @@ export class PostgresNotices {
     this.#client = client;
   }
 
-  #heard(word: string): void {
-    if (word === this.#echo?.word) this.#echo.resolve();
-    if (!word.startsWith(ECHO)) for (const heard of this.#listeners) heard(word);
+  #receive(message: string): void {
+    if (message === this.#echo?.message) this.#echo.resolve();
+    if (!message.startsWith(ECHO)) for (const received of this.#listeners) received(message);
   }
 
   #lost(client: pg.Client): void {
@@ -154,9 +157,9 @@ export class PostgresNotices {
   #drop(): void {
     const client = this.#client;
     this.#client = undefined;
-    this.#isHeard = false;
+    this.#areDelivered = false;
     client?.end().catch(() => undefined); // the server notices by itself
   }
 }
 
-export const SAY = `SELECT pg_notify('${CHANNEL}', $1)`;
+export const NOTIFY = `SELECT pg_notify('${CHANNEL}', $1)`;

@@ -122,7 +122,7 @@ describe('PostgreSQL out of reach', () => {
     const store = open(first.url('postgres'), 2, SLOW_REPLY_TIMEOUT_MS);
     await store.query('CREATE TABLE slow (id int)');
     const notices = await store.listen(() => undefined);
-    assert.equal(notices.arrive, true);
+    assert.equal(notices.areDelivered, true);
     const quick = open(postgres.url('postgres'), 1, 10 * SLOW_REPLY_TIMEOUT_MS);
     first.slow(SLOW_MS);
     await quick.transaction(async (tx) => {
@@ -133,7 +133,7 @@ describe('PostgreSQL out of reach', () => {
       assert.match(waiting.error.message, /statement timeout/);
     });
     assert.equal(store.losses, 0);
-    assert.equal(notices.arrive, true);
+    assert.equal(notices.areDelivered, true);
     const [row] = await store.query<{ pid: bigint }>('SELECT pg_backend_pid() AS pid');
     first.slow(SLOW_PROBE_MS);
     await quick.query('SELECT pg_terminate_backend($1::int)', [row?.pid ?? 0n]);

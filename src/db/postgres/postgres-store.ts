@@ -36,7 +36,7 @@ import type { JobQueue } from '../../core/job-queue.ts';
 import { MAX_READ_MS, lineOf, readTurns } from '../read-turns.ts';
 import { Bulk } from './bulk.ts';
 import { serversOf } from './hosts.ts';
-import { PostgresNotices, SAY } from './notices.ts';
+import { NOTIFY, PostgresNotices } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 import { TurnSocket } from './turn-socket.ts';
 
@@ -195,21 +195,21 @@ export class PostgresStore implements SharedStore {
     await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
   }
 
-  listen(heard: (word: string) => void): Promise<Notices> {
+  listen(received: (message: string) => void): Promise<Notices> {
     const { clock, ids, log } = this.#options;
     this.#notices ??= new PostgresNotices({
       connect: () => this.#openClient(this.#directServers[this.#server] ?? this.#options.url),
-      say: (word) => this.query(SAY, [word]),
+      send: (message) => this.query(NOTIFY, [message]),
       patienceMs: this.#patienceMs,
       clock,
       ids,
       log,
     });
-    return this.#notices.listen(heard);
+    return this.#notices.listen(received);
   }
 
-  saying(word: string): Statement {
-    return { sql: SAY, parameters: [word] };
+  notification(message: string): Statement {
+    return { sql: NOTIFY, parameters: [message] };
   }
 
   get losses(): number {

@@ -9,7 +9,7 @@
  * Daily credit is spent before USD, so a lease is of one kind: daily credit while any is unspent.
  */
 import { ZERO } from '../../../core/money.ts';
-import type { Queryable, Statement } from '../../../db/db.ts';
+import { type Queryable, type Statement, shareDivisor } from '../../../db/db.ts';
 import {
   type AccountState,
   type CountedCap,
@@ -91,7 +91,7 @@ export async function grantLeases(
   const mayLease = hasEpoch && wants.some((want) => want.mayLease);
   // Pipelined, in the lock order of all money statements.
   const [processes, states, rows] = await Promise.all([
-    mayLease ? lockEpoch(tx, epochId) : 0n,
+    mayLease ? lockEpoch(tx, epochId) : 0,
     lockStates(tx, nowMs, {
       accountIds: wants.map(({ accountId }) => accountId),
       capIds: wants.flatMap(({ capIds = [] }) => capIds),
@@ -119,13 +119,13 @@ export async function grantLeases(
 }
 
 /** Returns the number of processes, and locks the own epoch until this transaction ends. */
-async function lockEpoch(tx: Queryable, epochId: string): Promise<bigint | undefined> {
+async function lockEpoch(tx: Queryable, epochId: string): Promise<number | undefined> {
   const [row] = await tx.query<{ processes: bigint }>(
     `SELECT (SELECT count(*) FROM ledger_epoch) AS processes FROM ledger_epoch WHERE id = $1
      FOR KEY SHARE`,
     [epochId],
   );
-  return row?.processes;
+  return row && Number(row.processes);
 }
 
 export async function holdersOf(
@@ -142,7 +142,7 @@ export async function holdersOf(
 }
 
 interface Granting extends GrantContext {
-  readonly processes: bigint;
+  readonly processes: number;
   readonly states: States;
   readonly statements: Statement[];
 }
@@ -225,7 +225,7 @@ function leaseOf(
   { mayLease, requests }: LeaseWant,
   { kind, account, caps, results }: Leasing,
 ): bigint | undefined {
-  if (!mayLease || processes === 0n || account.debtNano > 0n) return undefined;
+  if (!mayLease || processes === 0 || account.debtNano > 0n) return undefined;
   let totalNano = 0n;
   for (const result of results) {
     if (!result.ok || (kind === 'usd' ? result.dailyNano : result.usdNano) > 0n) return undefined;
@@ -239,7 +239,7 @@ function leaseOf(
   }
   const least = LEAST_REQUESTS * largest;
   const most = floor + MOST_REQUESTS * largest;
-  const part = freeOf(kind, account, caps, nowMs) / (2n * processes);
+  const part = freeOf(kind, account, caps, nowMs) / BigInt(shareDivisor(processes));
   // The process knows of no credit other than that in the lease.
   if (part < least || part < floor) return undefined;
   const partNano = part < most ? part : most;

@@ -3,9 +3,9 @@
  * and the requests that need more. Plain records and pure functions.
  */
 import { dayOf } from '../../../core/clock.ts';
-import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
+import type { Part } from '../../../db/db.ts';
 import { type CreditKind, freeForAll } from '../../rules.ts';
 import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../records.ts';
 import type { PlannedHold } from '../row-holds.ts';
@@ -40,31 +40,14 @@ export interface LeasedHold extends Hold, Placed {
   settled: Promise<Settlement> | undefined;
 }
 
-export interface Asking {
-  readonly request: HoldRequest;
-  readonly resolve: (answer: HoldResult) => void;
-  readonly reject: (error: unknown) => void;
-  isRecalled: boolean;
-}
-
 /** Requests of an account that count against the same caps share one lease. */
-export interface Slot extends Due {
+export interface AccountPart extends Part<AccountPart, HoldRequest, HoldResult> {
   readonly key: string;
-  readonly account: LeasedAccount;
   readonly capIds: readonly string[] | undefined;
   lease: Lease | undefined;
-  asking: Asking[];
   wasUsed: boolean;
   /** The first request of an account gets a row of its own; a returning one gets a lease. */
-  hasAsked: boolean;
-}
-
-/** While a database call for the account runs (`isBusy`), its leases do not change. */
-export interface LeasedAccount extends DueGroup {
-  readonly id: string;
-  readonly slots: Slot[];
-  contestedUntilMs: number;
-  resting: (() => void)[];
+  hasRequested: boolean;
 }
 
 export function newLease(
@@ -90,23 +73,8 @@ export function newLease(
 }
 
 /** Ids of accounts and of caps differ, and contain no comma. */
-export function slotKeyOf({ accountId, capIds }: HoldRequest): string {
+export function partKeyOf({ accountId, capIds }: HoldRequest): string {
   return capIds === undefined ? accountId : capIds.join();
-}
-
-export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
-  const slot: Slot = {
-    key: slotKeyOf(request),
-    account,
-    capIds: request.capIds,
-    lease: undefined,
-    asking: [],
-    isDue: false,
-    wasUsed: true,
-    hasAsked: false,
-  };
-  account.slots.push(slot);
-  return slot;
 }
 
 /** Reserves the maximum of a request if the lease has capacity for it, including the share rule. */
@@ -161,11 +129,6 @@ export function grantedHold(
   };
 }
 
-export function hasFree({ lease }: Slot): boolean {
+export function hasUnused({ lease }: AccountPart): boolean {
   return lease !== undefined && lease.nano > lease.heldNano;
-}
-
-export function rest(account: LeasedAccount): void {
-  if (account.isBusy || account.slots.some((slot) => slot.isDue)) return;
-  for (const resolve of account.resting.splice(0)) resolve();
 }

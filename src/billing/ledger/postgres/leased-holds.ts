@@ -7,7 +7,7 @@ import type { Clock } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import { ZERO } from '../../../core/money.ts';
-import type { Notices, Queryable, SharedStore } from '../../../db/db.ts';
+import type { Queryable, SharedStore } from '../../../db/db.ts';
 import type { OpenAmounts } from '../../rules.ts';
 
 import type {
@@ -25,7 +25,6 @@ import { Epoch } from './epochs.ts';
 import { LeaseSettles } from './lease-settles.ts';
 import type { LeasedHold } from './lease.ts';
 import { Leases } from './leases.ts';
-import { Recalls } from './recalls.ts';
 import { SettleJournal } from './settle-journal.ts';
 
 export interface LeasedHoldsParts {
@@ -44,29 +43,15 @@ export class LeasedHolds implements Holds {
   readonly #settles: LeaseSettles;
   readonly #journal: SettleJournal | undefined;
   readonly #epoch: Epoch;
-  readonly #recalls: Recalls;
-  #notices: Notices | undefined;
 
   constructor(parts: LeasedHoldsParts) {
-    const { store, journalFolder, clock, processId } = parts;
+    const { journalFolder, processId } = parts;
     this.#parts = parts;
     const journal =
       journalFolder === undefined ? undefined : new SettleJournal(journalFolder, processId);
     this.#journal = journal;
-    const leases = new Leases({
-      ...parts,
-      epoch: () => this.#epoch,
-      isHeard: () => this.#notices?.arrive === true,
-      callBack: (accountId, holders) => this.#recalls.wait(accountId, holders),
-    });
+    const leases = new Leases({ ...parts, epoch: () => this.#epoch });
     this.#leases = leases;
-    this.#recalls = new Recalls({
-      store,
-      clock,
-      leases,
-      epochId: () => this.#epoch.id,
-      notices: () => this.#notices,
-    });
     this.#settles = new LeaseSettles({ ...parts, leases, journal });
     this.#epoch = new Epoch({
       ...parts,
@@ -130,7 +115,11 @@ export class LeasedHolds implements Holds {
   }
 
   recall(accountId: string): Promise<void> {
-    return this.#recalls.callBack(accountId);
+    return this.#leases.recall(accountId);
+  }
+
+  changed(tx: Queryable, accountId: string): Promise<void> {
+    return tx.run([this.#leases.changed(accountId)]);
   }
 
   processEnded(processId: string): Promise<void> {
@@ -138,15 +127,14 @@ export class LeasedHolds implements Holds {
   }
 
   async start(): Promise<void> {
-    this.#notices = await this.#parts.store.listen((word) => this.#recalls.heard(word));
+    await this.#leases.listen();
     await this.#epoch.start();
   }
 
   async stop(): Promise<void> {
     this.#leases.forget();
     await this.#epoch.stop();
-    this.#notices?.close();
-    this.#notices = undefined;
+    this.#leases.close();
   }
 
   /** Places a durable hold, which belongs to no epoch of a process. */
@@ -157,7 +145,7 @@ export class LeasedHolds implements Holds {
     try {
       const answer = await place();
       if (answer.ok || answer.reason !== 'held') return answer;
-      await this.#recalls.callBack(request.accountId);
+      await this.#leases.recall(request.accountId);
       return await place();
     } catch (error) {
       // The hold may have been committed; if so, no request owns it.

@@ -1,49 +1,57 @@
 /**
  * The leases of this process and the holds that come out of them: one lease per account, and one
- * for each set of caps that its requests count against. Amounts that a lease does not cover are
- * requested from the database, all requests of a tick together. Before a request is rejected,
- * missing amounts that other processes lease are recalled. Unused and recalled leases are released.
+ * for each set of caps that its requests count against. Unused leases are released.
  *
  * After the connection or a reply of the database was lost, the in-memory amounts of the affected
  * leases may be wrong: no more holds are taken from them, and the rest is released according to
  * their rows.
  */
 import { assert } from '../../../core/assert.ts';
-import { type Clock, SECOND_MS, dayOf } from '../../../core/clock.ts';
-import { DueQueue } from '../../../core/due-queue.ts';
+import { type Clock, dayOf } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
 import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
-import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
+import {
+  LeasedParts,
+  type PartCall,
+  type PartResult,
+  type SharedStore,
+  type Statement,
+  StoreUnavailable,
+  type Waiting,
+} from '../../../db/db.ts';
 import type { OpenAmounts } from '../../rules.ts';
 import type { HoldResult, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
-import { LEASE_PREFIX, type LeaseResult, type LeaseWant, grantLeases } from './grants.ts';
 import {
-  type Asking,
+  LEASE_PREFIX,
+  type LeaseResult,
+  type LeaseWant,
+  grantLeases,
+  holdersOf,
+} from './grants.ts';
+import {
+  type AccountPart,
   type Lease,
-  type LeasedAccount,
   type LeasedHold,
-  type Slot,
   grantedHold,
-  hasFree,
+  hasUnused,
   newLease,
-  newSlot,
+  partKeyOf,
   reserve,
-  rest,
-  slotKeyOf,
 } from './lease.ts';
 
-const ASKS_IN_FLIGHT = 3;
-const ACCOUNTS_OF_ASK = 64;
-const REQUESTS_OF_ASK = 128;
-/** After a recall, no process leases from the account for this long. */
-const CONTESTED_MS = 2 * SECOND_MS;
+/** Longest wait of a debit for the leases of other processes, and how often it is cut into polls. */
+const RETURN_MS = 100;
+const POLLS = 4;
+/** Notification that an account or its caps have changed: their leases are returned. */
+const CHANGED = 'changed';
 
-interface Asked {
-  readonly slot: Slot;
+type Asking = Waiting<HoldRequest, HoldResult>;
+
+interface LeaseCall extends PartCall<AccountPart, HoldRequest, HoldResult> {
   readonly want: LeaseWant;
-  readonly entries: readonly Asking[];
+  readonly losses: number;
 }
 
 export interface LeasesParts {
@@ -51,46 +59,65 @@ export interface LeasesParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly epoch: () => Epoch;
-  /** Whether other processes can recall from this one; otherwise it leases nothing. */
-  readonly isHeard: () => boolean;
-  /** Recalls leases of other processes; resolves on their replies, or at its time limit. */
-  readonly callBack: (accountId: string, holders: readonly string[]) => Promise<void>;
 }
 
 export class Leases {
   readonly #parts: LeasesParts;
-  readonly #slots = new Map<string, Slot>();
-  readonly #accounts = new Map<string, LeasedAccount>();
+  readonly #leased: LeasedParts<AccountPart, HoldRequest, HoldResult, LeaseCall, LeaseResult>;
+  readonly #byKey = new Map<string, AccountPart>();
   /** Leases without new holds that wait for their last hold to end. */
   readonly #ending = new InFlight<Lease>();
   readonly #single = new InFlight<LeasedHold>();
   readonly #coming = new Set<string>();
-  readonly #due = new DueQueue<Slot, LeasedAccount>({
-    maxInFlight: ASKS_IN_FLIGHT,
-    maxGroups: ACCOUNTS_OF_ASK,
-    groupOf: ({ account }) => account,
-    run: (slots) => this.#askFor(slots),
-    ended: rest,
-  });
 
   constructor(parts: LeasesParts) {
     this.#parts = parts;
+    this.#leased = new LeasedParts({
+      ...parts,
+      holder: () => parts.epoch().id,
+      prefix: '',
+      maxCalls: 3,
+      maxCounters: 64,
+      maxRequests: 128,
+      callOf: (part, waiting) => this.#callOf(part, waiting),
+      grant: (calls) => this.#grant(calls.map(({ want }) => want)),
+      granted: (call, result) => this.#granted(call, result),
+      failed: ({ part, want }) => {
+        // Whether anything was granted is unknown; it is released according to the rows.
+        this.#coming.delete(want.newId);
+        this.#endLease(part);
+      },
+      hasUnused,
+      // The recalling process knows the holders, and waits for all of them.
+      repliesFor: () => true,
+      received: (kind, accountId) => {
+        if (kind === CHANGED) void this.#leased.giveBack(accountId);
+      },
+    });
+  }
+
+  listen(): Promise<void> {
+    return this.#leased.recalls.listen();
+  }
+
+  close(): void {
+    this.#leased.recalls.close();
   }
 
   place(request: HoldRequest): HoldResult | Promise<HoldResult> {
-    const slot = this.#slots.get(slotKeyOf(request));
-    const lease = slot?.lease;
-    if (lease !== undefined && slot?.account.isBusy === false && this.#isGood(lease)) {
+    const part = this.#byKey.get(partKeyOf(request));
+    const lease = part?.lease;
+    if (lease !== undefined && part?.counter.isBusy === false && this.#isGood(lease)) {
       const hold = reserve(lease, request);
-      slot.wasUsed = true;
+      part.wasUsed = true;
       if (hold !== undefined) return { ok: true, hold };
     }
-    return this.#ask(slot ?? this.#openSlot(request), request);
+    return this.#request(part ?? this.#open(request), request);
   }
 
   openOf(accountId: string, day: number): OpenAmounts {
     const open = { usdNano: 0n, diemNano: 0n };
-    for (const { lease } of this.#accounts.get(accountId)?.slots ?? []) {
+    for (const { lease } of this.#leased.counter(accountId)?.parts ?? []) {
       if (lease?.kind === 'usd') open.usdNano += lease.heldNano;
       if (lease?.kind === 'daily' && lease.day === day) open.diemNano += lease.heldNano;
     }
@@ -101,22 +128,22 @@ export class Leases {
   figures(): HoldFigures {
     let count = 0;
     let amountNano = 0n;
-    for (const { lease } of this.#slots.values()) {
-      if (lease === undefined) continue;
-      count += lease.open;
-      amountNano += lease.heldNano;
+    for (const { open, heldNano } of this.#all()) {
+      count += open;
+      amountNano += heldNano;
     }
-    for (const lease of this.#ending.all()) {
-      count += lease.open;
-      amountNano += lease.heldNano;
-    }
-    return { count, amountNano: amountNano as Nano };
+    return { count, amountNano: amountNano as Nano }; // a sum of nano-USD
   }
 
   rowFigures(): HoldFigures {
     const single = this.#single.all();
     const amountNano = single.reduce((sum, { grantedNano }) => sum + grantedNano, 0n);
     return { count: single.length, amountNano: amountNano as Nano }; // a sum of nano-USD
+  }
+
+  #all(): Lease[] {
+    const current = [...this.#byKey.values()].flatMap(({ lease }) => lease ?? []);
+    return [...current, ...this.#ending.all()];
   }
 
   #isGood(lease: Lease): boolean {
@@ -130,85 +157,48 @@ export class Leases {
     );
   }
 
-  #openSlot(request: HoldRequest): Slot {
-    const { accountId } = request;
-    let account = this.#accounts.get(accountId);
-    if (account === undefined) {
-      account = { id: accountId, slots: [], isBusy: false, contestedUntilMs: 0, resting: [] };
-      this.#accounts.set(accountId, account);
-    }
-    const slot = newSlot(account, request);
-    this.#slots.set(slot.key, slot);
-    return slot;
+  #open(request: HoldRequest): AccountPart {
+    const key = partKeyOf(request);
+    const { accountId, capIds } = request;
+    const state = { key, capIds, lease: undefined, wasUsed: true, hasRequested: false };
+    const part = this.#leased.open(accountId, state);
+    this.#byKey.set(key, part);
+    return part;
   }
 
-  #ask(slot: Slot, request: HoldRequest): Promise<HoldResult> {
-    const { promise, resolve, reject } = Promise.withResolvers<HoldResult>();
-    slot.asking.push({ request, resolve, reject, isRecalled: false });
-    slot.wasUsed = true;
-    this.#due.add(slot);
-    return promise;
+  #request(part: AccountPart, request: HoldRequest): Promise<HoldResult> {
+    part.wasUsed = true;
+    return this.#leased.request(part, request);
   }
 
-  async #askFor(slots: readonly Slot[]): Promise<() => void> {
-    const asked: Asked[] = [];
-    for (const slot of slots) {
-      asked.push(this.#askedOf(slot));
-      if (slot.asking.length > 0) this.#due.add(slot);
+  #callOf(part: AccountPart, waiting: readonly Asking[]): LeaseCall {
+    const { losses } = this.#parts.store;
+    const { counter, capIds } = part;
+    if (part.lease?.isOver === true || (part.lease?.losses ?? losses) !== losses) {
+      this.#endLease(part);
     }
-    const losses = this.#parts.store.losses;
-    try {
-      const answers = await this.#grant(asked.map(({ want }) => want));
-      const answered = asked.map((one, index) => {
-        const answer = answers[index];
-        assert(answer !== undefined, 'each want has its answer');
-        return { one, answer };
-      });
-      return () => {
-        for (const { one, answer } of answered) {
-          this.#coming.delete(one.want.newId);
-          this.#answer(one, answer, losses);
-        }
-      };
-    } catch (error) {
-      // Whether anything was granted is unknown; it is released according to the rows.
-      return () => {
-        for (const { slot, entries, want } of asked) {
-          this.#coming.delete(want.newId);
-          this.#endLease(slot);
-          for (const { reject } of entries) reject(error);
-        }
-      };
-    }
-  }
-
-  #askedOf(slot: Slot): Asked {
-    const { account, lease } = slot;
-    if (lease !== undefined && (lease.isOver || lease.losses !== this.#parts.store.losses)) {
-      this.#endLease(slot);
-    }
-    const entries = slot.asking.splice(0, REQUESTS_OF_ASK);
-    const isContested = this.#parts.clock.monotonicMs() < account.contestedUntilMs;
-    const current = slot.lease;
+    const current = part.lease;
     // A lease costs a disk flush and has to be released later.
-    const isUsed = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
-    slot.hasAsked = true;
+    const isUsed = waiting.length > 1 || (waiting.length === 1 && part.hasRequested);
+    part.hasRequested = true;
     const newId = LEASE_PREFIX + this.#parts.ids.uuid();
     this.#coming.add(newId);
+    // Without notifications, other processes cannot recall from this one, so it leases nothing.
+    const { areDelivered } = this.#leased.recalls;
     const want: LeaseWant = {
-      accountId: account.id,
-      capIds: slot.capIds,
+      accountId: counter.name,
+      capIds,
       lease: current && {
         id: current.id,
         kind: current.kind,
         freeNano: current.nano - current.heldNano,
       },
-      requests: entries.map(({ request }) => request),
-      mayLease: isUsed && !isContested && this.#parts.isHeard(),
-      mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
+      requests: waiting.map(({ request }) => request),
+      mayLease: isUsed && areDelivered && !this.#leased.isContested(counter),
+      mayWait: areDelivered && waiting.every(({ recallUntilMs }) => recallUntilMs === 0),
       newId,
     };
-    return { slot, want, entries };
+    return { part, waiting, want, losses };
   }
 
   async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
@@ -230,100 +220,103 @@ export class Leases {
     throw new StoreUnavailable('The epoch of this process does not last');
   }
 
-  #answer({ slot, want, entries }: Asked, answer: LeaseResult, losses: number): void {
-    const { grant, results, holders } = answer;
+  #granted({ part, want, waiting, losses }: LeaseCall, result: LeaseResult) {
+    const { grant, results, holders } = result;
+    this.#coming.delete(want.newId);
     const freed = want.lease?.freeNano ?? 0n;
-    if (answer.isLost) this.#endLease(slot);
-    const before = slot.lease;
+    if (result.isLost) this.#endLease(part);
+    const before = part.lease;
     if (grant !== undefined && before !== undefined && grant.id === before.id) {
       before.nano += grant.addedNano;
     } else {
       if (before !== undefined) before.nano -= freed;
       if (grant !== undefined) {
-        this.#endLease(slot);
-        const isCapped = slot.capIds !== undefined;
-        slot.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
+        this.#endLease(part);
+        const isCapped = part.capIds !== undefined;
+        part.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
       }
     }
-    const hasOwn = (): boolean => slot.account.slots.some((one) => one !== slot && hasFree(one));
-    for (const [index, entry] of entries.entries()) {
-      const planned = results[index];
-      assert(planned !== undefined, 'each request has its answer');
+    const isHeld = (): boolean =>
+      holders.length > 0 || part.counter.parts.some((one) => one !== part && hasUnused(one));
+    return waiting.map(({ request }, at): PartResult<HoldResult> => {
+      const planned = results[at];
+      assert(planned !== undefined, 'each request has its result');
       if (planned.ok) {
-        const lease = grant === undefined ? undefined : slot.lease;
-        const hold = grantedHold(lease, entry.request, planned);
+        const lease = grant === undefined ? undefined : part.lease;
+        const hold = grantedHold(lease, request, planned);
         if (lease === undefined) this.#single.add(hold);
-        entry.resolve({ ok: true, hold });
-      } else if (planned.reason !== 'held' || entry.isRecalled || !want.mayWait)
-        entry.resolve(planned);
-      else if (holders.length > 0 || hasOwn()) void this.#askAgain(slot, entry, holders);
-      else entry.resolve(planned);
+        return { result: { ok: true, hold } };
+      }
+      const isRecalled = planned.reason === 'held' && want.mayWait && isHeld();
+      return { result: planned, heldBy: isRecalled ? holders : undefined };
+    });
+  }
+
+  /** Makes all processes release unused leases of the account, for example before a debit. */
+  async recall(accountId: string): Promise<void> {
+    const { clock, store, epoch } = this.#parts;
+    const { recalls } = this.#leased;
+    const counter = this.#leased.counter(accountId);
+    if (counter !== undefined) this.#leased.contest(counter);
+    const own = this.#leased.giveBack(accountId);
+    const holders = await holdersOf(store, accountId, epoch().id);
+    const others = recalls.areDelivered
+      ? recalls.recall(accountId, holders)
+      : this.#pollReturned(accountId, holders);
+    // The caller may have locked the account; then nothing is released before the time limit.
+    const { promise: limit, resolve } = Promise.withResolvers<void>();
+    const cancel = clock.after(RETURN_MS, resolve);
+    await Promise.race([limit, Promise.all([own, others])]);
+    cancel();
+  }
+
+  /** Polls for released leases, in a command that receives no notifications. */
+  async #pollReturned(accountId: string, holders: readonly string[]): Promise<void> {
+    const { store, clock, epoch } = this.#parts;
+    if (holders.length === 0) return;
+    await this.#leased.recalls.recallBlindly(accountId);
+    for (let poll = 0; poll < POLLS; poll += 1) {
+      await clock.sleep(RETURN_MS / POLLS);
+      if ((await holdersOf(store, accountId, epoch().id)).length === 0) return;
     }
   }
 
-  /** Requests the amount again after all processes have released what they do not use. */
-  async #askAgain(slot: Slot, entry: Asking, holders: readonly string[]): Promise<void> {
-    entry.isRecalled = true;
-    const { account } = slot;
-    this.contest(account.id);
-    await Promise.all([this.#parts.callBack(account.id, holders), this.giveBack(account.id, slot)]);
-    slot.asking.push(entry);
-    this.#due.add(slot);
-  }
-
-  contest(accountId: string): void {
-    const account = this.#accounts.get(accountId);
-    if (account === undefined) return;
-    account.contestedUntilMs = this.#parts.clock.monotonicMs() + CONTESTED_MS;
-  }
-
-  /** Releases the part of the account's leases that no open hold uses. */
-  giveBack(accountId: string, except?: Slot): Promise<void> {
-    const account = this.#accounts.get(accountId);
-    if (account === undefined) return Promise.resolve();
-    const { promise, resolve } = Promise.withResolvers<void>();
-    account.resting.push(resolve);
-    for (const slot of account.slots) if (slot !== except && hasFree(slot)) this.#due.add(slot);
-    rest(account);
-    return promise;
+  /** Returns a notification for a transaction that changes what an account or a key may spend. */
+  changed(accountId: string): Statement {
+    return this.#leased.recalls.statement(CHANGED, accountId);
   }
 
   /** Releases, once a round, leases that were not used since the last round. */
   giveIdleBack(): void {
     // A process that cannot receive a recall keeps nothing.
-    const mayKeep = this.#parts.isHeard();
-    for (const [key, slot] of this.#slots) {
-      const { account, lease, asking, isDue } = slot;
-      const wasUsed = slot.wasUsed && mayKeep;
-      slot.wasUsed = false;
-      if (wasUsed || account.isBusy || isDue || asking.length > 0) continue;
-      if (hasFree(slot)) this.#due.add(slot);
-      else if (lease === undefined || lease.open === 0) {
-        this.#slots.delete(key);
-        account.slots.splice(account.slots.indexOf(slot), 1);
-        if (account.slots.length === 0) this.#accounts.delete(account.id);
-      }
+    const mayKeep = this.#leased.recalls.areDelivered;
+    for (const [key, part] of this.#byKey) {
+      const wasUsed = part.wasUsed && mayKeep;
+      part.wasUsed = false;
+      if (wasUsed || part.counter.isBusy || part.isDue || part.waiting.length > 0) continue;
+      if (hasUnused(part)) this.#leased.add(part);
+      else if ((part.lease?.open ?? 0) === 0 && this.#leased.close(part)) this.#byKey.delete(key);
     }
   }
 
-  #endLease(slot: Slot): void {
-    const { lease } = slot;
-    slot.lease = undefined;
+  #endLease(part: AccountPart): void {
+    const { lease } = part;
+    part.lease = undefined;
     if (lease === undefined) return;
     lease.isOver = true;
     if (lease.open > 0) this.#ending.add(lease);
   }
 
   forget(): void {
-    for (const slot of this.#slots.values()) this.#endLease(slot);
+    for (const part of this.#byKey.values()) this.#endLease(part);
   }
 
   knownIds(): ReadonlySet<string> {
-    const known = new Set(this.#coming);
-    for (const { lease } of this.#slots.values()) if (lease !== undefined) known.add(lease.id);
-    for (const { id } of this.#ending.all()) known.add(id);
-    for (const { requestId } of this.#single.all()) known.add(requestId);
-    return known;
+    return new Set([
+      ...this.#coming,
+      ...this.#all().map(({ id }) => id),
+      ...this.#single.all().map(({ requestId }) => requestId),
+    ]);
   }
 
   /** Ends a hold, of which `takenNano` was removed from the row of its lease. */
