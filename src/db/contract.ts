@@ -16,6 +16,8 @@
  * Tables carry the prefix of their folder and are used in that folder only.
  */
 
+import { assert } from '../core/assert.ts';
+
 export type Dialect = 'sqlite' | 'postgres';
 
 export type Parameter = string | number | bigint | null | Uint8Array;
@@ -32,9 +34,9 @@ export interface Statement {
 export interface Queryable {
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
   /**
-   * Runs statements without returning rows. Consecutive writes may run as one statement, whatever
-   * their texts: each must change another row, and none may read what another one writes. Within a
-   * transaction, a failing statement may reject only the transaction.
+   * Runs statements without returning rows. Consecutive writes may run as one statement, so none
+   * may read what another one writes. Within a transaction, a failing statement may reject only the
+   * transaction.
    */
   run(statements: readonly Statement[]): Promise<void>;
 }
@@ -83,12 +85,6 @@ export interface SharedStore extends Store {
   notification(message: string): Statement;
 }
 
-/** Returns a column that makes the commit of its statement durable if the condition holds. */
-export function flushedIf(condition: string): string {
-  return `set_config('synchronous_commit',
-    CASE WHEN ${condition} THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
-}
-
 export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';
 }
@@ -109,6 +105,20 @@ export interface FileStore extends Store {
   noticeOthers(): boolean;
   /** Runs the work in the next transaction, and calls its `done` when it is on disk. */
   write(work: FileWork): void;
+}
+
+/** Returns what is made for the kind of the store: a file of one server, or shared by processes. */
+export function byStore<T>(
+  store: Store,
+  make: { readonly file: (store: FileStore) => T; readonly shared: (store: SharedStore) => T },
+): T {
+  if (isShared(store)) return make.shared(store);
+  assert(isFile(store), 'a store is a file or shared');
+  return make.file(store);
+}
+
+function isFile(store: Store): store is FileStore {
+  return store.dialect === 'sqlite';
 }
 
 /** An open transaction on a file; all calls are synchronous. */

@@ -23,7 +23,7 @@ export type {
   Statement,
   Store,
 } from './contract.ts';
-export { flushedIf, isShared, placesFrom } from './contract.ts';
+export { byStore, isShared, placesFrom } from './contract.ts';
 export {
   ReadTooLong,
   StoreUnavailable,
@@ -50,8 +50,8 @@ export {
   type PartitionedTable,
   dayPartitions,
   dropDayPartition,
+  dropDays,
   makeDayPartitions,
-  partitionOf,
 } from './postgres/day-partitions.ts';
 export { makeFolder } from './sqlite/make-folder.ts';
 export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';

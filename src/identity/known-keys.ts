@@ -1,19 +1,19 @@
 /**
  * The callers of API keys. Keys are cached for `REMEMBER_MS`, so a revocation by another process
  * takes effect within that time, and one by this process at once. One statement reads a key with
- * its parent keys and the budgets of its account; with a shared database it reads all keys in use.
+ * its parent keys and the budgets of its account; a refresh reads all keys in use.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
-import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
+import type { Row, Store } from '../db/db.ts';
 import { type Budget, budgetOf } from './budgets.ts';
 import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
-/** With a shared database a key in use is refreshed together with others, up to this long before it expires. */
+/** A key in use is refreshed together with others, up to this long before it expires. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
 /** Longer than any secret: bounds the input of the hash. */
@@ -52,9 +52,7 @@ export class KnownKeys {
     const known = this.#remembered.get(digest);
     if (known !== undefined && known.untilMs >= atMs) return this.#used(known);
     const found =
-      known !== undefined && isShared(this.#parts.store)
-        ? this.#renew(digest, atMs)
-        : this.#lookUp('secret_sha256', digest);
+      known === undefined ? this.#lookUp('secret_sha256', digest) : this.#renew(digest, atMs);
     return found.then((one) => this.#used(one));
   }
 
@@ -86,8 +84,9 @@ export class KnownKeys {
     if (this.#lastUsed.size === 0) return;
     const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
     this.#lastUsed.clear();
+    const statements = noted.map(([id, usedMs]) => ({ sql: NOTE_USE, parameters: [usedMs, id] }));
     try {
-      await this.#writeLastUse(noted);
+      await this.#parts.store.transaction((tx) => tx.run(statements), { durable: false });
     } catch (error) {
       // The next call writes them, with newer times.
       for (const [id, usedMs] of noted) {
@@ -95,16 +94,6 @@ export class KnownKeys {
       }
       throw error;
     }
-  }
-
-  async #writeLastUse(noted: readonly (readonly [string, number])[]): Promise<void> {
-    const { store } = this.#parts;
-    const items = JSON.stringify(noted.map(([id, usedMs]) => ({ id, used_ms: usedMs })));
-    if (isShared(store)) {
-      await store.query(NOTE_USES, [items]);
-      return;
-    }
-    await store.transaction((tx) => tx.query(NOTE_USES_IN_FILE, [items]), { durable: false });
   }
 
   async #lookUp(by: 'secret_sha256' | 'id', value: string): Promise<Remembered> {
@@ -286,19 +275,7 @@ FROM numbered k JOIN identity_account a ON a.id = k.account_id
   LEFT JOIN identity_budget b ON b.account_id = k.account_id AND k.nth = 1
 ORDER BY b.created_ms, b.id`;
 
-/** Locks rows in the order of their ids, to avoid deadlocks between processes. */
-const NOTE_USES = `WITH t AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS t(id text, used_ms bigint)
-), locked AS MATERIALIZED (
-  SELECT k.id FROM identity_key k WHERE k.id IN (SELECT id FROM t) ORDER BY k.id FOR NO KEY UPDATE
-), noted AS (
-  UPDATE identity_key k SET last_used_ms = t.used_ms FROM t JOIN locked l ON l.id = t.id
-  WHERE k.id = t.id RETURNING k.id
-)
-SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
-
-const NOTE_USES_IN_FILE = `UPDATE identity_key SET last_used_ms = t.value ->> 'used_ms'
-FROM json_each($1) AS t WHERE identity_key.id = t.value ->> 'id'`;
+const NOTE_USE = 'UPDATE identity_key SET last_used_ms = $1 WHERE id = $2';
 
 function presentable(key: Remembered | Refusal): Remembered {
   if (key === 'unknown') throw unknownKey();

@@ -95,7 +95,7 @@ export function openSale(setup: SaleSetup): SaleParts {
 
 /** Frees what processes before this one left behind on the data folder: nobody else runs it. */
 export async function startSale(shared: Freeing): Promise<void> {
-  await shared.idempotency.start();
+  if (!isShared(shared.stores.store)) await shared.idempotency.releaseAll();
   const { endedBefore } = shared.stores.ledger.holds;
   for (const processId of endedBefore) await freeProcess(shared, processId);
 }

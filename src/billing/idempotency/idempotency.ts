@@ -136,11 +136,10 @@ export class Idempotency {
   }
 
   /**
-   * Releases the keys of dead processes. A SQLite file has one server process, so at its start no
-   * key can be in use. With a shared database, unrenewed leases expire by themselves.
+   * Releases the keys of dead processes, for a server that is the only one on its database: at its
+   * start no key can be in use. Otherwise unrenewed leases expire by themselves.
    */
-  async start(): Promise<void> {
-    if (this.#store.dialect !== 'sqlite') return;
+  async releaseAll(): Promise<void> {
     await this.#store.query(`DELETE FROM idempotency_entry WHERE state = 'running'`);
   }
 

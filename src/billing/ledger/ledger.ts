@@ -11,7 +11,7 @@ import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
-import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
+import { type Queryable, type Store, byStore } from '../../db/db.ts';
 import {
   type CapSettings,
   dropBudget,
@@ -176,14 +176,13 @@ export class Ledger {
     this.#clock = clock;
     this.#ids = ids;
     this.#log = log;
-    if (isFile(store)) this.holds = new MemoryHolds({ store, clock, log });
-    else {
-      assert(isShared(store), 'a store is a file or shared');
-      const deadAfterMs = parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS;
-      const processId = parts.processId ?? ids.uuid();
-      const leased = { store, journalFolder, deadAfterMs, processId, clock, ids, log };
-      this.holds = new LeasedHolds(leased);
-    }
+    const deadAfterMs = parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS;
+    const processId = parts.processId ?? ids.uuid();
+    this.holds = byStore<Holds>(store, {
+      file: (file) => new MemoryHolds({ store: file, clock, log }),
+      shared: (shared) =>
+        new LeasedHolds({ store: shared, journalFolder, deadAfterMs, processId, clock, ids, log }),
+    });
   }
 
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
@@ -457,7 +456,3 @@ const NO_FUNDS: Funds = {
   leasedUsdNano: nano(0n),
   debtNano: nano(0n),
 };
-
-function isFile(store: Store): store is FileStore {
-  return store.dialect === 'sqlite';
-}

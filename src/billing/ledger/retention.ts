@@ -1,26 +1,13 @@
 /**
  * Drops old receipts and postings, whole days at a time. Their sums are added to `ledger_carry` in
  * the same transaction, so that the audit stays exact to the nano.
- *
- * On PostgreSQL a day is a partition, created ahead and dropped whole. On SQLite the rows are
- * deleted account by account, in small transactions.
  */
-import { dayStartMs } from '../../core/clock.ts';
-import {
-  type PartitionedTable,
-  type Store,
-  dayPartitions,
-  dropDayPartition,
-  makeDayPartitions,
-  partitionOf,
-} from '../../db/db.ts';
+import { type PartitionedTable, type Store, dropDays, makeDayPartitions } from '../../db/db.ts';
 
 const USAGE: PartitionedTable = { table: 'ledger_usage', column: 'day', unitsPerDay: 1 };
 const TRANSFER: PartitionedTable = { table: 'ledger_transfer', column: 'day', unitsPerDay: 1 };
 
 const DELETE_BATCH = 500;
-const ACCOUNT_PAGE = 200;
-const CARRY_TIMEOUT_MS = 300_000;
 
 /** Rows from before these days may be dropped; `undefined` keeps them forever. */
 export interface KeptFrom {
@@ -63,8 +50,14 @@ async function dropRows(store: Store, rowsOf: RowsOf, beforeDay: number): Promis
   // Tag sums are dropped with the receipts, because a caller with a unique tag per request has as
   // many of them.
   if (rowsOf === 'usage') await dropTags(store, beforeDay);
-  if (store.dialect === 'postgres') return dropPartitions(store, rowsOf, beforeDay);
-  return deleteByAccount(store, rowsOf, beforeDay);
+  return dropDays(store, rowsOf === 'usage' ? USAGE : TRANSFER, {
+    beforeDay,
+    keep: (rows) => carriesOf(rowsOf, rows),
+    accounts: async (after, limit) => {
+      const sql = `SELECT id FROM ledger_account WHERE id > $1 ORDER BY id LIMIT ${limit}`;
+      return (await store.query<{ id: string }>(sql, [after])).map(({ id }) => id);
+    },
+  });
 }
 
 const TAG_KEY = 'account_id, name, day, value, key_id, model_id';
@@ -78,26 +71,6 @@ async function dropTags(store: Store, beforeDay: number): Promise<void> {
     );
     if (dropped.length < DELETE_BATCH) return;
   }
-}
-
-async function dropPartitions(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
-  const table = rowsOf === 'usage' ? USAGE : TRANSFER;
-  let dropped = 0;
-  for (const day of await dayPartitions(store, table)) {
-    if (day >= beforeDay) break;
-    await store.transaction(
-      async (tx) => {
-        const partition = partitionOf(table, day);
-        // No row may be added between the sum and the drop.
-        await tx.query(`LOCK TABLE ${partition} IN SHARE MODE`);
-        for (const sql of carriesOf(rowsOf, partition)) await tx.query(sql);
-        await dropDayPartition(tx, table, day);
-      },
-      { timeoutMs: CARRY_TIMEOUT_MS },
-    );
-    dropped += 1;
-  }
-  return dropped;
 }
 
 const INSERT = `INSERT INTO ledger_carry
@@ -133,43 +106,4 @@ function carriesOf(rowsOf: RowsOf, rows: string): readonly string[] {
        SELECT debit_account, 0, amount_nano FROM ${rows} WHERE debit_account <> account_id
      ) sides GROUP BY id ${ADD}`,
   ];
-}
-
-async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
-  let dropped = 0;
-  let after = '';
-  for (;;) {
-    const page = await store.query<{ id: string }>(
-      `SELECT id FROM ledger_account WHERE id > $1 ORDER BY id LIMIT ${ACCOUNT_PAGE}`,
-      [after],
-    );
-    for (const { id } of page) dropped += await deleteOf(store, rowsOf, id, beforeDay);
-    const last = page.at(-1);
-    if (last === undefined) return dropped;
-    after = last.id;
-  }
-}
-
-async function deleteOf(
-  store: Store,
-  rowsOf: RowsOf,
-  accountId: string,
-  beforeDay: number,
-): Promise<number> {
-  const { table } = rowsOf === 'usage' ? USAGE : TRANSFER;
-  const oldest = `(SELECT rowid AS place, * FROM ${table} WHERE account_id = $1 AND created_ms < $2
-    ORDER BY created_ms, rowid LIMIT ${DELETE_BATCH}) oldest`;
-  const which = [accountId, dayStartMs(beforeDay)];
-  let dropped = 0;
-  for (;;) {
-    const batch = await store.transaction(async (tx) => {
-      for (const sql of carriesOf(rowsOf, oldest)) await tx.query(sql, which);
-      return tx.query(
-        `DELETE FROM ${table} WHERE rowid IN (SELECT place FROM ${oldest}) RETURNING day`,
-        which,
-      );
-    });
-    dropped += batch.length;
-    if (batch.length < DELETE_BATCH) return dropped;
-  }
 }

@@ -12,17 +12,21 @@ const INSERT = `INSERT INTO bulk_row (id, amount, note) VALUES ($1, $2, $3)
 const UPDATE = 'UPDATE bulk_row SET amount = amount - $1 WHERE id = $2';
 const DELETE = 'DELETE FROM bulk_row WHERE id = $1';
 
-test('writes that follow each other are one statement, whatever their number', () => {
+test('consecutive writes of different rows are one statement, whatever their number', () => {
   const bulk = new Bulk();
   const one = (id: string): Statement => ({ sql: INSERT, parameters: [id, 1n, null] });
-  const deleted = { sql: DELETE, parameters: ['c'] };
-  const word = { sql: 'SELECT 1', parameters: [] };
-  assert.equal(bulk.of([one('a'), one('b'), deleted]).length, 1);
-  assert.equal(bulk.of([one('a'), word, one('b')]).length, 3);
+  const update = (id: string): Statement => ({ sql: UPDATE, parameters: [1n, id] });
+  const select = { sql: 'SELECT 1', parameters: [] };
+  const other = { sql: 'DELETE FROM other_row WHERE id = $1', parameters: ['a'] };
+  assert.equal(bulk.of([one('a'), one('b'), other]).length, 1);
+  assert.equal(bulk.of([one('a'), select, one('b')]).length, 3);
+  assert.equal(bulk.of([update('a'), update('b')]).length, 1);
+  assert.equal(bulk.of([update('a'), update('b'), update('a')]).length, 2);
+  assert.equal(bulk.of([one('a'), update('a')]).length, 2);
   assert.equal(bulk.of([one('a'), one('b')])[0]?.sql, bulk.of(['a', 'b', 'c'].map(one))[0]?.sql);
 });
 
-test('they do what each of them would do', async () => {
+test('combined writes do what each of them would do alone, also of the same row', async () => {
   const fixture = storeFixture('postgres');
   const store = await fixture.open([{ id: 'bulk-0001', up: TABLE }]);
   const insert = (id: string, amount: bigint | number, note: string | null = null) => {
@@ -34,6 +38,7 @@ test('they do what each of them would do', async () => {
     insert('e', 5n),
     { sql: UPDATE, parameters: [1n, 'b'] },
     { sql: UPDATE, parameters: [2, TEXT] },
+    { sql: UPDATE, parameters: [3, 'b'] },
     { sql: DELETE, parameters: ['c'] },
     { sql: DELETE, parameters: ['none'] },
   ]);
@@ -44,7 +49,7 @@ test('they do what each of them would do', async () => {
       [TEXT, -1n, TEXT],
       ['d', 4n, null],
       ['e', 5n, null],
-      ['b', 11n, null],
+      ['b', 8n, null],
     ],
   );
   const broken = [insert('f', 6n), { sql: UPDATE, parameters: ['no number', 'b'] }];

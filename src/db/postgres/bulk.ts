@@ -3,6 +3,9 @@
  * writes become one statement with a part for each text. A statement costs as much as about ten
  * rows.
  *
+ * PostgreSQL applies only one of two changes that one statement makes to a row. So a statement
+ * never has two parts that change rows of the same table, and no part has a row twice.
+ *
  * A nullable column that is not text needs a `CAST`, since a list of nulls has no type.
  */
 import { assert } from '../../core/assert.ts';
@@ -10,17 +13,29 @@ import type { Parameter, Statement } from '../contract.ts';
 
 const MAX_TEXTS = 1_000;
 const NUMBERED = /\$(\d+)/g;
-const WRITES = /^(?:INSERT|UPDATE|DELETE)\b/;
+const WRITE = /^(INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)/;
 const ROW_OF_INSERT = /VALUES\s*\(([\s\S]*?)\)(?=\s*(?:ON CONFLICT[\s\S]*)?$)/;
+
+interface Text {
+  readonly number: number;
+  /** `undefined` for a statement that is no write. */
+  readonly table: string | undefined;
+  /** A plain insert creates rows; any other write can change rows that exist. */
+  readonly isInsert: boolean;
+  /** Places of the parameters that select the row of an update or delete. */
+  readonly keys: readonly number[] | undefined;
+}
 
 interface Part {
   readonly sql: string;
+  readonly text: Text;
   readonly rows: (readonly Parameter[])[];
+  readonly keys: Set<string>;
 }
 
 export class Bulk {
-  readonly #texts = new Map<string, string>();
-  readonly #numbers = new Map<string, number>();
+  readonly #combined = new Map<string, string>();
+  readonly #texts = new Map<string, Text>();
 
   of(statements: readonly Statement[]): readonly Statement[] {
     const bulk: Statement[] = [];
@@ -30,15 +45,44 @@ export class Bulk {
       parts = [];
     };
     for (const one of statements) {
+      const { sql, parameters } = one;
+      const text = this.#texts.get(sql) ?? this.#read(sql);
+      const key = text.keys?.map((place) => parameters[place]).join(' ');
       const last = parts.at(-1);
-      if (!WRITES.test(one.sql)) {
+      if (text.table === undefined) {
         end();
         bulk.push(one);
-      } else if (last?.sql === one.sql) last.rows.push(one.parameters);
-      else parts.push({ sql: one.sql, rows: [one.parameters] });
+      } else if (last?.sql === sql && (key === undefined || !last.keys.has(key))) {
+        last.rows.push(parameters);
+        if (key !== undefined) last.keys.add(key);
+      } else {
+        if (parts.some((part) => mayChangeOneRow(part.text, text))) end();
+        parts.push({
+          sql,
+          text,
+          rows: [parameters],
+          keys: new Set(key === undefined ? [] : [key]),
+        });
+      }
     }
     end();
     return bulk;
+  }
+
+  #read(sql: string): Text {
+    const [, verb, table] = WRITE.exec(sql) ?? [];
+    const isSelecting = verb === 'UPDATE' || verb === 'DELETE FROM';
+    const where = sql.slice(sql.lastIndexOf('WHERE'));
+    const text = {
+      number: this.#texts.size,
+      table,
+      isInsert: !isSelecting && !sql.includes('DO UPDATE'),
+      keys: isSelecting
+        ? Array.from(where.matchAll(NUMBERED), ([, number]) => Number(number) - 1)
+        : undefined,
+    };
+    this.#texts.set(sql, text);
+    return text;
   }
 
   #together(parts: readonly Part[]): Statement {
@@ -55,20 +99,18 @@ export class Bulk {
       }
       return ofColumns.join();
     });
-    const key = parts.map(({ sql }, at) => `${this.#numberOf(sql)} ${types[at] ?? ''}`).join('; ');
-    let sql = this.#texts.get(key);
+    const key = parts.map(({ text }, at) => `${text.number} ${types[at] ?? ''}`).join('; ');
+    let sql = this.#combined.get(key);
     if (sql === undefined) {
-      if (this.#texts.size >= MAX_TEXTS) this.#texts.clear();
-      this.#texts.set(key, (sql = textOf(parts, types)));
+      if (this.#combined.size >= MAX_TEXTS) this.#combined.clear();
+      this.#combined.set(key, (sql = textOf(parts, types)));
     }
     return { sql, parameters };
   }
+}
 
-  #numberOf(sql: string): number {
-    let number = this.#numbers.get(sql);
-    if (number === undefined) this.#numbers.set(sql, (number = this.#numbers.size));
-    return number;
-  }
+function mayChangeOneRow(a: Text, b: Text): boolean {
+  return a.table === b.table && !(a.isInsert && b.isInsert);
 }
 
 function typeOf(rows: Part['rows'], column: number): 'text' | 'bigint' {

@@ -3,8 +3,10 @@
  * dropped whole. A table is partitioned by one column that grows with time, `unitsPerDay` per day.
  *
  * Rows inserted before their partition exists are in the default partition `<table>_rest`, and move
- * when it is created. SQLite has no partitions, so these functions do nothing there.
+ * when it is created. SQLite has no partitions: there, old rows are deleted account by account in
+ * small transactions.
  */
+import { dayStartMs } from '../../core/clock.ts';
 import type { Queryable, Store } from '../contract.ts';
 
 export interface PartitionedTable {
@@ -15,6 +17,9 @@ export interface PartitionedTable {
 }
 
 const MOVE_TIMEOUT_MS = 120_000;
+const DROP_TIMEOUT_MS = 300_000;
+const ACCOUNT_PAGE = 200;
+const DELETE_BATCH = 500;
 /** Lock id for changes of partitions; any constant number serves. */
 const PARTITION_LOCK = 84_021;
 
@@ -49,7 +54,81 @@ export async function dayPartitions(store: Store, table: PartitionedTable): Prom
     .toSorted((a, b) => a - b);
 }
 
-export function partitionOf(table: PartitionedTable, day: number): string {
+export interface DroppedDays {
+  readonly beforeDay: number;
+  /** Returns statements that keep sums of `rows`, a table expression, in the same transaction. */
+  readonly keep: (rows: string) => readonly string[];
+  /** Pages of the account ids after a given one, in order. */
+  readonly accounts: (after: string, limit: number) => Promise<readonly string[]>;
+}
+
+/**
+ * Drops the rows before a day, from a table with the columns `account_id` and `created_ms`. Returns
+ * how many partitions (PostgreSQL) or rows (SQLite) were dropped.
+ */
+export async function dropDays(
+  store: Store,
+  table: PartitionedTable,
+  days: DroppedDays,
+): Promise<number> {
+  let dropped = 0;
+  if (store.dialect === 'postgres') {
+    for (const day of await dayPartitions(store, table)) {
+      if (day >= days.beforeDay) break;
+      await dropPartition(store, table, day, days);
+      dropped += 1;
+    }
+    return dropped;
+  }
+  for (let page = await days.accounts('', ACCOUNT_PAGE); page.length > 0;) {
+    for (const id of page) dropped += await deleteRows(store, table, id, days);
+    page = await days.accounts(page.at(-1) ?? '', ACCOUNT_PAGE);
+  }
+  return dropped;
+}
+
+async function dropPartition(
+  store: Store,
+  table: PartitionedTable,
+  day: number,
+  { keep }: DroppedDays,
+): Promise<void> {
+  await store.transaction(
+    async (tx) => {
+      const partition = partitionOf(table, day);
+      // No row may be added between the sum and the drop.
+      await tx.query(`LOCK TABLE ${partition} IN SHARE MODE`);
+      for (const sql of keep(partition)) await tx.query(sql);
+      await dropDayPartition(tx, table, day);
+    },
+    { timeoutMs: DROP_TIMEOUT_MS },
+  );
+}
+
+async function deleteRows(
+  store: Store,
+  { table }: PartitionedTable,
+  accountId: string,
+  { beforeDay, keep }: DroppedDays,
+): Promise<number> {
+  const oldest = `(SELECT rowid AS place, * FROM ${table} WHERE account_id = $1 AND created_ms < $2
+    ORDER BY created_ms, rowid LIMIT ${DELETE_BATCH}) oldest`;
+  const which = [accountId, dayStartMs(beforeDay)];
+  let deleted = 0;
+  for (;;) {
+    const batch = await store.transaction(async (tx) => {
+      for (const sql of keep(oldest)) await tx.query(sql, which);
+      return tx.query(
+        `DELETE FROM ${table} WHERE rowid IN (SELECT place FROM ${oldest}) RETURNING rowid`,
+        which,
+      );
+    });
+    deleted += batch.length;
+    if (batch.length < DELETE_BATCH) return deleted;
+  }
+}
+
+function partitionOf(table: PartitionedTable, day: number): string {
   return `${table.table}_d${day}`;
 }
 
