@@ -37,10 +37,10 @@ import {
 } from '../http/sell-work.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import {
-  type Heard,
+  type PieceTranscript,
   TranscriptionResponses,
   type TranscriptionOptions,
-  mostCharacters,
+  maxCharactersOf,
 } from './transcription-engine.ts';
 import { TranscriptStream } from './transcript-stream.ts';
 
@@ -58,7 +58,7 @@ export interface TranscriptionOrder {
   readonly task: SpeechTask;
   readonly options: TranscriptionOptions;
   /** Writes the media into a file of the request. Called after the credit check. */
-  readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
+  readonly saveMedia: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
   /** Sends the transcript as events; `write` is then not called. */
   readonly asEvents?: boolean;
@@ -72,7 +72,7 @@ export interface Transcript {
   /** ISO 639-1; `undefined` if unknown. */
   readonly language: string | undefined;
   readonly durationMs: number;
-  readonly heard: readonly Heard[];
+  readonly pieces: readonly PieceTranscript[];
 }
 
 /** 19 MB of 16-bit samples at 16 kHz, below the 25 MB that most servers accept. */
@@ -100,7 +100,7 @@ interface Run extends HeldWork {
   stream: TranscriptStream | undefined;
   doneMs: number;
   /** The caller does not read the response, so the engine was aborted. */
-  isGivenUp: boolean;
+  isStalled: boolean;
   replica: string | undefined;
   attempts: number;
 }
@@ -119,7 +119,7 @@ export async function sellTranscription(
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await parts.sales.requireCredit(caller);
     await parts.files.within(caller.accountId, async (workspace) => {
-      const sound = await soundOf(parts, context, order, workspace);
+      const sound = await extractSound(parts, context, order, workspace);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
       const run: Run = {
@@ -129,24 +129,26 @@ export async function sellTranscription(
         order,
         stream: undefined,
         doneMs: 0,
-        isGivenUp: false,
+        isStalled: false,
         replica: undefined,
         attempts: 0,
       };
-      await (order.asEvents === true ? answerStreamed(run, costNano) : answerWhole(run, costNano));
+      await (order.asEvents === true
+        ? streamTranscript(run, costNano)
+        : sendTranscript(run, costNano));
     });
   });
 }
 
-async function answerWhole(run: Run, costNano: Nano): Promise<void> {
-  const heard = await hearUntilLeft(run);
+async function sendTranscript(run: Run, costNano: Nano): Promise<void> {
+  const pieces = await transcribeUntilDisconnect(run);
   await answerWork(run, run, outcomeOf(run, costNano, 'completed'), () =>
-    run.order.write(transcriptOf(heard, run.durationMs, run.order)),
+    run.order.write(transcriptOf(pieces, run.durationMs, run.order)),
   );
 }
 
 /** Streams the transcript; its final event is sent after the charge is committed. */
-async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
+async function streamTranscript(run: Run, costNano: Nano): Promise<void> {
   const { parts, context, sale } = run;
   const stream = new TranscriptStream({
     context,
@@ -155,7 +157,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   });
   run.stream = stream;
   try {
-    await hearUntilLeft(run);
+    await transcribeUntilDisconnect(run);
     // A response that is stored for retries includes the headers.
     if (context.keeper !== undefined) stream.begin();
     const outcome = outcomeOf(run, costNano, 'completed');
@@ -168,52 +170,52 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   } catch (error) {
     // Before the first text an error sets the status.
     if (!stream.hasBegun || context.workSignal.aborted || sale.state === 'settled') throw error;
-    await endBrokenOff(run, stream, error);
+    await endFailedStream(run, stream, error);
   } finally {
     stream.close();
   }
 }
 
 /** Ends a stream that failed after text was sent: free, unless the caller did not read it. */
-async function endBrokenOff(run: Run, stream: TranscriptStream, error: unknown): Promise<void> {
+async function endFailedStream(run: Run, stream: TranscriptStream, error: unknown): Promise<void> {
   const { parts, context, sale, price, attempts } = run;
   const doneNano = chargeFor({ audioMs: run.doneMs }, price);
-  if (run.isGivenUp) await sale.settle(outcomeOf(run, doneNano, 'aborted'));
+  if (run.isStalled) await sale.settle(outcomeOf(run, doneNano, 'aborted'));
   else await sale.release({ status: 'failed', attempts });
   const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
   const reason = reasonOf(fault.options.cause ?? error);
-  parts.log.warn({ requestId: context.requestId, reason }, 'A transcript broke off');
+  parts.log.warn({ requestId: context.requestId, reason }, 'A transcript stream failed');
   stream.fail({ message: fault.message, code: fault.code });
 }
 
 function transcriptOf(
-  heard: readonly Heard[],
+  pieces: readonly PieceTranscript[],
   durationMs: number,
   { task, options }: TranscriptionOrder,
 ): Transcript {
-  const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? options.language);
-  return { task, text, language, durationMs, heard };
+  const text = pieces.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
+  const language = task === 'translate' ? 'en' : (mainLanguage(pieces) ?? options.language);
+  return { task, text, language, durationMs, pieces };
 }
 
 /** Extracts raw samples; returns their exact length. Faults: 400, 422. */
-async function soundOf(
+async function extractSound(
   parts: TranscriptionsParts,
   { caller, workSignal: signal }: RequestContext,
   order: TranscriptionOrder,
   workspace: MediaWorkspace,
 ): Promise<{ pcmPath: string; durationMs: number }> {
   const { maxSeconds } = parts;
-  const file = await order.take(workspace, signal);
+  const file = await order.saveMedia(workspace, signal);
   const media = await parts.media();
-  const looked = { signal, caller: caller.accountId };
-  const { durationSeconds, hasAudio } = await media.probe(file.path, looked);
+  const call = { signal, caller: caller.accountId };
+  const { durationSeconds, hasAudio } = await media.probe(file.path, call);
   if (!hasAudio) throw noSound();
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // The extracted sound needs disk space as well.
   await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
   const pcmPath = workspace.newPath();
-  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
+  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, call);
   // The duration in a header may be wrong; the number of samples is exact.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
   return { pcmPath, durationMs };
@@ -231,9 +233,9 @@ function tooLong(seconds: number, maxSeconds: number): Fault {
 }
 
 /** Transcribes all pieces; after a disconnect of the caller returns those done until then. */
-async function hearUntilLeft(run: Run): Promise<Heard[]> {
+async function transcribeUntilDisconnect(run: Run): Promise<PieceTranscript[]> {
   try {
-    return await hearAll(run);
+    return await transcribeAll(run);
   } catch (error) {
     const hasWork = run.context.workSignal.aborted && run.doneMs > 0;
     const costNano = chargeFor({ audioMs: run.doneMs }, run.price);
@@ -248,51 +250,51 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
   return { costNano, status, attempts, ...(replica && { replica }), extras };
 }
 
-async function hearAll(run: Run): Promise<Heard[]> {
+async function transcribeAll(run: Run): Promise<PieceTranscript[]> {
   const { parts, context, durationMs } = run;
-  const heard: Heard[] = [];
-  const answers = new TranscriptionResponses(run.order.options);
+  const pieces: PieceTranscript[] = [];
+  const responses = new TranscriptionResponses(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     if (run.stream === undefined) {
-      const { body } = await ask(run, answers, piece);
-      const said = answers.read(body, piece);
-      if (said.lacks !== undefined) throw noTimes(run.model, said.lacks);
-      heard.push(said);
-    } else await hearStreamed(run, run.stream, answers, piece);
+      const { body } = await requestPiece(run, responses, piece);
+      const transcript = responses.read(body, piece);
+      if (transcript.lacks !== undefined) throw noTimes(run.model, transcript.lacks);
+      pieces.push(transcript);
+    } else await streamPiece(run, run.stream, responses, piece);
     run.doneMs = piece.endMs;
     if (piece.endMs >= durationMs) break;
     const spentMs = parts.clock.monotonicMs() - startedMs;
     const remainingMs = Math.round((spentMs * (durationMs - piece.endMs)) / piece.endMs);
     const percent = Math.floor((piece.endMs * 100) / durationMs);
     const fields = { requestId: context.requestId, percent, remainingMs };
-    parts.log.info(fields, 'A transcription is on its way');
+    parts.log.info(fields, 'A transcription is in progress');
   }
   run.doneMs = durationMs;
-  return heard;
+  return pieces;
 }
 
 /** Transcribes one piece as a stream. An engine without streaming is requested without it. */
-async function hearStreamed(
+async function streamPiece(
   run: Run,
   stream: TranscriptStream,
-  answers: TranscriptionResponses,
+  responses: TranscriptionResponses,
   piece: AudioPiece,
 ): Promise<void> {
   const ms = piece.endMs - piece.startMs;
   stream.beginPiece();
   const { attempts } = run;
-  const heard = await stream.hear({
+  const streamed = await stream.requestPiece({
     engines: run.parts.engines,
-    call: callOf(run, answers, piece, true),
-    maxCharacters: mostCharacters(ms),
+    call: callOf(run, responses, piece, true),
+    maxCharacters: maxCharactersOf(ms),
     // The response headers contain the engine.
     onHead: (head) => {
       run.replica = head.replica.engine;
       run.attempts = attempts + head.attempts;
     },
   });
-  const { outcome, body, problem, isWhole } = heard;
+  const { outcome, body, problem, isWhole } = streamed;
   run.attempts = attempts + outcome.attempts;
   // The engine received the whole piece, so all of it is charged.
   if (stream.hasPiece) run.doneMs = piece.endMs;
@@ -300,14 +302,15 @@ async function hearStreamed(
   if (isWhole && problem === undefined && !aborted) return;
   if (outcome.ok && problem === undefined) {
     if (body === undefined) return;
-    if (answers.isUsable(body, ms)) return void stream.say(answers.read(body, piece).text);
+    if (responses.isUsable(body, ms))
+      return void stream.writeText(responses.read(body, piece).text);
   }
   if (!aborted && !stream.hasPiece && (outcome.ok || WITHOUT_STREAM.has(outcome.reason))) {
-    const whole = await ask(run, answers, piece);
-    return void stream.say(answers.read(whole.body, piece).text);
+    const whole = await requestPiece(run, responses, piece);
+    return void stream.writeText(responses.read(whole.body, piece).text);
   }
   if (!outcome.ok && problem === undefined) {
-    run.isGivenUp = stream.hasPiece && outcome.reason === 'timeout' && stream.isBlocked;
+    run.isStalled = stream.hasPiece && outcome.reason === 'timeout' && stream.isBlocked;
     throw mediaEngineFault(outcome, run.model.id, REFUSALS);
   }
   throw new Fault(REFUSALS.failed, { cause: problem });
@@ -318,7 +321,7 @@ const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed',
 
 function callOf(
   { context, model, order, pcmPath }: Run,
-  answers: TranscriptionResponses,
+  responses: TranscriptionResponses,
   piece: AudioPiece,
   asStream: boolean,
 ): EngineCall {
@@ -332,47 +335,48 @@ function callOf(
     path,
     mayLackPath: order.task === 'translate',
     contentType: `multipart/form-data; boundary=${boundary}`,
-    buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound, asStream)),
+    buildBody: (replica) =>
+      multipartBody(boundary, responses.parts(replica.model, sound, asStream)),
     maxResponseBytes: MAX_ANSWER_BYTES,
     caller: context.caller.accountId,
     signal: context.workSignal,
   };
 }
 
-async function ask(
+async function requestPiece(
   run: Run,
-  answers: TranscriptionResponses,
+  responses: TranscriptionResponses,
   piece: AudioPiece,
 ): Promise<EngineResponse> {
   const { parts, model } = run;
   for (;;) {
-    const answer = await parts.engines.collect({
-      ...callOf(run, answers, piece, false),
-      isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
+    const response = await parts.engines.collect({
+      ...callOf(run, responses, piece, false),
+      isUsable: (body) => responses.isUsable(body, piece.endMs - piece.startMs),
     });
-    if (answer.ok) {
-      run.replica = answer.replica.engine;
-      run.attempts += answer.attempts;
-      return answer;
+    if (response.ok) {
+      run.replica = response.replica.engine;
+      run.attempts += response.attempts;
+      return response;
     }
-    const isOverFormat = answer.reason === 'refused' && answer.status === 400;
-    if (isOverFormat && answers.askForLess()) continue;
-    if (isOverFormat && answers.wantsTimes) throw noTimes(model, answers.wantsTimes);
-    throw mediaEngineFault(answer, model.id, REFUSALS);
+    const isOverFormat = response.reason === 'refused' && response.status === 400;
+    if (isOverFormat && responses.useShortFormat()) continue;
+    if (isOverFormat && responses.wantsTimes) throw noTimes(model, responses.wantsTimes);
+    throw mediaEngineFault(response, model.id, REFUSALS);
   }
 }
 
 /** The Fault for a model without times: subtitles cannot be written then. */
 function noTimes(model: CatalogModel, what: string): Fault {
-  const message = `The model ${model.id} gives no times of ${what}s for this request: ask for json or text, or choose another model`;
+  const message = `The model ${model.id} does not return times of ${what}s for this request: request json or text, or choose another model`;
   return new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });
 }
 
-function mainLanguage(heard: readonly Heard[]): string | undefined {
+function mainLanguage(pieces: readonly PieceTranscript[]): string | undefined {
   const spoken = new Map<string, number>();
-  for (const { language, text, ms } of heard) {
+  for (const { language, text, ms } of pieces) {
     if (language !== '' && text !== '') spoken.set(language, (spoken.get(language) ?? 0) + ms);
   }
   const [best] = [...spoken].toSorted((a, b) => b[1] - a[1]);
-  return best?.[0] ?? heard.find(({ language }) => language !== '')?.language;
+  return best?.[0] ?? pieces.find(({ language }) => language !== '')?.language;
 }

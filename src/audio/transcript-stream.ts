@@ -67,7 +67,7 @@ export interface StreamedPiece {
 }
 
 export class TranscriptStream {
-  readonly #answer: ResponseStream;
+  readonly #response: ResponseStream;
   #engineRun: EngineRun | undefined;
   text = '';
   /** Text of the current piece has been sent. */
@@ -76,7 +76,7 @@ export class TranscriptStream {
   #space = '';
 
   constructor({ context, clock, setHeaders }: TranscriptStreamOptions) {
-    this.#answer = new ResponseStream({
+    this.#response = new ResponseStream({
       context,
       clock,
       setHeaders,
@@ -87,11 +87,11 @@ export class TranscriptStream {
   }
 
   get hasBegun(): boolean {
-    return this.#answer.hasBegun;
+    return this.#response.hasBegun;
   }
 
   get isBlocked(): boolean {
-    return this.#answer.isBlocked;
+    return this.#response.isBlocked;
   }
 
   /** Starts the next piece, separated by a space. */
@@ -100,23 +100,24 @@ export class TranscriptStream {
     this.#space = '';
   }
 
-  say(words: string): boolean {
+  /** Sends text of the current piece; `false` while the caller does not read. */
+  writeText(text: string): boolean {
     const before = this.hasPiece ? this.#space : this.text === '' ? '' : ' ';
-    const given = this.hasPiece ? words : words.trimStart();
-    const said = given.trimEnd();
-    if (said === '') {
+    const given = this.hasPiece ? text : text.trimStart();
+    const visible = given.trimEnd();
+    if (visible === '') {
       if (this.hasPiece) this.#space += given;
       return !this.isBlocked;
     }
-    const delta = before + said;
-    this.#space = given.slice(said.length);
+    const delta = before + visible;
+    this.#space = given.slice(visible.length);
     this.hasPiece = true;
     this.text += delta;
-    return this.#answer.write(dataEvent({ type: 'transcript.text.delta', delta }));
+    return this.#response.write(dataEvent({ type: 'transcript.text.delta', delta }));
   }
 
   /** Requests the current piece from an engine and forwards its stream. */
-  async hear({ engines, call, maxCharacters, onHead }: PieceCall): Promise<StreamedPiece> {
+  async requestPiece({ engines, call, maxCharacters, onHead }: PieceCall): Promise<StreamedPiece> {
     const abort = () => this.#engineRun?.abort();
     const sink = new PieceSink({ stream: this, maxCharacters, abort, onHead });
     this.#engineRun = engines.run(call, sink);
@@ -130,23 +131,23 @@ export class TranscriptStream {
   }
 
   fail(error: { readonly message: string; readonly code: string }): void {
-    this.#answer.end(dataEvent({ type: 'error', error: { ...error, param: null } }));
+    this.#response.end(dataEvent({ type: 'error', error: { ...error, param: null } }));
   }
 
   begin(): void {
-    this.#answer.begin();
+    this.#response.begin();
   }
 
   kept(last: Buffer): Buffer | undefined {
-    return this.#answer.kept(last);
+    return this.#response.kept(last);
   }
 
   end(last: Buffer): void {
-    this.#answer.end(last);
+    this.#response.end(last);
   }
 
   close(): void {
-    this.#answer.close();
+    this.#response.close();
   }
 }
 
@@ -181,8 +182,8 @@ class PieceSink implements EngineSink {
       return true;
     }
     if (this.#problem !== undefined) return true;
-    if (!this.#events.push(chunk)) return this.#refuse('An event is too long');
-    return this.#takeAll();
+    if (!this.#events.push(chunk)) return this.#fail('An event is too long');
+    return this.#readEvents();
   }
 
   /** Returns the rest at the end of the response; a stream must have sent its final event. */
@@ -190,47 +191,48 @@ class PieceSink implements EngineSink {
     const body = this.#whole && Buffer.concat(this.#whole);
     if (isComplete && body === undefined && this.#problem === undefined) {
       const last = this.#events.finish();
-      if (last !== undefined) this.#take(last.bytes.toString('utf8', last.start, last.end));
-      if (!this.#isDone) this.#problem ??= 'The transcript broke off';
+      if (last !== undefined) this.#readEvent(last.bytes.toString('utf8', last.start, last.end));
+      if (!this.#isDone) this.#problem ??= 'The stream ended without its final event';
     }
     return { body, problem: this.#problem, isWhole: this.#isDone };
   }
 
-  #takeAll(): boolean {
+  #readEvents(): boolean {
     let goesOn = true;
     for (let event = this.#events.next(); event !== undefined; event = this.#events.next()) {
-      goesOn = this.#take(event.bytes.toString('utf8', event.start, event.end));
+      goesOn = this.#readEvent(event.bytes.toString('utf8', event.start, event.end));
       if (this.#problem !== undefined) return true;
     }
     return goesOn;
   }
 
-  #take(data: string): boolean {
+  #readEvent(data: string): boolean {
     if (data === DONE) {
       this.#isDone = true;
       return true;
     }
     const event = Event.safeParse(parsedJson(data)).data;
-    if (event === undefined) return this.#refuse('An event is no JSON object');
-    if (event.error !== undefined && event.error !== null) return this.#refuse('It says an error');
+    if (event === undefined) return this.#fail('An event is not a JSON object');
+    if (event.error !== undefined && event.error !== null)
+      return this.#fail('The engine sent an error event');
     if (event.type === 'transcript.text.done') {
       this.#isDone = true;
       // If no text was sent, the final event contains all of it.
-      return this.#parts.stream.hasPiece ? true : this.#say(event.text ?? '');
+      return this.#parts.stream.hasPiece ? true : this.#write(event.text ?? '');
     }
-    if (event.type === 'transcript.text.delta') return this.#say(event.delta ?? '');
-    return this.#say(event.choices?.[0]?.delta?.content ?? '');
+    if (event.type === 'transcript.text.delta') return this.#write(event.delta ?? '');
+    return this.#write(event.choices?.[0]?.delta?.content ?? '');
   }
 
-  #say(words: string): boolean {
-    this.#characters += words.length;
+  #write(text: string): boolean {
+    this.#characters += text.length;
     // Stops a model that repeats itself endlessly.
     if (this.#characters > this.#parts.maxCharacters)
-      return this.#refuse('It says more than anybody can');
-    return this.#parts.stream.say(words);
+      return this.#fail('The text is too long for the duration of the sound');
+    return this.#parts.stream.writeText(text);
   }
 
-  #refuse(problem: string): boolean {
+  #fail(problem: string): boolean {
     this.#problem = problem;
     this.#parts.abort();
     return true;

@@ -18,21 +18,21 @@ export interface TranscriptionOptions {
 export const NO_OPTIONS: TranscriptionOptions = { times: [] };
 
 /** A time range of speech, in seconds from the start of the media. */
-export interface Stretch {
+export interface TimeRange {
   readonly start: number;
   readonly end: number;
 }
-export type HeardWord = z.infer<typeof Word> & Stretch;
-export type HeardSegment = z.infer<typeof Segment> & Stretch;
+export type TimedWord = z.infer<typeof Word> & TimeRange;
+export type TimedSegment = z.infer<typeof Segment> & TimeRange;
 
-export interface Heard {
+export interface PieceTranscript {
   readonly text: string;
   /** ISO 639-1; empty if the server does not report it. */
   readonly language: string;
   readonly ms: number;
   /** Empty if no times were requested. */
-  readonly segments: readonly HeardSegment[];
-  readonly words: readonly HeardWord[];
+  readonly segments: readonly TimedSegment[];
+  readonly words: readonly TimedWord[];
 }
 
 const Word = z.object({ word: z.string(), start: z.number(), end: z.number() });
@@ -47,8 +47,8 @@ const Segment = z.object({
   no_speech_prob: z.number().optional().catch(undefined),
 });
 
-/** Some servers return 200 with an error and an empty text. */
-const Answer = z.object({
+/** A body with an error is rejected: some servers return 200 with an error and an empty text. */
+const TranscriptBody = z.object({
   text: z.string(),
   language: z.string().nullish(),
   error: z.null().optional(),
@@ -62,7 +62,7 @@ const MAX_CHARACTERS_PER_SECOND = 100;
 /** Allowance for text that a model finds in a moment of noise. */
 const SLACK_CHARACTERS = 1_000;
 
-export function mostCharacters(ms: number): number {
+export function maxCharactersOf(ms: number): number {
   return (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
 }
 
@@ -85,7 +85,7 @@ export class TranscriptionResponses {
   }
 
   /** Switches to the short format; `false` if it is in use or cannot contain the times. */
-  askForLess(): boolean {
+  useShortFormat(): boolean {
     if (this.wantsTimes !== undefined || this.#format === 'json') return false;
     this.#format = 'json';
     return true;
@@ -109,29 +109,31 @@ export class TranscriptionResponses {
 
   /** Whether the body is a plausible transcript of `ms` of sound; empty for silence. */
   isUsable(body: Buffer, ms: number): boolean {
-    const answer = Answer.safeParse(parsedJson(String(body))).data;
-    if (answer === undefined) return false;
-    const most = mostCharacters(ms);
-    const { text, segments = [], words = [] } = answer;
+    const transcript = TranscriptBody.safeParse(parsedJson(String(body))).data;
+    if (transcript === undefined) return false;
+    const limit = maxCharactersOf(ms);
+    const { text, segments = [], words = [] } = transcript;
     return [[text], segments.map((segment) => segment.text), words.map(({ word }) => word)].every(
-      (said) => charactersOf(said) <= most,
+      (texts) => countCharacters(texts) <= limit,
     );
   }
 
   /** Parses a usable response; `lacks` is the requested granularity that is missing. */
-  read(body: Buffer, piece: SpeechPiece): Heard & { readonly lacks: Granularity | undefined } {
-    const answer = Answer.safeParse(parsedJson(String(body))).data;
-    if (answer === undefined) throw new Error('An answer is read that is not usable');
-    const text = answer.text.trim();
+  read(
+    body: Buffer,
+    piece: SpeechPiece,
+  ): PieceTranscript & { readonly lacks: Granularity | undefined } {
+    const transcript = TranscriptBody.parse(parsedJson(String(body)));
+    const text = transcript.text.trim();
     const { times } = this.#options;
-    const given = { segment: answer.segments, word: answer.words };
+    const given = { segment: transcript.segments, word: transcript.words };
     const isMissing = (one: Granularity): boolean => text !== '' && (given[one] ?? []).length === 0;
     return {
       text,
-      language: this.#codeOf(answer.language ?? ''),
+      language: this.#codeOf(transcript.language ?? ''),
       ms: piece.endMs - piece.startMs,
-      segments: times.includes('segment') ? placed(given.segment ?? [], piece) : [],
-      words: times.includes('word') ? placed(given.word ?? [], piece) : [],
+      segments: times.includes('segment') ? shifted(given.segment ?? [], piece) : [],
+      words: times.includes('word') ? shifted(given.word ?? [], piece) : [],
       lacks: times.find(isMissing),
     };
   }
@@ -147,15 +149,15 @@ export class TranscriptionResponses {
 }
 
 /** Counts at least one character per entry, so that a list of empty entries is not silence. */
-function charactersOf(said: readonly string[]): number {
-  return said.reduce((sum, { length }) => sum + Math.max(1, length), 0);
+function countCharacters(texts: readonly string[]): number {
+  return texts.reduce((sum, { length }) => sum + Math.max(1, length), 0);
 }
 
 /** Converts times within a piece to times of the media, clamped to the piece. */
-function placed<T extends Stretch>(stretches: readonly T[], { startMs, endMs }: SpeechPiece): T[] {
+function shifted<T extends TimeRange>(ranges: readonly T[], { startMs, endMs }: SpeechPiece): T[] {
   const ms = (seconds: number): number =>
     Math.min(Math.max(Math.round(startMs + seconds * 1_000), startMs), endMs);
-  return stretches.map((one) => {
+  return ranges.map((one) => {
     const start = ms(one.start);
     return { ...one, start: start / 1_000, end: Math.max(start, ms(one.end)) / 1_000 };
   });

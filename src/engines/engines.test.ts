@@ -49,6 +49,19 @@ function engine(id: string, url: string, more: Partial<EngineSettings> = {}): En
   return { id, protocol: 'openai', url, ...more };
 }
 
+/** One upstream, and the engine `a` for it. */
+async function withOne(t: TestContext, more: Partial<EngineSettings> = {}, clock = systemClock()) {
+  const upstream = await upstreamFor(t);
+  return { upstream, engines: enginesFor(t, [engine('a', upstream.url, more)], clock) };
+}
+
+/** Two upstreams, and the engines `a` and `b` for them. */
+async function withTwo(t: TestContext, clock = systemClock()) {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)], clock);
+  return { a, b, engines };
+}
+
 function callTo(replicas: readonly Replica[], more: Partial<EngineCall> = {}): EngineCall {
   return {
     work: 'chat',
@@ -102,7 +115,7 @@ function failureOf(outcome: EngineOutcome): Extract<EngineOutcome, { ok: false }
   return outcome;
 }
 
-test('a JSON answer passes through with key, headers and model name of its replica', async (t) => {
+test('a call sends the key, the headers and the model name of its replica, and returns the JSON response', async (t) => {
   const upstream = await upstreamFor(t);
   const settings = engine('a', upstream.url, { apiKey: 'k1', headers: { 'x-rack': '7' } });
   const engines = enginesFor(t, [settings]);
@@ -123,21 +136,20 @@ test('a JSON answer passes through with key, headers and model name of its repli
   assert.equal(seen!.headers['x-request-id'], 'r9');
 });
 
-test('a child of ours is told whose call it is, and no other engine', async (t) => {
+test('only an embedded engine that takes turns receives the caller header', async (t) => {
   const upstream = await upstreamFor(t);
   for (const takesTurns of [true, undefined]) {
     const engines = enginesFor(t, [engine('a', upstream.url, { takesTurns })]);
     const { outcome } = await runTo(engines, callTo(ON_A, { caller: 'account' }));
     assert.ok(outcome.ok);
   }
-  const told = upstream.seen.map(({ headers }) => headers['x-farebox-caller']);
-  assert.deepEqual(told, ['account', undefined]);
+  const callers = upstream.seen.map(({ headers }) => headers['x-farebox-caller']);
+  assert.deepEqual(callers, ['account', undefined]);
 });
 
-test('a stream arrives whole and in order', async (t) => {
-  const upstream = await upstreamFor(t);
+test('the sink receives a stream completely and in order', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'stream', chunks: 50 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const { outcome, recorder } = await runTo(
     engines,
     callTo(ON_A, { accept: ['text/event-stream'] }),
@@ -146,7 +158,7 @@ test('a stream arrives whole and in order', async (t) => {
   assert.match(recorder.text, / w0".* w49".*\[DONE\]\n\n$/s);
 });
 
-test('an engine on a local socket serves like any other', async (t) => {
+test('an engine can listen on a Unix socket', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'farebox-engine-'));
   const path = join(folder, 'e.sock');
   const upstream = await TestUpstream.start({ path });
@@ -160,7 +172,7 @@ test('an engine on a local socket serves like any other', async (t) => {
   assert.equal(upstream.seen[0]!.path, '/v1/chat/completions');
 });
 
-test('a replica that refuses connections is passed over without a word', async (t) => {
+test('a call fails over from a replica that refuses connections', async (t) => {
   const dead = await TestUpstream.start();
   const deadUrl = dead.url;
   await dead.kill();
@@ -175,11 +187,10 @@ test('a replica that refuses connections is passed over without a word', async (
 });
 
 for (const kind of ['reset', 'head-cut', 'not-http', 'html'] as const) {
-  test(`an engine that fails by "${kind}" before the first byte fails over`, async (t) => {
-    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  test(`a call fails over after "${kind}" before the first byte`, async (t) => {
+    const { a, b, engines } = await withTwo(t);
     a.otherwise = { kind };
     b.otherwise = { kind: 'stream', chunks: 2 };
-    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
     const call = callTo(ON_A_AND_B, { accept: ['text/event-stream'] });
     const { outcome, recorder } = await runTo(engines, call);
     assert.ok(outcome.ok);
@@ -189,10 +200,9 @@ for (const kind of ['reset', 'head-cut', 'not-http', 'html'] as const) {
 }
 
 for (const status of [401, 403, 404, 429, 500, 502, 503, 504]) {
-  test(`an engine that answers ${status} fails over`, async (t) => {
-    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  test(`a call fails over after status ${status}`, async (t) => {
+    const { a, engines } = await withTwo(t);
     a.otherwise = { kind: 'status', status };
-    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
     const { outcome } = await runTo(engines, callTo(ON_A_AND_B));
     assert.ok(outcome.ok);
     assert.equal(outcome.replica.engine, 'b');
@@ -201,10 +211,9 @@ for (const status of [401, 403, 404, 429, 500, 502, 503, 504]) {
 }
 
 for (const status of [400, 413, 422]) {
-  test(`a ${status} is final and comes with the engine's words`, async (t) => {
-    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  test(`a ${status} is final and contains the error body of the engine`, async (t) => {
+    const { a, b, engines } = await withTwo(t);
     a.otherwise = { kind: 'status', status, body: '{"error":"too long"}' };
-    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
     const failure = failureOf((await runTo(engines, callTo(ON_A_AND_B))).outcome);
     assert.equal(failure.reason, 'refused');
     assert.equal(failure.status, status);
@@ -214,38 +223,34 @@ for (const status of [400, 413, 422]) {
   });
 }
 
-test('a 401 of every engine is a misconfiguration, never the caller own 401', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a 401 of every engine is `misconfigured`', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'status', status: 401 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
   assert.equal(failure.reason, 'misconfigured');
   assert.equal(failure.attempts, 1);
 });
 
-test('a single replica is tried again after a 500', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a call to a single replica is retried after a 500', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.script.push({ kind: 'status', status: 500 });
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const { outcome } = await runTo(engines, callTo(ON_A));
   assert.ok(outcome.ok);
   assert.equal(outcome.attempts, 2);
 });
 
-test('attempts are bounded, and the last 5xx is told', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a call makes at most three attempts and returns the last 5xx', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'status', status: 500 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
   assert.equal(failure.reason, 'failed');
   assert.equal(failure.attempts, 3);
   assert.equal(upstream.seen.length, 3);
 });
 
-test('Retry-After within the cap is waited out, above it is handed on', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a call waits for a short `Retry-After` and returns a long one', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.script.push({ kind: 'status', status: 429, headers: { 'retry-after': '1' } });
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const startedMs = performance.now();
   const first = await runTo(engines, callTo(ON_A));
   assert.ok(first.outcome.ok);
@@ -257,13 +262,12 @@ test('Retry-After within the cap is waited out, above it is handed on', async (t
   assert.equal(failure.attempts, 1);
 });
 
-test('no first byte in time fails over', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
-  a.otherwise = { kind: 'head-hang' };
+test('a call fails over after the limit for the first byte', async (t) => {
   const { clock, pass } = stillClock();
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)], clock);
+  const { a, engines } = await withTwo(t, clock);
+  a.otherwise = { kind: 'head-hang' };
   const running = runTo(engines, callTo(ON_A_AND_B, { timeLimits: { firstByteMs: 100 } }));
-  await until(() => a.seen.length === 1, 'the first is asked');
+  await until(() => a.seen.length === 1, 'the first engine receives the request');
   pass(200);
   const { outcome } = await running;
   assert.ok(outcome.ok);
@@ -271,10 +275,9 @@ test('no first byte in time fails over', async (t) => {
   await until(() => a.abandoned === 1, 'the hanging request is dropped');
 });
 
-test('no first byte from anyone is a timeout', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a call without any first byte ends as `timeout`', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'hang' };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const call = callTo(ON_A, { timeLimits: { firstByteMs: 80 } });
   const failure = failureOf((await runTo(engines, call)).outcome);
   assert.equal(failure.reason, 'timeout');
@@ -282,10 +285,9 @@ test('no first byte from anyone is a timeout', async (t) => {
   assert.equal(failure.attempts, 1);
 });
 
-test('a stream that stalls ends by the idle limit, and is not tried again', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('a stalled stream ends by the idle limit and is not retried', async (t) => {
+  const { a, b, engines } = await withTwo(t);
   a.otherwise = { kind: 'stream', chunks: 10, hangAfter: 4 };
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
   const call = callTo(ON_A_AND_B, { timeLimits: { idleMs: 100 } });
   const failure = failureOf((await runTo(engines, call)).outcome);
   assert.equal(failure.reason, 'timeout');
@@ -294,11 +296,10 @@ test('a stream that stalls ends by the idle limit, and is not tried again', asyn
   assert.equal(b.seen.length, 0);
 });
 
-test('a stream longer than the total limit is ended', async (t) => {
-  const upstream = await upstreamFor(t);
-  upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 10 };
+test('a stream ends by the total limit', async (t) => {
   const { clock, pass } = stillClock();
-  const engines = enginesFor(t, [engine('a', upstream.url)], clock);
+  const { upstream, engines } = await withOne(t, {}, clock);
+  upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 10 };
   const recorder = new Recorder();
   const call = callTo(ON_A, { timeLimits: { totalMs: 150 } });
   const running = runTo(engines, call, recorder);
@@ -309,10 +310,9 @@ test('a stream longer than the total limit is ended', async (t) => {
   assert.equal(failure.sawFirstByte, true);
 });
 
-test('an engine killed in mid-stream is broken, and what came stays with the caller', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('a stream of an engine that dies ends as `broken` after the received part', async (t) => {
+  const { a, b, engines } = await withTwo(t);
   a.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
   const recorder = new Recorder();
   recorder.onChunkDo = (_run, count) => {
     if (count === 3) void a.kill();
@@ -327,10 +327,9 @@ test('an engine killed in mid-stream is broken, and what came stays with the cal
   assert.equal(b.seen.length, 0);
 });
 
-test('an engine killed before the first byte fails over', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('a call fails over if the engine dies before the first byte', async (t) => {
+  const { a, engines } = await withTwo(t);
   a.otherwise = { kind: 'hang' };
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
   const pending = runTo(engines, callTo(ON_A_AND_B));
   await until(() => a.seen.length === 1, 'the request arrives');
   await a.kill();
@@ -339,9 +338,8 @@ test('an engine killed before the first byte fails over', async (t) => {
   assert.equal(outcome.replica.engine, 'b');
 });
 
-test('a header that an engine sends twice is read, and ends no call in silence', async (t) => {
-  const upstream = await upstreamFor(t);
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
+test('a header that an engine sends twice is accepted', async (t) => {
+  const { upstream, engines } = await withOne(t);
   const answer = (status: number, headers: Record<string, string[]>) => {
     upstream.script.push({
       kind: 'own',
@@ -355,9 +353,8 @@ test('a header that an engine sends twice is read, and ends no call in silence',
   assert.equal(failureOf(refused).reason, 'overloaded');
 });
 
-test('a bug in what a flow hands in ends its call', async (t) => {
-  const upstream = await upstreamFor(t);
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
+test('an error thrown by a function of the call rejects the call', async (t) => {
+  const { upstream, engines } = await withOne(t);
   const bug = (): never => {
     throw new Error('a bug');
   };
@@ -374,10 +371,9 @@ test('a bug in what a flow hands in ends its call', async (t) => {
   assert.equal(engines.replicaStatus(ON_A)[0]!.inFlight, 0);
 });
 
-test('a whole answer that breaks half-way or is garbage is had elsewhere', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('a non-streaming call fails over after a broken or unusable body', async (t) => {
+  const { a, engines } = await withTwo(t);
   a.script.push({ kind: 'stream', chunks: 5, cutAfter: 2 }, { kind: 'half-json' });
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
   const isUsable = (body: Buffer): boolean => {
     try {
       return typeof JSON.parse(body.toString()) === 'object';
@@ -386,30 +382,29 @@ test('a whole answer that breaks half-way or is garbage is had elsewhere', async
     }
   };
   for (const run of [1, 2]) {
-    const answer = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
-    assert.ok(answer.ok, `run ${run}`);
-    assert.equal(answer.replica.engine, 'b');
-    assert.equal(JSON.parse(answer.body.toString()).object, 'chat.completion');
-    assert.equal(answer.bytes, answer.body.length);
+    const response = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
+    assert.ok(response.ok, `run ${run}`);
+    assert.equal(response.replica.engine, 'b');
+    assert.equal(JSON.parse(response.body.toString()).object, 'chat.completion');
+    assert.equal(response.bytes, response.body.length);
   }
   assert.equal(a.seen.length, 2);
 });
 
-test('an answer may be looked at elsewhere, while its caller stays or leaves', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
-  let looks = 0;
-  const isUsable = async (): Promise<boolean> => (looks += 1) > 1;
-  const answer = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
-  assert.ok(answer.ok);
-  assert.deepEqual([answer.attempts, looks], [2, 2]);
+test('`isUsable` may be asynchronous, also while the caller disconnects', async (t) => {
+  const { engines } = await withTwo(t);
+  let checks = 0;
+  const isUsable = async (): Promise<boolean> => (checks += 1) > 1;
+  const response = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
+  assert.ok(response.ok);
+  assert.deepEqual([response.attempts, checks], [2, 2]);
 
   const [begun, verdict, caller] = [
     Promise.withResolvers<void>(),
     Promise.withResolvers<boolean>(),
     new AbortController(),
   ];
-  const left = engines.collect({
+  const abandoned = engines.collect({
     ...callTo(ON_A_AND_B, { signal: caller.signal }),
     isUsable: () => {
       begun.resolve();
@@ -418,25 +413,24 @@ test('an answer may be looked at elsewhere, while its caller stays or leaves', a
   });
   await begun.promise;
   caller.abort();
-  assert.equal(failureOf(await left).reason, 'aborted');
+  assert.equal(failureOf(await abandoned).reason, 'aborted');
   verdict.resolve(true);
   await until(
     () => engines.status().every(({ replicas }) => replicas.every((one) => one.inFlight === 0)),
-    'its place is given back',
+    'its slot is released',
   );
 
   const broken = engines.collect({
     ...callTo(ON_A_AND_B),
-    isUsable: () => Promise.reject(new Error('a bug of ours')),
+    isUsable: () => Promise.reject(new Error('a rejected check')),
   });
-  await assert.rejects(broken, /a bug of ours/);
+  await assert.rejects(broken, /a rejected check/);
   assert.equal(engines.running, 0);
 });
 
-test('an answer over the byte limit is too large, told at the head where possible', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a response above the byte limit ends as `too-large`', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.script.push({ kind: 'json', sizeBytes: 5_000 }, { kind: 'stream', chunks: 1_000 });
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const call = callTo(ON_A, { maxResponseBytes: 4_000 });
   const declared = failureOf((await runTo(engines, call)).outcome);
   assert.deepEqual([declared.reason, declared.sawFirstByte], ['too-large', false]);
@@ -444,9 +438,8 @@ test('an answer over the byte limit is too large, told at the head where possibl
   assert.deepEqual([counted.reason, counted.attempts], ['too-large', 1]);
 });
 
-test('an idle connection that the engine closed is not a failure', async (t) => {
-  const upstream = await upstreamFor(t);
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
+test('an idle connection that the engine closed does not count as a failure', async (t) => {
+  const { upstream, engines } = await withOne(t);
   for (let round = 0; round < 20; round += 1) {
     const { outcome } = await runTo(engines, callTo(ON_A));
     assert.ok(outcome.ok);
@@ -457,7 +450,7 @@ test('an idle connection that the engine closed is not a failure', async (t) => 
   assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
 });
 
-test('an engine that sends a second response loses keep-alive for good, which is logged once', async (t) => {
+test('an engine that sends an unsolicited response loses keep-alive, which is logged once', async (t) => {
   const url = await rawServer(t, (socket) => {
     let text = '';
     socket.on('data', (chunk) => {
@@ -476,10 +469,10 @@ test('an engine that sends a second response loses keep-alive for good, which is
   t.after(() => engines.close());
   engines.update([engine('a', url)]);
   const get = async (id: string): Promise<string> => {
-    const answer = await engines.collect(
+    const response = await engines.collect(
       callTo(ON_A, { buildBody: () => Buffer.from(`{"id":"${id}"}`) }),
     );
-    return answer.ok ? JSON.parse(answer.body.toString()).id : answer.reason;
+    return response.ok ? JSON.parse(response.body.toString()).id : response.reason;
   };
   assert.equal(await get('first'), 'first');
   await until(() => engines.status()[0]?.keepsAlive === false, 'the loss of keep-alive');
@@ -496,7 +489,7 @@ test('an engine that sends a second response loses keep-alive for good, which is
   );
 });
 
-test('a response that is not HTTP/1.1 is refused at once, and the next engine takes the call', async (t) => {
+test('an invalid HTTP response fails over at once', async (t) => {
   const b = await upstreamFor(t);
   const ok = 'HTTP/1.1 200 OK\r\n';
   for (const response of [
@@ -517,7 +510,7 @@ test('a response that is not HTTP/1.1 is refused at once, and the next engine ta
   }
 });
 
-test('a call of one attempt is written once, and its failure says whether it was', async (t) => {
+test('a call with one attempt is sent once, and its failure contains whether it was sent', async (t) => {
   let connections = 0;
   let answers = 0;
   const server = createServer((socket) => {
@@ -550,10 +543,9 @@ test('a call of one attempt is written once, and its failure says whether it was
   assert.deepEqual([absent.reason, absent.wasSent], ['unreachable', false]);
 });
 
-test('an abort frees the engine at once and is the outcome', async (t) => {
-  const upstream = await upstreamFor(t);
+test('an abort closes the request and ends the call as `aborted`', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const recorder = new Recorder();
   recorder.onChunkDo = (run, count) => {
     if (count === 3) run.abort();
@@ -564,13 +556,12 @@ test('an abort frees the engine at once and is the outcome', async (t) => {
   assert.equal(failure.sawFirstByte, true);
   assert.equal(recorder.chunks.length, 3);
   // Without the abort the engine would write for seconds.
-  await until(() => upstream.abandoned === 1, 'the engine sees the abort');
+  await until(() => upstream.abandoned === 1, 'the engine notices the abort');
 });
 
-test('an abort by signal works before, during and after a call', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a signal aborts a call before and during it, and does nothing after it', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.script.push({ kind: 'hang' });
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const early = failureOf(
     (await runTo(engines, callTo(ON_A, { signal: AbortSignal.abort() }))).outcome,
   );
@@ -586,10 +577,9 @@ test('an abort by signal works before, during and after a call', async (t) => {
   assert.ok(outcome.ok);
 });
 
-test('1,000 aborted calls leave no connection, no slot and no run behind', async (t) => {
-  const upstream = await upstreamFor(t);
+test('1,000 aborted calls release all connections, slots and runs', async (t) => {
+  const { upstream, engines } = await withOne(t, { concurrency: 100 });
   upstream.otherwise = { kind: 'stream', chunks: 100, everyMs: 50 };
-  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 100 })]);
   const pending = Array.from({ length: 1_000 }, (_, index) => {
     const recorder = new Recorder();
     recorder.onChunkDo = (run) => {
@@ -614,10 +604,9 @@ test('1,000 aborted calls leave no connection, no slot and no run behind', async
   assert.equal(status!.replicas[0]!.breaker, 'closed');
 });
 
-test('a sink that says false gets nothing more until it resumes', async (t) => {
-  const upstream = await upstreamFor(t);
+test('a sink that returns `false` receives nothing until `resume`', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'stream', chunks: 20_000 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const recorder = new Recorder();
   let isPaused = false;
   recorder.onChunkDo = (run, count) => {
@@ -635,10 +624,9 @@ test('a sink that says false gets nothing more until it resumes', async (t) => {
   assert.match(recorder.text, / w19999".*\[DONE\]\n\n$/s);
 });
 
-test('an error of the sink ends the call and rejects its outcome', async (t) => {
-  const upstream = await upstreamFor(t);
+test('an error thrown by the sink rejects the outcome', async (t) => {
+  const { upstream, engines } = await withOne(t);
   upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
   const recorder = new Recorder();
   recorder.onChunkDo = () => {
     throw new Error('a bug');
@@ -649,29 +637,27 @@ test('an error of the sink ends the call and rejects its outcome', async (t) => 
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
-test('each replica gets its own body, and a retry on the same one builds none', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('`buildBody` is called once per replica', async (t) => {
+  const { a, b, engines } = await withTwo(t);
   a.script.push({ kind: 'status', status: 500 });
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
-  const asked: string[] = [];
+  const built: string[] = [];
   const buildBody = (replica: Replica): Buffer => {
-    asked.push(replica.engine);
+    built.push(replica.engine);
     return Buffer.from(`{"model":"tiny","for":"${replica.engine}"}`);
   };
   assert.ok((await runTo(engines, callTo(ON_A_AND_B, { buildBody }))).outcome.ok);
-  assert.deepEqual(asked, ['a', 'b']);
+  assert.deepEqual(built, ['a', 'b']);
   assert.match(b.seen[0]!.body, /"for":"b"/);
   a.script.push({ kind: 'status', status: 500 });
   assert.ok((await runTo(engines, callTo(ON_A, { buildBody }))).outcome.ok);
-  assert.deepEqual(asked, ['a', 'b', 'a']);
+  assert.deepEqual(built, ['a', 'b', 'a']);
 });
 
-test('a full engine queues, the queue is bounded, and the next slot goes to the first', async (t) => {
-  const upstream = await upstreamFor(t);
+test('calls to a full engine wait in a bounded queue, first come first served', async (t) => {
+  const { upstream, engines } = await withOne(t, { concurrency: 1, maxQueued: 2 });
   upstream.script.push({ kind: 'hang' });
-  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 1, maxQueued: 2 })]);
   const holder = new Recorder();
-  const held = runTo(engines, callTo(ON_A), holder);
+  const first = runTo(engines, callTo(ON_A), holder);
   await until(() => upstream.seen.length === 1, 'the holder has the slot');
   const order: number[] = [];
   const waiting = [1, 2].map(async (number) => {
@@ -684,13 +670,13 @@ test('a full engine queues, the queue is bounded, and the next slot goes to the 
   assert.equal(failure.attempts, 0);
   assert.equal(engines.status()[0]!.queued, 2);
   holder.run!.abort();
-  await held;
+  await first;
   for (const outcome of await Promise.all(waiting)) assert.ok(outcome.ok);
   assert.deepEqual(order, [1, 2]);
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
-test('there is room to spare while a slot stays free, on an engine that idles, and nowhere else', async (t) => {
+test('`hasSpareRoom` is true on an idle engine and while another slot stays free', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.otherwise = { kind: 'hang' };
   const engines = enginesFor(t, [
@@ -710,10 +696,9 @@ test('there is room to spare while a slot stays free, on an engine that idles, a
   await until(() => spare().join() === 'true,true,false', 'the slots are free again');
 });
 
-test('load follows the weights', async (t) => {
-  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+test('calls are distributed by weight', async (t) => {
+  const { a, b, engines } = await withTwo(t);
   a.otherwise = b.otherwise = { kind: 'hang' };
-  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
   const replicas = [
     { engine: 'a', model: 'tiny' },
     { engine: 'b', model: 'tiny', weight: 2 },
@@ -725,7 +710,7 @@ test('load follows the weights', async (t) => {
   await Promise.all(runs.map((run) => run.outcome));
 });
 
-test('calls with one affinity key meet one replica, keys spread, and a loss moves only its own', async (t) => {
+test('calls with one affinity key use one replica, and a dead replica moves only its own keys', async (t) => {
   const upstreams = await Promise.all(['a', 'b', 'c'].map(() => upstreamFor(t)));
   const ids = ['a', 'b', 'c'];
   const engines = enginesFor(
@@ -754,7 +739,7 @@ test('calls with one affinity key meet one replica, keys spread, and a loss move
   }
 });
 
-test('a dead engine is taken out, refused fast with a time, and probed back in', async (t) => {
+test('the breaker of a dead engine opens, rejects calls with a retry time, and closes after a successful probe', async (t) => {
   const port = await freePort();
   const { clock, pass } = stillClock();
   const engines = enginesFor(t, [engine('a', `http://127.0.0.1:${port}/v1`)], clock);
@@ -774,9 +759,8 @@ test('a dead engine is taken out, refused fast with a time, and probed back in',
   assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'closed');
 });
 
-test('requests that make an engine answer 500 do not take the model from others', async (t) => {
-  const upstream = await upstreamFor(t);
-  const engines = enginesFor(t, [engine('a', upstream.url)], stillClock().clock);
+test('an open breaker after 500s lets a last-resort call through', async (t) => {
+  const { upstream, engines } = await withOne(t, {}, stillClock().clock);
   for (let round = 0; round < 6; round += 1) upstream.script.push({ kind: 'status', status: 500 });
   await runTo(engines, callTo(ON_A));
   await runTo(engines, callTo(ON_A));
@@ -785,9 +769,8 @@ test('requests that make an engine answer 500 do not take the model from others'
 });
 
 for (const kind of ['reset', 'not-http', 'head-cut', 'half-json'] as const) {
-  test(`calls that end by "${kind}" close the engine for their caller, not for others`, async (t) => {
-    const upstream = await upstreamFor(t);
-    const engines = enginesFor(t, [engine('a', upstream.url)], stillClock().clock);
+  test(`a breaker opened by one caller's "${kind}" blocks that caller only`, async (t) => {
+    const { upstream, engines } = await withOne(t, {}, stillClock().clock);
     const ask = async (caller: string): Promise<EngineOutcome | { ok: true }> =>
       engines.collect({
         ...callTo(ON_A, { caller }),
@@ -808,7 +791,7 @@ for (const kind of ['reset', 'not-http', 'head-cut', 'half-json'] as const) {
   });
 }
 
-test('an engine that refuses a large request before it has read it is heard, and stays in', async (t) => {
+test('an early rejection of a large request is returned and does not open the breaker', async (t) => {
   for (const refusal of ['HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig', '']) {
     const node = new URL('../../test/rpc/refusing-node-worker.ts', import.meta.url);
     const worker = new Worker(node, { workerData: { limitBytes: 100_000, refusal } });
@@ -830,12 +813,11 @@ test('an engine that refuses a large request before it has read it is heard, and
   }
 });
 
-test('those who wait for an engine take turns over the callers', async (t) => {
-  const upstream = await upstreamFor(t);
+test('waiting calls take turns over the callers', async (t) => {
+  const { upstream, engines } = await withOne(t, { concurrency: 1, maxQueued: 6 });
   upstream.script.push({ kind: 'hang' });
-  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 1, maxQueued: 6 })]);
   const holder = new Recorder();
-  const held = runTo(engines, callTo(ON_A, { caller: 'mallory' }), holder);
+  const first = runTo(engines, callTo(ON_A, { caller: 'mallory' }), holder);
   await until(() => upstream.seen.length === 1, 'the holder has the slot');
   const order: string[] = [];
   const wait = async (name: string): Promise<EngineOutcome> => {
@@ -848,12 +830,12 @@ test('those who wait for an engine take turns over the callers', async (t) => {
   for (const at of [4, 5]) assert.equal(failureOf(await waiting[at]!).reason, 'overloaded');
   assert.equal(failureOf(await wait('m7')).reason, 'overloaded');
   holder.run!.abort();
-  await held;
+  await first;
   await Promise.all(waiting);
   assert.deepEqual(order, ['m1', 'a1', 'b1', 'm2', 'm3', 'm4']);
 });
 
-test('a change of settings goes to the new engine and cuts no running stream', async (t) => {
+test('an update uses the new engine and does not interrupt a running stream', async (t) => {
   const [old, fresh] = [await upstreamFor(t), await upstreamFor(t)];
   old.otherwise = { kind: 'stream', chunks: 20, everyMs: 5 };
   const engines = enginesFor(t, [engine('a', old.url)]);
@@ -869,9 +851,8 @@ test('a change of settings goes to the new engine and cuts no running stream', a
   await until(() => old.connections === 0, 'the old connections close');
 });
 
-test('an update with a bad URL changes nothing', async (t) => {
-  const upstream = await upstreamFor(t);
-  const engines = enginesFor(t, [engine('a', upstream.url)]);
+test('an invalid update throws and changes nothing', async (t) => {
+  const { upstream, engines } = await withOne(t);
   assert.throws(() => engines.update([engine('a', 'ftp://x')]), RangeError);
   assert.throws(
     () => engines.update([engine('a', upstream.url), engine('a', upstream.url)]),
@@ -880,17 +861,16 @@ test('an update with a bad URL changes nothing', async (t) => {
   assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
 });
 
-test('a call without any engine is unreachable', async (t) => {
+test('a call without any engine ends as `unreachable`', async (t) => {
   const engines = enginesFor(t, []);
   const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
   assert.deepEqual([failure.reason, failure.attempts, failure.replica], ['unreachable', 0, null]);
 });
 
-test('close waits for its grace, then ends what runs', async (t) => {
-  const upstream = await upstreamFor(t);
-  upstream.script.push({ kind: 'stream', chunks: 10, everyMs: 5 }, { kind: 'hang' });
+test('`close` waits for the grace period, then aborts running calls', async (t) => {
   const clock = new TestClock();
-  const engines = enginesFor(t, [engine('a', upstream.url)], clock);
+  const { upstream, engines } = await withOne(t, {}, clock);
+  upstream.script.push({ kind: 'stream', chunks: 10, everyMs: 5 }, { kind: 'hang' });
   const short = runTo(engines, callTo(ON_A));
   await until(() => upstream.seen.length === 1, 'the first arrives');
   const long = runTo(engines, callTo(ON_A));
@@ -905,7 +885,7 @@ test('close waits for its grace, then ends what runs', async (t) => {
   await until(() => upstream.connections === 0, 'all connections close');
 });
 
-test('a probe lists models, and says why it cannot', async (t) => {
+test('`probe` lists the models or returns the reason', async (t) => {
   const upstream = await upstreamFor(t);
   const mute = createServer(() => undefined);
   await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));

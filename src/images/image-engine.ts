@@ -21,7 +21,7 @@ import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
-import { type ImageFormat, type MadeImage, madeImage } from './made-image.ts';
+import { type ImageFormat, type GeneratedImage, validImage } from './made-image.ts';
 
 export interface MakeImagesParts extends SellingParts {
   readonly engines: Engines;
@@ -67,7 +67,7 @@ const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 /** Replicas that rejected a field and accepted the request without it. */
 export interface KnownForms {
   readonly plainReplicas: LearnedReplicas;
-  readonly wholeReplicas: LearnedReplicas;
+  readonly nonStreamingReplicas: LearnedReplicas;
 }
 
 export interface ImageForm {
@@ -81,7 +81,7 @@ export class FormOfCall {
   readonly #known: KnownForms;
   readonly #order: ImageOrder;
   #plain: Replica | undefined;
-  #whole: Replica | undefined;
+  #nonStreaming: Replica | undefined;
 
   constructor(known: KnownForms, order: ImageOrder) {
     this.#known = known;
@@ -89,31 +89,31 @@ export class FormOfCall {
   }
 
   body(replica: Replica, refusal?: EngineFailure): ReturnType<ImageOrder['body']> | undefined {
-    if (refusal !== undefined && !this.#isAmended(replica, refusal)) return undefined;
+    if (refusal !== undefined && !this.#omitField(replica, refusal)) return undefined;
     const form = {
       isPlain: this.#isPlain(replica),
-      partialImages: this.#isWhole(replica) ? 0 : this.#order.partialImages,
+      partialImages: this.#isNonStreaming(replica) ? 0 : this.#order.partialImages,
     };
     return this.#order.body(replica.model, form);
   }
 
   learn(replica: Replica): void {
     if (this.#plain === replica) this.#known.plainReplicas.add(replica);
-    if (this.#whole === replica) this.#known.wholeReplicas.add(replica);
+    if (this.#nonStreaming === replica) this.#known.nonStreamingReplicas.add(replica);
   }
 
   #isPlain(replica: Replica): boolean {
     return this.#plain === replica || this.#known.plainReplicas.has(replica);
   }
 
-  #isWhole(replica: Replica): boolean {
-    return this.#whole === replica || this.#known.wholeReplicas.has(replica);
+  #isNonStreaming(replica: Replica): boolean {
+    return this.#nonStreaming === replica || this.#known.nonStreamingReplicas.has(replica);
   }
 
-  #isAmended(replica: Replica, refusal: EngineFailure): boolean {
+  #omitField(replica: Replica, refusal: EngineFailure): boolean {
     if (!this.#isPlain(replica) && names(refusal, /response_format/i)) this.#plain = replica;
-    else if (!this.#isWhole(replica) && names(refusal, /\bstream\b|partial_images/i)) {
-      this.#whole = replica;
+    else if (!this.#isNonStreaming(replica) && names(refusal, /\bstream\b|partial_images/i)) {
+      this.#nonStreaming = replica;
     } else return false;
     return true;
   }
@@ -128,7 +128,7 @@ export function imagesCall(
   { count, partialImages, path, contentType }: ImageOrder,
   { model, context, signal }: HeldWork,
 ): EngineCall {
-  const pictures = count * (1 + partialImages);
+  const images = count * (1 + partialImages);
   return {
     work: 'images',
     replicas: model.replicas,
@@ -140,50 +140,47 @@ export function imagesCall(
     mayLackPath: true,
     caller: context.caller.accountId,
     signal,
-    maxResponseBytes: Math.min(
-      MAX_RESPONSE_BYTES,
-      MIN_RESPONSE_BYTES + pictures * MAX_IMAGE_BASE64,
-    ),
+    maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + images * MAX_IMAGE_BASE64),
     timeLimits: TIME_LIMITS,
   };
 }
 
-export interface Made {
-  readonly images: readonly (MadeImage & { readonly revisedPrompt: string | undefined })[];
+export interface GeneratedImages {
+  readonly images: readonly (GeneratedImage & { readonly revisedPrompt: string | undefined })[];
   readonly quality: string | undefined;
   readonly usage: JsonObject | undefined;
 }
 
-export interface Reading {
+export interface ImageReading {
   readonly documents: Documents;
   readonly readLargeJson: ReadLargeJson;
   readonly signal: AbortSignal;
   readonly caller: string;
 }
 
-export async function readMade(
+export async function readGenerated(
   body: Buffer,
   order: ImageOrder,
-  reading: Reading,
-): Promise<Made | string> {
-  const answer = await readEngineJson(body, reading.caller, reading.readLargeJson);
-  const data = isJsonObject(answer) ? answer['data'] : undefined;
-  if (!isJsonObject(answer) || !Array.isArray(data)) return 'The answer has no list "data"';
-  return await lookedAt(data, answer, order, reading);
+  reading: ImageReading,
+): Promise<GeneratedImages | string> {
+  const response = await readEngineJson(body, reading.caller, reading.readLargeJson);
+  const data = isJsonObject(response) ? response['data'] : undefined;
+  if (!isJsonObject(response) || !Array.isArray(data)) return 'The response has no list "data"';
+  return await validateImages(data, response, order, reading);
 }
 
-export async function lookedAt(
+export async function validateImages(
   data: readonly unknown[],
   facts: JsonObject,
   { count, format }: ImageOrder,
-  looking: Reading,
-): Promise<Made | string> {
-  const images: Made['images'][number][] = [];
+  reading: ImageReading,
+): Promise<GeneratedImages | string> {
+  const images: GeneratedImages['images'][number][] = [];
   // Images beyond the requested number are neither billed nor checked.
   for (const one of data.slice(0, count)) {
     const base64: unknown = isJsonObject(one) ? one['b64_json'] : undefined;
     if (typeof base64 !== 'string') return 'An image is not in "b64_json"';
-    const image = await madeImage(await decodeBase64(base64), looking);
+    const image = await validImage(await decodeBase64(base64), reading);
     if (image === undefined) return 'An image cannot be read';
     if (format !== undefined && image.format !== format) {
       return `An image is ${image.format}, not ${format}`;
@@ -192,7 +189,7 @@ export async function lookedAt(
     images.push({ ...image, revisedPrompt: typeof revised === 'string' ? revised : undefined });
     await nextTurn();
   }
-  if (images.length === 0) return 'The answer has no image';
+  if (images.length === 0) return 'The response has no image';
   const { quality, usage } = facts;
   return {
     images,
@@ -205,7 +202,7 @@ export async function lookedAt(
  * The charge for images of these sizes: an image smaller than requested has its own price; a larger
  * one is never billed higher.
  */
-export function costOfImages(
+export function chargeForImages(
   sizes: readonly string[],
   quality: string | undefined,
   { kind }: ImageOrder,
@@ -214,17 +211,17 @@ export function costOfImages(
   let sum: bigint = price.perRequest;
   for (const size of sizes) {
     const made = imagePrice({ size, quality: kind.quality ?? quality }, price);
-    const asked =
+    const requested =
       kind.size === undefined
         ? made
         : imagePrice({ ...kind, quality: kind.quality ?? quality }, price);
-    sum += made < asked ? made : asked;
+    sum += made < requested ? made : requested;
   }
   return nano(sum);
 }
 
-export interface SoldImages {
-  readonly made: Made;
+export interface ImageSale {
+  readonly made: GeneratedImages;
   readonly by: ServedBy;
   readonly outcome: Outcome;
 }
@@ -233,13 +230,13 @@ export function saleOf(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
-  { made, head }: { readonly made: Made; readonly head: EngineHead },
-): SoldImages {
+  { made, head }: { readonly made: GeneratedImages; readonly head: EngineHead },
+): ImageSale {
   const { attempts, headers } = head;
   const replica = head.replica.engine;
   const { images, quality } = made;
   const sizes = images.map(({ size }) => size);
-  const costNano = costOfImages(sizes, quality, order, held);
+  const costNano = chargeForImages(sizes, quality, order, held);
   return {
     made,
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
@@ -254,16 +251,16 @@ export function saleOf(
 }
 
 /** Requests the images with one call; rejects with the Fault of a failing engine. */
-export async function soldImages(
+export async function generateImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
-): Promise<SoldImages> {
+): Promise<ImageSale> {
   const { engines, log, forms } = parts;
   const { requestId } = held.context;
   const form = new FormOfCall(forms, order);
   const answer = await engines.collectRead(imagesCall(form, order, held), async (body) => {
-    const read = await readMade(body, order, readingOf(parts, held));
+    const read = await readGenerated(body, order, readingOf(parts, held));
     if (typeof read !== 'string') return read;
     log.warn({ requestId, reason: read }, 'Images are not sold');
     return undefined;
@@ -276,11 +273,14 @@ export async function soldImages(
 export function readingOf(
   { documents, readLargeJson }: MakeImagesParts,
   { signal, context }: HeldWork,
-): Reading {
+): ImageReading {
   return { documents, readLargeJson, signal, caller: context.caller.accountId };
 }
 
-export function factsOf({ images, quality, usage }: Made, order: ImageOrder): JsonObject {
+export function factsOf(
+  { images, quality, usage }: GeneratedImages,
+  order: ImageOrder,
+): JsonObject {
   return {
     output_format: images[0]?.format,
     size: images[0]?.size,

@@ -25,30 +25,30 @@ import {
 import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
-  costOfImages,
+  chargeForImages,
   factsOf,
   FormOfCall,
   type ImageOrder,
   imagesCall,
-  lookedAt,
-  type Made,
+  validateImages,
+  type GeneratedImages,
   type MakeImagesParts,
   MAX_IMAGE_BASE64,
-  type Reading,
+  type ImageReading,
   readingOf,
-  readMade,
+  readGenerated,
   saleOf,
-  soldImages,
-  type SoldImages,
+  generateImages,
+  type ImageSale,
 } from './image-engine.ts';
-import { shownImage } from './made-image.ts';
+import { imageByHeader } from './made-image.ts';
 
-const ANSWER_TYPES = ['text/event-stream', 'application/json'];
+const RESPONSE_TYPES = ['text/event-stream', 'application/json'];
 const EVENT_FRAME_BYTES = 64 * 1024;
 const DONE = '[DONE]';
 
 /** Sends an event per image after the charge; comments keep the connection open until then. */
-export async function answerAsEvents(
+export async function streamImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
@@ -60,34 +60,35 @@ export async function answerAsEvents(
     context,
     clock: parts.clock,
     type: EVENT_STREAM,
-    setHeaders: () => sayStreamed(held, partial?.answeredBy() ?? by),
+    setHeaders: () => sayStreamed(held, partial?.servedBy() ?? by),
     resume: () => partial?.resume(),
     keepAlive: () => KEEP_ALIVE,
   });
   if (order.partialImages > 0) partial = new PartialImages(parts, order, held, stream);
   try {
-    const done = await (partial?.run() ?? soldImages(parts, order, held));
+    const done = await (partial?.run() ?? generateImages(parts, order, held));
     ({ by } = done);
     if (context.keeper !== undefined) stream.begin();
-    const answer = await sale.answer(done.outcome, (settled) => {
+    const sold = await sale.answer(done.outcome, (settled) => {
       const last = eventsOf(done.made, order, createdOf(parts), costOf(settled));
       return { type: EVENT_STREAM, body: stream.kept(last), last };
     });
     noteOutcome(context, done.outcome);
-    stream.end(answer.last);
+    stream.end(sold.last);
   } catch (error) {
-    const isLeft = signal.aborted || (stream.isBlocked && partial?.isGivenUp === true);
-    const left = isLeft && sale.state === 'held' ? partial?.leftOutcome() : undefined;
-    if (left !== undefined) {
-      await sale.settle(left);
-      noteOutcome(context, left);
+    const isDisconnected = signal.aborted || (stream.isBlocked && partial?.isStalled === true);
+    const charged =
+      isDisconnected && sale.state === 'held' ? partial?.outcomeOfDisconnect() : undefined;
+    if (charged !== undefined) {
+      await sale.settle(charged);
+      noteOutcome(context, charged);
     }
     // Before the headers are sent, an error sets the status; afterwards it is an event.
     if (!stream.hasBegun || signal.aborted) throw error;
-    if (left === undefined) await sale.release({ status: 'failed' });
+    if (charged === undefined) await sale.release({ status: 'failed' });
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
-    const told = { message: fault.message, code: fault.code, param: null };
-    stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: told }))));
+    const body = { message: fault.message, code: fault.code, param: null };
+    stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: body }))));
     parts.log.warn({ requestId: context.requestId, reason: reasonOf(error) }, 'Images failed');
   } finally {
     stream.close();
@@ -99,29 +100,29 @@ class PartialImages implements EngineSink {
   readonly #parts: MakeImagesParts;
   readonly #order: ImageOrder;
   readonly #held: HeldWork;
-  readonly #answer: ResponseStream;
-  readonly #reading: Reading;
+  readonly #response: ResponseStream;
+  readonly #reading: ImageReading;
   readonly #events = new SseEvents(MAX_IMAGE_BASE64 + EVENT_FRAME_BYTES);
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   #outcome: EngineOutcome | undefined;
   readonly #chunks: Buffer[] = [];
   /** Events are validated one after the other. */
-  #looking: Promise<void> = Promise.resolve();
+  #validating: Promise<void> = Promise.resolve();
   readonly #completed: JsonObject[] = [];
   #problem: string | undefined;
-  #shownCount = 0;
-  #shown: { readonly size: string; readonly quality: string | undefined } | undefined;
+  #partialCount = 0;
+  #lastPartial: { readonly size: string; readonly quality: string | undefined } | undefined;
 
-  constructor(parts: MakeImagesParts, order: ImageOrder, held: HeldWork, answer: ResponseStream) {
+  constructor(parts: MakeImagesParts, order: ImageOrder, held: HeldWork, response: ResponseStream) {
     this.#parts = parts;
     this.#order = order;
     this.#held = held;
-    this.#answer = answer;
+    this.#response = response;
     this.#reading = readingOf(parts, held);
   }
 
-  answeredBy(): ServedBy | undefined {
+  servedBy(): ServedBy | undefined {
     const head = this.#head;
     if (head === undefined) return undefined;
     const flags = this.#parts.headers.flagsOf(head.headers);
@@ -132,14 +133,14 @@ class PartialImages implements EngineSink {
     this.#engineRun?.resume();
   }
 
-  async run(): Promise<SoldImages> {
+  async run(): Promise<ImageSale> {
     const { engines, forms, log } = this.#parts;
     const form = new FormOfCall(forms, this.#order);
-    const call = { ...imagesCall(form, this.#order, this.#held), accept: ANSWER_TYPES };
+    const call = { ...imagesCall(form, this.#order, this.#held), accept: RESPONSE_TYPES };
     this.#engineRun = engines.run(call, this);
     const outcome = await this.#engineRun.outcome;
     this.#outcome = outcome;
-    await this.#looking;
+    await this.#validating;
     const { model, context } = this.#held;
     if (this.#problem === undefined && !outcome.ok) throw engineFault(outcome, model.id);
     const made = this.#problem ?? (await this.#made());
@@ -162,28 +163,28 @@ class PartialImages implements EngineSink {
       this.#chunks.push(chunk);
       return true;
     }
-    if (!this.#events.push(chunk)) this.#stop('An event is longer than a picture');
+    if (!this.#events.push(chunk)) this.#stop('An event is longer than an image');
     for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      this.#takeLater(data.bytes.subarray(data.start, data.end));
+      this.#enqueue(data.bytes.subarray(data.start, data.end));
     }
-    return !this.#answer.isBlocked;
+    return !this.#response.isBlocked;
   }
 
   /** The engine was aborted because the caller does not read: not a failure of the engine. */
-  get isGivenUp(): boolean {
+  get isStalled(): boolean {
     return this.#outcome?.ok === false && this.#outcome.reason === 'timeout';
   }
 
   /** The charge for a caller who disconnected after partial images were sent. */
-  leftOutcome(): Outcome | undefined {
-    if (this.#shown === undefined) return undefined;
-    const { size, quality } = this.#shown;
+  outcomeOfDisconnect(): Outcome | undefined {
+    if (this.#lastPartial === undefined) return undefined;
+    const { size, quality } = this.#lastPartial;
     const { count } = this.#order;
     const sizes = Array.from({ length: count }, () => size);
     const { attempts = 1 } = this.#outcome ?? {};
     const replica = this.#head?.replica.engine;
     return {
-      costNano: costOfImages(sizes, quality, this.#order, this.#held),
+      costNano: chargeForImages(sizes, quality, this.#order, this.#held),
       status: 'aborted',
       attempts,
       extras: { images: count },
@@ -200,17 +201,17 @@ class PartialImages implements EngineSink {
     this.#engineRun?.abort();
   }
 
-  #takeLater(event: Buffer): void {
-    this.#looking = this.#looking
-      .then(() => (this.#problem === undefined ? this.#take(event) : undefined))
+  #enqueue(event: Buffer): void {
+    this.#validating = this.#validating
+      .then(() => (this.#problem === undefined ? this.#readEvent(event) : undefined))
       .catch((error: unknown) => this.#stop(reasonOf(error)));
   }
 
-  async #take(bytes: Buffer): Promise<void> {
+  async #readEvent(bytes: Buffer): Promise<void> {
     if (bytes.length === DONE.length && bytes.toString() === DONE) return;
     const { accountId } = this.#held.context.caller;
     const event = await readEngineJson(bytes, accountId, this.#parts.readLargeJson);
-    if (!isJsonObject(event)) return this.#stop('An event is no JSON object');
+    if (!isJsonObject(event)) return this.#stop('An event is not a JSON object');
     const { type, error, b64_json: base64 } = event;
     if (isJsonObject(error) || typeof error === 'string') return this.#stop(JSON.stringify(error));
     if (typeof base64 !== 'string') return;
@@ -221,31 +222,31 @@ class PartialImages implements EngineSink {
 
   async #show(event: JsonObject, base64: string): Promise<void> {
     const { partialImages, count, event: name } = this.#order;
-    if (this.#shownCount >= partialImages * count) return;
-    const image = shownImage(await decodeBase64(base64));
+    if (this.#partialCount >= partialImages * count) return;
+    const image = imageByHeader(await decodeBase64(base64));
     if (image === undefined) return;
-    const { partial_image_index: index, quality: said } = event;
+    const { partial_image_index: index, quality: reported } = event;
     const isIndex = typeof index === 'number' && Number.isSafeInteger(index) && index >= 0;
-    const quality = typeof said === 'string' ? said : undefined;
+    const quality = typeof reported === 'string' ? reported : undefined;
     const facts = {
       type: `${name}.partial_image`,
-      partial_image_index: isIndex ? index : this.#shownCount % partialImages,
+      partial_image_index: isIndex ? index : this.#partialCount % partialImages,
       created_at: createdOf(this.#parts),
       output_format: image.format,
       size: image.size,
       quality: this.#order.kind.quality ?? quality,
     };
-    this.#shownCount += 1;
-    this.#shown = { size: image.size, quality };
-    this.#answer.write(Buffer.from(imageEvent(image.bytes, facts)));
+    this.#partialCount += 1;
+    this.#lastPartial = { size: image.size, quality };
+    this.#response.write(Buffer.from(imageEvent(image.bytes, facts)));
   }
 
-  async #made(): Promise<Made | string> {
+  async #made(): Promise<GeneratedImages | string> {
     if (!this.#isStream) {
-      return await readMade(Buffer.concat(this.#chunks), this.#order, this.#reading);
+      return await readGenerated(Buffer.concat(this.#chunks), this.#order, this.#reading);
     }
     const facts = this.#completed.at(-1) ?? {};
-    return await lookedAt(this.#completed, facts, this.#order, this.#reading);
+    return await validateImages(this.#completed, facts, this.#order, this.#reading);
   }
 }
 
@@ -253,7 +254,12 @@ function createdOf({ clock }: MakeImagesParts): number {
   return Math.floor(clock.nowMs() / 1_000);
 }
 
-function eventsOf(made: Made, order: ImageOrder, created_at: number, cost: ChargedCost): Buffer {
+function eventsOf(
+  made: GeneratedImages,
+  order: ImageOrder,
+  created_at: number,
+  cost: ChargedCost,
+): Buffer {
   const type = `${order.event}.completed`;
   const events = made.images.map(({ bytes }, place) => {
     const isLast = place === made.images.length - 1;

@@ -9,24 +9,24 @@ import { MAX_IMAGE_PIXELS } from '../documents/media-files.ts';
 export const IMAGE_FORMATS = ['png', 'jpeg', 'webp'] as const;
 export type ImageFormat = (typeof IMAGE_FORMATS)[number];
 
-export interface MadeImage {
+export interface GeneratedImage {
   readonly bytes: Buffer;
   readonly format: ImageFormat;
   readonly size: string;
 }
 
-interface Looking {
+interface Validation {
   readonly documents: Documents;
   readonly signal: AbortSignal;
   readonly caller: string;
 }
 
 /** Resolves to the image in `bytes`; `undefined` if it is not valid. */
-export async function madeImage(
+export async function validImage(
   bytes: Buffer,
-  { documents, signal, caller }: Looking,
-): Promise<MadeImage | undefined> {
-  const image = shownImage(bytes);
+  { documents, signal, caller }: Validation,
+): Promise<GeneratedImage | undefined> {
+  const image = imageByHeader(bytes);
   if (image === undefined) return undefined;
   const isWhole =
     image.format === 'png'
@@ -36,7 +36,7 @@ export async function madeImage(
 }
 
 /** The image in `bytes` by its header alone, for partial images, which are not sold. */
-export function shownImage(bytes: Buffer): MadeImage | undefined {
+export function imageByHeader(bytes: Buffer): GeneratedImage | undefined {
   const type = imageType(bytes);
   const format = IMAGE_FORMATS.find((one) => type === `image/${one}`);
   const size = imageSize(bytes);
@@ -51,6 +51,6 @@ const RIFF_HEAD_BYTES = 8;
 /** A JPEG ends with its end marker; the header of a WebP contains its length, which is even. */
 function hasWholeFrame(bytes: Buffer, format: 'jpeg' | 'webp'): boolean {
   if (format === 'jpeg') return bytes.readUInt16BE(bytes.length - 2) === JPEG_END;
-  const told = bytes.readUInt32LE(4) + RIFF_HEAD_BYTES;
-  return told === bytes.length || told + 1 === bytes.length;
+  const declared = bytes.readUInt32LE(4) + RIFF_HEAD_BYTES;
+  return declared === bytes.length || declared + 1 === bytes.length;
 }

@@ -19,11 +19,11 @@ import { refuseIssues } from '../json/validation.ts';
 import {
   factsOf,
   type ImageOrder,
-  type Made,
+  type GeneratedImages,
   type MakeImagesParts,
-  soldImages,
+  generateImages,
 } from './image-engine.ts';
-import { answerAsEvents } from './image-events.ts';
+import { streamImages } from './image-events.ts';
 
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
@@ -36,18 +36,18 @@ export async function makeImages(
 ): Promise<void> {
   const wanted = { name: order.model, work: 'images' };
   const found = findModel(parts, context, 'image', wanted);
-  requireFitting(order, found.model);
+  requireSupported(order, found.model);
   const eachNano = dearestImage(order.kind, found.price);
   const maxNano = nano(found.price.perRequest + surcharge(order.count, eachNano));
   const bounds = { minNano: maxNano, maxNano };
   await sellWork(parts, context, found, { kind: order.work, bounds }, async (held) => {
     await order.fetch?.(held.signal);
-    await (order.stream ? answerAsEvents(parts, order, held) : answerWhole(parts, order, held));
+    await (order.stream ? streamImages(parts, order, held) : sendImages(parts, order, held));
   });
 }
 
 /** Rejects what the model does not support, before an engine is called. */
-function requireFitting(order: ImageOrder, model: HeldWork['model']): void {
+function requireSupported(order: ImageOrder, model: HeldWork['model']): void {
   const { image, id } = model;
   const refuse = (field: string, message: string): never => {
     throw refuseIssues([{ code: 'custom', path: [field], message }]);
@@ -77,20 +77,20 @@ function requireFitting(order: ImageOrder, model: HeldWork['model']): void {
 
 function requireEdits(given: number, { id, image }: HeldWork['model']): void {
   if (image?.edits !== true) {
-    const message = `The model ${id} makes images and does not edit them: choose one that lists edits`;
+    const message = `The model ${id} does not edit images: choose a model that lists edits`;
     throw new Fault('INVALID_MODEL', { message });
   }
   if (given <= image.maxInputImages) return;
-  const message = `The model ${id} takes at most ${image.maxInputImages} pictures, got ${given}`;
+  const message = `The model ${id} takes at most ${image.maxInputImages} images, got ${given}`;
   throw refuseIssues([{ code: 'too_big', path: ['image'], message }]);
 }
 
-async function answerWhole(
+async function sendImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
 ): Promise<void> {
-  const { made, by, outcome } = await soldImages(parts, order, held);
+  const { made, by, outcome } = await generateImages(parts, order, held);
   const createdS = Math.floor(parts.clock.nowMs() / 1_000);
   await answerWork(held, by, outcome, (cost) => {
     return { type: JSON_TYPE, body: bodyOf(made, order, createdS, cost) };
@@ -98,7 +98,12 @@ async function answerWhole(
 }
 
 /** Base64 needs no escaping, so it is joined as text, without JSON.stringify. */
-function bodyOf(made: Made, order: ImageOrder, created: number, cost: ChargedCost): Buffer {
+function bodyOf(
+  made: GeneratedImages,
+  order: ImageOrder,
+  created: number,
+  cost: ChargedCost,
+): Buffer {
   const pieces: string[] = [`{"created":${created},"data":[`];
   for (const [place, { bytes, format, revisedPrompt }] of made.images.entries()) {
     const revised =

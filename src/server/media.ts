@@ -9,8 +9,10 @@ import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
 import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
-import { audioTranslationsRoute } from '../audio/audio-translations/audio-translations.ts';
-import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
+import {
+  audioTranscriptionsRoute,
+  audioTranslationsRoute,
+} from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import { maxCallerMb, maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
@@ -63,7 +65,10 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
   const serviceName = config.service.name;
   const headers = new ResponseHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
-  const forms = { plainReplicas: new LearnedReplicas(), wholeReplicas: new LearnedReplicas() };
+  const forms = {
+    plainReplicas: new LearnedReplicas(),
+    nonStreamingReplicas: new LearnedReplicas(),
+  };
   const drawing = { ...common, documents, guard, fetchTimeoutMs, forms };
   const hearing = {
     ...common,

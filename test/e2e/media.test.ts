@@ -198,7 +198,7 @@ describe('POST /image/background-remove', () => {
       assert.deepEqual([answer.status, code], [422, 'SUBJECT_NOT_FOUND']);
       assert.match(
         error,
-        /(?:kept nothing|removed less than 2 %) .*Cuts out people in photographs/,
+        /(?:removed the whole|removed less than 2 %) .*Cuts out people in photographs/,
       );
     }
     assert.equal(await ownerSpent(), before);

@@ -228,7 +228,7 @@ describe('POST /completions', () => {
       [{ prompt: ['a', [1]] }, /prompt/],
       [{ prompt: [-1] }, /prompt/],
       [{ prompt: 'a', best_of: 1, n: 2 }, /best_of.*at least n, which is 2/],
-      [{ prompt: 'a', best_of: 2, stream: true }, /leave out stream/],
+      [{ prompt: 'a', best_of: 2, stream: true }, /Must equal n with stream/],
       [{ prompt: Array.from({ length: 256 }, () => 'a'), n: 3 }, /at most 512 choices, not 768/],
       [{ prompt: 'a', max_tokens: 513 }, /513 is above the 512 output tokens of writer/],
       [{ prompt: 'a', logprobs: 21 }, /logprobs/],
@@ -865,7 +865,7 @@ describe('POST /images/edits', () => {
     const asked = fixture.engine.heard.length;
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ images: [] }, /images/],
-      [{ images: [{ file_id: 'file-1' }] }, /files that were uploaded are for batches only/],
+      [{ images: [{ file_id: 'file-1' }] }, /uploaded files can only be used in batches/],
       [{ images: [{ image_url: 'ftp://a/b.png' }] }, /Must be an http/],
       [{ images: [{ image_url: 'data:image/png;base64,aGk=' }] }, /not a PNG, JPEG or WebP/],
       [{ images: [inline(first)], mask: inline(await sharp(mask).jpeg().toBuffer()) }, /not a PNG/],
@@ -919,7 +919,7 @@ describe('POST /images/edits', () => {
       ],
       [{ prompt: '' }, [['image', picture]], 400, /prompt/],
       [{ n: 'two' }, [['image', picture]], 400, /n: /],
-      [{ model: 'sketcher' }, [['image', picture]], 400, /does not edit them/],
+      [{ model: 'sketcher' }, [['image', picture]], 400, /does not edit images/],
       [{ response_format: 'link' }, [['image', picture]], 400, /response_format/],
     ];
     for (const [more, files, status, pattern] of bad) {

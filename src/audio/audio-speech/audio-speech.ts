@@ -2,10 +2,10 @@
  * `POST /audio/speech`: forwards generated speech while it is being generated, and charges by the
  * characters of the text.
  *
- * The first bytes must match the requested format before any are sent. The sound is also written to
+ * The first bytes must match the requested format before any are sent. The audio is also written to
  * a file and decoded completely before the charge; the last bytes are sent after the charge is
- * committed. A sound that is cut off or too short for its text costs nothing. A caller who
- * disconnects after the first sound is charged for the whole text, because the engine has received
+ * committed. Audio that is cut off or too short for its text costs nothing. A caller who
+ * disconnects after the first bytes is charged for the whole text, because the engine has received
  * all of it; a failure of the engine costs nothing.
  */
 import { type WriteStream, createWriteStream } from 'node:fs';
@@ -65,11 +65,11 @@ const MIN_RESPONSE_BYTES = 4 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 300_000 };
 const RETRY_SECONDS = 30;
-const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
-/** Bytes needed to detect the format; a shorter response has no sound (a WAV header is 44). */
+const RESPONSE_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
+/** Bytes needed to detect the format; a shorter response has no audio (a WAV header is 44). */
 const HEAD_BYTES = 64;
 /** The detected type of each format by its first bytes; raw samples have none. */
-const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
+const DETECTED_TYPES: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   mp3: 'audio/mpeg',
   opus: 'audio/ogg',
   aac: 'audio/aac',
@@ -80,10 +80,10 @@ const EMPTY = Buffer.alloc(0);
 /** Raw samples are 16-bit mono at 24 kHz. */
 const PCM_BYTES_PER_SECOND = 48_000;
 /**
- * Four times the usual rate of speech has 60 letters per second; at more than 100, the sound lacks
+ * Four times the usual rate of speech has 60 letters per second; at more than 100, the audio lacks
  * a part of its text.
  */
-const MOST_LETTERS_PER_SECOND = 100;
+const MAX_LETTERS_PER_SECOND = 100;
 const LETTERS = /[\p{L}\p{N}]/u;
 
 export function audioSpeechRoute(parts: AudioSpeechParts): Route {
@@ -116,7 +116,7 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   const bounds = { minNano: costNano, maxNano: costNano };
   await sellWork(parts, context, found, { kind: 'speech', bounds }, (held) =>
     parts.files.within(context.caller.accountId, (workspace) =>
-      new SpokenResponse(parts, held, order, workspace).run(),
+      new SpeechResponse(parts, held, order, workspace).run(),
     ),
   );
 }
@@ -155,23 +155,23 @@ function charactersIn(text: string): number {
   return count;
 }
 
-function leastSeconds(text: string): number {
+function minSecondsOf(text: string): number {
   let letters = 0;
   for (const character of text) if (LETTERS.test(character)) letters += 1;
-  return letters / MOST_LETTERS_PER_SECOND;
+  return letters / MAX_LETTERS_PER_SECOND;
 }
 
 function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
-  const { user: _nobody, stream_format: _ours, ...fields } = request;
+  const { user: _user, stream_format: _format, ...fields } = request;
   const own = { model, voice, response_format: format };
   return jsonWithoutNulls({ ...fields, ...own });
 }
 
-class SpokenResponse implements EngineSink {
+class SpeechResponse implements EngineSink {
   readonly #parts: AudioSpeechParts;
   readonly #held: HeldWork;
   readonly #order: SpeechOrder;
-  readonly #answer: ResponseStream;
+  readonly #response: ResponseStream;
   readonly #workspace: MediaWorkspace;
   readonly #path: string;
   readonly #file: WriteStream | undefined;
@@ -179,10 +179,10 @@ class SpokenResponse implements EngineSink {
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   /** The latest bytes, held back until more arrive or the charge is committed. */
-  #last: Buffer = EMPTY;
+  #pending: Buffer = EMPTY;
   #audioBytes = 0;
-  #isLookedAt = false;
-  #isHeard = false;
+  #isFormatChecked = false;
+  #hasSent = false;
   #problem: string | Fault | undefined;
 
   constructor(
@@ -198,11 +198,11 @@ class SpokenResponse implements EngineSink {
     this.#path = workspace.newPath();
     const { format, asEvents } = order;
     this.#file = format === 'pcm' ? undefined : this.#openFile();
-    this.#answer = new ResponseStream({
+    this.#response = new ResponseStream({
       context: held.context,
       clock: parts.clock,
       type: asEvents ? EVENT_STREAM : SPEECH_TYPES[format],
-      setHeaders: () => sayStreamed(held, this.#answeredBy()),
+      setHeaders: () => sayStreamed(held, this.#servedBy()),
       resume: () => this.#resume(),
       keepAlive: asEvents ? () => KEEP_ALIVE : undefined,
     });
@@ -213,13 +213,13 @@ class SpokenResponse implements EngineSink {
       this.#engineRun = this.#parts.engines.run(this.#call(), this);
       const outcome = await this.#engineRun.outcome;
       await this.#closeFile();
-      if (this.#held.signal.aborted) return await this.#leave(outcome);
-      const fault = this.#problemOf(outcome) ?? (await this.#checked());
-      if (this.#held.signal.aborted) return await this.#leave(outcome);
+      if (this.#held.signal.aborted) return await this.#chargeDisconnect(outcome);
+      const fault = this.#problemOf(outcome) ?? (await this.#checkAudio());
+      if (this.#held.signal.aborted) return await this.#chargeDisconnect(outcome);
       await (fault === undefined ? this.#complete(outcome) : this.#fail(fault, outcome));
     } finally {
       this.#file?.destroy();
-      this.#answer.close();
+      this.#response.close();
       await this.#reserving;
     }
   }
@@ -227,7 +227,7 @@ class SpokenResponse implements EngineSink {
   #openFile(): WriteStream {
     const file = createWriteStream(this.#path);
     file.on('drain', () => this.#resume());
-    // A full disk: the sound cannot be checked and is not sold.
+    // A full disk: the audio cannot be checked and is not sold.
     file.on('error', (cause) => {
       this.#refuse(new Fault('SERVICE_UNAVAILABLE', { cause, retryAfterSeconds: RETRY_SECONDS }));
     });
@@ -236,7 +236,7 @@ class SpokenResponse implements EngineSink {
 
   /** Resumes the engine when both the response and the file accept more data. */
   #resume(): void {
-    if (this.#answer.isBlocked || this.#file?.writableNeedDrain === true) return;
+    if (this.#response.isBlocked || this.#file?.writableNeedDrain === true) return;
     this.#engineRun?.resume();
   }
 
@@ -264,10 +264,10 @@ class SpokenResponse implements EngineSink {
     await finished(this.#file).catch(() => undefined);
   }
 
-  /** Decodes the sound. Resolves to a Fault if it cannot be sold, else to `undefined`. */
-  async #checked(): Promise<Fault | undefined> {
+  /** Decodes the audio. Resolves to a Fault if it cannot be sold, else to `undefined`. */
+  async #checkAudio(): Promise<Fault | undefined> {
     const { signal, context } = this.#held;
-    const least = leastSeconds(this.#order.request.input);
+    const minSeconds = minSecondsOf(this.#order.request.input);
     try {
       const seconds =
         this.#file === undefined
@@ -275,15 +275,15 @@ class SpokenResponse implements EngineSink {
           : await (
               await this.#parts.media()
             ).checkSound(this.#path, { signal, caller: context.caller.accountId });
-      if (seconds > 0 && seconds >= least) return undefined;
-      const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
+      if (seconds > 0 && seconds >= minSeconds) return undefined;
+      const cause = `The audio has ${seconds.toFixed(2)} seconds, its text needs ${minSeconds.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });
     } catch (error) {
       // The caller disconnected during the check.
       if (signal.aborted) return undefined;
       const isUnusable = error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT';
       if (isUnusable) return new Fault('INFERENCE_FAILED', { cause: error.message });
-      // This machine cannot decode now: unchecked sound is not sold.
+      // This machine cannot decode now: unchecked audio is not sold.
       if (error instanceof Fault) return error;
       throw error;
     }
@@ -297,27 +297,27 @@ class SpokenResponse implements EngineSink {
     this.#audioBytes += chunk.length;
     if (this.#problem !== undefined) return true;
     const isStored = this.#store(chunk);
-    if (!this.#isLookedAt) {
-      this.#last = Buffer.concat([this.#last, chunk]);
-      if (this.#last.length >= HEAD_BYTES) this.#look();
+    if (!this.#isFormatChecked) {
+      this.#pending = Buffer.concat([this.#pending, chunk]);
+      if (this.#pending.length >= HEAD_BYTES) this.#checkFormat();
       return isStored;
     }
-    const before = this.#last;
-    this.#last = chunk;
-    this.#isHeard = true;
-    return this.#answer.write(this.#shown(before)) && isStored;
+    const before = this.#pending;
+    this.#pending = chunk;
+    this.#hasSent = true;
+    return this.#response.write(this.#encoded(before)) && isStored;
   }
 
-  #look(): void {
-    this.#isLookedAt = true;
+  #checkFormat(): void {
+    this.#isFormatChecked = true;
     const { format } = this.#order;
     if (format === 'pcm') return;
-    const type = sniffMedia(this.#last);
-    if (type === SNIFFED[format]) return;
-    this.#refuse(`The sound is ${type ?? 'of no known format'}, not ${format}`);
+    const type = sniffMedia(this.#pending);
+    if (type === DETECTED_TYPES[format]) return;
+    this.#refuse(`The audio is ${type ?? 'of an unknown format'}, not ${format}`);
   }
 
-  #shown(bytes: Buffer): Buffer {
+  #encoded(bytes: Buffer): Buffer {
     if (!this.#order.asEvents || bytes.length === 0) return bytes;
     return dataEvent({ type: 'speech.audio.delta', audio: bytes.toString('base64') });
   }
@@ -337,11 +337,11 @@ class SpokenResponse implements EngineSink {
       signal,
       maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, mostBytes),
       timeLimits: TIME_LIMITS,
-      accept: ANSWER_TYPES,
+      accept: RESPONSE_TYPES,
     };
   }
 
-  #answeredBy(): ServedBy {
+  #servedBy(): ServedBy {
     const head = this.#head;
     return { replica: head?.replica.engine, attempts: head?.attempts ?? 1 };
   }
@@ -350,8 +350,9 @@ class SpokenResponse implements EngineSink {
     let problem = this.#problem;
     if (problem === undefined) {
       if (!outcome.ok) return engineFault(outcome, this.#held.model.id);
-      if (!this.#isLookedAt) problem = 'There is no sound';
-      if (this.#order.format === 'pcm' && this.#audioBytes % 2 === 1) problem = 'Half a sample';
+      if (!this.#isFormatChecked) problem = 'The response has no audio';
+      if (this.#order.format === 'pcm' && this.#audioBytes % 2 === 1)
+        problem = 'The raw audio ends within a sample';
     }
     if (problem === undefined || problem instanceof Fault) return problem;
     return new Fault('INFERENCE_FAILED', { cause: problem });
@@ -375,43 +376,44 @@ class SpokenResponse implements EngineSink {
     const { context, sale } = this.#held;
     const { asEvents, format, request } = this.#order;
     const charge = this.#outcome(outcome, 'completed');
-    if (context.keeper !== undefined) this.#answer.begin();
+    if (context.keeper !== undefined) this.#response.begin();
     const type = asEvents ? EVENT_STREAM : SPEECH_TYPES[format];
-    const sound = this.#shown(this.#last);
+    const audio = this.#encoded(this.#pending);
     const sold = await sale.answer(charge, (settled) => {
       const tokens = tokensAbout(Buffer.byteLength(request.input));
       const usage = { input_tokens: tokens, output_tokens: 0, total_tokens: tokens };
       const done = { type: 'speech.audio.done', usage, cost: costOf(settled) };
-      const last = asEvents ? Buffer.concat([sound, dataEvent(done)]) : sound;
-      return { type, body: this.#answer.kept(last), last };
+      const last = asEvents ? Buffer.concat([audio, dataEvent(done)]) : audio;
+      return { type, body: this.#response.kept(last), last };
     });
     noteOutcome(context, charge);
-    this.#answer.end(sold.last);
+    this.#response.end(sold.last);
   }
 
-  /** Charges for the whole text if any sound was sent. */
-  async #leave(outcome: EngineOutcome): Promise<void> {
-    if (!this.#isHeard) return;
+  /** Charges for the whole text if any audio was sent. */
+  async #chargeDisconnect(outcome: EngineOutcome): Promise<void> {
+    if (!this.#hasSent) return;
     const charge = this.#outcome(outcome, 'aborted');
     await this.#held.sale.settle(charge);
     noteOutcome(this.#held.context, charge);
   }
 
   /**
-   * Before the first sound an error sets the status; afterwards the response is aborted, or the
+   * Before the first bytes an error sets the status; afterwards the response is aborted, or the
    * error is an event.
    */
   async #fail(fault: Fault, outcome: EngineOutcome): Promise<void> {
     const { context, sale } = this.#held;
-    if (!this.#answer.hasBegun) throw fault;
+    if (!this.#response.hasBegun) throw fault;
     // The engine was aborted because the caller does not read: not a failure of the engine.
     const isGivenUp = !outcome.ok && outcome.reason === 'timeout';
-    if (isGivenUp && this.#answer.isBlocked && this.#isHeard) await this.#leave(outcome);
+    if (isGivenUp && this.#response.isBlocked && this.#hasSent)
+      await this.#chargeDisconnect(outcome);
     else await sale.release({ status: 'failed', attempts: outcome.attempts });
     const reason = reasonOf(fault.options.cause ?? fault);
-    this.#parts.log.warn({ requestId: context.requestId, reason }, 'Speech broke off');
+    this.#parts.log.warn({ requestId: context.requestId, reason }, 'A speech stream failed');
     if (!this.#order.asEvents) return context.destroy();
     const error = { message: fault.message, code: fault.code, param: null };
-    this.#answer.end(dataEvent({ type: 'error', error }));
+    this.#response.end(dataEvent({ type: 'error', error }));
   }
 }

@@ -16,19 +16,19 @@ const Count = z.int().min(0);
 const SpeechEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
-      type: z.literal('speech.audio.delta').describe('What the event is.'),
-      audio: z.string().describe('The next bytes of the sound, as base64.'),
+      type: z.literal('speech.audio.delta').describe('Type of the event.'),
+      audio: z.string().describe('The next bytes of the audio, as base64.'),
     }),
     z.strictObject({
-      type: z.literal('speech.audio.done').describe('What the event is.'),
+      type: z.literal('speech.audio.done').describe('Type of the event.'),
       usage: z
         .strictObject({
-          input_tokens: Count.describe('About, by the bytes of the text.'),
-          output_tokens: Count.describe('Always 0: sound is not counted in tokens.'),
-          total_tokens: Count.describe('The sum of both.'),
+          input_tokens: Count.describe('Estimate from the bytes of the text.'),
+          output_tokens: Count.describe('Always 0: audio is not counted in tokens.'),
+          total_tokens: Count.describe('Sum of both.'),
         })
-        .describe('For clients that want one; speech is charged by the character.'),
-      cost: Cost.describe('What was charged.'),
+        .describe('For compatibility; speech is charged by the character.'),
+      cost: Cost.describe('The charge.'),
     }),
     ErrorEvent,
   ])
@@ -54,7 +54,7 @@ export const AUDIO_SPEECH: RouteDescription = {
   tag: 'Audio',
   summary: 'Speak a text',
   about:
-    "A text as sound, in OpenAI's form, sent while it is made and charged by its characters. `GET /models?type=tts` names the voices and formats of each model.",
+    "Generates speech from text, in OpenAI's format. The audio is sent while it is generated and charged by the characters of the text. `GET /models?type=tts` lists the voices and formats of each model.",
   request: jsonContent(SpeechRequest.meta({ id: 'SpeechRequest' }), {
     model: 'default',
     input: 'Good morning.',
@@ -62,7 +62,7 @@ export const AUDIO_SPEECH: RouteDescription = {
   }),
   response: {
     status: 200,
-    about: 'The sound, as `response_format` asks, MP3 unless named.',
+    about: 'The audio in the requested `response_format`. Default: MP3.',
     headers: ['model', 'stream'],
     content: [
       ...Object.values(SPEECH_TYPES).map((type) => bytesContent(type)),

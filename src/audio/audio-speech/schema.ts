@@ -11,24 +11,32 @@ const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);
 
 export type SpeechRequest = z.infer<typeof SpeechRequest>;
 export const SpeechRequest = z.looseObject({
-  model: ModelName.nullish().describe('Id, trait or compatibility name. Default: that of `tts`.'),
-  input: z.string().min(1).describe('The text that is spoken; its characters are charged.'),
+  model: ModelName.nullish().describe(
+    'Id, trait or compatibility name. Default: the default model of type `tts`.',
+  ),
+  input: z.string().min(1).describe('The text to speak; its characters are charged.'),
   voice: z
-    .union([voiceName, z.looseObject({ id: voiceName.describe('Its name.') })], 'Expected a name')
+    .union(
+      [voiceName, z.looseObject({ id: voiceName.describe('Name of the voice.') })],
+      'Expected a name',
+    )
     .nullish()
     .describe("One of the model's voices. Default: the `default_voice` of the model."),
   instructions: z
     .string()
     .max(MAX_INSTRUCTIONS_CHARACTERS)
     .nullish()
-    .describe('How it is spoken, for engines that take instructions.'),
-  response_format: z.enum(SPEECH_FORMATS).nullish().describe('`pcm`: 16 bits, little-endian.'),
+    .describe('Instructions for the voice, for engines that support them.'),
+  response_format: z
+    .enum(SPEECH_FORMATS)
+    .nullish()
+    .describe('Audio format; `pcm` is 16-bit little-endian.'),
   speed: z
     .number()
     .min(SPEECH_SPEEDS.min)
     .max(SPEECH_SPEEDS.max)
     .nullish()
-    .describe('How many times as fast as usual.'),
+    .describe('Speed; 1 is the normal speed.'),
   stream_format: z.enum(['audio', 'sse']).nullish().describe('`sse`: events with base64 audio.'),
   user: z.string().nullish().describe('Discarded.'),
 });

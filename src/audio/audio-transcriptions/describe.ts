@@ -1,4 +1,4 @@
-/** The description of `/audio/transcriptions` in the API document. */
+/** The descriptions of `/audio/transcriptions` and `/audio/translations` in the API document. */
 import { z } from 'zod';
 import {
   type RouteDescription,
@@ -11,42 +11,42 @@ import {
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
-import { TranscriptionFields } from './schema.ts';
+import { TranscriptionFields, TranslationFields } from './schema.ts';
 
 const Usage = z.object({
-  type: z.literal('duration').describe('What is counted.'),
-  seconds: z.int().describe('Seconds that were charged, begun ones whole.'),
+  type: z.literal('duration').describe('Unit of the charge.'),
+  seconds: z.int().describe('Charged seconds, rounded up.'),
 });
-const Stretch = z.object({
-  start: z.number().describe('Seconds from the beginning.'),
-  end: z.number().describe('Seconds from the beginning.'),
+const TimeRange = z.object({
+  start: z.number().describe('Seconds from the start of the media.'),
+  end: z.number().describe('Seconds from the start of the media.'),
 });
 const Transcription = z
   .object({
-    text: z.string().describe('What is said.'),
-    usage: Usage.describe('What was charged for.'),
+    text: z.string().describe('The transcript.'),
+    usage: Usage.describe('The charged duration.'),
   })
   .meta({ id: 'Transcription' });
 const VerboseTranscription = z
   .object({
-    task: z.enum(['transcribe', 'translate']).describe('Kind of the work.'),
-    language: z.string().describe('Language code; `und` when the engine does not tell.'),
-    duration: z.number().describe('Seconds.'),
-    text: z.string().describe('What is said.'),
+    task: z.enum(['transcribe', 'translate']).describe('Transcription or translation.'),
+    language: z.string().describe('Language code; `und` if the engine does not report it.'),
+    duration: z.number().describe('Duration of the media in seconds.'),
+    text: z.string().describe('The transcript.'),
     segments: z
       .array(
-        Stretch.extend({
-          id: z.int().describe('Place among the segments, from 0.'),
-          text: z.string().describe('What is said in it.'),
+        TimeRange.extend({
+          id: z.int().describe('Index of the segment, from 0.'),
+          text: z.string().describe('Text of the segment.'),
         }).loose(),
       )
       .optional()
-      .describe('What is said, sentence by sentence; missing unless asked for.'),
+      .describe('Segments with their times, if requested.'),
     words: z
-      .array(Stretch.extend({ word: z.string().describe('The word.') }))
+      .array(TimeRange.extend({ word: z.string().describe('The word.') }))
       .optional()
-      .describe('What is said, word by word; missing unless asked for.'),
-    usage: Usage.describe('What was charged for.'),
+      .describe('Words with their times, if requested.'),
+    usage: Usage.describe('The charged duration.'),
   })
   .meta({ id: 'VerboseTranscription' });
 
@@ -55,14 +55,14 @@ const SUBTITLE = '00:00:00.000 --> 00:00:01.200\nGood morning.\n\n';
 const TranscriptEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
-      type: z.literal('transcript.text.delta').describe('What the event is.'),
-      delta: z.string().describe('The next words.'),
+      type: z.literal('transcript.text.delta').describe('Type of the event.'),
+      delta: z.string().describe('The next part of the text.'),
     }),
     z.strictObject({
-      type: z.literal('transcript.text.done').describe('What the event is.'),
-      text: z.string().describe('All that is said: the words of all events before.'),
-      usage: Usage.describe('What was charged for.'),
-      cost: Cost.describe('What was charged.'),
+      type: z.literal('transcript.text.done').describe('Type of the event.'),
+      text: z.string().describe('The whole transcript.'),
+      usage: Usage.describe('The charged duration.'),
+      cost: Cost.describe('The charge.'),
     }),
     ErrorEvent,
   ])
@@ -84,22 +84,22 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
   tag: 'Audio',
   summary: 'Transcribe a file',
   about:
-    "What is said in an uploaded sound or video, in OpenAI's form. The same formats, lengths and prices as `/video/transcriptions`, which takes a URL instead.",
+    "Transcribes an uploaded audio or video file, in OpenAI's format. Formats, lengths and prices are those of `/video/transcriptions`, which takes a URL instead.",
   request: [
     formContent(['file'], {
-      file: fileField('The file of the sound or video.'),
+      file: fileField('The audio or video file.'),
       ...FIELDS,
       stream: {
         type: 'boolean',
         description:
-          'Sends the text as events while it is written, with `json` and `text`: `transcript.text.delta`, and at the end `transcript.text.done`.',
+          'Streams the text as events, with `json` or `text`: `transcript.text.delta`, then one `transcript.text.done`.',
       },
       'timestamp_granularities[]': TIMES,
     }),
   ],
   response: {
     status: 200,
-    about: 'The transcript, as `response_format` asks.',
+    about: 'The transcript in the requested `response_format`.',
     headers: ['model', 'stream'],
     content: [
       ...jsonContent(z.union([Transcription, VerboseTranscription]), {
@@ -120,5 +120,17 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
     'VIDEO_DURATION_TOO_LONG',
     'ASR_UPSTREAM_VALIDATION_FAILED',
     'ASR_UPSTREAM_FAILED',
+  ],
+};
+
+const { properties: TRANSLATION_FIELDS } = z.toJSONSchema(TranslationFields, { io: 'input' });
+
+export const AUDIO_TRANSLATION: RouteDescription = {
+  ...AUDIO_TRANSCRIPTION,
+  summary: 'Translate speech to English',
+  about:
+    "Translates the speech of an uploaded audio or video file into English, in OpenAI's format. Formats, lengths and prices are those of `/audio/transcriptions`. The embedded speech model (Whisper) translates; other models depend on their engine.",
+  request: [
+    formContent(['file'], { file: fileField('The audio or video file.'), ...TRANSLATION_FIELDS }),
   ],
 };

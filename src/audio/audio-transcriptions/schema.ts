@@ -1,28 +1,34 @@
-/** The fields beside the file in the form of `/audio/transcriptions`. */
+/** The form fields beside the file of `/audio/transcriptions` and `/audio/translations`. */
 import { z } from 'zod';
 import { ModelName } from '../../http/read-request.ts';
 
 export type TranscriptionFields = z.infer<typeof TranscriptionFields>;
 export const TranscriptionFields = z
   .looseObject({
-    model: ModelName.optional().describe('Id, or a trait. Default: the default model.'),
+    model: ModelName.optional().describe('Id or trait. Default: the default model of type `asr`.'),
     language: z
       .string()
       .regex(/^(?:[a-z]{2,3})?$/, 'Must be a language code such as en')
       .optional()
-      .describe('Language that is spoken, such as `en`. Default: the engine finds out.'),
+      .describe('Spoken language, such as `en`. Default: the engine detects it.'),
     prompt: z.string().optional().describe('Expected words, such as names.'),
     response_format: z
       .enum(['json', 'text', 'srt', 'vtt', 'verbose_json'])
       .default('json')
-      .describe('The form of the answer. Default `json`.'),
-    temperature: z.coerce.number().min(0).max(1).optional().describe('0 to 1: sampling.'),
+      .describe('Response format. Default: `json`.'),
+    temperature: z.coerce
+      .number()
+      .min(0)
+      .max(1)
+      .optional()
+      .describe('Sampling temperature, 0 to 1.'),
     timestamp_granularities: z
       .array(z.enum(['segment', 'word']))
-      .describe(
-        'With `verbose_json`: whether segments, words or both have their times; segments unless named.',
-      ),
-    stream: z.enum(['true', 'false']).optional().describe('Sends events; for `json` and `text`.'),
+      .describe('With `verbose_json`: times of segments, of words, or of both. Default: segments.'),
+    stream: z
+      .enum(['true', 'false'])
+      .optional()
+      .describe('Streams the text as events, with `json` or `text`.'),
   })
   .superRefine((fields, context) => {
     const { timestamp_granularities: times, response_format: format } = fields;
@@ -34,3 +40,19 @@ export const TranscriptionFields = z
     const message = 'Needs response_format=verbose_json';
     context.addIssue({ code: 'custom', path: ['timestamp_granularities'], message });
   });
+
+export type TranslationFields = z.infer<typeof TranslationFields>;
+export const TranslationFields = z.looseObject({
+  model: ModelName.optional().describe('Id or trait. Default: the default model of type `asr`.'),
+  prompt: z.string().optional().describe('Expected words in English, for engines that support it.'),
+  response_format: z
+    .enum(['json', 'text', 'srt', 'vtt', 'verbose_json'])
+    .default('json')
+    .describe('Response format. Default: `json`.'),
+  temperature: z.coerce
+    .number()
+    .min(0)
+    .max(1)
+    .optional()
+    .describe('Sampling temperature, 0 to 1, for engines that support it.'),
+});

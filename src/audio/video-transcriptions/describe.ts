@@ -7,7 +7,7 @@ import { TranscriptionRequest } from './schema.ts';
 export const TRANSCRIPTION: RouteDescription = {
   tag: 'Video',
   summary: 'Transcribe a video',
-  about: 'What is said in the media of a public URL: up to two hours and 500 MB.',
+  about: 'Transcribes the media of a public URL: up to two hours and 500 MB.',
   request: jsonContent(TranscriptionRequest, { url: 'https://example.com/talk.mp4' }),
   response: {
     status: 200,
@@ -17,7 +17,7 @@ export const TRANSCRIPTION: RouteDescription = {
       ...jsonContent(
         z
           .strictObject({
-            transcript: z.string().describe('What is said.'),
+            transcript: z.string().describe('The transcript.'),
             lang: z.string().describe('Language code.'),
           })
           .meta({ id: 'Transcript' }),

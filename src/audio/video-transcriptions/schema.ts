@@ -9,7 +9,11 @@ export const TranscriptionRequest = z.looseObject({
     .string()
     .max(MAX_URL_CHARACTERS)
     .refine((text) => /^https?:\/\//i.test(text) && URL.canParse(text), 'Must be an http(s) URL')
-    .describe('An http(s) URL of a sound or a video that this server fetches.'),
-  response_format: z.enum(['json', 'text']).nullish().describe('Default `json`.'),
-  model: z.string().min(1).nullish().describe('Id, or a trait. Default: the default model.'),
+    .describe('The http(s) URL of an audio or video file; this server fetches it.'),
+  response_format: z.enum(['json', 'text']).nullish().describe('Response format. Default: `json`.'),
+  model: z
+    .string()
+    .min(1)
+    .nullish()
+    .describe('Id or trait. Default: the default model of type `asr`.'),
 });

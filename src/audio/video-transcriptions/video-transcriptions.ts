@@ -10,7 +10,7 @@ import {
   sellTranscription,
 } from '../sell-transcription.ts';
 import { NO_OPTIONS } from '../transcription-engine.ts';
-import { jsonBody, textBody } from '../transcript-forms.ts';
+import { jsonBody, textBody } from '../transcript-formats.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
 
@@ -42,7 +42,7 @@ async function transcribeUrl(
     model: request.model ?? undefined,
     task: 'transcribe',
     options: NO_OPTIONS,
-    take: (workspace: MediaWorkspace, signal: AbortSignal): Promise<MediaFile> =>
+    saveMedia: (workspace: MediaWorkspace, signal: AbortSignal): Promise<MediaFile> =>
       workspace.fetch(request.url, { maxBytes, signal }).catch(asTooLong),
     write: (transcript) =>
       request.response_format === 'text' ? textBody(transcript.text) : asJson(transcript),

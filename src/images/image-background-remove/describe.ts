@@ -12,7 +12,7 @@ export const BACKGROUND_REMOVE: RouteDescription = {
   tag: 'Images',
   summary: 'Remove the background',
   about:
-    'A picture as a file (`image` of a form), as base64 (`image`) or by URL (`image_url`), exactly one of them; below 25 MB, 65,536 to 33,177,600 pixels.',
+    'Removes the background of one image, sent as a file (form field `image`), as base64 (`image`) or by URL (`image_url`). The image must be smaller than 25 MB and have 65,536 to 33,177,600 pixels.',
   request: [
     {
       type: 'application/json',
@@ -20,10 +20,10 @@ export const BACKGROUND_REMOVE: RouteDescription = {
       example: { image_url: 'https://example.com/cat.jpg' },
     },
     formContent(['image'], {
-      image: fileField('The file of the image.'),
+      image: fileField('The image file.'),
       model: {
         type: 'string',
-        description: 'Id of an image model, or a trait. Default: the default model.',
+        description: 'Id or trait. Default: the default model of type `inpaint`.',
       },
     }),
   ],

@@ -43,12 +43,12 @@ const MIN_PIXELS = 65_536;
 const MAX_PNG_BYTES = MAX_IMAGE_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
 /** Minimum share of visible pixels: a disc with a diameter of 25 pixels in one megapixel. */
-const MIN_SEEN_SHARE = 0.000_5;
+const MIN_VISIBLE_SHARE = 0.000_5;
 /** Minimum share of removed pixels; a smaller share is noise of a model that found no subject. */
 const MIN_CLEAR_SHARE = 0.02;
 const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
-const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
+const PERSON_ABILITY = 'Cuts out people in photographs only';
 const REFUSALS: RefusalCodes = {
   byStatus: {
     413: 'PAYLOAD_TOO_LARGE',
@@ -80,7 +80,7 @@ async function removeBackground(
   const found = findModel(parts, context, 'inpaint', wanted);
   const costNano = chargeFor({ images: 1 }, found.price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
-  if (inline !== undefined) checkImage(inline, mostBytes(parts));
+  if (inline !== undefined) checkImage(inline, maxBytesOf(parts));
   await sellWork(parts, context, found, { kind: 'cutout' }, async (held) => {
     const { sale, model } = held;
     // Check the credit before fetching the image; its price is already known.
@@ -89,11 +89,11 @@ async function removeBackground(
     await sale.reserve({ minNano: costNano, maxNano: costNano });
     const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
     // The model behind an id can change, since a fetched model replaces the bundled one.
-    const ran = head.headers['x-model'];
-    const hasName = typeof ran === 'string' && MODEL_NAME.test(ran);
+    const used = head.headers['x-model'];
+    const hasName = typeof used === 'string' && MODEL_NAME.test(used);
     const { engine } = replica;
-    const by = { replica: hasName ? `${engine}/${ran}` : engine, attempts };
-    const extras = { images: 1, ...(hasName && { model: ran }) };
+    const by = { replica: hasName ? `${engine}/${used}` : engine, attempts };
+    const extras = { images: 1, ...(hasName && { model: used }) };
     const outcome = { costNano, status: 'completed', attempts, replica: engine, extras } as const;
     await answerWork(held, by, outcome, () => {
       context.set('content-disposition', 'inline; filename="cutout.png"');
@@ -107,13 +107,13 @@ type GivenImage = { readonly model: string | undefined } & (
   | { readonly url: string }
 );
 
-function mostBytes({ fileLimitBytes }: BackgroundRemoveParts): number {
+function maxBytesOf({ fileLimitBytes }: BackgroundRemoveParts): number {
   return Math.min(MAX_IMAGE_BYTES - 1, fileLimitBytes);
 }
 
 async function imageOf(parts: BackgroundRemoveParts, context: RequestContext): Promise<GivenImage> {
   if (isMultipart(context)) {
-    const { bytes, fields } = await readFile(context, 'image', mostBytes(parts));
+    const { bytes, fields } = await readFile(context, 'image', maxBytesOf(parts));
     const second = ['image', 'image_url'].find((name) => fields.has(name));
     if (second !== undefined) {
       throw invalidField([second], `${second}: Send either the file or ${second}, not both`);
@@ -131,13 +131,13 @@ const DATA_URL = /^data:[^,]{0,200};base64,/i;
  * For a text of up to 35 MB, checking the start and the end suffices: an invalid middle fails later
  * as an image.
  */
-const LOOKED_AT_CHARACTERS = 4_096;
+const CHECKED_CHARACTERS = 4_096;
 
 async function bytesOf(text: string): Promise<Buffer> {
   const prefix = DATA_URL.exec(text.slice(0, 256))?.[0] ?? '';
   const payload = text.slice(prefix.length);
-  const looked = payload.slice(0, LOOKED_AT_CHARACTERS) + payload.slice(-LOOKED_AT_CHARACTERS);
-  if (!/^[A-Za-z0-9+/_=\s-]+$/.test(looked)) {
+  const checkedText = payload.slice(0, CHECKED_CHARACTERS) + payload.slice(-CHECKED_CHARACTERS);
+  if (!/^[A-Za-z0-9+/_=\s-]+$/.test(checkedText)) {
     throw invalidField(['image'], 'image: Must be the base64 of an image');
   }
   return await decodeBase64(payload);
@@ -148,7 +148,7 @@ async function fetchImage(
   url: string,
   { caller: { accountId: caller }, workSignal: signal }: RequestContext,
 ): Promise<Buffer> {
-  const maxBytes = mostBytes(parts);
+  const maxBytes = maxBytesOf(parts);
   const bounds = { maxBytes, timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS };
   const { bytes } = await parts.guard.fetch(url, { ...bounds, signal, caller });
   checkImage(bytes, maxBytes);
@@ -199,7 +199,7 @@ async function cutOut(
       const reading = await documents.readPng({ bytes, signal, caller });
       png = reading.ok ? reading.png : undefined;
       if (!reading.ok) {
-        log.warn({ requestId, reason: `It ${reading.reason}` }, 'A cutout is not sold');
+        log.warn({ requestId, reason: `The PNG ${reading.reason}` }, 'A cutout is not sold');
       }
       return png?.alpha !== undefined && isOfSize(png, image);
     },
@@ -207,8 +207,8 @@ async function cutOut(
     signal,
   });
   if (!answer.ok) throw mediaEngineFault(answer, model.id, REFUSALS);
-  const problem = png?.alpha && uselessness(png.alpha);
-  if (problem !== undefined) throw nothingToCutOut(model, answer, problem);
+  const problem = png?.alpha && defectOf(png.alpha);
+  if (problem !== undefined) throw noSubject(model, answer, problem);
   return answer;
 }
 
@@ -220,18 +220,18 @@ function isOfSize(got: PngFacts, image: Buffer): boolean {
 }
 
 /** Why a valid cutout is not usable; `undefined` if it is usable. */
-function uselessness({ seen, clear }: AlphaShares): string | undefined {
-  if (seen < MIN_SEEN_SHARE) return 'kept nothing of this image';
+function defectOf({ seen, clear }: AlphaShares): string | undefined {
+  if (seen < MIN_VISIBLE_SHARE) return 'removed the whole image';
   return clear < MIN_CLEAR_SHARE
     ? `removed less than ${MIN_CLEAR_SHARE * 100} % of this image`
     : undefined;
 }
 
-function nothingToCutOut(model: CatalogModel, { head }: EngineResponse, problem: string): Fault {
-  // The embedded engine reports which of its models ran.
+function noSubject(model: CatalogModel, { head }: EngineResponse, problem: string): Fault {
+  // The embedded engine reports which of its models it used.
   const isForPeople = head.headers['x-model'] === 'person';
   const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');
-  const told = ability === '' ? '' : `. What it does: ${ability}`;
-  const message = `The model ${model.id} ${problem}${told}`;
+  const hint = ability === '' ? '' : `. Description of the model: ${ability}`;
+  const message = `The model ${model.id} ${problem}${hint}`;
   return new Fault('SUBJECT_NOT_FOUND', { message });
 }

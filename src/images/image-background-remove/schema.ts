@@ -9,15 +9,19 @@ export const BackgroundRemoveRequest = z
       .string()
       .min(1, 'Must be the base64 of an image')
       .nullish()
-      .describe(
-        'The image in base64, without or with the head of a data URL. This or `image_url`.',
-      ),
+      .describe('The image as base64, or as a data URL. Send either this or `image_url`.'),
     image_url: z
       .string()
       .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL')
       .nullish()
-      .describe('An http(s) URL that this server fetches, or a data URL. This or `image`.'),
-    model: z.string().min(1).nullish().describe('Id, or a trait. Default: the default model.'),
+      .describe(
+        'An http(s) URL that this server fetches, or a data URL. Send either this or `image`.',
+      ),
+    model: z
+      .string()
+      .min(1)
+      .nullish()
+      .describe('Id or trait. Default: the default model of type `inpaint`.'),
   })
   .superRefine(({ image, image_url: url }, context) => {
     const given = [image, url].filter((one) => one !== null && one !== undefined).length;

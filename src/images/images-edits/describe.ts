@@ -2,10 +2,10 @@
 import { z } from 'zod';
 import { type RouteDescription, formContent, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
-import { IMAGES_ANSWER } from '../images-generations/describe.ts';
+import { IMAGES_RESPONSE } from '../images-generations/describe.ts';
 import { EditFields, EditRequest } from './schema.ts';
 
-const BYTES = { type: 'string', contentMediaType: 'application/octet-stream' };
+const FILE = { type: 'string', contentMediaType: 'application/octet-stream' };
 
 /** The fields as JSON Schema; zod cannot describe the files of a form. */
 const { properties: FIELDS } = z.toJSONSchema(EditFields, { io: 'input' });
@@ -14,16 +14,16 @@ export const IMAGES_EDITS: RouteDescription = {
   tag: 'Images',
   summary: 'Edit images',
   about:
-    "New pictures made from others and a text, in OpenAI's form: one or several pictures, and a mask whose clear pixels say where to paint; as a form with files, or as JSON with their URLs. For image models that list `edits`; priced as the pictures that are made.",
+    "Generates images from images and a text, in OpenAI's format. The input is one or several images and an optional mask whose transparent pixels mark the area to edit, sent as a form with files or as JSON with URLs. Works with image models that list `edits`; the price is that of the generated images.",
   request: [
     formContent(['image', 'prompt'], {
-      image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
+      image: { ...FILE, description: 'PNG, JPEG or WebP. Use `image[]` for several images.' },
       'image[]': {
         type: 'array',
-        items: BYTES,
-        description: 'Several images; then `image` is not needed.',
+        items: FILE,
+        description: 'Several images, instead of `image`.',
       },
-      mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
+      mask: { ...FILE, description: 'A PNG whose transparent pixels mark the area to edit.' },
       ...FIELDS,
     }),
     ...jsonContent(EditRequest.meta({ id: 'ImageEditRequest' }), {
@@ -32,6 +32,6 @@ export const IMAGES_EDITS: RouteDescription = {
       images: [{ image_url: 'https://example.com/bay.png' }],
     }),
   ],
-  response: IMAGES_ANSWER,
+  response: IMAGES_RESPONSE,
   refusals: [...MODEL_REFUSALS, ...PICTURE_REFUSALS],
 };

@@ -57,7 +57,7 @@ async function editForm(parts: ImagesEditsParts, context: RequestContext): Promi
   if (masks.length > 1) {
     throw invalidField(['mask'], 'The multipart body has more than one file "mask"');
   }
-  for (const file of files) requirePicture(file);
+  for (const file of files) requireImage(file);
   const { partial_images } = fields;
   const stream = streamOf({ stream: fields.stream === 'true', partial_images });
   await makeImages(parts, context, {
@@ -77,7 +77,7 @@ async function editJson(parts: ImagesEditsParts, context: RequestContext): Promi
   const files: (FormFile | undefined)[] = [];
   for (const [place, { field, url }] of given.entries()) {
     const bytes = await dataUrlBytes(url);
-    if (bytes !== undefined) requirePicture((files[place] = { field, bytes }));
+    if (bytes !== undefined) requireImage((files[place] = { field, bytes }));
   }
   const fetchRest = async (signal: AbortSignal): Promise<void> => {
     let leftBytes = parts.maxFileBytes;
@@ -92,7 +92,7 @@ async function editJson(parts: ImagesEditsParts, context: RequestContext): Promi
       };
       const { bytes } = await parts.guard.fetch(url, { ...bounds, maxBytes: leftBytes });
       leftBytes -= bytes.length;
-      requirePicture((files[place] = { field, bytes }));
+      requireImage((files[place] = { field, bytes }));
     }
   };
   const all = (): FormFile[] => files.filter((file) => file !== undefined);
@@ -128,8 +128,8 @@ function orderOf(
     path: '/images/edits',
     contentType: `multipart/form-data; boundary=${boundary}`,
     body: (model, { isPlain, partialImages }) => {
-      const pictures = files();
-      const isOne = pictures.filter(({ field }) => field !== 'mask').length === 1;
+      const images = files();
+      const isOne = images.filter(({ field }) => field !== 'mask').length === 1;
       const own = {
         model,
         response_format: isPlain ? undefined : 'b64_json',
@@ -138,7 +138,7 @@ function orderOf(
       };
       return multipartBody(boundary, [
         ...fieldParts({ ...fields, ...own }),
-        ...pictures.map((file) => {
+        ...images.map((file) => {
           return filePart(file.field === 'mask' ? 'mask' : isOne ? 'image' : 'image[]', file);
         }),
       ]);
@@ -147,7 +147,7 @@ function orderOf(
   };
 }
 
-function requirePicture({ field, bytes }: FormFile): void {
+function requireImage({ field, bytes }: FormFile): void {
   const type = imageType(bytes);
   const formats = field === 'mask' ? ['png'] : IMAGE_FORMATS;
   if (!formats.some((format) => type === `image/${format}`)) {
@@ -158,7 +158,7 @@ function requirePicture({ field, bytes }: FormFile): void {
 }
 
 /** Fields forwarded to engines; other names could request more images than `n`. */
-const PASSED = [
+const FORWARDED_FIELDS = [
   'model',
   'prompt',
   'n',
@@ -178,7 +178,7 @@ const PASSED = [
 ] as const;
 
 function fieldParts(fields: Readonly<Record<string, unknown>>): FormPart[] {
-  return PASSED.flatMap((name) => {
+  return FORWARDED_FIELDS.flatMap((name) => {
     const value = fields[name];
     if (typeof value !== 'string' && typeof value !== 'number') return [];
     return [{ name, data: String(value) }];

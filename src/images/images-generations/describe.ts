@@ -13,10 +13,13 @@ import { IMAGE_FORMATS } from '../made-image.ts';
 import { ImagesRequest } from './schema.ts';
 
 const Facts = {
-  output_format: z.enum(IMAGE_FORMATS).describe('Format of the pictures.'),
-  size: z.string().describe('Size of the first picture, as it is.'),
-  quality: z.string().optional().describe('As it was asked for, or as the engine tells.'),
-  usage: z.looseObject({}).optional().describe("The engine's own figures, where it has any."),
+  output_format: z.enum(IMAGE_FORMATS).describe('Format of the images.'),
+  size: z.string().describe('Actual size of the first image.'),
+  quality: z
+    .string()
+    .optional()
+    .describe('The requested quality, or the one that the engine reports.'),
+  usage: z.looseObject({}).optional().describe('Usage as reported by the engine, if any.'),
 };
 
 const Images = z
@@ -25,15 +28,18 @@ const Images = z
     data: z
       .array(
         z.strictObject({
-          b64_json: z.string().optional().describe('The picture, as base64.'),
-          url: z.string().optional().describe('A data URL, if `response_format` is `url`.'),
-          revised_prompt: z.string().optional().describe('What the engine made of the prompt.'),
+          b64_json: z.string().optional().describe('The image as base64.'),
+          url: z
+            .string()
+            .optional()
+            .describe('The image as a data URL, if `response_format` is `url`.'),
+          revised_prompt: z.string().optional().describe('The prompt as revised by the engine.'),
         }),
       )
       .min(1)
-      .describe('The pictures.'),
+      .describe('The images.'),
     ...Facts,
-    cost: Cost.describe('What was charged.'),
+    cost: Cost.describe('The charge.'),
   })
   .meta({ id: 'Images' });
 
@@ -42,18 +48,18 @@ const ImageEvent = z
     z.strictObject({
       type: z
         .enum(['image_generation.completed', 'image_edit.completed'])
-        .describe('What the event is.'),
-      b64_json: z.string().describe('The picture, as base64.'),
+        .describe('Type of the event.'),
+      b64_json: z.string().describe('The image as base64.'),
       created_at: z.int().describe('Unix time in seconds.'),
       ...Facts,
-      cost: Cost.optional().describe('In the last event: what was charged for all.'),
+      cost: Cost.optional().describe('The charge for all images, in the last event.'),
     }),
     z.strictObject({
       type: z
         .enum(['image_generation.partial_image', 'image_edit.partial_image'])
-        .describe('What the event is.'),
-      b64_json: z.string().describe('The picture as far as it is made, as base64.'),
-      partial_image_index: z.int().min(0).describe('Its place, from 0.'),
+        .describe('Type of the event.'),
+      b64_json: z.string().describe('The partial image as base64.'),
+      partial_image_index: z.int().min(0).describe('Index of the partial image, from 0.'),
       created_at: z.int().describe('Unix time in seconds.'),
       output_format: Facts.output_format,
       size: Facts.size,
@@ -76,9 +82,9 @@ const EVENT = {
   cost: COST,
 };
 
-export const IMAGES_ANSWER: ResponseDescription = {
+export const IMAGES_RESPONSE: ResponseDescription = {
   status: 200,
-  about: 'The pictures, each as base64 or as a data URL; with `stream: true` each as an event.',
+  about: 'The images, as base64 or as data URLs; with `stream: true` each image is an event.',
   headers: ['model', 'stream'],
   content: [
     ...jsonContent(Images, {
@@ -93,14 +99,14 @@ export const IMAGES_ANSWER: ResponseDescription = {
 
 export const IMAGES_GENERATIONS: RouteDescription = {
   tag: 'Images',
-  summary: 'Make images',
+  summary: 'Generate images',
   about:
-    "Pictures of a text, in OpenAI's form, charged by the piece: by size and quality where the model has such prices. Every picture is looked at before it is charged; one that cannot be opened costs nothing.",
+    "Generates images from a text, in OpenAI's format. Each image is charged, by size and quality if the model has such prices. Each image is validated before the charge; an invalid image costs nothing.",
   request: jsonContent(ImagesRequest.meta({ id: 'ImagesRequest' }), {
     model: 'default',
     prompt: 'A lighthouse at dusk',
     size: '1024x1024',
   }),
-  response: IMAGES_ANSWER,
+  response: IMAGES_RESPONSE,
   refusals: MODEL_REFUSALS,
 };

@@ -85,7 +85,7 @@ function engineBody(
   model: string,
   { isPlain, partialImages }: ImageForm,
 ): Buffer {
-  const { user: _nobody, stream: _ours, partial_images: _also, ...fields } = request;
+  const { user: _user, stream: _stream, partial_images: _partial, ...fields } = request;
   const own = {
     ...BEYOND_HOLD,
     ...(kindOf(request).size === undefined ? {} : BESIDE_SIZE),

@@ -1,32 +1,32 @@
 /** Writes a transcript in OpenAI's formats: JSON, text, subtitles. */
 import type { Transcript } from './sell-transcription.ts';
 import { durationUsage } from './transcript-stream.ts';
-import type { HeardSegment, Granularity } from './transcription-engine.ts';
+import type { TimedSegment, Granularity } from './transcription-engine.ts';
 
 export type TranscriptFormat = 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
 
-interface Written {
+interface FormattedBody {
   readonly type: string;
   readonly body: Buffer;
 }
 
 const MS = 1_000;
 
-export function textBody(text: string, type = 'text/plain'): Written {
+export function textBody(text: string, type = 'text/plain'): FormattedBody {
   return { type: `${type}; charset=utf-8`, body: Buffer.from(text) };
 }
 
-export function jsonBody(value: unknown): Written {
+export function jsonBody(value: unknown): FormattedBody {
   return textBody(JSON.stringify(value), 'application/json');
 }
 
-export function writtenAs(
+export function formatTranscript(
   format: TranscriptFormat,
   times: readonly Granularity[],
   transcript: Transcript,
-): Written {
-  const { task, text, language = 'und', durationMs, heard } = transcript;
-  const segments = (): HeardSegment[] => heard.flatMap((piece) => piece.segments);
+): FormattedBody {
+  const { task, text, language = 'und', durationMs, pieces } = transcript;
+  const segments = (): TimedSegment[] => pieces.flatMap((piece) => piece.segments);
   const usage = durationUsage(durationMs);
   switch (format) {
     case 'json':
@@ -46,13 +46,13 @@ export function writtenAs(
         ...(times.includes('segment') && {
           segments: segments().map((one, id) => ({ id, ...one })),
         }),
-        ...(times.includes('word') && { words: heard.flatMap((piece) => piece.words) }),
+        ...(times.includes('word') && { words: pieces.flatMap((piece) => piece.words) }),
         usage,
       });
   }
 }
 
-function srtOf(segments: readonly HeardSegment[]): string {
+function srtOf(segments: readonly TimedSegment[]): string {
   return segments
     .map((one, index) => {
       // An arrow in the text would be parsed as the times of the next subtitle.
@@ -64,7 +64,7 @@ function srtOf(segments: readonly HeardSegment[]): string {
 
 const VTT_ESCAPES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
 
-function vttOf(segments: readonly HeardSegment[]): string {
+function vttOf(segments: readonly TimedSegment[]): string {
   const cues = segments.map((one) => {
     const text = lineOf(one.text).replaceAll(/[&<>]/g, (sign) => VTT_ESCAPES[sign] ?? sign);
     return `${timeOf(one.start, '.')} --> ${timeOf(one.end, '.')}\n${text}\n\n`;
