@@ -137,7 +137,7 @@ export class Catalog {
   /** As `resolve`, but throws 404, 400 for the wrong type, 410, or 503 if offline. */
   require(name: string, type: ModelType): ResolvedModel {
     const { lookup } = this.#current();
-    const resolved = lookup.resolve(name, type);
+    const resolved = lookup.resolved.get(type)?.get(name) ?? lookup.resolve(name, type);
     if (resolved === undefined) {
       if (this.#areStarting && !lookup.knows(name, type)) throw this.starting();
       return lookup.refuse(name, type);

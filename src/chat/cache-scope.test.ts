@@ -3,11 +3,12 @@ import { test } from 'node:test';
 import { CacheScope } from './cache-scope.ts';
 
 const KEY = Buffer.alloc(32, 7);
+const PER_ACCOUNT = { current: { promptCaches: { perAccount: true } } };
 
 test('keys and salts differ by account and by installation, and stay the same for one', () => {
-  const scope = new CacheScope(KEY, () => true);
-  const restarted = new CacheScope(Buffer.from(KEY), () => true);
-  const other = new CacheScope(Buffer.alloc(32, 8), () => true);
+  const scope = new CacheScope(KEY, PER_ACCOUNT);
+  const restarted = new CacheScope(Buffer.from(KEY), PER_ACCOUNT);
+  const other = new CacheScope(Buffer.alloc(32, 8), PER_ACCOUNT);
   const texts = [
     scope.keyOf('a', 'thread'),
     scope.keyOf('b', 'thread'),
@@ -31,17 +32,18 @@ test('keys and salts differ by account and by installation, and stay the same fo
 });
 
 test('without a scope keys pass as they are, and there is no salt', () => {
-  let isPerAccount = false;
-  const scope = new CacheScope(KEY, () => isPerAccount);
+  const promptCaches = { perAccount: false };
+  const config = { current: { promptCaches } };
+  const scope = new CacheScope(KEY, config);
   assert.equal(scope.keyOf('a', 'thread'), 'thread');
   assert.equal(scope.saltOf('a'), undefined);
-  isPerAccount = true;
+  promptCaches.perAccount = true;
   assert.notEqual(scope.keyOf('a', 'thread'), 'thread');
   assert.notEqual(scope.saltOf('a'), undefined);
 });
 
 test('salts of more accounts than are kept are the same when they are computed again', () => {
-  const scope = new CacheScope(KEY, () => true);
+  const scope = new CacheScope(KEY, PER_ACCOUNT);
   const first = scope.saltOf('account-0');
   for (let at = 1; at < 10_002; at += 1) scope.saltOf(`account-${at}`);
   assert.equal(scope.saltOf('account-0'), first);

@@ -18,27 +18,31 @@ const SCOPED_BYTES = 24;
 /** Salts that are kept in memory, one per account; the oldest is computed again. */
 const MAX_SALTS = 10_000;
 
+/** The current settings; a whole `ConfigInForce` fits. */
+interface ScopeConfig {
+  readonly current: { readonly promptCaches: { readonly perAccount: boolean } };
+}
+
 export async function openCacheScope(
   store: Store,
   ids: Ids,
-  isPerAccount: () => boolean,
+  config: ScopeConfig,
 ): Promise<CacheScope> {
-  return new CacheScope(await storedKey(store, ids, KEY_NAME), isPerAccount);
+  return new CacheScope(await storedKey(store, ids, KEY_NAME), config);
 }
 
 export class CacheScope {
   readonly #key: Buffer;
-  readonly #isPerAccount: () => boolean;
+  readonly #config: ScopeConfig;
   readonly #salts = new Map<string, string>();
 
-  /** `isPerAccount`: the setting `promptCaches.perAccount`, read for every request. */
-  constructor(key: Buffer, isPerAccount: () => boolean) {
+  constructor(key: Buffer, config: ScopeConfig) {
     this.#key = key;
-    this.#isPerAccount = isPerAccount;
+    this.#config = config;
   }
 
   keyOf(accountId: string, key: string): string {
-    return this.#isPerAccount() ? this.#scoped('key', accountId, key) : key;
+    return this.#config.current.promptCaches.perAccount ? this.#scoped('key', accountId, key) : key;
   }
 
   /**
@@ -46,7 +50,7 @@ export class CacheScope {
    * of the caller, which parts the caches of its account further. `undefined` when caches are shared.
    */
   saltOf(accountId: string, given?: unknown): string | undefined {
-    if (!this.#isPerAccount()) return undefined;
+    if (!this.#config.current.promptCaches.perAccount) return undefined;
     if (typeof given === 'string') return this.#scoped('salt', accountId, given);
     let salt = this.#salts.get(accountId);
     if (salt !== undefined) return salt;

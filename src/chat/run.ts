@@ -130,6 +130,8 @@ export class ChatRun implements WholeCall {
     for (;;) {
       this.maxResponseBytes = this.#mostBytes();
       const outcome = await this.callEngine();
+      if (outcome.ok) this.head = outcome.head;
+      else this.#read = undefined;
       const error = cancellation.aborted ? undefined : this.problemOf(outcome);
       this.endRound(outcome);
       if (error !== undefined) return this.fail(error, outcome);
@@ -143,11 +145,8 @@ export class ChatRun implements WholeCall {
     }
   }
 
-  protected async callEngine(): Promise<EngineOutcome> {
-    const response = await this.plan.parts.engines.collect(this);
-    if (response.ok) this.head = response.head;
-    else this.#read = undefined;
-    return response;
+  protected callEngine(): Promise<EngineOutcome> {
+    return this.plan.parts.engines.collect(this);
   }
 
   #mostBytes(): number {
@@ -283,7 +282,8 @@ export class ChatRun implements WholeCall {
       this.blocks?.writer.together,
     );
     this.#noteBill(bill, outcome);
-    await this.send();
+    const sending = this.send();
+    if (sending !== undefined) await sending;
   }
 
   /** Makes the response body; called again when the settle is retried. */
@@ -429,7 +429,7 @@ export class ChatRun implements WholeCall {
       // `GET /usage/{id}` takes it in the place of the request id.
       id: `chatcmpl-${context.requestId}`,
       model: model.id,
-      createdS: Math.floor(parts.clock.nowMs() / 1_000),
+      createdS: Math.floor(this.sale.startedMs / 1_000),
       serviceName: parts.serviceName,
       documents: this.prepared.documents ?? additions.autoSearch?.documents,
     };

@@ -6,16 +6,10 @@ import { X509Certificate } from 'node:crypto';
 import { resolve } from 'node:path';
 import { createSecureContext } from 'node:tls';
 import { reasonOf } from '../core/log.ts';
+import type { TlsMaterial } from '../core/upstream-url.ts';
 import type { Diagnostics } from './explain.ts';
 import { type ProxySettings, proxyOf } from './outgoing-proxy.ts';
 import type { Path } from './yaml-source.ts';
-
-/** PEM texts. */
-interface TlsMaterial {
-  readonly ca?: string | undefined;
-  readonly cert?: string | undefined;
-  readonly key?: string | undefined;
-}
 
 /** Settings of an upstream with its proxy. */
 export type Proxied<Settings> = Settings & { readonly proxy?: string | undefined };

@@ -7,6 +7,14 @@ export interface UpstreamTarget {
   readonly socketPath: string | null;
 }
 
+/** PEM texts for TLS to an upstream. */
+export interface TlsMaterial {
+  /** Authorities to trust in place of those of the system. */
+  readonly ca?: string | undefined;
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+}
+
 const UNIX = 'unix:';
 
 /** Parses an upstream URL. Throws a RangeError without the URL, which may include a key. */

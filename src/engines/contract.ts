@@ -152,6 +152,7 @@ export type FailureReason =
 
 export interface EngineSuccess {
   readonly ok: true;
+  readonly head: EngineHead;
   readonly bytes: number;
   readonly attempts: number;
   readonly replica: Replica;
@@ -187,7 +188,6 @@ export interface WholeCall extends EngineCall {
 }
 
 export interface EngineResponse extends EngineSuccess {
-  readonly head: EngineHead;
   readonly body: Buffer;
 }
 

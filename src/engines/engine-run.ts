@@ -240,32 +240,38 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    const call = this.#call;
-    const isTaken = this.#sink !== null || call.isUsable === undefined;
-    const crash = (error: unknown): void => {
-      attempt.target.state.cancel(attempt.ticket);
-      this.#crash(error);
-    };
-    let usable;
+    if (this.#sink !== null) return this.#judged(attempt, true);
+    const chunks = this.#chunks;
+    const body = chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+    let usable: boolean | Promise<boolean>;
     try {
-      usable = isTaken || call.isUsable(this.#wholeBody());
+      usable = this.#call.isUsable?.(body) ?? true;
     } catch (error) {
-      return crash(error);
+      return this.#unjudged(attempt, error);
     }
-    if (typeof usable === 'boolean') return this.#judged(attempt, usable);
-    usable.then((verdict) => this.#judged(attempt, verdict), crash);
+    if (typeof usable === 'boolean') return this.#judged(attempt, usable, body);
+    usable.then(
+      (verdict) => this.#judged(attempt, verdict, body),
+      (error: unknown) => this.#unjudged(attempt, error),
+    );
   }
 
-  #judged(attempt: Attempt, isUsable: boolean): void {
+  /** `body`: the response of a non-streaming call. */
+  #judged(attempt: Attempt, isUsable: boolean, body?: Buffer): void {
     if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
     const head = this.#head;
     attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
     const { replica, attempts, firstByteMs } = head;
-    const success = { ok: true, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
-    if (this.#sink !== null) return this.#finish(success);
-    const answer: EngineResponse = { ...success, head, body: this.#wholeBody() };
-    this.#finish(answer);
+    const success = { ok: true, head, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
+    if (body === undefined) return this.#finish(success);
+    const response: EngineResponse = { ...success, body };
+    this.#finish(response);
+  }
+
+  #unjudged(attempt: Attempt, bug: unknown): void {
+    attempt.target.state.cancel(attempt.ticket);
+    this.#crash(bug);
   }
 
   failed(attempt: Attempt, verdict: Verdict, message: string, wasSent = true): void {
@@ -316,14 +322,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     attempt.target.state.cancel(attempt.ticket);
     this.#attempts -= 1;
     this.#next();
-  }
-
-  #wholeBody(): Buffer {
-    const [first] = this.#chunks;
-    if (first !== undefined && this.#chunks.length === 1) return first;
-    const whole = Buffer.concat(this.#chunks);
-    this.#chunks = [whole];
-    return whole;
   }
 
   #nothingReady(targets: readonly Target[]): EngineFailure {

@@ -41,15 +41,17 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   const ofPrompt = detailsOf(value, 'prompt_tokens_details', 'input_tokens_details');
   const ofCompletion = detailsOf(value, 'completion_tokens_details', 'output_tokens_details');
   const cached =
-    count(ofPrompt, 'cached_tokens') ??
+    (ofPrompt && count(ofPrompt, 'cached_tokens')) ??
     count(value, 'prompt_cache_hit_tokens', 'cache_read_input_tokens', 'cached_tokens') ??
     0;
   const cacheWrite =
-    count(ofPrompt, 'cache_creation_input_tokens', 'cache_write_tokens') ??
+    (ofPrompt && count(ofPrompt, 'cache_creation_input_tokens', 'cache_write_tokens')) ??
     count(value, 'cache_creation_input_tokens') ??
     0;
   const reasoning =
-    count(ofCompletion, 'reasoning_tokens') ?? count(value, 'reasoning_tokens') ?? 0;
+    (ofCompletion && count(ofCompletion, 'reasoning_tokens')) ??
+    count(value, 'reasoning_tokens') ??
+    0;
   // Some engines exclude reasoning from the completion tokens; their total shows it.
   const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
   const completion = isBeside ? visible + reasoning : visible;
@@ -105,12 +107,11 @@ function detailsOf(usage: JsonObject, name: string, other: string): JsonObject |
 
 /** The first member that is a non-negative integer. */
 function count(
-  usage: JsonObject | undefined,
+  usage: JsonObject,
   name: string,
   other?: string,
   third?: string,
 ): number | undefined {
-  if (usage === undefined) return undefined;
   let given = usage[name];
   if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
   if (other === undefined) return undefined;

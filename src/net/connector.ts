@@ -1,13 +1,7 @@
 /** Opens connections to one origin: TCP, TLS or a Unix socket, directly or through an HTTP proxy. */
 import type { Socket } from 'node:net';
 import { buildConnector, Pool } from 'undici';
-
-export interface TlsMaterial {
-  /** Authorities to trust in place of those of the system. */
-  readonly ca?: string | undefined;
-  readonly cert?: string | undefined;
-  readonly key?: string | undefined;
-}
+import type { TlsMaterial } from '../core/upstream-url.ts';
 
 export interface Route {
   /** `http(s)://[user:password@]host[:port]` of a proxy. */
@@ -64,33 +58,5 @@ function tunnel(
       } else if (protocol === 'https:') secure({ ...options, httpSocket }, callback);
       else callback(null, httpSocket);
     });
-  };
-}
-
-type WriteEnd = (error?: Error | null) => void;
-
-/**
- * Lets failed writes of a socket wait for its read side. A server that responds before it has read
- * the whole request, and closes, resets the connection while the request is still being written.
- * Node then destroys the socket for the failed write, with the response (413, 401, ...) unread in it.
- */
-export function readBeforeReset(socket: Socket): void {
-  const write = socket._write.bind(socket);
-  const writev = socket._writev?.bind(socket);
-  // A stream has one write in flight, so that one function ends them all.
-  let done: WriteEnd = () => undefined;
-  const end: WriteEnd = (error) => {
-    // After a reset the read side ends by itself, and closes the socket.
-    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-    if (code !== 'EPIPE' && code !== 'ECONNRESET') done(error);
-  };
-  socket._write = (chunk, encoding, callback) => {
-    done = callback;
-    write(chunk, encoding, end);
-  };
-  if (writev === undefined) return;
-  socket._writev = (chunks, callback) => {
-    done = callback;
-    writev(chunks, end);
   };
 }

@@ -100,10 +100,11 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   /** Set once the whole request was written; no server acts on an incomplete one. */
   isWritten = false;
   isPaused = false;
+  hasEnded = false;
   readonly #pool: ExchangePool;
   readonly #startedMs: number;
   #controller: Dispatcher.DispatchController | null = null;
-  #phase: 'waiting' | 'sent' | 'body' | 'ended' = 'waiting';
+  #phase: 'waiting' | 'sent' | 'body' = 'waiting';
   /** Start of the phase; in the body, the time of the last sweep that saw progress. */
   #markMs: number;
   #hasMoved = false;
@@ -113,6 +114,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   #pausedAtMs: number | null = null;
   #pausedMs = 0;
   #hasByte = false;
+  /** The connection has served another request before. */
+  #isReused = false;
   #bytes = 0;
   #bodyBytes = Infinity;
   /** Set if the response ended while the reader paused. */
@@ -135,10 +138,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   protected abstract onEnd(): void;
   /** `message` is for the log; it can contain addresses, so it is never shown to a caller. */
   protected abstract onFailure(kind: UpstreamFailureKind, message: string): void;
-
-  get hasEnded(): boolean {
-    return this.#phase === 'ended';
-  }
 
   /** Whether the server may have read part of the request. */
   protected get isSent(): boolean {
@@ -219,7 +218,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   /** Fails the exchange from our side, unless it has ended. */
   fail(kind: UpstreamFailureKind, message: string): void {
-    if (this.#phase === 'ended') return;
+    if (this.hasEnded) return;
     this.#end();
     this.onFailure(kind, message);
     this.#controller?.abort(new Error(message));
@@ -234,12 +233,14 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     // Throws instead of aborting, since an abort would also close the new connection.
-    if (this.#phase === 'ended') throw new Error('The exchange ended before it was written');
+    if (this.hasEnded) throw new Error('The exchange ended before it was written');
     this.#controller = controller;
     this.#phase = 'sent';
     this.#markMs = this.#pool.clock.monotonicMs();
     this.isWritten = this.piecesBytes === null;
-    if (this.connection !== null) this.connection.isIdle = false;
+    if (this.connection === null) return;
+    this.connection.isIdle = false;
+    this.#isReused = this.connection.served > 0;
   }
 
   onResponseStarted(): void {
@@ -251,7 +252,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     status: number,
     headers: ReceivedHeaders,
   ): void {
-    if (this.#phase === 'ended' || status < 200) return;
+    if (this.hasEnded || status < 200) return;
     // A server cannot have handled a request that it has not received.
     if (this.#isReused && !this.isWritten && status < 300) {
       this.#pool.strayed();
@@ -264,7 +265,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#phase === 'ended') return;
+    if (this.hasEnded) return;
     this.#bytes += chunk.length;
     if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
     this.#phase = 'body';
@@ -279,18 +280,17 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   onResponseEnd(): void {
     const { connection } = this;
-    const isReused = this.#isReused;
     if (connection !== null) {
       connection.isIdle = true;
       connection.served += 1;
     }
     // Whether more bytes came with the response is known once undici has parsed the whole read.
-    if (isReused) process.nextTick(endReused, this);
+    if (this.#isReused) process.nextTick(endReused, this);
     else this.complete();
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
-    if (this.#phase === 'ended') return;
+    if (this.hasEnded) return;
     const kind = this.#kindOf(error);
     if (kind === 'doubtful') this.#pool.strayed();
     this.#end();
@@ -299,7 +299,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   /** The response is complete. `isDoubtful`: bytes that belong to no request follow it. */
   complete(isDoubtful = false): void {
-    if (this.#phase === 'ended') return;
+    if (this.hasEnded) return;
     if (this.isPaused) {
       this.#endWaits = { isDoubtful };
       return;
@@ -308,10 +308,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     if (!isDoubtful) return this.onEnd();
     this.#pool.strayed();
     this.onFailure('doubtful', DOUBTFUL);
-  }
-
-  get #isReused(): boolean {
-    return this.connection !== null && this.connection.served > 0;
   }
 
   #kindOf(error: Error): UpstreamFailureKind {
@@ -338,7 +334,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 
   #end(): void {
-    this.#phase = 'ended';
+    this.hasEnded = true;
     this.#pool.running.delete(this);
   }
 }

@@ -13,7 +13,8 @@ import type { UpstreamTarget } from '../core/upstream-url.ts';
 export class Origin {
   /** For the log: without a path, and without credentials. */
   readonly name: string;
-  #keepsAlive = true;
+  /** Whether a connection may serve a second request; only `loseKeepAlive` changes it. */
+  keepsAlive = true;
   readonly #onLoss: (origin: Origin) => void;
   readonly #watchers = new Set<() => void>();
 
@@ -22,15 +23,10 @@ export class Origin {
     this.#onLoss = onLoss;
   }
 
-  /** Whether a connection may serve a second request. */
-  get keepsAlive(): boolean {
-    return this.#keepsAlive;
-  }
-
   /** Ends keep-alive for good. Only the first call has an effect. */
   loseKeepAlive(): void {
-    if (!this.#keepsAlive) return;
-    this.#keepsAlive = false;
+    if (!this.keepsAlive) return;
+    this.keepsAlive = false;
     this.#onLoss(this);
     for (const lost of this.#watchers) lost();
     this.#watchers.clear();

@@ -14,7 +14,7 @@ import { Client, type Dispatcher, Pool } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import { InFlight } from '../core/in-flight.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
-import { connectorOf, readBeforeReset, type Route } from './connector.ts';
+import { connectorOf, type Route } from './connector.ts';
 import {
   Exchange,
   isUnexpectedResponse,
@@ -223,6 +223,34 @@ function connectionTo(origin: URL, options: object): Connection {
 }
 
 type Connect = ReturnType<typeof connectorOf>;
+
+type WriteEnd = (error?: Error | null) => void;
+
+/**
+ * Lets failed writes of a socket wait for its read side. A server that responds before it has read
+ * the whole request, and closes, resets the connection while the request is still being written.
+ * Node then destroys the socket for the failed write, with the response (413, 401, ...) unread in it.
+ */
+function readBeforeReset(socket: Socket): void {
+  const write = socket._write.bind(socket);
+  const writev = socket._writev?.bind(socket);
+  // A stream has one write in flight, so that one function ends them all.
+  let done: WriteEnd = () => undefined;
+  const end: WriteEnd = (error) => {
+    // After a reset the read side ends by itself, and closes the socket.
+    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+    if (code !== 'EPIPE' && code !== 'ECONNRESET') done(error);
+  };
+  socket._write = (chunk, encoding, callback) => {
+    done = callback;
+    write(chunk, encoding, end);
+  };
+  if (writev === undefined) return;
+  socket._writev = (chunks, callback) => {
+    done = callback;
+    writev(chunks, end);
+  };
+}
 
 /** A complete response, or why it failed. */
 export type Fetched =

@@ -35,11 +35,19 @@ export function printable(text: string): string {
 const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
 
 export function logWriter({ level: least, pretty, clock, write }: LogWriterOptions): Log {
-  const timeOf = timesInTurn();
+  // Many lines share a second.
+  let second = -1;
+  let beginning = '';
   const at = (level: Level) => {
     if (LEVELS.indexOf(level) < LEVELS.indexOf(least)) return () => undefined;
     return (fields: LogFields, msg: string): void => {
-      const time = timeOf(clock.nowMs());
+      const nowMs = clock.nowMs();
+      const nowSecond = Math.floor(nowMs / SECOND_MS);
+      if (nowSecond !== second) {
+        second = nowSecond;
+        beginning = isoTime(second * SECOND_MS).slice(0, -'000Z'.length);
+      }
+      const time = `${beginning}${String(nowMs - second * SECOND_MS).padStart(3, '0')}Z`;
       const shown = censored(fields);
       if (pretty) return write(printable(prettyLine({ level, time, ...shown, msg })));
       const text = textOf(shown);
@@ -49,20 +57,6 @@ export function logWriter({ level: least, pretty, clock, write }: LogWriterOptio
     };
   };
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
-}
-
-/** Like `isoTime`, caching the current second, since many lines share it. */
-function timesInTurn(): (ms: number) => string {
-  let second = -1;
-  let beginning = '';
-  return (ms) => {
-    const now = Math.floor(ms / SECOND_MS);
-    if (now !== second) {
-      second = now;
-      beginning = isoTime(now * SECOND_MS).slice(0, -'000Z'.length);
-    }
-    return `${beginning}${String(ms - now * SECOND_MS).padStart(3, '0')}Z`;
-  };
 }
 
 /** Returns the fields with secrets redacted, at the top and one level below. */

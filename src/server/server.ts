@@ -107,7 +107,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { store, ledger } = stores;
   await ledger.start();
   const sealer = await openSealer(store, ids);
-  const cacheScope = await openCacheScope(store, ids, () => config.current.promptCaches.perAccount);
+  const cacheScope = await openCacheScope(store, ids, config);
   const extras = await openExtras(config.current, clock, log);
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });

@@ -124,11 +124,11 @@ export function addTally(to: OutputTally, more: Readonly<OutputTally>): void {
 }
 
 /** The text of a message or delta; its reasoning text has the name `reasoning_content`. */
-export function tallyOf(message: JsonObject): OutputTally {
+export function tallyOf(message: JsonObject, calls = toolCallsOf(message)): OutputTally {
   const { content, refusal } = message;
   const reasoning = reasoningOf(message);
   let toolBytes = 0;
-  for (const call of toolCallsOf(message)) {
+  for (const call of calls) {
     const made = madeBy(call);
     toolBytes += textBytes(made['name']) + textBytes(argumentsText(made['arguments']));
   }

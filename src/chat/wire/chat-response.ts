@@ -169,16 +169,18 @@ function readChoice(
   }
   const original = choice['message'];
   const whole = canonicalMessage(original);
-  const size = tallyOf(whole);
+  const wholeCalls = toolCallsOf(whole);
+  const size = tallyOf(whole, wholeCalls);
   const roomBytes = mostBytes(options.maxOutputTokens, 0);
   const isCut = outputBytes(size) > roomBytes;
   const granted = isCut ? cutMessage(whole, roomBytes) : whole;
-  const shown = isCut ? tallyOf(granted) : size;
+  const calls = isCut ? toolCallsOf(granted) : wholeCalls;
+  const shown = isCut ? tallyOf(granted, calls) : size;
   if (output.tally === undefined) output.tally = shown;
   else addTally(output.tally, shown);
-  const message = safeMessage(granted, options);
+  const message = safeMessage(granted, calls, options);
   const given = choice['finish_reason'];
-  const reason = finishReason(isCut ? 'length' : given, toolCallsOf(message).length > 0);
+  const reason = finishReason(isCut ? 'length' : given, calls.length > 0);
   const isSame =
     message === original &&
     reason === given &&
@@ -195,12 +197,15 @@ function readChoice(
 }
 
 /** The message with every member that the SDKs read; the same object when all are there. */
-function safeMessage(message: JsonObject, options: ResponseOptions): JsonObject {
+function safeMessage(
+  message: JsonObject,
+  calls: readonly JsonObject[],
+  options: ResponseOptions,
+): JsonObject {
   const given = message['content'] ?? null;
   const isStripped = options.stripThinkTags && typeof given === 'string';
   const content = isStripped ? stripThinkTags(given) : given;
   const reasoning_content = options.dropReasoning ? null : (reasoningOf(message) ?? null);
-  const calls = toolCallsOf(message);
   const areSafe = Array.isArray(message['tool_calls']) && calls.every(isSafeCall);
   const tool_calls = areSafe ? message['tool_calls'] : calls.map(safeCall);
   const isSame =
