@@ -192,8 +192,10 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   const choices = request.choiceCount;
   const least = { choices, promptTokens, maxOutputTokens: leastOutput, surcharges };
   const minNano = boundFor(least, price);
-  const maxNano = mostNano(inputs, surcharges, outputTokens, searches);
-  const isPlain = searches === 0 && additions.textBytesBound === 0;
+  const isPlain = additions.autoSearch === undefined && additions.textBytesBound === 0;
+  const maxNano = isPlain
+    ? boundFor({ choices, promptTokens, maxOutputTokens: outputTokens, surcharges }, price)
+    : mostNano(inputs, surcharges, outputTokens, searches);
   let usefulNano = maxNano;
   if (!isPlain) {
     const useful = Math.min(outputTokens, Math.max(USEFUL_OUTPUT_TOKENS, leastOutput));

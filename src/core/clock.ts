@@ -15,8 +15,8 @@ export interface Clock {
 
 export function systemClock(): Clock {
   return {
-    nowMs: () => Date.now(),
-    monotonicMs: () => performance.now(),
+    nowMs: Date.now,
+    monotonicMs: performance.now.bind(performance),
     sleep: async (ms, signal) => {
       await sleepFor(ms, undefined, signal === undefined ? {} : { signal });
     },

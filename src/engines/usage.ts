@@ -38,8 +38,10 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   if (prompt === undefined) return undefined;
   const visible = count(value, 'completion_tokens', 'output_tokens') ?? restOfTotal(value, prompt);
   if (visible === undefined) return undefined;
-  const ofPrompt = detailsOf(value, 'prompt_tokens_details', 'input_tokens_details');
-  const ofCompletion = detailsOf(value, 'completion_tokens_details', 'output_tokens_details');
+  const ofPrompt = objectOf(value['prompt_tokens_details'] ?? value['input_tokens_details']);
+  const ofCompletion = objectOf(
+    value['completion_tokens_details'] ?? value['output_tokens_details'],
+  );
   const cached =
     (ofPrompt && count(ofPrompt, 'cached_tokens')) ??
     count(value, 'prompt_cache_hit_tokens', 'cache_read_input_tokens', 'cached_tokens') ??
@@ -100,10 +102,8 @@ function restOfTotal(usage: JsonObject, prompt: number): number | undefined {
   return total === undefined || total < prompt ? undefined : total - prompt;
 }
 
-function detailsOf(usage: JsonObject, name: string, other: string): JsonObject | undefined {
-  const value = usage[name] ?? usage[other];
-  return value !== undefined && isJsonObject(value) ? value : undefined;
-}
+const objectOf = (value: unknown): JsonObject | undefined =>
+  isJsonObject(value) ? value : undefined;
 
 /** The first member that is a non-negative integer. */
 function count(

@@ -72,7 +72,8 @@ function identified(
     if (route.auth === 'optional-key-or-wallet') return;
     return withoutCaller(parts, context, route);
   }
-  requireKind(caller, route);
+  // Such a route takes every caller.
+  if (route.auth !== 'key-or-wallet') requireKind(caller, route);
   return parts.enter(context, caller, route);
 }
 

@@ -215,7 +215,9 @@ describe('hostile payers and nodes of Base', () => {
       return fault;
     });
     const faults = await Promise.all(refusals);
-    const busy = faults.filter(({ message }) => message.startsWith('Too many signatures of contract'));
+    const busy = faults.filter(({ message }) =>
+      message.startsWith('Too many signatures of contract'),
+    );
     assert.equal(busy.length, 80 - 32);
     assert.ok(
       busy.every(({ status, options }) => status === 503 && options.retryAfterSeconds === 1),

@@ -111,7 +111,9 @@ describe('reorganisations', () => {
       await look();
       await assertLedgerIsChain();
       assert.ok(
-        fixture.log.some((line) => line.level === 'error' && /no longer on the chain/.test(line.message)),
+        fixture.log.some(
+          (line) => line.level === 'error' && /no longer on the chain/.test(line.message),
+        ),
       );
       assert.equal((await fixture.payments.headers.topUp(header)).amountNano, usdToNano(5));
       assert.equal(await fixture.balance(wallet), usdToNano(5));

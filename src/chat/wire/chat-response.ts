@@ -252,8 +252,21 @@ export function writeChatResponse(
   // Of a request that asks for nothing of ours.
   const isUsual = end.parameters === SVC_PARAMETER_DEFAULTS && end.citations.length === 0;
   if (isUnchanged) {
+    const { serviceName } = frame;
+    const { usage, cost } = end;
     const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(end.parameters, end.citations));
-    const texts = membersText(body, frame, end, echo);
+    const texts: Record<string, string> = {
+      id: `"id":"${frame.id}"`,
+      object: '"object":"chat.completion"',
+      created: `"created":${frame.createdS}`,
+      model: `"model":${JSON.stringify(frame.model)}`,
+      usage: `"usage":${chatUsageText(usage)}`,
+      cost: `"cost":{"usd":${cost.usd},"diem":${cost.diem}}`,
+    };
+    if ((body['prompt_logprobs'] ?? null) === null) {
+      texts['prompt_logprobs'] = '"prompt_logprobs":null';
+    }
+    texts[`${serviceName}_parameters`] = `"${serviceName}_parameters":${echo}`;
     const isText = text !== undefined && isUsual && ASCII.test(frame.model);
     const written = isText ? textWithMembers(text, body, texts) : undefined;
     return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
@@ -272,28 +285,6 @@ export function writeChatResponse(
     prompt_logprobs: body['prompt_logprobs'] ?? null,
     ...echo,
   });
-}
-
-function membersText(
-  body: JsonObject,
-  { id, createdS, model, serviceName }: ResponseFrame,
-  { usage, cost }: ResponseEnd,
-  echo: string,
-): Record<string, string> {
-  const texts: Record<string, string> = {
-    id: `"id":"${id}"`,
-    object: '"object":"chat.completion"',
-    created: `"created":${createdS}`,
-    model: `"model":${JSON.stringify(model)}`,
-    usage: `"usage":${chatUsageText(usage)}`,
-    cost: `"cost":{"usd":${cost.usd},"diem":${cost.diem}}`,
-  };
-  if ((body['prompt_logprobs'] ?? null) === null) {
-    texts['prompt_logprobs'] = '"prompt_logprobs":null';
-  }
-  const name = `${serviceName}_parameters`;
-  texts[name] = `"${name}":${echo}`;
-  return texts;
 }
 
 /** The chunk that ends a stream, with the members of `endMembers`, as JSON. */
