@@ -18,7 +18,7 @@ import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
 import { ResponseHeaders } from '../http/response-headers.ts';
 import { LearnedReplicas } from '../engines/learned-replicas.ts';
-import { filmCheck } from '../video/check-film.ts';
+import { videoCheck } from '../video/check-video.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
 import { videoMoney } from '../video/video-money.ts';
@@ -93,7 +93,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
         guard,
         video,
         quotes: new VideoQuotes({ ...common, ...reading, windows }),
-        takesWebhooks: callbacks !== undefined,
+        sendsWebhooks: callbacks !== undefined,
         docsUrl: () => {
           const { service, publicUrl } = shared.config.current;
           return service.docsUrl ?? `${publicUrl}/docs`;
@@ -147,7 +147,7 @@ function openVideo(
   return new Video({
     store: stores.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
-    checkFilm: filmCheck(media),
+    checkVideo: videoCheck(media),
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     ...video,

@@ -28,7 +28,7 @@ function refusal(request: object, consent: object | null = POLICY): unknown {
 
 const IMAGE = { image_url: 'https://e.com/a.png' };
 
-test('media without consent are a 409 that carries the flow', () => {
+test('media without consent is rejected with 409 and the policy', () => {
   const { error, ...body } = refusal(IMAGE) as { error: { code: string; message: string } };
   assert.equal(error.code, 'needs_consent');
   assert.match(error.message, /"consents": \{"face_media": \{"consent_version": "v2"\}\}/);
@@ -40,7 +40,7 @@ test('media without consent are a 409 that carries the flow', () => {
   });
 });
 
-test('a consent to this version is enough, to an older one is none', () => {
+test('a consent must name the current version', () => {
   const version = (consent_version: string) => ({ consent_version });
   for (const consents of [{ face_media: version('v2') }, version('v2'), { face_media: 'v2' }]) {
     assert.equal(refusal({ ...IMAGE, consents }), undefined, JSON.stringify(consents));
@@ -54,14 +54,12 @@ test('a consent to this version is enough, to an older one is none', () => {
   }
 });
 
-test('what needs none is not asked for one', () => {
+test('consent is not required for other media or models', () => {
   assert.equal(refusal({}), undefined);
   assert.equal(refusal(IMAGE, null), undefined);
   const roles = ['reference_image_urls'];
   assert.equal(refusal(IMAGE, { ...POLICY, roles }), undefined);
   const references = { reference_image_urls: ['https://e.com/a.png'] };
-  const asked = refusal({ ...IMAGE, ...references }, { ...POLICY, roles }) as object;
-  assert.deepEqual('face_media_roles' in asked && asked.face_media_roles, [
-    'reference_image_urls.0',
-  ]);
+  const body = refusal({ ...IMAGE, ...references }, { ...POLICY, roles }) as object;
+  assert.deepEqual('face_media_roles' in body && body.face_media_roles, ['reference_image_urls.0']);
 });

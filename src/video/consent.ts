@@ -15,17 +15,17 @@ export function requireConsent(
   if (consent === undefined || hasAgreed(consent, request.consents)) return;
   const { flow, version, policyText, roles } = consent;
   const given = mediaUrlsOf(request).map(({ role }) => role);
-  const asked = given.filter(
+  const needing = given.filter(
     (role) => roles.length === 0 || roles.includes(role.split('.')[0] ?? role),
   );
-  if (asked.length === 0) return;
-  const message = `The model ${request.model} takes ${asked.join(', ')} only with your consent: read the policy and send "consents": {"${flow}": {"consent_version": "${version}"}}`;
+  if (needing.length === 0) return;
+  const message = `The model ${request.model} accepts ${needing.join(', ')} only with your consent: read the policy and send "consents": {"${flow}": {"consent_version": "${version}"}}`;
   throw new Fault('NEEDS_CONSENT', {
     message,
     body: {
       error: { code: 'needs_consent', message },
       consent_flow: flow,
-      face_media_roles: asked,
+      face_media_roles: needing,
       consent: { consent_version: version, policy_text: policyText },
       docs_url: docsUrl,
     },

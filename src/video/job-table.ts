@@ -116,7 +116,7 @@ export class JobTable extends LeasedTable<VideoJob> {
          WHERE state = 'admitting' OR ${OPEN}
          UNION ALL
          SELECT account_id, media_bytes AS bytes FROM video_job WHERE has_media = 1
-       ) AS held`,
+       ) AS stored`,
       [accountId, resultBytes],
     );
     return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
@@ -209,11 +209,11 @@ export class JobTable extends LeasedTable<VideoJob> {
       caller: `(state = 'queued' OR ${AT_ENGINE})`,
       nobody: `state = 'admitting'`,
     }[by];
-    const tells = by === 'nobody' ? '0' : `CASE WHEN webhook_url = '' THEN 0 ELSE $2 END`;
+    const webhookDue = by === 'nobody' ? '0' : `CASE WHEN webhook_url = '' THEN 0 ELSE $2 END`;
     const rows = await tx.query(
       `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
          request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
-         ${NO_LEASE}, webhook_due_ms = ${tells}
+         ${NO_LEASE}, webhook_due_ms = ${webhookDue}
        WHERE id = $1 AND ${condition} RETURNING ${JOB_COLUMNS}`,
       [id, nowMs, JSON.stringify(failure), ...(by === 'worker' ? [this.owner] : [])],
     );
@@ -248,7 +248,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  async forget(beforeMs: number): Promise<void> {
+  async deleteOld(beforeMs: number): Promise<void> {
     await this.store.query(
       `DELETE FROM video_job WHERE id IN (
          SELECT id FROM video_job
@@ -299,19 +299,12 @@ export async function listAllJobs(
   state: string | undefined,
   { limit, after }: { readonly limit: number; readonly after?: JobPlace | undefined },
 ): Promise<VideoJob[]> {
-  const parameters: (string | number)[] = [];
-  const wanted: string[] = [];
-  if (state !== undefined) wanted.push(`state = $${parameters.push(state)}`);
-  if (after !== undefined) {
-    const time = `$${parameters.push(after.createdMs)}`;
-    const id = `$${parameters.push(after.id)}`;
-    wanted.push(`(created_ms, id) < (${time}, ${id})`);
-  }
-  const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
+  const { createdMs, id } = after ?? { createdMs: Number.MAX_SAFE_INTEGER, id: '' };
   const rows = await store.query(
-    `SELECT ${JOB_COLUMNS} FROM video_job ${where}
-     ORDER BY created_ms DESC, id DESC LIMIT $${parameters.push(limit)}`,
-    parameters,
+    `SELECT ${JOB_COLUMNS} FROM video_job
+     WHERE (created_ms, id) < ($1, $2) AND ($3 = '' OR state = $3)
+     ORDER BY created_ms DESC, id DESC LIMIT $4`,
+    [createdMs, id, state ?? '', limit],
   );
   return rows.map(jobOf);
 }

@@ -49,23 +49,23 @@ function failure(code: FaultCode, message: string): JobFailure {
 }
 
 export const FAILURES = {
-  policy: failure('CONTENT_POLICY_VIOLATION', 'The engine refused the content'),
+  policy: failure('CONTENT_POLICY_VIOLATION', 'The engine rejected the content'),
   request: failure(
     'VIDEO_REQUEST_REFUSED',
-    'The engine does not take this request: change the prompt or the options',
+    'The engine does not support this request: change the prompt or the options',
   ),
   media: failure(
     'VIDEO_REQUEST_REFUSED',
-    'The engine cannot use the media: it is damaged or of a kind that is not supported',
+    'The engine cannot read the media: it is damaged or its format is not supported',
   ),
   engine: failure('INFERENCE_FAILED', 'The engine could not make the video'),
   tooLong: failure('INFERENCE_FAILED', 'The video was not made in time'),
   lost: failure('INFERENCE_FAILED', 'The engine lost the video'),
-  unfit: failure('INFERENCE_FAILED', 'The engine did not give the video that was ordered'),
+  unfit: failure('INFERENCE_FAILED', 'The engine returned another video than was ordered'),
   unchecked: failure('SERVICE_UNAVAILABLE', 'The video could not be checked on this server'),
-  unclear: failure('INFERENCE_FAILED', 'The engine did not say whether it takes the video'),
-  away: failure('MODEL_OFFLINE', 'The engine has not answered for too long'),
-  abandoned: failure('SERVICE_UNAVAILABLE', 'The server stopped while it took the job'),
+  unclear: failure('INFERENCE_FAILED', 'The engine did not confirm the request'),
+  away: failure('MODEL_OFFLINE', 'The engine has not responded for too long'),
+  abandoned: failure('SERVICE_UNAVAILABLE', 'The server stopped before it accepted the job'),
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 

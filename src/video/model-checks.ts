@@ -24,61 +24,61 @@ export function requireVideoSettings(model: {
   });
 }
 
-type Objecting = (field: string, message: string) => void;
+type AddIssue = (field: string, message: string) => void;
 
 /** Faults: INVALID_REQUEST with all options that the model does not support. */
-function refuseAll(
+function checkAll(
   model: VideoModelSettings,
   request: PricedRequest,
-  check: (object: Objecting) => void,
+  check: (addIssue: AddIssue) => void,
 ): void {
   const issues: FlatIssue[] = [];
-  const object: Objecting = (field, message) => {
+  const addIssue: AddIssue = (field, message) => {
     issues.push({ code: 'custom', path: [field], message });
   };
-  if (model.task === 'upscale') checkUpscale(request, object);
+  if (model.task === 'upscale') checkUpscale(request, addIssue);
   else {
-    checkGeneration(model, request, object);
-    check(object);
+    checkGeneration(model, request, addIssue);
+    check(addIssue);
   }
   if (issues.length > 0) throw refuseIssues(issues);
 }
 
 function oneOf(values: readonly string[]): string {
-  return `This model takes ${values.join(', ')}`;
+  return `This model supports ${values.join(', ')}`;
 }
 
-function checkUpscale(request: PricedRequest, object: Objecting): void {
+function checkUpscale(request: PricedRequest, addIssue: AddIssue): void {
   if (request.resolution !== undefined) {
-    object('resolution', 'Upscale models take upscale_factor (1, 2 or 4), not resolution');
+    addIssue('resolution', 'Upscale models use upscale_factor (1, 2 or 4), not resolution');
   }
   if (request.video_url === undefined) {
-    object('video_url', 'Required: the video to upscale');
+    addIssue('video_url', 'Required: the video to upscale');
   }
 }
 
-function checkGeneration(model: VideoModelSettings, request: PricedRequest, object: Objecting) {
+function checkGeneration(model: VideoModelSettings, request: PricedRequest, addIssue: AddIssue) {
   const { duration, resolution, aspect_ratio: ratio } = request;
-  if (duration === undefined) object('duration', `Required. ${oneOf(model.durations)}`);
-  else if (!model.durations.includes(duration)) object('duration', oneOf(model.durations));
+  if (duration === undefined) addIssue('duration', `Required. ${oneOf(model.durations)}`);
+  else if (!model.durations.includes(duration)) addIssue('duration', oneOf(model.durations));
   if (resolution !== undefined && !model.resolutions.includes(resolution)) {
-    object('resolution', oneOf(model.resolutions));
+    addIssue('resolution', oneOf(model.resolutions));
   }
   if (ratio !== undefined && !model.aspectRatios.includes(ratio)) {
-    object('aspect_ratio', oneOf(model.aspectRatios));
+    addIssue('aspect_ratio', oneOf(model.aspectRatios));
   }
   if (request.upscale_factor !== undefined) {
-    object('upscale_factor', 'Only upscale models take it');
+    addIssue('upscale_factor', 'Only upscale models support it');
   }
   if (request.audio === false && model.audio && !model.audioConfigurable) {
-    object('audio', 'This model always makes sound');
+    addIssue('audio', 'This model always produces sound');
   }
   const { kind } = model.pricing;
   if (kind === 'duration-resolution' && resolution === undefined) {
-    object('resolution', `Required: the price depends on it. ${oneOf(model.resolutions)}`);
+    addIssue('resolution', `Required: the price depends on it. ${oneOf(model.resolutions)}`);
   }
   if ((kind === 'megapixel' || kind === 'tokens') && ratio === undefined) {
-    object('aspect_ratio', `Required: the price depends on it. ${oneOf(model.aspectRatios)}`);
+    addIssue('aspect_ratio', `Required: the price depends on it. ${oneOf(model.aspectRatios)}`);
   }
 }
 
@@ -87,44 +87,46 @@ function checkReferences(
   model: VideoModelSettings,
   { aspect_ratio: ratio }: PricedRequest,
   [field, isGiven]: readonly ['reference_video_total_duration' | 'reference_video_urls', boolean],
-  object: Objecting,
+  addIssue: AddIssue,
 ): void {
   if (model.task !== 'reference-to-video') {
-    const they = field === 'reference_video_urls' ? 'them' : 'it';
-    if (isGiven) object(field, `Only reference-to-video models take ${they}`);
+    if (isGiven) addIssue(field, 'Only reference-to-video models use reference videos');
   } else if ((ratio === 'adaptive' || ratio === 'auto') && !isGiven) {
-    object('aspect_ratio', `${ratio} follows a reference video, and none is given`);
+    addIssue('aspect_ratio', `${ratio} needs a reference video`);
   }
 }
 
 export function checkQuote(model: VideoModelSettings, request: VideoQuoteRequest): void {
   const seconds = request.reference_video_total_duration;
   const field = 'reference_video_total_duration';
-  refuseAll(model, request, (object) => {
-    checkReferences(model, request, [field, seconds !== undefined], object);
+  checkAll(model, request, (addIssue) => {
+    checkReferences(model, request, [field, seconds !== undefined], addIssue);
     if (seconds === undefined || seconds <= model.maxReferenceSeconds) return;
-    object(field, `This model takes ${model.maxReferenceSeconds} seconds of reference videos`);
+    addIssue(
+      field,
+      `This model accepts at most ${model.maxReferenceSeconds} seconds of reference videos`,
+    );
   });
 }
 
 export function checkQueue(model: VideoModelSettings, request: VideoQueueRequest): void {
-  refuseAll(model, request, (object) => {
-    checkPrompt(model, request, object);
+  checkAll(model, request, (addIssue) => {
+    checkPrompt(model, request, addIssue);
     if (model.task === 'image-to-video' && request.image_url === undefined) {
-      object('image_url', 'Required: this model makes a video of an image');
+      addIssue('image_url', 'Required: this model makes a video from an image');
     }
     const hasReferences = (request.reference_video_urls ?? []).length > 0;
-    checkReferences(model, request, ['reference_video_urls', hasReferences], object);
+    checkReferences(model, request, ['reference_video_urls', hasReferences], addIssue);
   });
 }
 
-function checkPrompt(model: VideoModelSettings, request: VideoQueueRequest, object: Objecting) {
+function checkPrompt(model: VideoModelSettings, request: VideoQueueRequest, addIssue: AddIssue) {
   const { prompt = '', negative_prompt: negative = '' } = request;
   const most = model.promptCharacterLimit;
-  if (prompt.length === 0) object('prompt', `Required: 1 to ${most} characters`);
-  if (prompt.length > most) object('prompt', `Must have at most ${most} characters`);
+  if (prompt.length === 0) addIssue('prompt', `Required: 1 to ${most} characters`);
+  if (prompt.length > most) addIssue('prompt', `Must have at most ${most} characters`);
   if (negative.length > most) {
-    object('negative_prompt', `Must have at most ${most} characters`);
+    addIssue('negative_prompt', `Must have at most ${most} characters`);
   }
 }
 
@@ -132,7 +134,7 @@ function checkPrompt(model: VideoModelSettings, request: VideoQueueRequest, obje
 export function checkReferenceLength(model: VideoModelSettings, referenceMs: number): void {
   if (referenceMs <= model.maxReferenceSeconds * 1_000) return;
   throw new Fault('VIDEO_DURATION_TOO_LONG', {
-    message: `The reference videos have ${Math.ceil(referenceMs / 1_000)} seconds: this model takes ${model.maxReferenceSeconds}`,
+    message: `The reference videos have ${Math.ceil(referenceMs / 1_000)} seconds: this model accepts at most ${model.maxReferenceSeconds}`,
   });
 }
 

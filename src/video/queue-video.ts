@@ -39,7 +39,7 @@ import {
 import { measureSource } from './quote-video.ts';
 import { type Measured, hasSound, quoteVideo } from './video-pricing.ts';
 import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
-import { RESULT_BYTES } from './result-room.ts';
+import { RESULT_BYTES } from './result-space.ts';
 import type { QueuedJob, Video } from './video.ts';
 
 export interface QueueVideoParts {
@@ -51,7 +51,7 @@ export interface QueueVideoParts {
   readonly media: () => Promise<Media>;
   /** Limit of one video, and of all media of a request together. */
   readonly maxBytes: number;
-  readonly takesWebhooks: boolean;
+  readonly sendsWebhooks: boolean;
   readonly docsUrl: () => string;
   readonly headers: ResponseHeaders;
   /** `https://host/api/v1`. */
@@ -69,17 +69,17 @@ interface Priced extends ResolvedModel {
 
 const WALLET_DECIMALS = 6;
 
-interface Kind {
-  readonly want: 'image' | 'video' | 'audio' | 'document';
+interface MediaKind {
+  readonly type: 'image' | 'video' | 'audio' | 'document';
   readonly maxBytes?: number;
 }
 
-const KINDS: readonly (readonly [RegExp, Kind])[] = [
-  [/document/, { want: 'document', maxBytes: 25_000_000 }],
-  [/audio/, { want: 'audio', maxBytes: 15_000_000 }],
-  [/video/, { want: 'video' }],
+const KINDS: readonly (readonly [RegExp, MediaKind])[] = [
+  [/document/, { type: 'document', maxBytes: 25_000_000 }],
+  [/audio/, { type: 'audio', maxBytes: 15_000_000 }],
+  [/video/, { type: 'video' }],
 ];
-const IMAGE: Kind = { want: 'image', maxBytes: 25_000_000 };
+const IMAGE: MediaKind = { type: 'image', maxBytes: 25_000_000 };
 const MAX_AUDIO_SECONDS = 30;
 
 export async function queue(parts: QueueVideoParts, context: RequestContext): Promise<void> {
@@ -94,20 +94,15 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const settings = requireVideoSettings(model);
   checkQueue(settings, request);
   requireConsent(settings, request, parts.docsUrl());
-  if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
+  if (request.webhook_url !== undefined && !parts.sendsWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await sales.requireCredit(caller);
   // Resolved after rate limiting, so that a caller cannot cause unlimited DNS lookups.
   const { webhook_url: webhookUrl } = request;
   if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
-  const answer = await parts.files.within(caller.accountId, async (workspace) => {
-    const { inputs, measured } = await fetchInputs(
-      parts,
-      context,
-      { settings, request },
-      workspace,
-    );
+  const response = await parts.files.within(caller.accountId, async (workspace) => {
+    const { inputs, measured } = await fetchInputs(parts, context, settings, request, workspace);
     await workspace.reserve(RESULT_BYTES);
     const quoteNano = quoteVideo(settings, request, measured);
     const priced: Priced = { ...resolved, rate, counted, quoteNano };
@@ -128,30 +123,25 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
       {
         written: () => workspace.free(),
         hold: async ({ id }) => {
-          hold = await sales.holdForJob({
-            id,
-            caller,
-            modelId: model.id,
-            priceNano: quoteNano,
-            tags,
-          });
+          const job = { id, caller, modelId: model.id, priceNano: quoteNano, tags };
+          hold = await sales.holdForJob(job);
         },
         // Stores the response in the transaction of the job; another request may own the key by
         // now.
         together: async (tx, queued) => {
           if (keeper === undefined) return;
           setHeaders(parts, context, priced, hold);
-          const body = Buffer.from(JSON.stringify(answerOf(parts, priced, queued)));
+          const body = Buffer.from(JSON.stringify(responseOf(parts, priced, queued)));
           await keeper.keep(tx, { type: JSON_TYPE, body });
         },
       },
     );
     notes.costUsd = formatUsd(quoteNano);
     setHeaders(parts, context, priced, hold);
-    return answerOf(parts, priced, job);
+    return responseOf(parts, priced, job);
   });
   keeper?.kept();
-  await context.json(200, answer);
+  await context.json(200, response);
 }
 
 function setHeaders(
@@ -173,7 +163,7 @@ export function showBalance(context: RequestContext, balanceNano: Nano): void {
   context.set('x-balance-remaining', formatUsd(balanceNano, WALLET_DECIMALS));
 }
 
-function answerOf(
+function responseOf(
   { publicBase }: QueueVideoParts,
   { model, quoteNano }: Priced,
   { id, downloadToken, webhookSecret }: QueuedJob,
@@ -194,7 +184,7 @@ function mustFetch(request: VideoQueueRequest): boolean {
 
 function noWebhooks(): Fault {
   return new Fault('INVALID_REQUEST', {
-    message: 'webhook_url: This server sends no webhooks; poll POST /video/retrieve',
+    message: 'webhook_url: This server sends no webhooks: poll POST /video/retrieve',
     details: { _errors: [], webhook_url: { _errors: ['This server sends no webhooks'] } },
   });
 }
@@ -202,30 +192,31 @@ function noWebhooks(): Fault {
 async function fetchInputs(
   parts: QueueVideoParts,
   { caller, workSignal: signal }: RequestContext,
-  { settings, request }: { settings: VideoModelSettings; request: VideoQueueRequest },
+  settings: VideoModelSettings,
+  request: VideoQueueRequest,
   workspace: MediaWorkspace,
 ): Promise<{ inputs: EngineInput[]; measured: Measured }> {
   const inputs: EngineInput[] = [];
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
-  const looked = { signal, caller: caller.accountId };
+  const mediaCall = { signal, caller: caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
-    const { want, maxBytes = parts.maxBytes } =
+    const { type, maxBytes = parts.maxBytes } =
       KINDS.find(([name]) => name.test(role))?.[1] ?? IMAGE;
     const file = await workspace.fetch(url, { maxBytes: Math.min(leftBytes, maxBytes), signal });
     leftBytes -= file.sizeBytes;
-    inputs.push({ role, path: file.path, mimeType: await typeOf(file.path, want) });
-    if (want === 'image') requirePixels(await imageSizeOf(file.path));
+    inputs.push({ role, path: file.path, mimeType: await mimeTypeOf(file.path, type) });
+    if (type === 'image') requirePixels(await imageSizeOf(file.path));
     const lengthMs = async (): Promise<number> => {
-      const { durationSeconds } = await (await parts.media()).probe(file.path, looked);
+      const { durationSeconds } = await (await parts.media()).probe(file.path, mediaCall);
       return Math.round(durationSeconds * 1_000);
     };
     if (settings.task === 'upscale' && role === 'video_url') {
-      source = await measureSource(await parts.media(), file.path, looked);
+      source = await measureSource(await parts.media(), file.path, mediaCall);
     } else if (role.startsWith('reference_video_urls')) {
       referenceMs = (referenceMs ?? 0) + (await lengthMs());
-    } else if (want === 'audio') {
+    } else if (type === 'audio') {
       checkAudio(await lengthMs(), role);
     }
   }
@@ -233,10 +224,10 @@ async function fetchInputs(
   return { inputs, measured: { source, referenceMs } };
 }
 
-async function typeOf(path: string, want: Kind['want']): Promise<string> {
-  if (want === 'document') return 'application/octet-stream';
-  const type = await mediaTypeOf(path, want === 'image' ? 'image' : 'av');
-  if (want !== 'audio' || /^audio\/(?:wav|mpeg)$/.test(type)) return type;
+async function mimeTypeOf(path: string, type: MediaKind['type']): Promise<string> {
+  if (type === 'document') return 'application/octet-stream';
+  const mimeType = await mediaTypeOf(path, type === 'image' ? 'image' : 'av');
+  if (type !== 'audio' || /^audio\/(?:wav|mpeg)$/.test(mimeType)) return mimeType;
   throw new Fault('INVALID_AUDIO_FORMAT', { message: 'Send WAV or MP3 audio' });
 }
 

@@ -24,15 +24,15 @@ export interface QuoteVideoParts extends LimitParts {
 }
 
 /** Quotes that read a file: per caller and minute, and concurrently on the server. */
-const LOOKS_PER_MINUTE = 10;
-const LOOKS_AT_ONCE = 4;
-const TOO_MANY = `At most ${LOOKS_PER_MINUTE} quotes of a video file a minute, and ${LOOKS_AT_ONCE} on this server at once`;
-const LOOK_TIMEOUT_MS = 60_000;
+const READS_PER_MINUTE = 10;
+const CONCURRENT_READS = 4;
+const TOO_MANY = `At most ${READS_PER_MINUTE} quotes that read a video file per minute, and ${CONCURRENT_READS} at once on this server`;
+const READ_TIMEOUT_MS = 60_000;
 const MS_PER_SECOND = 1_000;
 
 export class VideoQuotes {
   readonly #parts: QuoteVideoParts;
-  #looks = 0;
+  #reads = 0;
 
   constructor(parts: QuoteVideoParts) {
     this.#parts = parts;
@@ -49,27 +49,27 @@ export class VideoQuotes {
     const seconds = request.reference_video_total_duration;
     const measured =
       settings.task === 'upscale'
-        ? { source: await this.#lookAt(request.video_url ?? '', context) }
+        ? { source: await this.#measure(request.video_url ?? '', context) }
         : { referenceMs: seconds && Math.round(seconds * MS_PER_SECOND) };
     await context.json(200, { quote: toUsdNumber(quoteVideo(settings, request, measured)) });
   }
 
-  async #lookAt(url: string, context: RequestContext): Promise<SourceFacts> {
+  async #measure(url: string, context: RequestContext): Promise<SourceFacts> {
     const { files, media, maxBytes } = this.#parts;
     const { signal } = context;
-    const asker = context.callerIfKnown?.accountId ?? `address:${context.countedAddress}`;
-    await limitRequests(this.#parts, `${asker}|video-quote`, LOOKS_PER_MINUTE, TOO_MANY);
-    if (this.#looks >= LOOKS_AT_ONCE) {
+    const caller = context.callerIfKnown?.accountId ?? `address:${context.countedAddress}`;
+    await limitRequests(this.#parts, `${caller}|video-quote`, READS_PER_MINUTE, TOO_MANY);
+    if (this.#reads >= CONCURRENT_READS) {
       throw new Fault('RATE_LIMIT_EXCEEDED', { message: TOO_MANY, retryAfterSeconds: 1 });
     }
-    this.#looks += 1;
+    this.#reads += 1;
     try {
-      return await files.within(asker, async (workspace) => {
-        const file = await workspace.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
-        return await measureSource(await media(), file.path, { signal, caller: asker });
+      return await files.within(caller, async (workspace) => {
+        const file = await workspace.fetch(url, { maxBytes, timeoutMs: READ_TIMEOUT_MS, signal });
+        return await measureSource(await media(), file.path, { signal, caller });
       });
     } finally {
-      this.#looks -= 1;
+      this.#reads -= 1;
     }
   }
 }

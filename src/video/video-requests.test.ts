@@ -20,7 +20,7 @@ function takesQueue(fields: object): boolean {
     .success;
 }
 
-test('a quote takes every value of the specification and no other', () => {
+test('a quote accepts exactly the values of the specification', () => {
   for (let second = 1; second <= 30; second += 1) assert.ok(takesQuote({ duration: `${second}s` }));
   for (const duration of ['-1', '1 gen', 'auto', 'Auto']) assert.ok(takesQuote({ duration }));
   for (const duration of ['0s', '31s', '5', 'AUTO', 5]) assert.ok(!takesQuote({ duration }));
@@ -39,13 +39,13 @@ test('a quote takes every value of the specification and no other', () => {
   assert.ok(!takesQuote({ video_url: 'file:///etc/passwd' }) && !takesQuote({ video_url: 'x' }));
 });
 
-test('null is the same as absent, and unknown fields go through', () => {
+test('null equals a missing field, and unknown fields are kept', () => {
   const quote = VideoQuoteRequest.parse({ model: 'm', duration: null, seed: 7 });
   assert.deepEqual(quote, { model: 'm', seed: 7 });
   assert.ok(takesQueue({ image_url: null, negative_prompt: null }));
 });
 
-test('a queue call bounds its lists', () => {
+test('a queue request limits the length of its lists', () => {
   const list = (count: number): string[] => Array.from({ length: count }, () => url);
   const bounds: [string, number, object][] = [
     ['reference_image_urls', 30, {}],
@@ -73,7 +73,7 @@ test('a queue call bounds its lists', () => {
   assert.ok(!takesQueue({ elements: [{ reference_image_urls: list(4) }] }));
 });
 
-test('reference audio stands beside a reference image or video only', () => {
+test('reference audio needs a reference image or video', () => {
   assert.ok(!takesQueue({ reference_audio_urls: [url] }));
   assert.ok(takesQueue({ reference_audio_urls: [url], reference_video_urls: [url] }));
 });
@@ -89,7 +89,7 @@ test('keyframes are unique and within the duration times 24', () => {
   assert.ok(!takesQueue(frames(...Array.from({ length: 11 }, (_, index) => index))));
 });
 
-test('retrieve and complete take their fields and no others', () => {
+test('retrieve and complete reject unknown fields', () => {
   assert.deepEqual(VideoRetrieveRequest.parse({ queue_id: 'q' }), {
     queue_id: 'q',
     delete_media_on_completion: false,
@@ -100,7 +100,7 @@ test('retrieve and complete take their fields and no others', () => {
   assert.ok(!VideoCompleteRequest.safeParse({ queue_id: 'q', model: 'm', x: 1 }).success);
 });
 
-test('mediaUrlsOf() finds every media field with its place, and nothing else', () => {
+test('`mediaUrlsOf` finds every media field with its path', () => {
   const request = VideoQueueRequest.parse({
     model: 'm',
     prompt: 'https://example.com/not-media',
@@ -124,7 +124,7 @@ test('mediaUrlsOf() finds every media field with its place, and nothing else', (
   );
 });
 
-test('mediaUrlsOf() knows a media field by the last word of its name', () => {
+test('`mediaUrlsOf` recognises a media field by the end of its name', () => {
   const base = { model: 'm', prompt: 'p', duration: '5s' };
   const rolesOf = (fields: object) =>
     mediaUrlsOf(VideoQueueRequest.parse({ ...base, ...fields })).map(({ role }) => role);
@@ -140,7 +140,7 @@ test('mediaUrlsOf() knows a media field by the last word of its name', () => {
   assert.deepEqual(rolesOf({ extra: others }), []);
 });
 
-test('mediaUrlsOf() reads long names in linear time', async () => {
+test('`mediaUrlsOf` reads long names in linear time', async () => {
   const base = { model: 'm', prompt: 'p', duration: '5s' };
   const children = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`k${at}`, url]));
   const names = [`${'_'.repeat(1_000_000)}-`, `${'a_url'.repeat(200_000)}!`, '1.'.repeat(500_000)];

@@ -49,22 +49,22 @@ const PRICED = {
     .enum(VIDEO_ASPECT_RATIOS)
     .optional()
     .describe(
-      'Shape of the picture. Some models need it for their price; `adaptive` and `auto` follow the source.',
+      'Aspect ratio. Some models need it for their price; `adaptive` and `auto` use that of the source.',
     ),
   resolution: z
     .enum(VIDEO_RESOLUTIONS)
     .optional()
-    .describe('Size of the picture; models differ. Some need it for their price.'),
+    .describe('Resolution; the values depend on the model. Some models need it for their price.'),
   upscale_factor: z
     .literal([1, 2, 4], 'Must be 1, 2 or 4')
     .optional()
-    .describe('Upscalers: how many times as large.'),
+    .describe('Upscale models: factor of width and height. Default 2.'),
   audio: z
     .boolean()
     .optional()
-    .describe('Whether the film has sound, on models that can choose. Default true.'),
+    .describe('Whether the video has sound, for models with optional sound. Default true.'),
   video_url: MediaUrl.optional().describe(
-    'Upscalers and edits: the source film, an http(s) URL or a data URL in base64.',
+    'Source video for upscale and edit models: http(s) URL or base64 data URL.',
   ),
 };
 
@@ -75,7 +75,7 @@ export const VideoQuoteRequest = z.preprocess(
     model: z.string().min(1).describe('Id of a video model.'),
     // Required by every model except upscalers; `checkQuote` validates it.
     duration: Duration.optional().describe(
-      'Length of the film, `1s` to `30s`, `auto` or `-1` for that of the source; models differ. Every model but upscalers needs it.',
+      'Length of the video: `1s` to `30s`, or `auto` or `-1` for that of the source; the values depend on the model. Required except for upscale models.',
     ),
     ...PRICED,
     reference_video_total_duration: z
@@ -84,7 +84,7 @@ export const VideoQuoteRequest = z.preprocess(
       .max(MAX_REFERENCE_SECONDS)
       .optional()
       .describe(
-        'Seconds of all reference videos together, at most 150, for models whose price counts them.',
+        'Total seconds of all reference videos, at most 150, for models whose price includes them.',
       ),
   }),
 );
@@ -95,23 +95,23 @@ const Element = z.preprocess(
   dropNulls,
   z.looseObject({
     frontal_image_url: MediaUrl.optional().describe(
-      'The element from the front, an http(s) URL or a data URL in base64.',
+      'Front view of the element: http(s) URL or base64 data URL.',
     ),
     reference_image_urls: z
       .array(MediaUrl)
       .max(MAX_ELEMENT_IMAGES)
       .optional()
-      .describe('The element from other sides.'),
-    video_url: MediaUrl.optional().describe('A film of the element.'),
+      .describe('Other views of the element.'),
+    video_url: MediaUrl.optional().describe('Video of the element.'),
   }),
 );
 
 const Keyframe = z.looseObject({
-  image_url: MediaUrl.describe('The picture, an http(s) URL or a data URL in base64.'),
+  image_url: MediaUrl.describe('Image: http(s) URL or base64 data URL.'),
   frame_index: z
     .int()
     .min(0)
-    .describe('Where in the film it stands, in frames of 24 a second from 0.'),
+    .describe('Position in the video, from 0, in frames at 24 per second.'),
 });
 
 function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
@@ -119,12 +119,12 @@ function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
   const seconds = /^(\d+)s$/.exec(request.duration ?? '')?.[1];
   const frames = seconds === undefined ? Infinity : Number(seconds) * KEYFRAMES_PER_SECOND;
   for (const [index, { frame_index: frame }] of (request.keyframes ?? []).entries()) {
-    const object = (message: string): void => {
+    const addIssue = (message: string): void => {
       context.addIssue({ code: 'custom', path: ['keyframes', index, 'frame_index'], message });
     };
-    if (seen.has(frame)) object('Two keyframes have the same frame_index');
+    if (seen.has(frame)) addIssue('Must be unique: another keyframe has the same frame_index');
     if (frame > frames) {
-      object(`Must be at most ${frames}: the duration times ${KEYFRAMES_PER_SECOND}`);
+      addIssue(`Must be at most ${frames}: the duration times ${KEYFRAMES_PER_SECOND}`);
     }
     seen.add(frame);
   }
@@ -133,7 +133,7 @@ function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
 function checkMediaCount(request: Fields, context: z.RefinementCtx): void {
   const count = mediaUrlsOf(request).length;
   if (count <= MAX_MEDIA) return;
-  const message = `At most ${MAX_MEDIA} files of media are taken, got ${count}`;
+  const message = `Must have at most ${MAX_MEDIA} media files, not ${count}`;
   context.addIssue({ code: 'custom', path: [], message });
 }
 
@@ -141,7 +141,7 @@ function checkReferenceAudio(request: Fields, context: z.RefinementCtx): void {
   if ((request.reference_audio_urls ?? []).length === 0) return;
   const others = [request.reference_image_urls, request.reference_video_urls];
   if (others.some((urls) => (urls ?? []).length > 0)) return;
-  const message = 'Needs a reference image or a reference video beside it';
+  const message = 'Needs a reference image or a reference video';
   context.addIssue({ code: 'custom', path: ['reference_audio_urls'], message });
 }
 
@@ -153,71 +153,65 @@ const QueueFields = z.looseObject({
     .string()
     .max(MAX_PROMPT_CHARACTERS)
     .optional()
-    .describe('What the film shows. Every model but upscalers needs it.'),
+    .describe('Content of the video. Required except for upscale models.'),
   duration: Duration.optional().describe(
-    'Length of the film, `1s` to `30s`, `auto` or `-1` for that of the source; models differ. Every model but upscalers needs it.',
+    'Length of the video: `1s` to `30s`, or `auto` or `-1` for that of the source; the values depend on the model. Required except for upscale models.',
   ),
   ...PRICED,
   negative_prompt: z
     .string()
     .max(MAX_PROMPT_CHARACTERS)
     .optional()
-    .describe('What the film should not show, where the model knows the field.'),
-  image_url: MediaUrl.optional().describe(
-    'The first picture, an http(s) URL or a data URL in base64.',
-  ),
-  end_image_url: MediaUrl.optional().describe('The last picture.'),
-  audio_url: MediaUrl.optional().describe('The sound that the film follows.'),
+    .describe('Content to avoid, for models that support it.'),
+  image_url: MediaUrl.optional().describe('First image: http(s) URL or base64 data URL.'),
+  end_image_url: MediaUrl.optional().describe('Last image.'),
+  audio_url: MediaUrl.optional().describe('Sound that the video follows.'),
   reference_image_urls: z
     .array(MediaUrl)
     .max(MAX_REFERENCE_IMAGES)
     .optional()
-    .describe('Pictures of who and what is to be seen.'),
+    .describe('Images of persons and things to show.'),
   reference_video_urls: z
     .array(MediaUrl)
     .max(MAX_REFERENCE_VIDEOS)
     .optional()
-    .describe('Films to go by.'),
+    .describe('Reference videos.'),
   reference_audio_urls: z
     .array(MediaUrl)
     .max(MAX_REFERENCE_AUDIOS)
     .optional()
-    .describe('Voices and sounds to go by; needs a reference image or video beside it.'),
+    .describe('Reference voices and sounds; needs a reference image or video.'),
   reference_document_urls: z
     .array(MediaUrl)
     .max(MAX_DOCUMENTS)
     .optional()
-    .describe('Documents to go by.'),
+    .describe('Reference documents.'),
   elements: z
     .array(Element)
     .max(MAX_ELEMENTS)
     .optional()
-    .describe('Persons and things that stay the same through the film.'),
+    .describe('Persons and things that stay the same in the whole video.'),
   scene_image_urls: z
     .array(MediaUrl)
     .max(MAX_SCENE_IMAGES)
     .optional()
-    .describe('Pictures of the places.'),
-  keyframes: z
-    .array(Keyframe)
-    .max(MAX_KEYFRAMES)
-    .optional()
-    .describe('Pictures that stand at given times.'),
+    .describe('Images of the scenes.'),
+  keyframes: z.array(Keyframe).max(MAX_KEYFRAMES).optional().describe('Images at given positions.'),
   omni_reference_task_type: z
     .enum(['auto', 'reference', 'edit', 'extend'])
     .optional()
-    .describe('What a model of many tasks is to do with the references.'),
+    .describe('Use of the references, for models with several tasks.'),
   consents: z
     .record(z.string(), z.unknown())
     .optional()
-    .describe('What you agree to, by the member that a 409 `needs_consent` names.'),
+    .describe('Consents, under the name in `consent_flow` of a 409 response.'),
   webhook_url: z
     .string()
     .max(MAX_WEBHOOK_CHARACTERS)
     .refine((text) => URL.parse(text)?.protocol === 'https:', 'Must be an https URL')
     .optional()
     .describe(
-      'An https URL that is told when the video is final; `webhook_secret` of the answer signs the call.',
+      'An https URL that is called when the job has ended; the call is signed with `webhook_secret` of the response.',
     ),
 });
 
@@ -233,8 +227,8 @@ export const VideoQueueRequest = z.preprocess(
 
 const QueueId = z.string().min(1).max(100);
 const Lookup = z.strictObject({
-  model: z.string().min(1).optional().describe('Id of the model; not needed.'),
-  queue_id: QueueId.describe('Id of the request, from `POST /video/queue`.'),
+  model: z.string().min(1).optional().describe('Id of the model; optional.'),
+  queue_id: QueueId.describe('Id of the job, from `POST /video/queue`.'),
 });
 
 export type VideoRetrieveRequest = z.infer<typeof VideoRetrieveRequest>;
@@ -244,14 +238,14 @@ export const VideoRetrieveRequest = z.preprocess(
     delete_media_on_completion: z
       .boolean()
       .default(false)
-      .describe('Whether the film is removed from storage once it was given. Default false.'),
+      .describe('Whether the video is deleted from storage after it was sent. Default false.'),
   }),
 );
 
 export type VideoCompleteRequest = z.infer<typeof VideoCompleteRequest>;
 export const VideoCompleteRequest = z.strictObject({
-  model: z.string().min(1).describe('Id of the model that made it.'),
-  queue_id: QueueId.describe('Id of the request, from `POST /video/queue`.'),
+  model: z.string().min(1).describe('Id of the model of the job.'),
+  queue_id: QueueId.describe('Id of the job, from `POST /video/queue`.'),
 });
 
 export type VideoCancelRequest = z.infer<typeof VideoCancelRequest>;

@@ -25,9 +25,9 @@ import {
   TEST_MONEY_MIGRATIONS,
   TestEngines,
   TestMoney,
-  anyFilm,
+  anyVideo,
 } from '../../test/support/test-video-engines.ts';
-import type { FilmVerdict } from './check-film.ts';
+import type { VideoVerdict } from './check-video.ts';
 import type { Sales } from '../billing/sale.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
 import {
@@ -39,7 +39,7 @@ import {
   percentile,
 } from './video.ts';
 import type { VideoJob, VideoMessage } from './job.ts';
-import { RESULT_BYTES } from './result-room.ts';
+import { RESULT_BYTES } from './result-space.ts';
 import { videoMoney } from './video-money.ts';
 
 const folders: string[] = [];
@@ -61,17 +61,27 @@ class TestVideo extends Video {
   }
 }
 
+const jobRequest = (changed: Partial<QueueJob> = {}): QueueJob => ({
+  accountId: 'alice',
+  keyId: 'key-1',
+  modelId: 'wave',
+  quoteNano: nano(350_000_000n),
+  request: { prompt: 'a harbour' },
+  hasSound: false,
+  inputs: [],
+  withDownload: false,
+  ...changed,
+});
+
 /** A job whose process dies between its hold and its admission. */
-async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string> {
+async function holdOfDeadProcess(video: TestVideo, money: TestMoney): Promise<string> {
   money.dies = true;
-  const quoteNano = nano(350_000_000n);
-  const order = { modelId: 'wave', quoteNano, request: {}, hasSound: false, inputs: [] };
-  const id = await new Promise<string>((told) => {
+  const id = await new Promise<string>((resolve) => {
     const hold = async (job: VideoJob): Promise<void> => {
-      told(job.id);
+      resolve(job.id);
       await money.hold(job);
     };
-    void video.queue({ ...order, accountId: 'alice', keyId: '', withDownload: false }, { hold });
+    void video.queue(jobRequest({ keyId: '' }), { hold });
   });
   await untilTrue(async () => (await money.moves(id)).length > 0, 'the hold');
   return id;
@@ -91,6 +101,8 @@ interface Fixture {
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,
   ) => Promise<void>;
+  /** Waits until the job is refunded, and asserts that its money moved once. */
+  readonly refunded: (id: string) => Promise<void>;
   readonly another: (parts?: Partial<VideoOptions>) => TestVideo;
 }
 
@@ -109,7 +121,7 @@ onEachStore('video jobs', (stores) => {
         {
           store,
           engines,
-          checkFilm: anyFilm,
+          checkVideo: anyVideo,
           money,
           folder,
           maxStoredBytes: 20_000_000_000,
@@ -140,40 +152,40 @@ onEachStore('video jobs', (stores) => {
       const lastMs = startedMs + withinSeconds * 1_000;
       const isTrue = async (): Promise<boolean> => {
         if (await claim()) return true;
-        // After the virtual time limit the clock stands still and only real I/O continues. The
-        // steps get longer, because waiting for an engine has growing intervals.
+        // After the virtual time limit the clock stops and only real I/O continues. The steps
+        // get longer, because waiting for an engine has growing intervals.
         if (clock.nowMs() < lastMs) clock.advance(clock.nowMs() < soonMs ? 500 : 5_000);
         // Time advances no faster than the database responds.
         await store.query('SELECT 1 AS one');
         return false;
       };
-      await untilTrue(isTrue, 'it', 1);
+      await untilTrue(isTrue, 'the condition', 1);
     };
     after(async () => {
       for (const one of running) await one.stop();
     });
-    return { store, clock, engines, money, folder, messages, until, another, video: another() };
+    const refunded = async (id: string): Promise<void> => {
+      await until(async () => (await money.moves(id)).includes('refund'));
+      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    };
+    const video = another();
+    return { store, clock, engines, money, folder, messages, until, refunded, another, video };
   }
 
-  const jobRequest = (changed: Partial<QueueJob> = {}): QueueJob => ({
-    accountId: 'alice',
-    keyId: 'key-1',
-    modelId: 'wave',
-    quoteNano: nano(350_000_000n),
-    request: { prompt: 'a harbour' },
-    hasSound: false,
-    inputs: [],
-    withDownload: false,
-    ...changed,
-  });
   const lookup = (queueId: string, accountId = 'alice') => ({ accountId, queueId });
 
-  test('a job is queued, told while it runs, done, charged once, fetched and deleted', async () => {
+  function imageIn(folder: string): QueueJob['inputs'] {
+    const path = join(folder, 'given.png');
+    writeFileSync(path, 'an image');
+    return [{ role: 'image_url', path, mimeType: 'image/png' }];
+  }
+  const isMade = async (video: Video, id: string): Promise<boolean> =>
+    (await video.retrieve(lookup(id))).kind === 'media';
+
+  test('a job reports its progress, is charged once, and its video can be retrieved and deleted', async () => {
     const { video, engines, money, until, clock, folder } = await open();
     video.start();
-    writeFileSync(join(folder, 'given.png'), 'an image');
-    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    const { id, downloadToken } = await video.queue(jobRequest({ inputs }));
+    const { id, downloadToken } = await video.queue(jobRequest({ inputs: imageIn(folder) }));
     assert.match(id, /^[0-9a-f-]{36}$/);
     assert.equal(downloadToken, undefined);
 
@@ -197,7 +209,7 @@ onEachStore('video jobs', (stores) => {
     await assert.rejects(video.complete(lookup(id)), { code: 'INVALID_REQUEST' });
 
     engines.pollResult = { kind: 'done' };
-    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    await until(() => isMade(video, id));
     const done = await video.retrieve(lookup(id));
     assert.ok(done.kind === 'media');
     assert.equal(readFileSync(done.media.path, 'utf8'), 'the video');
@@ -214,7 +226,7 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
   });
 
-  test('a key is charged with the transaction that queues its job, a wallet not yet', async () => {
+  test('a key is charged in the transaction that queues its job, a wallet later', async () => {
     const { video, money } = await open();
     const byKey = await video.queue(jobRequest({ keyId: 'key' }));
     const byWallet = await video.queue(jobRequest({ keyId: '' }));
@@ -227,31 +239,31 @@ onEachStore('video jobs', (stores) => {
     assert.equal((await money.allCharges()).length, 1);
   });
 
-  test('a refused hold leaves nothing behind', async () => {
+  test('a rejected hold leaves no job and no files', async () => {
     const { video, money, folder } = await open();
     money.refuse = new Fault('INSUFFICIENT_BALANCE');
-    writeFileSync(join(folder, 'given.png'), 'an image');
-    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    await assert.rejects(video.queue(jobRequest({ inputs })), { code: 'INSUFFICIENT_BALANCE' });
+    await assert.rejects(video.queue(jobRequest({ inputs: imageIn(folder) })), {
+      code: 'INSUFFICIENT_BALANCE',
+    });
     assert.deepEqual(await video.list('alice', Number.MAX_SAFE_INTEGER, 10), []);
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
   });
 
-  test('a hold that fails keeps no place among the open jobs, and no refund is told', async () => {
+  test('a failed hold is released, and its job stops counting as open, without a refund', async () => {
     const { video, money, until } = await open();
     video.start();
     money.refuse = new Fault('SERVICE_UNAVAILABLE');
     for (let i = 0; i < 3; i += 1) {
       await assert.rejects(video.queue(jobRequest()), { code: 'SERVICE_UNAVAILABLE' });
     }
-    money.refuse = new Error('the database is away');
+    money.refuse = new Error('the database is unreachable');
     const lost: string[] = [];
     const hold = async (job: VideoJob): Promise<void> => {
       lost.push(job.id);
       await money.hold(job);
     };
     for (let i = 0; i < 3; i += 1) {
-      await assert.rejects(video.queue(jobRequest(), { hold }), /is away/);
+      await assert.rejects(video.queue(jobRequest(), { hold }), /is unreachable/);
     }
     money.refuse = undefined;
     await assert.rejects(video.queue(jobRequest()), { code: 'RATE_LIMIT_EXCEEDED' });
@@ -261,34 +273,34 @@ onEachStore('video jobs', (stores) => {
     for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());
   });
 
-  test('a job that is held and cannot be admitted is given back, and soon', async () => {
+  test('the hold of a job that cannot be admitted is released within a minute', async () => {
     const { video, money, until } = await open();
     video.start();
-    let held = '';
+    let heldId = '';
     const hold = async (job: VideoJob): Promise<void> => {
-      held = job.id;
+      heldId = job.id;
       await money.hold(job);
     };
     const together = () => Promise.reject(new Fault('REQUEST_IN_PROGRESS'));
     await assert.rejects(video.queue(jobRequest(), { hold, together }), {
       code: 'REQUEST_IN_PROGRESS',
     });
-    await until(async () => (await money.moves(held)).length > 1, 60);
-    assert.deepEqual(await money.moves(held), ['hold', 'release']);
+    await until(async () => (await money.moves(heldId)).length > 1, 60);
+    assert.deepEqual(await money.moves(heldId), ['hold', 'release']);
   });
 
-  test('a job that a dead process left while it held the money is given back', async () => {
+  test('the hold of a job that a dead process left is released after ten minutes', async () => {
     const { video, another, money, clock, until } = await open();
-    const id = await heldByTheDead(video, money);
+    const id = await holdOfDeadProcess(video, money);
     clock.advance(11 * 60_000);
     another().start();
     await until(async () => (await money.moves(id)).length > 1);
     assert.deepEqual(await money.moves(id), ['hold', 'release']);
   });
 
-  test('the only process gives back at once what the one before it left', async () => {
+  test('the only process releases the holds of its predecessor at once', async () => {
     const { video, another, money, clock, until } = await open();
-    const id = await heldByTheDead(video, money);
+    const id = await holdOfDeadProcess(video, money);
     clock.advance(1);
     const startedMs = clock.nowMs();
     another().start({ alone: true });
@@ -297,8 +309,8 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await money.moves(id), ['hold', 'release']);
   });
 
-  test('an engine that refuses refunds once and tells why', async () => {
-    const { video, engines, money, until } = await open();
+  test('a job that the engine rejects is refunded once and returns the reason', async () => {
+    const { video, engines, refunded } = await open();
     video.start();
     engines.createResult = {
       kind: 'refused',
@@ -306,13 +318,12 @@ onEachStore('video jobs', (stores) => {
       detail: 'No harbours at 10.0.0.7',
     };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await money.moves(id)).includes('refund'));
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    await refunded(id);
     await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
       assert.ok(error instanceof Fault);
       assert.equal(error.status, 422);
       const body = {
-        message: 'The engine refused the content; it costs nothing',
+        message: 'The engine rejected the content; it costs nothing',
         type: 'provider_content_policy',
         credits_refunded: true,
       };
@@ -322,8 +333,8 @@ onEachStore('video jobs', (stores) => {
     await video.complete(lookup(id));
   });
 
-  test('an engine that fails half-way refunds once and answers 500', async () => {
-    const { video, engines, money, until } = await open();
+  test('a job that fails at the engine is refunded once and returns 500', async () => {
+    const { video, engines, refunded } = await open();
     video.start();
     engines.pollResult = {
       kind: 'failed',
@@ -331,25 +342,24 @@ onEachStore('video jobs', (stores) => {
       detail: 'cuda out of memory at 0x7f',
     };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await money.moves(id)).includes('refund'));
+    await refunded(id);
     await assert.rejects(video.retrieve(lookup(id)), {
       code: 'INFERENCE_FAILED',
       status: 500,
       message: 'The engine could not make the video; it costs nothing',
     });
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('a result that is not what was ordered, or cannot be looked at, refunds once', async () => {
-    const ends: [FilmVerdict['kind'] & ('unfit' | 'unchecked'), string][] = [
+  test('a job is refunded once if its video fails the check or cannot be checked', async () => {
+    const ends: [VideoVerdict['kind'] & ('unfit' | 'unchecked'), string][] = [
       ['unfit', 'INFERENCE_FAILED'],
       ['unchecked', 'SERVICE_UNAVAILABLE'],
     ];
     for (const [kind, code] of ends) {
-      const looked: string[] = [];
-      const { video, engines, money, until, folder } = await open({
-        checkFilm: async ({ path, sourcePath }) => {
-          looked.push(readFileSync(path, 'utf8'), readFileSync(String(sourcePath), 'utf8'));
+      const checked: string[] = [];
+      const { video, engines, until, folder, refunded } = await open({
+        checkVideo: async ({ path, sourcePath }) => {
+          checked.push(readFileSync(path, 'utf8'), readFileSync(String(sourcePath), 'utf8'));
           return { kind, reason: 'it is a web page of 10.0.0.7' };
         },
       });
@@ -359,48 +369,47 @@ onEachStore('video jobs', (stores) => {
       const inputs = [{ role: 'video_url', path, mimeType: 'video/mp4' }];
       engines.pollResult = { kind: 'done' };
       const { id } = await video.queue(jobRequest({ inputs }));
-      await until(async () => (await money.moves(id)).includes('refund'));
+      await refunded(id);
       const failed = await video.retrieve(lookup(id)).catch((error: unknown) => error);
       assert.ok(failed instanceof Fault && failed.code === code);
       assert.doesNotMatch(failed.message, /10\.0\.0\.7/);
       assert.deepEqual(failed.options.fields, { credits_refunded: true });
-      assert.deepEqual(looked, ['the video', 'the source']);
-      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+      assert.deepEqual(checked, ['the video', 'the source']);
       await until(() => engines.removed.length === 1);
       assert.equal(engines.orders.length, 1);
       assert.deepEqual(readdirSync(join(folder, 'results')), []);
     }
   });
 
-  test('whether a film must have sound is kept with its order', async () => {
-    const looked: boolean[] = [];
-    const checkFilm: VideoOptions['checkFilm'] = async ({ job }) => {
-      looked.push(job.hasSound);
+  test('a job stores whether its video must have sound', async () => {
+    const checked: boolean[] = [];
+    const checkVideo: VideoOptions['checkVideo'] = async ({ job }) => {
+      checked.push(job.hasSound);
       return { kind: 'fit', mimeType: 'video/mp4' };
     };
-    const { video, engines, until } = await open({ checkFilm });
+    const { video, engines, until } = await open({ checkVideo });
     video.start();
     engines.pollResult = { kind: 'done' };
     for (const hasSound of [true, false]) {
       await video.queue(jobRequest({ hasSound }));
-      await until(() => looked.at(-1) === hasSound);
+      await until(() => checked.at(-1) === hasSound);
     }
-    assert.deepEqual(looked, [true, false]);
+    assert.deepEqual(checked, [true, false]);
   });
 
-  test('a request that the engine does not take is 422 in our words', async () => {
+  test('a request that the engine does not support returns 422 without the message of the engine', async () => {
     for (const objection of ['request', 'media'] as const) {
-      const { video, engines, money, until } = await open();
+      const { video, engines, refunded } = await open();
       video.start();
       engines.createResult = { kind: 'refused', objection, detail: 'tensor 3 of /srv/wan2' };
       const { id } = await video.queue(jobRequest());
-      await until(async () => (await money.moves(id)).includes('refund'));
+      await refunded(id);
       await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
         assert.ok(error instanceof Fault);
         assert.deepEqual([error.status, error.code], [422, 'VIDEO_REQUEST_REFUSED']);
-        const { error: told } = error.options.body as { error: Record<string, unknown> };
+        const { error: shown } = error.options.body as { error: Record<string, unknown> };
         assert.deepEqual(
-          [told['type'], told['credits_refunded']],
+          [shown['type'], shown['credits_refunded']],
           ['provider_request_refused', true],
         );
         assert.doesNotMatch(JSON.stringify(error.options.body), /tensor|srv/);
@@ -409,8 +418,8 @@ onEachStore('video jobs', (stores) => {
     }
   });
 
-  test('an engine that is busy is asked again for as long as a job may take', async () => {
-    const { video, engines, money, until, clock } = await open();
+  test('a job waits for a busy engine until its time limit', async () => {
+    const { video, engines, until, clock, refunded } = await open();
     video.start();
     engines.createResult = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
     const { id } = await video.queue(jobRequest());
@@ -421,29 +430,27 @@ onEachStore('video jobs', (stores) => {
     assert.equal((await video.retrieve(lookup(id))).kind, 'processing');
     assert.deepEqual(engines.sought, []);
     clock.advance(3 * 3_600_000);
-    await until(async () => (await money.moves(id)).includes('refund'));
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    await refunded(id);
   });
 
-  test('an engine that does not answer holds the money for ten minutes, before and after', async () => {
+  test('a job is refunded after ten minutes without a response of the engine, at every step', async () => {
     const away = { kind: 'away', detail: 'ECONNREFUSED' } as const;
     for (const step of ['createResult', 'pollResult', 'downloadResult'] as const) {
-      const { video, engines, money, until, clock } = await open();
+      const { video, engines, clock, refunded } = await open();
       if (step === 'downloadResult') engines.pollResult = { kind: 'done' };
       engines[step] = away;
       const startedMs = clock.nowMs();
       video.start();
       const { id } = await video.queue(jobRequest());
-      await until(async () => (await money.moves(id)).includes('refund'));
+      await refunded(id);
       const tookMs = clock.nowMs() - startedMs;
       assert.ok(tookMs >= 600_000 && tookMs < 1_200_000, `${step}: ${tookMs} ms`);
       await assert.rejects(video.retrieve(lookup(id)), { code: 'MODEL_OFFLINE' });
-      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
     }
   });
 
-  test('a time without a server is no silence of an engine', async () => {
-    const { video, another, engines, money, until, clock } = await open();
+  test('time without a running server does not count as silence of an engine', async () => {
+    const { video, another, engines, until, clock, refunded } = await open();
     engines.pollResult = { kind: 'away', detail: 'reset' };
     video.start();
     const { id } = await video.queue(jobRequest());
@@ -454,11 +461,11 @@ onEachStore('video jobs', (stores) => {
     const next = another();
     const startedMs = clock.nowMs();
     next.start();
-    await until(async () => (await money.moves(id)).includes('refund'));
+    await refunded(id);
     assert.ok(clock.nowMs() - startedMs >= 600_000);
   });
 
-  test('an engine that answers now and then is not taken for dead', async () => {
+  test('one response of the engine restarts the ten minutes', async () => {
     const { video, engines, until, clock } = await open();
     video.start();
     const { id } = await video.queue(jobRequest());
@@ -474,13 +481,13 @@ onEachStore('video jobs', (stores) => {
     }
   });
 
-  test('an order without a clear answer is looked for, given once more, and then ends', async () => {
-    const { video, engines, money, until, clock } = await open();
+  test('a create request without a clear response is searched for, repeated once, and then fails', async () => {
+    const { video, engines, clock, refunded } = await open();
     engines.createResult = { kind: 'unclear', detail: 'HTTP 500' };
     const startedMs = clock.nowMs();
     video.start();
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await money.moves(id)).includes('refund'));
+    await refunded(id);
     assert.ok(clock.nowMs() - startedMs < 60_000);
     assert.deepEqual([engines.orders.length, engines.sought], [2, [id, id]]);
     // The retry goes to the engine that the first request may have reached.
@@ -492,24 +499,23 @@ onEachStore('video jobs', (stores) => {
       ],
     );
     await assert.rejects(video.retrieve(lookup(id)), { code: 'INFERENCE_FAILED' });
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('an order that is found again is not given twice', async () => {
+  test('a create request that is found at the engine is not repeated', async () => {
     const { video, engines, money, until } = await open();
     video.start();
     engines.createResult = { kind: 'unclear', detail: 'timeout' };
     engines.findResult = { kind: 'created', engine: 'e', engineModel: 'm', engineJobId: 'found' };
     engines.pollResult = { kind: 'done' };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    await until(() => isMade(video, id));
     assert.equal(engines.orders.length, 1);
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
     await until(() => engines.removed.includes('found'));
   });
 
-  test('an order whose process died before its answer counts as one without', async () => {
-    const { video, another, engines, money, until, clock } = await open();
+  test('a create request of a dead process counts as one without a response', async () => {
+    const { video, another, engines, until, clock, refunded } = await open();
     const gate = Promise.withResolvers<void>();
     engines.createGate = gate.promise;
     const dead = another({ clock: new TestClock(clock.nowMs()) });
@@ -519,21 +525,18 @@ onEachStore('video jobs', (stores) => {
     engines.createGate = Promise.resolve();
     engines.createResult = { kind: 'unclear', detail: 'HTTP 500' };
     video.start();
-    await until(async () => (await money.moves(id)).includes('refund'));
+    await refunded(id);
     assert.equal(engines.orders.length, 2);
     // The late response to the dead worker changes nothing.
     engines.createResult = undefined;
     gate.resolve();
     await until(() => engines.removed.includes('job-1'));
     await dead.stop();
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('a cancelled job is refunded once, whatever its state, and its engine is told', async () => {
+  test('a cancelled job is refunded once in any state and removed from its engine', async () => {
     const { video, engines, money, until, folder } = await open();
-    writeFileSync(join(folder, 'given.png'), 'an image');
-    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    const { id: queued } = await video.queue(jobRequest({ inputs }));
+    const { id: queued } = await video.queue(jobRequest({ inputs: imageIn(folder) }));
     assert.equal((await video.cancel(lookup(queued))).state, 'failed');
     assert.equal((await video.cancel(lookup(queued))).failure?.code, 'VIDEO_CANCELLED');
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
@@ -552,12 +555,12 @@ onEachStore('video jobs', (stores) => {
     }
     engines.pollResult = { kind: 'done' };
     const { id: done } = await video.queue(jobRequest());
-    await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
+    await until(() => isMade(video, done));
     await assert.rejects(video.cancel(lookup(done)), { code: 'INVALID_REQUEST' });
     assert.deepEqual(await money.moves(done), ['hold', 'settle']);
   });
 
-  test('a job that is cancelled while an engine takes it is taken back from the engine', async () => {
+  test('a job that is cancelled during its create request is removed from the engine', async () => {
     const { video, engines, money, until } = await open();
     video.start();
     const gate = Promise.withResolvers<void>();
@@ -570,7 +573,7 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('of a cancel and a completion at once exactly one counts', async () => {
+  test('exactly one of a concurrent cancel and completion succeeds', async () => {
     const { video, engines, money, until, clock } = await open({ maxOpenJobs: 100 });
     video.start();
     const outcomes = new Set<string>();
@@ -595,30 +598,29 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual([...outcomes].toSorted(), ['refund', 'settle']);
   });
 
-  test('an engine that loses a job gets it again, three times at most', async () => {
-    const { video, engines, money, until } = await open();
+  test('a job that the engine loses is submitted at most three times', async () => {
+    const { video, engines, refunded } = await open();
     video.start();
     engines.pollResult = { kind: 'lost' };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await money.moves(id)).includes('refund'));
+    await refunded(id);
     assert.equal(engines.orders.length, 3);
-    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('of two workers one finishes a job; a dead one loses it to the other', async () => {
+  test('another worker takes over the job of a dead one, which is charged once', async () => {
     const { video, another, engines, money, until, clock } = await open();
     const gate = Promise.withResolvers<void>();
     engines.gate = gate.promise;
     engines.pollResult = { kind: 'done' };
-    // The first worker hangs in its download; its lease renewals fail because its clock stands
-    // still.
+    // The first worker hangs in its download; its lease renewals fail because its clock has
+    // stopped.
     const dead = another({ clock: new TestClock(clock.nowMs()) });
     dead.start();
     const { id } = await dead.queue(jobRequest());
     await until(async () => (await money.moves(id)).length === 1 && engines.orders.length === 1);
     video.start();
     engines.gate = Promise.resolve();
-    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    await until(() => isMade(video, id));
     gate.resolve();
     await dead.stop();
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
@@ -626,7 +628,7 @@ onEachStore('video jobs', (stores) => {
     assert.ok(media.kind === 'media' && readFileSync(media.media.path, 'utf8') === 'the video');
   });
 
-  test('a settle that fails leaves the job where it was, and the next try charges once', async () => {
+  test('a failed settle is repeated and charges once', async () => {
     const { video, engines, money, until } = await open();
     video.start();
     engines.pollResult = { kind: 'done' };
@@ -635,15 +637,15 @@ onEachStore('video jobs', (stores) => {
     money.settle = async (tx, job) => {
       await settle(tx, job);
       failures -= 1;
-      if (failures >= 0) throw new Error('the ledger is away');
+      if (failures >= 0) throw new Error('the ledger is unreachable');
     };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    await until(() => isMade(video, id));
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
     assert.equal(failures, -1);
   });
 
-  test("somebody else's job is not found, nor one of another model", async () => {
+  test('a job of another account or model is not found', async () => {
     const { video } = await open();
     const { id } = await video.queue(jobRequest());
     const missing = { code: 'MEDIA_NOT_FOUND' };
@@ -656,14 +658,14 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual([mine?.id, mine?.state, mine?.quoteNano], [id, 'queued', 350_000_000n]);
   });
 
-  test('open jobs of one caller are bounded', async () => {
+  test('the number of open jobs of one caller is limited', async () => {
     const { video } = await open();
     for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());
     await assert.rejects(video.queue(jobRequest()), { code: 'RATE_LIMIT_EXCEEDED' });
     await video.queue(jobRequest({ accountId: 'bob' }));
   });
 
-  test('open jobs that come at once, through several processes, are bounded the same', async () => {
+  test('the limit of open jobs holds for concurrent requests of several processes', async () => {
     const { video, another, folder } = await open();
     const both = [video, another()];
     const answers = await Promise.allSettled(
@@ -680,7 +682,7 @@ onEachStore('video jobs', (stores) => {
     assert.equal(readdirSync(join(folder, 'inputs')).length, 3);
   });
 
-  test('a download token opens the media for 24 hours, and a revoked one is gone', async () => {
+  test('a download token is valid for 24 hours or until it is revoked', async () => {
     const { video, engines, until, clock } = await open({ keepHours: 100 });
     video.start();
     engines.pollResult = { kind: 'done' };
@@ -700,12 +702,12 @@ onEachStore('video jobs', (stores) => {
     await assert.rejects(video.openDownload(token), { code: 'MEDIA_NOT_FOUND' });
   });
 
-  test('media expires, and files that nobody claims go', async () => {
+  test('expired media and old files without a job are deleted', async () => {
     const { video, engines, until, clock, folder } = await open({ keepHours: 1 });
     video.start();
     engines.pollResult = { kind: 'done' };
     const { id } = await video.queue(jobRequest());
-    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    await until(() => isMade(video, id));
     const orphan = join(folder, 'results', 'f00d');
     const fresh = join(folder, 'results', 'cafe');
     for (const path of [orphan, fresh]) writeFileSync(path, 'x');
@@ -719,12 +721,12 @@ onEachStore('video jobs', (stores) => {
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
   });
 
-  test('what a killed process left of ended jobs goes at the next start', async () => {
+  test('files of ended jobs that a killed process left are deleted at the next start', async () => {
     const { video, another, engines, until, folder, clock } = await open();
     video.start();
     engines.pollResult = { kind: 'done' };
     const { id: done } = await video.queue(jobRequest());
-    await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
+    await until(() => isMade(video, done));
     const { id: ended } = await video.queue(jobRequest());
     await video.cancel(lookup(ended));
     await video.stop();
@@ -749,7 +751,7 @@ onEachStore('video jobs', (stores) => {
     assert.ok(existsSync(wanted));
   });
 
-  test('what jobs hold on disk is counted, of one caller and of all', async () => {
+  test('`storedBytes` counts the files of one caller and of all', async () => {
     const { video, engines, until, folder } = await open();
     const given = (bytes: number) => {
       const path = join(folder, 'given.png');
@@ -772,9 +774,9 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 9 });
   });
 
-  test('films that are written share what is free on the disk, and count meanwhile', async () => {
-    const room = 400_000_000;
-    const { video, engines, until } = await open({ maxStoredBytes: 2 * RESULT_BYTES + room });
+  test('videos that are being written share the free space, and count as stored', async () => {
+    const freeBytes = 400_000_000;
+    const { video, engines, until } = await open({ maxStoredBytes: 2 * RESULT_BYTES + freeBytes });
     engines.pollResult = { kind: 'done' };
     const written = Promise.withResolvers<void>();
     engines.gate = written.promise;
@@ -787,27 +789,26 @@ onEachStore('video jobs', (stores) => {
     const [first, second] = engines.rooms as [(size: number) => boolean, (size: number) => boolean];
     // The reserved space is available and needs no additional space.
     const seen: unknown[] = [first(RESULT_BYTES), second(RESULT_BYTES), await beyond()];
-    seen.push(first(RESULT_BYTES + room / 4), await beyond());
+    seen.push(first(RESULT_BYTES + freeBytes / 4), await beyond());
     seen.push([await ofCaller('alice'), await ofCaller('bob')].toSorted((a, b) => a - b));
-    seen.push(second(RESULT_BYTES + room / 4), second(RESULT_BYTES + room / 4 + 1));
+    seen.push(second(RESULT_BYTES + freeBytes / 4), second(RESULT_BYTES + freeBytes / 4 + 1));
     written.resolve();
-    assert.deepEqual(seen, [true, true, 0, true, room / 4, [0, room / 4], true, false]);
+    assert.deepEqual(seen, [true, true, 0, true, freeBytes / 4, [0, freeBytes / 4], true, false]);
     await until(async () => (await video.storedBytes('alice')).allBytes === 18);
   });
 
-  test('a film that is larger than there is room for is not sold', async () => {
-    const { video, engines, money, until } = await open();
+  test('a video that exceeds the free space is refunded and not downloaded again', async () => {
+    const { video, engines, refunded } = await open();
     engines.pollResult = { kind: 'done' };
     engines.downloadResult = { kind: 'too-large', detail: 'too-large: More than 200000000 bytes' };
     const { id } = await video.queue(jobRequest());
     video.start();
-    const isRefunded = async () => (await money.moves(id)).includes('refund');
-    await until(isRefunded);
+    await refunded(id);
     await assert.rejects(video.retrieve(lookup(id)), { code: 'INFERENCE_FAILED' });
-    assert.equal(engines.rooms.length, 1, 'it is not fetched again and again');
+    assert.equal(engines.rooms.length, 1, 'it is downloaded once');
   });
 
-  test('a callback is queued once when a job has ended, also by the process after a crash', async () => {
+  test('a callback is queued once when a job has ended, also after a crash', async () => {
     const { video, engines, until, messages, store } = await open();
     video.start();
     engines.pollResult = { kind: 'done' };
@@ -816,9 +817,9 @@ onEachStore('video jobs', (stores) => {
     assert.equal(webhookSecret, 'secret of alice');
     assert.equal((await video.queue(jobRequest())).webhookSecret, undefined);
     await until(() => messages.length === 1);
-    const { body, ...told } = messages[0]!;
+    const { body, ...message } = messages[0]!;
     const expected = { accountId: 'alice', url: webhookUrl, event: 'video.completed', subject: id };
-    assert.deepEqual(told, expected);
+    assert.deepEqual(message, expected);
     const completed = JSON.parse(body);
     assert.deepEqual(
       [completed.event, completed.queue_id, completed.status],
@@ -856,7 +857,7 @@ onEachStore('video jobs', (stores) => {
   });
 });
 
-test('the receipt of a job names a refund when the job was admitted, and else none', async () => {
+test('the receipt of a failed job has a refund only if the job was admitted', async () => {
   const extras: unknown[] = [];
   const settleJob: Sales['settleJob'] = async (_tx, { usage }) => {
     extras.push(usage.extras);
@@ -873,7 +874,7 @@ test('the receipt of a job names a refund when the job was admitted, and else no
   assert.deepEqual(extras, [{ ...quote, refundedUsd: '0.350000000' }, quote]);
 });
 
-test('percentile() takes the nearest rank', () => {
+test('`percentile` returns the nearest rank', () => {
   assert.equal(percentile([], 0.8), undefined);
   assert.equal(percentile([5], 0.8), 5);
   assert.equal(percentile([9, 1, 8, 2, 7, 3, 6, 4, 5, 10], 0.8), 8);

@@ -12,7 +12,7 @@ import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
-import { ResultRoom } from './result-room.ts';
+import { ResultSpace } from './result-space.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
 /** Input of `queue`. An empty `keyId` means a wallet; `request` is for the engine. */
@@ -85,11 +85,11 @@ export interface Lookup {
 const PERCENTILE = 0.8;
 const EXPERIENCE_JOBS = 200;
 const EXPERIENCE_MS = MINUTE_MS;
-const MAX_MODELS_REMEMBERED = 1_000;
+const MAX_KNOWN_MODELS = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
 /** Below this fraction the remaining time is not estimated. */
-const TELLING_FRACTION = 0.05;
+const MIN_FRACTION = 0.05;
 
 export interface VideoOptions extends VideoParts {
   readonly maxStoredBytes: number;
@@ -99,7 +99,7 @@ export class Video {
   readonly #parts: VideoParts;
   readonly #table: JobTable;
   readonly #files: MediaStore;
-  readonly #room: ResultRoom;
+  readonly #space: ResultSpace;
   readonly #worker: Worker;
   readonly #experience = new Map<string, { averageMs: number; untilMs: number }>();
 
@@ -107,16 +107,16 @@ export class Video {
     this.#parts = parts;
     this.#table = new JobTable(parts.store, parts.ids.uuid());
     this.#files = new MediaStore(parts.folder);
-    this.#room = new ResultRoom(this.#table, parts.maxStoredBytes);
-    this.#worker = new Worker(parts, this.#table, this.#files, this.#room);
+    this.#space = new ResultSpace(this.#table, parts.maxStoredBytes);
+    this.#worker = new Worker(parts, this.#table, this.#files, this.#space);
   }
 
   /**
    * Starts processing jobs, including those of dead processes; immediately if `alone` states that
    * no other process is running.
    */
-  start(options: { readonly alone: boolean } = { alone: false }): void {
-    this.#worker.start(options.alone);
+  start({ alone = false }: { readonly alone?: boolean } = {}): void {
+    this.#worker.start(alone);
   }
 
   async stop(): Promise<void> {
@@ -127,22 +127,25 @@ export class Video {
    * Places the hold and queues the job. Faults: 402 of the hold, 429 for too many open jobs, and
    * those of the steps.
    */
-  async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
+  async queue(request: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
-    const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
+    const { inputs: given, webhookUrl, withDownload, ...job } = request;
     const id = ids.uuid();
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
     const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);
     try {
-      const isNew = { id, inputs, inputBytes, createdMs: clock.nowMs(), downloadHash };
-      const written = {
+      const row = {
         ...job,
-        ...isNew,
+        id,
+        inputs,
+        inputBytes,
+        createdMs: clock.nowMs(),
+        downloadHash,
         webhookUrl: callbacks === undefined ? '' : (webhookUrl ?? ''),
       };
-      if (!(await this.#table.insert(written, maxOpenJobs))) {
-        const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
+      if (!(await this.#table.insert(row, maxOpenJobs))) {
+        const message = `At most ${maxOpenJobs} videos of one caller may wait or run: retry when one has ended`;
         throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
       }
     } catch (error) {
@@ -154,15 +157,15 @@ export class Video {
     steps.written?.();
     const webhookSecret = webhookUrl === undefined ? undefined : callbacks?.secretOf(job.accountId);
     const queued = { id, downloadToken, webhookSecret };
-    const held = await this.#hold(id, steps);
-    await this.#admit(held, queued, steps);
+    const admitting = await this.#hold(id, steps);
+    await this.#admit(admitting, queued, steps);
     this.#worker.nudge();
     return queued;
   }
 
   async #hold(id: string, { hold }: QueueSteps): Promise<VideoJob> {
     const job = await this.#table.find('id', id);
-    if (job === undefined) throw new Error('A video job is gone right after its insert');
+    if (job === undefined) throw new Error('A video job is missing right after its insert');
     try {
       await hold(job);
     } catch (error) {
@@ -216,7 +219,7 @@ export class Video {
   async complete(lookup: Lookup): Promise<void> {
     const job = await this.#find(lookup);
     if (job.state !== 'completed' && job.state !== 'failed') {
-      const message = 'The video is still being made: retrieve it first';
+      const message = 'The video is still being made: retrieve or cancel it first';
       throw new Fault('INVALID_REQUEST', { message });
     }
     await this.removeMedia(job.id);
@@ -233,7 +236,7 @@ export class Video {
     if (cancelled !== undefined) return cancelled;
     const ended = await this.#find(lookup);
     if (ended.state === 'failed') return ended;
-    const message = 'The video is made and cannot be cancelled any more: retrieve it';
+    const message = 'The video is finished and cannot be cancelled: retrieve it';
     throw new Fault('INVALID_REQUEST', { message });
   }
 
@@ -243,7 +246,7 @@ export class Video {
   }
 
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
-    return await this.#room.storedBytes(accountId);
+    return await this.#space.storedBytes(accountId);
   }
 
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
@@ -295,7 +298,7 @@ export class Video {
     const { fraction } = job;
     const byPace = (executionMs * (1 - fraction)) / fraction;
     const remainingMs = Math.round(
-      fraction >= TELLING_FRACTION ? byPace : Math.max(0, averageMs - executionMs),
+      fraction >= MIN_FRACTION ? byPace : Math.max(0, averageMs - executionMs),
     );
     return { kind: 'processing', averageMs, executionMs, fraction, remainingMs };
   }
@@ -306,7 +309,7 @@ export class Video {
     if (known !== undefined && nowMs < known.untilMs) return known.averageMs;
     const times = await this.#table.executionTimes(modelId, EXPERIENCE_JOBS);
     const averageMs = percentile(times, PERCENTILE) ?? this.#parts.expectedSeconds(modelId) * 1_000;
-    if (this.#experience.size >= MAX_MODELS_REMEMBERED) this.#experience.clear();
+    if (this.#experience.size >= MAX_KNOWN_MODELS) this.#experience.clear();
     this.#experience.set(modelId, { averageMs, untilMs: nowMs + EXPERIENCE_MS });
     return averageMs;
   }

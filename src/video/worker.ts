@@ -14,7 +14,7 @@ import type {
   EngineRef,
   VideoEngines,
 } from '../engines/media/media.ts';
-import type { CheckFilm, FilmVerdict } from './check-film.ts';
+import type { CheckVideo, VideoVerdict } from './check-video.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
 import {
   FAILURES,
@@ -25,13 +25,13 @@ import {
   messageOf,
 } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
-import type { ResultRoom } from './result-room.ts';
+import type { ResultSpace } from './result-space.ts';
 import type { VideoMoney } from './video-money.ts';
 
 export interface VideoParts {
   readonly store: Store;
   readonly engines: VideoEngines;
-  readonly checkFilm: CheckFilm;
+  readonly checkVideo: CheckVideo;
   readonly money: VideoMoney;
   /** The media folder, which all processes must share. */
   readonly folder: string;
@@ -62,45 +62,45 @@ const MAX_ATTEMPTS = 3;
 const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** After this time, a hold whose response was lost has been committed or has failed. */
-const DOUBT_MS = 10 * SECOND_MS;
+const HOLD_KNOWN_MS = 10 * SECOND_MS;
 /** A hold takes a second; a job that is `admitting` for this long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
 /** Minimum age before an unreferenced file is deleted. */
 const ORPHAN_AGE_MS = HOUR_MS;
 /** Time for which ended jobs are listed. */
-const REMEMBERED_MS = 30 * DAY_MS;
+const KEEP_JOBS_MS = 30 * DAY_MS;
 
 export class Worker {
   readonly #parts: VideoParts;
   readonly #table: JobTable;
   readonly #files: MediaStore;
-  readonly #room: ResultRoom;
+  readonly #space: ResultSpace;
   readonly #worker: JobWorker<VideoJob>;
   #isSweeping = false;
   /** Start of this process; jobs that were `admitting` before belong to a dead process. */
-  readonly #bornMs: number;
+  readonly #startedMs: number;
   /** Files from before this process; if it runs alone, a dead process left them. */
-  readonly #inherited: ReadonlySet<string>;
+  readonly #oldFiles: ReadonlySet<string>;
   #isAlone = false;
   /** Jobs that this process could not admit, with the monotonic time of the attempt. */
   readonly #unadmitted = new Map<string, number>();
   #stopSweeping: (() => void) | undefined;
 
-  constructor(parts: VideoParts, table: JobTable, files: MediaStore, room: ResultRoom) {
+  constructor(parts: VideoParts, table: JobTable, files: MediaStore, space: ResultSpace) {
     this.#parts = parts;
     this.#table = table;
     this.#files = files;
-    this.#room = room;
+    this.#space = space;
     const { clock, log } = parts;
-    this.#bornMs = clock.nowMs();
-    this.#inherited = files.namesNow();
+    this.#startedMs = clock.nowMs();
+    this.#oldFiles = files.namesNow();
     this.#worker = new JobWorker({
       name: 'video',
       tickMs: TICK_MS,
       claim: (running) => this.#claim(running.length),
       run: (job) => this.#step(job),
-      failed: (job) => this.#rest(job, LATER_MS),
+      failed: (job) => this.#pause(job, LATER_MS),
       renew: {
         everyMs: RENEW_MS,
         lease: ({ id }) => table.extendLease(id, clock.nowMs() + LEASE_MS),
@@ -135,7 +135,7 @@ export class Worker {
   async #claim(running: number): Promise<VideoJob[]> {
     const { clock } = this.#parts;
     for (const [id, sinceMs] of this.#unadmitted) {
-      if (clock.monotonicMs() - sinceMs < DOUBT_MS) continue;
+      if (clock.monotonicMs() - sinceMs < HOLD_KNOWN_MS) continue;
       await this.#abandon(id);
       this.#unadmitted.delete(id);
     }
@@ -143,7 +143,7 @@ export class Worker {
     return await this.#table.claim(clock.nowMs(), LEASE_MS, MAX_RUNNING - running);
   }
 
-  async #rest(job: VideoJob, pauseMs: number): Promise<void> {
+  async #pause(job: VideoJob, pauseMs: number): Promise<void> {
     await this.#table.rest(job.id, this.#parts.clock.nowMs() + pauseMs);
   }
 
@@ -183,6 +183,7 @@ export class Worker {
   }
 
   async #order(job: VideoJob): Promise<void> {
+    const { engines, log } = this.#parts;
     const inputs = job.inputs.map(({ role, file, mimeType }) => {
       return { role, path: this.#files.pathOf('inputs', file), mimeType };
     });
@@ -193,25 +194,21 @@ export class Worker {
       added = 0;
       return isOurs;
     };
-    const order = { job, inputs, beforeOrder };
-    const answer = await this.#parts.engines.create(order, this.#signal);
-    switch (answer.kind) {
+    const result = await engines.create({ job, inputs, beforeOrder }, this.#signal);
+    switch (result.kind) {
       case 'created':
-        return await this.#submitted(job, answer);
+        return await this.#submitted(job, result);
       case 'not-ours':
         return;
       case 'refused':
-        return await this.#fail(job, FAILURES[answer.objection], answer.detail);
+        return await this.#fail(job, FAILURES[result.objection], result.detail);
       case 'unclear':
-        this.#parts.log.warn(
-          { job: job.id, reason: answer.detail },
-          'A video engine gave no clear answer',
-        );
-        return await this.#rest(job, LATER_MS);
+        log.warn({ job: job.id, reason: result.detail }, 'A video engine sent no clear response');
+        return await this.#pause(job, LATER_MS);
       case 'busy':
       case 'away':
         await this.#table.notOrdered(job.id);
-        return await this.#delayed(job, answer);
+        return await this.#delayed(job, result);
     }
   }
 
@@ -225,30 +222,30 @@ export class Worker {
     });
     // The job was cancelled, or the lease was lost and another worker submits its own.
     if (!isOurs) return await this.#parts.engines.remove(ref);
-    await this.#rest(job, POLL_MS);
+    await this.#pause(job, POLL_MS);
   }
 
   async #poll(job: VideoJob): Promise<void> {
-    const answer = await this.#parts.engines.poll(job, this.#signal);
-    switch (answer.kind) {
+    const result = await this.#parts.engines.poll(job, this.#signal);
+    switch (result.kind) {
       case 'running':
-        await this.#table.progressed(job.id, answer.fraction);
-        this.#tell(job, answer.fraction);
-        return await this.#rest(job, POLL_MS);
+        await this.#table.progressed(job.id, result.fraction);
+        this.#logProgress(job, result.fraction);
+        return await this.#pause(job, POLL_MS);
       case 'done':
         if (await this.#table.storing(job.id)) await this.#store(job);
         return;
       case 'failed':
-        return await this.#fail(job, FAILURES[answer.objection], answer.detail);
+        return await this.#fail(job, FAILURES[result.objection], result.detail);
       case 'lost':
         return await this.#lost(job);
       case 'busy':
       case 'away':
-        return await this.#delayed(job, answer);
+        return await this.#delayed(job, result);
     }
   }
 
-  #tell(job: VideoJob, fraction: number): void {
+  #logProgress(job: VideoJob, fraction: number): void {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;
     const { clock, log } = this.#parts;
@@ -259,30 +256,30 @@ export class Worker {
 
   async #store(job: VideoJob): Promise<void> {
     const signal = this.#signal;
-    let answer: DownloadResult | undefined;
-    let verdict: FilmVerdict | undefined;
-    const sizeBytes = await this.#room.within(job.accountId, (hasRoom) =>
+    let result: DownloadResult | undefined;
+    let verdict: VideoVerdict | undefined;
+    const sizeBytes = await this.#space.within(job.accountId, (fits) =>
       this.#files.storeResult(job.id, this.#table.owner, async (path) => {
-        answer = await this.#parts.engines.download(job, path, { hasRoom, signal });
-        if (answer.kind === 'done') verdict = await this.#check(job, path);
+        result = await this.#parts.engines.download(job, path, { hasRoom: fits, signal });
+        if (result.kind === 'done') verdict = await this.#check(job, path);
         return verdict?.kind === 'fit';
       }),
     );
-    if (answer?.kind === 'lost') return await this.#missing(job);
-    if (answer?.kind === 'busy' || answer?.kind === 'away') return await this.#delayed(job, answer);
-    if (answer?.kind === 'too-large') return await this.#fail(job, FAILURES.unfit, answer.detail);
+    if (result?.kind === 'lost') return await this.#missing(job);
+    if (result?.kind === 'busy' || result?.kind === 'away') return await this.#delayed(job, result);
+    if (result?.kind === 'too-large') return await this.#fail(job, FAILURES.unfit, result.detail);
     // The engine has finished and may have billed: do not submit the job again.
     if (verdict?.kind !== 'fit') return await this.#fail(job, FAILURES[verdict?.kind ?? 'unfit']);
     await this.#complete(job, sizeBytes, verdict.mimeType);
   }
 
-  async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
+  async #check(job: VideoJob, path: string): Promise<VideoVerdict> {
     const source = job.inputs.find(({ role }) => role === 'video_url');
     const sourcePath = source && this.#files.pathOf('inputs', source.file);
-    const verdict = await this.#parts.checkFilm({ job, path, sourcePath }, this.#signal);
+    const verdict = await this.#parts.checkVideo({ job, path, sourcePath }, this.#signal);
     if (verdict.kind !== 'fit') {
       const fields = { job: job.id, model: job.modelId, engine: job.engine };
-      this.#parts.log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
+      this.#parts.log.warn({ ...fields, reason: verdict.reason }, 'A video was rejected');
     }
     return verdict;
   }
@@ -302,7 +299,7 @@ export class Worker {
     await this.#clean(job);
   }
 
-  /** Fails a job and refunds it. `detail` is the engine's message, only for the log. */
+  /** Fails a job and refunds it. `detail`: the engine's message for the log. */
   async #fail(job: VideoJob, failure: JobFailure, detail = ''): Promise<void> {
     const failed = await this.#refund(job.id, 'worker', failure);
     if (failed === undefined) return;
@@ -357,9 +354,9 @@ export class Worker {
 
   /** A finished video without content: waits for it, unless the engine's job is gone too. */
   async #missing(job: VideoJob): Promise<void> {
-    const answer = await this.#parts.engines.poll(job, this.#signal);
-    if (answer.kind === 'lost') return await this.#lost(job);
-    await this.#delayed(job, { kind: 'away', detail: 'the video is done and has no content' });
+    const result = await this.#parts.engines.poll(job, this.#signal);
+    if (result.kind === 'lost') return await this.#lost(job);
+    await this.#delayed(job, { kind: 'away', detail: 'the video is done but has no content' });
   }
 
   /**
@@ -372,19 +369,19 @@ export class Worker {
     if (delay.kind === 'busy') {
       log.debug(fields, 'A video engine is busy');
       await this.#table.silentSince(job.id, 0);
-      return await this.#rest(job, Math.min(delay.retryAfterMs ?? LATER_MS, MAX_LATER_MS));
+      return await this.#pause(job, Math.min(delay.retryAfterMs ?? LATER_MS, MAX_LATER_MS));
     }
     // The request was aborted by our own shutdown; the engine was not silent.
-    if (this.#signal.aborted) return await this.#rest(job, 0);
+    if (this.#signal.aborted) return await this.#pause(job, 0);
     const nowMs = clock.nowMs();
     // Time in which no process sent requests does not count as silence.
-    const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
+    const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#startedMs);
     if (nowMs - sinceMs >= maxSilenceMinutes * MINUTE_MS) {
       return await this.#fail(job, FAILURES.away, delay.detail);
     }
-    log.debug(fields, 'A video engine does not answer');
+    log.debug(fields, 'A video engine does not respond');
     await this.#table.silentSince(job.id, sinceMs);
-    await this.#rest(job, LATER_MS);
+    await this.#pause(job, LATER_MS);
   }
 
   async #clean(job: VideoJob): Promise<void> {
@@ -414,13 +411,13 @@ export class Worker {
       await this.#announce();
       for (const id of await this.#table.expireMedia(nowMs))
         await this.#files.remove('results', id);
-      await this.#table.forget(nowMs - REMEMBERED_MS);
-      const deadMs = Math.max(this.#isAlone ? this.#bornMs : 0, nowMs - ABANDONED_MS);
+      await this.#table.deleteOld(nowMs - KEEP_JOBS_MS);
+      const deadMs = Math.max(this.#isAlone ? this.#startedMs : 0, nowMs - ABANDONED_MS);
       for (const { id } of await this.#table.abandoned(deadMs)) await this.#abandon(id);
       await this.#removeOrphans();
     } catch (error) {
       // The next sweep retries.
-      this.#parts.log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
+      this.#parts.log.warn({ reason: reasonOf(error) }, 'Old video media could not be deleted');
     } finally {
       this.#isSweeping = false;
     }
@@ -441,13 +438,13 @@ export class Worker {
 
   async #isOrphan(file: StoredFile, job: JobTrace | undefined): Promise<boolean> {
     const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
-    // Of an ended job only the finished result is kept; a name with a dot is a partial file.
+    // Only the finished result of an ended job is kept; a name with a dot is a partial file.
     const isPart = file.name.includes('.');
     if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
     if (!isPart && job !== undefined) return true;
     // A young file may belong to a job that is about to be written or to a running download, of
     // this or another process.
-    if (this.#isAlone && this.#inherited.has(file.name)) return true;
+    if (this.#isAlone && this.#oldFiles.has(file.name)) return true;
     return await this.#files.isLeft(file, this.#parts.clock.nowMs() - ORPHAN_AGE_MS);
   }
 }

@@ -377,7 +377,7 @@ describe('a video engine elsewhere', () => {
             error: { message: 'not this', code: 'content_policy_violation' },
           }),
         422,
-        /"message":"The engine refused the content; it costs nothing","type":"provider_content_policy"/,
+        /"message":"The engine rejected the content; it costs nothing","type":"provider_content_policy"/,
       ],
       [
         (_heard, response) =>

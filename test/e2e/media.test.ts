@@ -514,7 +514,7 @@ describe('the life of a video', () => {
     assert.equal(answer.status, 422);
     assert.deepEqual((await json(answer))['error'], {
       message:
-        'The engine cannot use the media: it is damaged or of a kind that is not supported; it costs nothing',
+        'The engine cannot read the media: it is damaged or its format is not supported; it costs nothing',
       type: 'provider_request_refused',
       credits_refunded: true,
     });

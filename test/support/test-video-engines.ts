@@ -14,7 +14,7 @@ import type {
   PollResult,
   VideoEngines,
 } from '../../src/engines/media/media.ts';
-import type { CheckFilm } from '../../src/video/check-film.ts';
+import type { CheckVideo } from '../../src/video/check-video.ts';
 import type { VideoJob } from '../../src/video/job.ts';
 import type { VideoMoney } from '../../src/video/video-money.ts';
 
@@ -85,7 +85,7 @@ export class TestMoney implements VideoMoney {
 }
 
 /** Finds every film as it was ordered. */
-export const anyFilm: CheckFilm = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
+export const anyVideo: CheckVideo = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
 
 /** Answers what its fields say. */
 export class TestEngines implements VideoEngines {

@@ -5,7 +5,7 @@ import type { Clock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Store } from '../../src/db/db.ts';
-import { TestMoney, anyFilm } from '../support/test-video-engines.ts';
+import { TestMoney, anyVideo } from '../support/test-video-engines.ts';
 import { Video } from '../../src/video/video.ts';
 
 export interface Place {
@@ -31,7 +31,7 @@ export function openVideo(
   const video = new Video({
     store,
     engines: new VideosClient(engines, () => REPLICAS),
-    checkFilm: anyFilm,
+    checkVideo: anyVideo,
     money,
     folder: place.folder,
     maxStoredBytes: 20_000_000_000,

@@ -5,7 +5,7 @@ import {
   type RouteDescription,
   jsonResponse,
 } from '../../http/describe.ts';
-import { FILMS } from '../video-generation/describe.ts';
+import { VIDEOS } from '../video-generation/describe.ts';
 
 const TOKEN: ParameterDescription = {
   name: 'token',
@@ -18,19 +18,20 @@ const TOKEN: ParameterDescription = {
 export const VIDEO_DOWNLOAD: RouteDescription = {
   tag: 'Video',
   summary: 'Download a video',
-  about: 'The address is the credential: whoever has it can load the video, so keep it secret.',
+  about:
+    'The URL is the credential: any client that has it can download the video, so keep it secret.',
   parameters: [
     TOKEN,
     {
       name: 'range',
       in: 'header',
-      about: 'A part of the film, as players and resumed downloads ask for it.',
+      about: 'Range of bytes, as players and resumed downloads request it.',
       example: 'bytes=0-1023',
     },
     {
       name: 'if-range',
       in: 'header',
-      about: 'The `etag` of an earlier answer: with another one the film comes whole.',
+      about: 'The `etag` of an earlier response; with another one the complete video is sent.',
       example: '"0b6f0c2e-4a52-4c0e-9a3c-5d4f6b1c7e10"',
     },
   ],
@@ -39,13 +40,13 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
       status: 200,
       about: 'The video.',
       headers: ['download', 'range', 'no-store'],
-      content: FILMS,
+      content: VIDEOS,
     },
     {
       status: 206,
-      about: 'The part that was asked for.',
+      about: 'The requested range of the video.',
       headers: ['download', 'range', 'no-store'],
-      content: FILMS,
+      content: VIDEOS,
     },
   ],
   refusals: ['MEDIA_NOT_FOUND', 'RANGE_NOT_SATISFIABLE', 'RATE_LIMIT_EXCEEDED'],
@@ -53,11 +54,11 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
 
 export const VIDEO_REVOKE: RouteDescription = {
   tag: 'Video',
-  summary: 'Revoke a download address',
+  summary: 'Revoke a download URL',
   parameters: [TOKEN],
   response: jsonResponse(
-    'The address leads nowhere from now on.',
-    z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
+    'The URL is revoked, and the video is deleted.',
+    z.strictObject({ success: z.literal(true).describe('Always `true`.') }),
     { success: true },
   ),
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],

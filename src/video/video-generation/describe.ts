@@ -19,7 +19,7 @@ import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts
 const QUEUE_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const Usd = z.number().min(0);
 const Milliseconds = z.number().min(0);
-const REFUNDED = z.literal(true).describe('What was set aside is back.');
+const REFUNDED = z.literal(true).describe('The charge is refunded, or the hold is released.');
 
 const SOURCES: readonly FaultCode[] = [
   ...PICTURE_REFUSALS,
@@ -29,18 +29,19 @@ const SOURCES: readonly FaultCode[] = [
   'VIDEO_DURATION_TOO_SHORT',
 ];
 
-export const FILMS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) =>
+export const VIDEOS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) =>
   bytesContent(type, '…'),
 );
 
 export const VIDEO_QUOTE: RouteDescription = {
   tag: 'Video',
   summary: 'Quote a price',
-  about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
+  about:
+    'Needs no key. `GET /models?type=video` lists the supported values of a model in `constraints`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
   response: jsonResponse(
     'The price in USD.',
-    z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
+    z.strictObject({ quote: Usd.describe('Price of the video in USD.') }),
     { quote: 0.25 },
   ),
   refusals: [...MODEL_REFUSALS, ...SOURCES, 'RATE_LIMIT_EXCEEDED'],
@@ -49,10 +50,10 @@ export const VIDEO_QUOTE: RouteDescription = {
 const Queued = z
   .strictObject({
     model: z.string().describe('Id of the model.'),
-    queue_id: z.string().describe('Id of the request, to retrieve it by.'),
-    download_url: z.string().optional().describe('Secret address of the result.'),
-    webhook_secret: z.string().optional().describe('Signs calls of your webhook.'),
-    quote: Usd.describe('USD set aside.'),
+    queue_id: z.string().describe('Id of the job, for `POST /video/retrieve`.'),
+    download_url: z.string().optional().describe('Secret URL of the result.'),
+    webhook_secret: z.string().optional().describe('Key of the signatures of webhook calls.'),
+    quote: Usd.describe('Price in USD.'),
   })
   .meta({ id: 'QueuedVideo' });
 
@@ -60,19 +61,19 @@ const NeedsConsent = z
   .strictObject({
     error: z
       .strictObject({
-        code: z.literal('needs_consent').describe('A word for programs.'),
-        message: z.string().describe('A sentence for people.'),
+        code: z.literal('needs_consent').describe('Code for programs.'),
+        message: z.string().describe('Text for people.'),
       })
-      .describe('The refusal.'),
-    consent_flow: z.string().describe('The member of `consents` that agrees.'),
-    face_media_roles: z.array(z.string()).describe('The media that need it.'),
+      .describe('The error.'),
+    consent_flow: z.string().describe('Name of the member of `consents`.'),
+    face_media_roles: z.array(z.string()).describe('Media fields that need the consent.'),
     consent: z
       .strictObject({
-        consent_version: z.string().describe('Version of the text, repeated in `consents`.'),
-        policy_text: z.string().describe('The text.'),
+        consent_version: z.string().describe('Version of the policy, to repeat in `consents`.'),
+        policy_text: z.string().describe('Text of the policy.'),
       })
-      .describe('What is agreed to.'),
-    docs_url: z.string().describe('Where it is explained.'),
+      .describe('The policy.'),
+    docs_url: z.string().describe('URL of the documentation.'),
   })
   .meta({ id: 'NeedsConsent' });
 
@@ -88,7 +89,7 @@ export const VIDEO_QUEUE: RouteDescription = {
   }),
   response: [
     {
-      ...jsonResponse('The request is queued.', Queued, {
+      ...jsonResponse('The job is queued.', Queued, {
         model: 'reel-1',
         queue_id: QUEUE_ID,
         quote: 0.25,
@@ -97,11 +98,11 @@ export const VIDEO_QUEUE: RouteDescription = {
     },
     {
       status: 409,
-      about: 'The model takes these media only with a consent, and here is what to agree to.',
+      about: 'The model accepts these media only with a consent to the policy in the response.',
       content: jsonContent(NeedsConsent, {
         error: {
           code: 'needs_consent',
-          message: 'The model takes image_url only with your consent',
+          message: 'The model reel-1 accepts image_url only with your consent',
         },
         consent_flow: 'face_media',
         face_media_roles: ['image_url'],
@@ -118,18 +119,18 @@ const Progress = z
     status: z
       .enum(['PROCESSING', 'COMPLETED'])
       .describe(
-        'Whether it is made; a finished video comes as its bytes unless a `download_url` was given.',
+        'State of the video; a finished video without `download_url` is sent as bytes instead of JSON.',
       ),
     average_execution_time: Milliseconds.describe(
-      'Milliseconds that videos of the model take, as a rule.',
+      '80th percentile of the duration of recent jobs of the model, in milliseconds.',
     ),
-    execution_duration: Milliseconds.describe('Milliseconds that this one has taken so far.'),
-    progress: z.number().nullable().optional().describe('0 to 1.'),
+    execution_duration: Milliseconds.describe('Milliseconds since the job began.'),
+    progress: z.number().nullable().optional().describe('Progress from 0 to 1.'),
     remaining_time: z
       .number()
       .nullable()
       .optional()
-      .describe('Milliseconds that are left, by what the engine says; null where it says nothing.'),
+      .describe('Estimated milliseconds until the end; null without an estimate.'),
   })
   .meta({ id: 'VideoProgress' });
 const PROGRESS = {
@@ -142,13 +143,13 @@ const PolicyRefusal = z
   .strictObject({
     error: z
       .strictObject({
-        message: z.string().describe('A sentence for people.'),
+        message: z.string().describe('Text for people.'),
         type: z
           .enum(['provider_content_policy', 'provider_request_refused'])
-          .describe('Whether the content was refused, or the request as it was made.'),
+          .describe('Whether the engine rejected the content or the request.'),
         credits_refunded: REFUNDED,
       })
-      .describe('Why there is no video.'),
+      .describe('The reason of the failure.'),
   })
   .meta({ id: 'VideoPolicyRefusal' });
 
@@ -156,22 +157,22 @@ export const VIDEO_RETRIEVE: RouteDescription = {
   tag: 'Video',
   summary: 'Retrieve a video',
   about:
-    'JSON while it is being made, then the video itself. `delete_media_on_completion` removes it once it was sent.',
+    'Returns JSON until the video is finished, then the video. `delete_media_on_completion` deletes it after it was sent.',
   request: jsonContent(VideoRetrieveRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   response: [
     {
       status: 200,
-      about: 'How far it is, or the video.',
+      about: 'The progress, or the video.',
       headers: ['rate', 'no-store'],
       someHeaders: ['range'],
-      content: [...jsonContent(Progress, PROGRESS), ...FILMS],
+      content: [...jsonContent(Progress, PROGRESS), ...VIDEOS],
     },
     {
       status: 422,
-      about: 'The engine refused what was asked for; what was set aside is back.',
+      about: 'The engine rejected the request, and the charge is refunded.',
       content: jsonContent(PolicyRefusal, {
         error: {
-          message: 'The prompt is against the policy of the engine',
+          message: 'The prompt violates the policy of the engine',
           type: 'provider_content_policy',
           credits_refunded: true,
         },
@@ -193,12 +194,12 @@ export const VIDEO_RETRIEVE: RouteDescription = {
 
 export const VIDEO_COMPLETE: RouteDescription = {
   tag: 'Video',
-  summary: 'Remove a finished video',
+  summary: 'Delete a finished video',
   destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   response: jsonResponse(
-    'The media is removed from storage.',
-    z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
+    'The video is deleted from storage.',
+    z.strictObject({ success: z.boolean().describe('Always `true`.') }),
     {
       success: true,
     },
@@ -208,8 +209,8 @@ export const VIDEO_COMPLETE: RouteDescription = {
 
 const Cancelled = z
   .strictObject({
-    queue_id: z.string().describe('Id of the request.'),
-    status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
+    queue_id: z.string().describe('Id of the job.'),
+    status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: the job had failed before.'),
     credits_refunded: REFUNDED,
   })
   .meta({ id: 'CancelledVideo' });
@@ -221,7 +222,7 @@ export const VIDEO_CANCEL: RouteDescription = {
   about:
     'Cancels a job that is not complete: refunds the charge or releases the hold at once. A completed video cannot be cancelled (400). Repeating a cancel is safe.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
-  response: jsonResponse('The request has ended and is not charged.', Cancelled, {
+  response: jsonResponse('The job has ended and costs nothing.', Cancelled, {
     queue_id: QUEUE_ID,
     status: 'CANCELLED',
     credits_refunded: true,
@@ -230,32 +231,35 @@ export const VIDEO_CANCEL: RouteDescription = {
 };
 
 const Job = z.strictObject({
-  queue_id: z.string().describe('Id of the request.'),
+  queue_id: z.string().describe('Id of the job.'),
   model: z.string().describe('Id of the model.'),
-  status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']).describe('How far it is.'),
-  progress: z.number().nullable().describe('0 to 1; null where the engine does not tell.'),
-  quote: z.number().describe('USD that the video costs; refunded if the job fails.'),
-  created_at: z.string().describe('When it was queued; ISO 8601, UTC.'),
-  finished_at: z.string().optional().describe('When it was final; ISO 8601, UTC.'),
+  status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']).describe('State of the job.'),
+  progress: z
+    .number()
+    .nullable()
+    .describe('Progress from 0 to 1; null if the engine does not report it.'),
+  quote: z.number().describe('Price in USD; refunded if the job fails.'),
+  created_at: z.string().describe('Time at which the job was queued; ISO 8601, UTC.'),
+  finished_at: z.string().optional().describe('Time at which the job ended; ISO 8601, UTC.'),
   execution_duration: z
     .number()
     .nullable()
-    .describe('Milliseconds that the engine has worked on it; null before.'),
+    .describe('Duration of the job at the engine in milliseconds.'),
   media: z
     .strictObject({
-      stored: z.boolean().describe('Whether it is still kept.'),
-      expires_at: z.string().describe('Until when it is kept; ISO 8601, UTC.'),
+      stored: z.boolean().describe('Whether the video is still stored.'),
+      expires_at: z.string().describe('Time at which the video is deleted; ISO 8601, UTC.'),
     })
     .optional()
-    .describe('The film, once there is one.'),
-  error: z.string().optional().describe('Why it failed, a word of the error catalogue.'),
+    .describe('The finished video.'),
+  error: z.string().optional().describe('Reason of the failure.'),
   credits_refunded: REFUNDED.optional(),
 });
 const Jobs = z
   .strictObject({
     object: z.literal('list').describe('Kind of the object.'),
-    data: z.array(Job).describe('Your requests, newest first.'),
-    has_more: z.boolean().describe('Whether there are older ones.'),
+    data: z.array(Job).describe('Jobs of the account, newest first.'),
+    has_more: z.boolean().describe('Whether there are older jobs.'),
   })
   .meta({ id: 'VideoJobs' });
 
@@ -264,14 +268,14 @@ export const JobsQuery = z.object({
   before: z.iso
     .datetime({ offset: true })
     .optional()
-    .describe('Only videos queued before this time, ISO 8601 with its offset.'),
+    .describe('Only jobs queued before this time, ISO 8601 with offset.'),
 });
 
 export const VIDEO_JOBS: RouteDescription = {
   tag: 'Video',
   summary: 'List videos',
   query: JobsQuery,
-  response: jsonResponse('Own requests, newest first.', Jobs, {
+  response: jsonResponse('Jobs of the account, newest first.', Jobs, {
     object: 'list',
     data: [],
     has_more: false,

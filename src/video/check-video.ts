@@ -17,7 +17,7 @@ import type { VideoJob } from './job.ts';
  *
  * `reason` is only for the log, because it describes the engine.
  */
-export type FilmVerdict =
+export type VideoVerdict =
   | { readonly kind: 'fit'; readonly mimeType: string }
   | { readonly kind: 'unfit' | 'unchecked'; readonly reason: string };
 
@@ -25,17 +25,17 @@ export type FilmVerdict =
  * Validates the file at `path`. `sourcePath` is the input video of the job, if any. Throws for an
  * abort, and for a bug.
  */
-export type CheckFilm = (
-  film: { readonly job: VideoJob; readonly path: string; readonly sourcePath: string | undefined },
+export type CheckVideo = (
+  video: { readonly job: VideoJob; readonly path: string; readonly sourcePath: string | undefined },
   signal: AbortSignal,
-) => Promise<FilmVerdict>;
+) => Promise<VideoVerdict>;
 
 /** Models generate whole groups of frames: eight seconds are 7.9 or 8.1, five may be 5.06. */
 const MIN_LENGTH_SHARE = 0.8;
 const MAX_LENGTH_SHARE = 1.25;
 /** The shortest clip of a model may be longer than ordered. */
 const LENGTH_SLACK_SECONDS = 1;
-/** A track may end this much before the duration in its container. */
+/** A track may end this much before the duration in the container. */
 const CLAIM_SLACK_SECONDS = 0.5;
 /**
  * Minimum share of the shorter side. Models keep the number of pixels, not the sides: 720p of 21:9
@@ -62,7 +62,7 @@ interface Order {
   readonly hasSound: boolean;
 }
 
-export function filmCheck(openMedia: () => Promise<Media>): CheckFilm {
+export function videoCheck(openMedia: () => Promise<Media>): CheckVideo {
   return async ({ job, path, sourcePath }, signal) => {
     const media = await openMedia();
     try {
@@ -71,10 +71,10 @@ export function filmCheck(openMedia: () => Promise<Media>): CheckFilm {
           ? orderOf(job)
           : await upscaleOrder(media, job, sourcePath, signal);
       const longest = Number.isFinite(order.maxSeconds) ? order.maxSeconds : LONGEST_SECONDS;
-      const film = await media.checkVideo(path, longest, { signal });
-      const reason = objection(film, order);
+      const video = await media.checkVideo(path, longest, { signal });
+      const reason = problemOf(video, order);
       return reason === undefined
-        ? { kind: 'fit', mimeType: film.type }
+        ? { kind: 'fit', mimeType: video.type }
         : { kind: 'unfit', reason };
     } catch (error) {
       if (!(error instanceof Fault)) throw error;
@@ -123,27 +123,27 @@ async function upscaleOrder(
   };
 }
 
-function objection(
-  film: Awaited<ReturnType<Media['checkVideo']>>,
+function problemOf(
+  video: Awaited<ReturnType<Media['checkVideo']>>,
   order: Order,
 ): string | undefined {
-  const { seconds, frames, width, height } = film;
-  const length = `The film has ${seconds.toFixed(2)} s`;
-  if (frames === 0 || seconds === 0) return 'The film has no frames';
-  if (seconds < film.claimedSeconds * MIN_LENGTH_SHARE - CLAIM_SLACK_SECONDS) {
-    return `${length}, and says that it has ${film.claimedSeconds.toFixed(2)} s`;
+  const { seconds, frames, width, height, claimedSeconds } = video;
+  const length = `The video has ${seconds.toFixed(2)} s`;
+  if (frames === 0 || seconds === 0) return 'The video has no frames';
+  if (seconds < claimedSeconds * MIN_LENGTH_SHARE - CLAIM_SLACK_SECONDS) {
+    return `${length}, and its container states ${claimedSeconds.toFixed(2)} s`;
   }
   if (seconds < order.minSeconds || seconds > order.maxSeconds) {
     const most = order.maxSeconds === Infinity ? '' : ` to ${order.maxSeconds.toFixed(2)} s`;
     return `${length}, not ${order.minSeconds.toFixed(2)}${most}`;
   }
   if (frames < order.minFrames) return `${length} and ${frames} frames`;
-  if (order.hasSound && !film.hasSound) return 'The film has no sound';
+  if (order.hasSound && !video.hasSound) return 'The video has no sound';
   if (order.size === undefined) return undefined;
   const short = Math.min(width, height) / Math.min(order.size.width, order.size.height);
   const shape = width / height / (order.size.width / order.size.height);
   const isSized = short >= MIN_SIDE_SHARE && short <= MAX_SIDE_SHARE;
   const isFormed = Math.min(shape, 1 / shape) >= MIN_SHAPE_SHARE;
   if (isSized && (isFormed || !order.isShaped)) return undefined;
-  return `The film has ${width}x${height} pixels, not about ${order.size.width}x${order.size.height}`;
+  return `The video has ${width}x${height} pixels, not about ${order.size.width}x${order.size.height}`;
 }

@@ -21,7 +21,7 @@ interface Written {
   beyondBytes: number;
 }
 
-export class ResultRoom {
+export class ResultSpace {
   readonly #table: Pick<JobTable, 'storedBytes'>;
   readonly #maxStoredBytes: number;
   readonly #written = new Set<Written>();
@@ -33,17 +33,17 @@ export class ResultRoom {
 
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     const stored = await this.#table.storedBytes(accountId, RESULT_BYTES);
-    for (const { accountId: holder, beyondBytes } of this.#written) {
-      stored.allBytes += beyondBytes;
-      if (holder === accountId) stored.callerBytes += beyondBytes;
+    for (const written of this.#written) {
+      stored.allBytes += written.beyondBytes;
+      if (written.accountId === accountId) stored.callerBytes += written.beyondBytes;
     }
     return stored;
   }
 
-  /** Runs `work`, which calls `hasRoom` with the size after each written piece. */
+  /** Runs `work`, which calls `fits` with the total size after each written piece. */
   async within<T>(
     accountId: string,
-    work: (hasRoom: (sizeBytes: number) => boolean) => Promise<T>,
+    work: (fits: (sizeBytes: number) => boolean) => Promise<T>,
   ): Promise<T> {
     const { allBytes } = await this.#table.storedBytes(accountId, RESULT_BYTES);
     const mostBytes = SHARE * (this.#maxStoredBytes - allBytes);
