@@ -1,4 +1,4 @@
-/** `POST /batches`, `GET /batches`, `/batches/{id}`, `POST /batches/{id}/cancel`. */
+/** `POST /batches`, `GET /batches`, `GET /batches/{id}`, `POST /batches/{id}/cancel`. */
 import { type Clock, DAY_MS, HOUR_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault, invalidField } from '../core/faults.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
@@ -14,7 +14,7 @@ import { BatchesQuery, CreateBatch, pageOf } from './schema.ts';
 export interface BatchRouteParts extends FilesParts {
   /** Paths below the base path whose requests can be in a batch. */
   readonly endpoints: () => readonly string[];
-  /** A batch was queued, or is to end. */
+  /** Call this when a batch was queued or cancelled. */
   readonly nudge: (batchId: string) => void;
   readonly clock: Clock;
 }
@@ -88,7 +88,7 @@ async function create(parts: BatchRouteParts, context: RequestContext): Promise<
   await context.bytes(200, JSON_TYPE, body);
 }
 
-/** The cap of a wallet's token; that of a key goes with the key. */
+/** The cap of a wallet's token; the cap of a key is found by the key. */
 function capOf({ kind, capId }: Caller): string {
   return kind === 'wallet' ? (capId ?? '') : '';
 }
@@ -102,30 +102,26 @@ function requireEndpoint({ endpoints }: BatchRouteParts, endpoint: string): void
 
 function tooManyOpen(maxOpen: number): Fault {
   return new Fault('RATE_LIMIT_EXCEEDED', {
-    message: `You may have ${maxOpen} batches that have not ended; wait for one, or cancel it`,
+    message: `At most ${maxOpen} batches may be open: wait until one ends, or cancel one`,
     retryAfterSeconds: OPEN_RETRY_SECONDS,
   });
 }
 
-async function batchOf(parts: BatchRouteParts, context: RequestContext): Promise<Batch> {
-  return await requireBatch(parts, context.caller.accountId, context.parameters['id'] ?? '');
-}
-
-async function requireBatch(
+/** Throws `BATCH_NOT_FOUND` (404) for an unknown batch or that of another account. */
+async function batchOf(
   { batches }: BatchRouteParts,
-  accountId: string,
-  id: string,
+  { caller, parameters }: RequestContext,
+  id = parameters['id'] ?? '',
 ): Promise<Batch> {
-  const batch = await batches.find(accountId, id);
+  const batch = await batches.find(caller.accountId, id);
   if (batch !== undefined) return batch;
   throw new Fault('BATCH_NOT_FOUND');
 }
 
 async function list(parts: BatchRouteParts, context: RequestContext): Promise<void> {
   const { limit, after: afterId } = readQuery(context, BatchesQuery);
-  const { accountId } = context.caller;
-  const after = afterId === undefined ? undefined : await requireBatch(parts, accountId, afterId);
-  const found = await parts.batches.list(accountId, limit + 1, after);
+  const after = afterId === undefined ? undefined : await batchOf(parts, context, afterId);
+  const found = await parts.batches.list(context.caller.accountId, limit + 1, after);
   await context.json(200, pageOf(found.map(batchBody), limit));
 }
 
@@ -138,10 +134,10 @@ async function cancel(parts: BatchRouteParts, context: RequestContext): Promise<
     parts.nudge(id);
     return await context.json(200, batchBody(cancelled));
   }
-  const batch = await requireBatch(parts, accountId, id);
-  // Again is fine.
+  const batch = await batchOf(parts, context);
+  // Cancel is idempotent.
   if (batch.state === 'cancelling') return await context.json(200, batchBody(batch));
   throw new Fault('BATCH_HAS_ENDED', {
-    message: `The batch is "${batch.state}" and cannot be cancelled any more`,
+    message: `The batch is "${batch.state}" and can no longer be cancelled`,
   });
 }

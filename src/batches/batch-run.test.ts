@@ -1,4 +1,4 @@
-/** The life of a batch on both databases: engines that fail, time that runs out, two workers. */
+/** Runs of batches on both databases: failing engines, time limits, two workers. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
@@ -11,6 +11,7 @@ import { silentLog } from '../core/log.ts';
 import { nano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import { type Batch, batchBody } from './batch.ts';
+import { deleteExpired } from './batches.ts';
 import type { BatchUse } from './batch-use.ts';
 import {
   type BatchHost,
@@ -23,14 +24,13 @@ import {
 import { BatchTable } from './batch-table.ts';
 import { ERROR_PART, FileTable, OUTPUT_PART } from './file-table.ts';
 import { BATCHES_MIGRATIONS } from './migrations.ts';
-import { MAX_ANSWER_BYTES } from './results.ts';
-import { sweep } from './worker.ts';
+import { MAX_RESPONSE_BYTES } from './results.ts';
 import { until } from '../../test/support/until.ts';
 
 const ACCOUNT = 'acct_1';
-/** Far above what a run takes on any machine. */
+/** Far above the duration of a run on any machine. */
 const MOST_REAL_MS = 60_000;
-const ROOM = { maxFiles: 100, maxCallerBytes: 1e9, maxBytes: 1e9 };
+const LIMITS = { maxFiles: 100, maxCallerBytes: 1e9, maxBytes: 1e9 };
 const NOTHING = { callerBytes: 0, allBytes: 0 };
 const SETTINGS = {
   priceFactor: '0.5',
@@ -44,7 +44,7 @@ const SETTINGS = {
   keepDays: 30,
 };
 
-/** What each line that is sold costs. */
+/** Charge of each line. */
 const SOLD = {
   settled: {
     fresh: true,
@@ -70,8 +70,8 @@ function useOfSold(lines: number): BatchUse {
   };
 }
 
-/** What an engine does with a line, by its `custom_id`. */
-type Answer = (model: string, attempt: number) => Partial<LineResponse> | Buffer;
+/** Response of an engine to a line. */
+type Respond = (model: string, attempt: number) => Partial<LineResponse> | Buffer;
 
 /** One process. */
 class Fixture {
@@ -79,14 +79,14 @@ class Fixture {
   readonly clock: TestClock;
   readonly files: FileTable;
   readonly batches: BatchTable;
-  /** Lines that were sold. */
+  /** Models of the charged lines. */
   readonly sold: string[] = [];
   readonly attempts = new Map<string, number>();
-  /** What was told of each line. */
+  /** Reported results of the lines. */
   readonly results: LineResult[] = [];
   settings = SETTINGS;
-  hasRoom = true;
-  answer: Answer = () => Buffer.from('{"ok":true}');
+  hasCapacity = true;
+  respond: Respond = () => Buffer.from('{"ok":true}');
   /** Awaited by each call before it settles. */
   gate: Promise<void> = Promise.resolve();
   readonly #seed: number;
@@ -122,8 +122,8 @@ class Fixture {
       createdMs: nowMs,
       expiresMs: nowMs + HOUR_MS,
     };
-    assert.equal(await this.files.begin(file, ROOM, NOTHING), undefined);
-    // Cut anywhere.
+    assert.equal(await this.files.begin(file, LIMITS, NOTHING), undefined);
+    // Split at arbitrary positions.
     const bytes = Buffer.from(text);
     for (let at = 0; at * 37 < bytes.length; at += 1) {
       const body = bytes.subarray(at * 37, at * 37 + 37);
@@ -158,7 +158,7 @@ class Fixture {
     return {
       endpoint: (path) => ({ path, modelProblem: () => undefined }),
       isStarting: () => false,
-      hasRoom: () => this.hasRoom,
+      hasCapacity: () => this.hasCapacity,
       call: (call) => this.#call(call),
       isClosing: () => false,
       ran: (result) => void this.results.push(result),
@@ -171,15 +171,15 @@ class Fixture {
     this.attempts.set(model, attempt);
     await this.gate;
     const failed = { status: 200, requestId: 'r', canRetry: false, body: Buffer.from('{}') };
-    const answer = this.answer(model, attempt);
-    if (!Buffer.isBuffer(answer)) return { ...failed, ...answer };
+    const response = this.respond(model, attempt);
+    if (!Buffer.isBuffer(response)) return { ...failed, ...response };
     try {
       await this.store.transaction(async (tx) => {
         const headers = { 'x-request-id': `r-${model}` };
-        await deliver(tx, { status: 200, headers, body: answer }, SOLD);
+        await deliver(tx, { status: 200, headers, body: response }, SOLD);
       });
     } catch (error) {
-      // As the sale does it: what cannot be delivered is not sold.
+      // Like a sale: a response that cannot be delivered is not charged.
       if (!(error instanceof Fault)) throw error;
       return { ...failed, status: 409, canRetry: true };
     }
@@ -189,11 +189,11 @@ class Fixture {
 
   async take(): Promise<Batch> {
     const [batch] = await this.batches.claim(this.clock.nowMs(), LEASE_MS, 1);
-    assert.ok(batch !== undefined, 'there is nothing to do');
+    assert.ok(batch !== undefined, 'no batch is due');
     return batch;
   }
 
-  /** Works on the next batch, while time goes by, until `run` has ended. */
+  /** Runs the next batch to its end while time passes. */
   async work(stepMs: () => number = () => SECOND_MS): Promise<void> {
     await this.whileTimePasses(this.run(this.runOf(await this.take())), stepMs);
   }
@@ -207,9 +207,9 @@ class Fixture {
     return new BatchRun(parts, batch);
   }
 
-  /** Keeps the lease meanwhile, as the worker does. */
+  /** Runs a batch and renews its lease, as the worker does. */
   async run(run: BatchRun): Promise<void> {
-    const stop = this.clock.every(2 * SECOND_MS, () => void run.look());
+    const stop = this.clock.every(2 * SECOND_MS, () => void run.checkLease());
     await run.run().finally(stop);
   }
 
@@ -220,8 +220,8 @@ class Fixture {
     });
     const endMs = performance.now() + MOST_REAL_MS;
     for (let turn = 0; !isDone; turn += 1) {
-      assert.ok(performance.now() < endMs, 'it does not end');
-      // What the database has to do, it does meanwhile.
+      assert.ok(performance.now() < endMs, 'the run does not end');
+      // The database needs real time.
       await this.store.query('SELECT 1 AS one');
       await new Promise((resolve) => setImmediate(resolve));
       if (turn % 10 === 9) this.clock.advance(stepMs());
@@ -247,14 +247,14 @@ class Fixture {
   }
 }
 
-onEachStore('a batch', (fixture) => {
+onEachStore('batch runs', (fixture) => {
   const open = async (): Promise<Fixture> =>
     new Fixture(await fixture.open(BATCHES_MIGRATIONS), new TestClock());
 
-  test('asks an engine that fails three times, and waits for one that is away', async () => {
+  test('a failing line is attempted three times, and a line without an engine is retried without limit', async () => {
     const setup = await open();
     const id = await setup.queue(['fine', 'broken', 'away', 'refused', 'pretty']);
-    setup.answer = (model, attempt) => {
+    setup.respond = (model, attempt) => {
       if (model === 'broken') return { status: 500, canRetry: true };
       if (model === 'refused') return { status: 400 };
       if (model === 'away' && attempt <= 8) return { status: 503, canRetry: true };
@@ -287,13 +287,13 @@ onEachStore('a batch', (fixture) => {
     );
   });
 
-  test('waits while others need the engines, and expires with what was answered', async () => {
+  test('a batch waits for spare capacity, and expires with the results up to then', async () => {
     const setup = await open();
     const id = await setup.queue(['a', 'b', 'c', 'd']);
     let isStopped = false;
-    setup.answer = (model) => {
+    setup.respond = (model) => {
       if (model === 'b') isStopped = true;
-      setup.hasRoom = !isStopped;
+      setup.hasCapacity = !isStopped;
       return Buffer.from('{}');
     };
     await setup.work(() => (setup.sold.length < 2 ? SECOND_MS : HOUR_MS));
@@ -307,12 +307,12 @@ onEachStore('a batch', (fixture) => {
     for (const { error } of errors) assert.equal((error as { code: string }).code, 'batch_expired');
   });
 
-  test('does not store more than its caller may, nor an answer that is too large', async () => {
+  test('a line fails if its response is too large or the storage of the account is full', async () => {
     const setup = await open();
     setup.settings = { ...SETTINGS, maxStoredMbPerCaller: 20 };
     const id = await setup.queue(['large', 'a', 'b']);
-    setup.answer = (model) => {
-      if (model === 'large') return Buffer.alloc(MAX_ANSWER_BYTES + 1, 32);
+    setup.respond = (model) => {
+      if (model === 'large') return Buffer.alloc(MAX_RESPONSE_BYTES + 1, 32);
       return Buffer.from(`{"a":"${'x'.repeat(15_000_000)}"}`);
     };
     const lines = new JobQueue({ running: 1, waiting: 100, retryAfterSeconds: 1 });
@@ -321,7 +321,7 @@ onEachStore('a batch', (fixture) => {
     const ids = seededIds(7);
     const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
     const run = new BatchRun(parts, await setup.take());
-    // A database takes a while for so much: its batch has to stay its own meanwhile.
+    // The database is slow with this much data, and the lease must not expire meanwhile.
     const stepMs = (): number => SECOND_MS / 10;
     await setup.whileTimePasses(setup.run(run), stepMs);
     const errors = await setup.linesOf(id, ERROR_PART);
@@ -329,23 +329,23 @@ onEachStore('a batch', (fixture) => {
       errors.map(({ custom_id: line, error }) => [line, (error as { code: string }).code]),
       [['0', 'answer_too_large']],
     );
-    // It was charged.
+    // The too large response was charged.
     assert.deepEqual((await setup.find(id)).use, useOfSold(setup.sold.length));
     const again = await setup.queue(['c']);
     await setup.work(stepMs);
-    const [refused] = await setup.linesOf(again, ERROR_PART);
-    assert.equal((refused!.error as { code: string }).code, 'storage_full');
+    const [failed] = await setup.linesOf(again, ERROR_PART);
+    assert.equal((failed!.error as { code: string }).code, 'storage_full');
     assert.equal(setup.attempts.get('c'), undefined);
   });
 
-  test('two workers that both think that they have it sell each line once', async () => {
+  test('two workers on one batch charge each line once', async () => {
     const url = await fixture.freshUrl();
     const clock = new TestClock();
     const one = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 1);
     const two = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 2);
     const models = Array.from({ length: 40 }, (_, at) => `m-${at}`);
     const id = await one.queue(models);
-    // The first stands still with lines on their way.
+    // The first worker hangs with running lines.
     const gate = Promise.withResolvers<void>();
     one.gate = gate.promise;
     const first = one.run(one.runOf(await one.take()));
@@ -363,7 +363,7 @@ onEachStore('a batch', (fixture) => {
     );
   });
 
-  test('from before its use was counted tells none, and one that runs is counted', async () => {
+  test('a batch from before usage was counted has no usage, and running batches are counted', async () => {
     const setup = await open();
     const old = await setup.queue(['a']);
     await setup.store.query('UPDATE batches_batch SET usd_nano = NULL');
@@ -377,12 +377,12 @@ onEachStore('a batch', (fixture) => {
     assert.deepEqual(await setup.batches.openCounts(), {});
   });
 
-  test('is forgotten with its files when their time has come', async () => {
+  test('expired files and old batches are deleted', async () => {
     const setup = await open();
     const id = await setup.queue(['a', 'b']);
     await setup.work();
     const { files, batches, clock } = setup;
-    const round = () => sweep({ files, batches, keepDays: 30, clock });
+    const round = () => deleteExpired({ files, batches }, { keepDays: 30 }, clock.nowMs());
     await round();
     assert.equal((await setup.idsOf(id, OUTPUT_PART)).length, 2);
     setup.clock.advance(DAY_MS + MINUTE_MS);

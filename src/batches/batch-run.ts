@@ -1,10 +1,10 @@
 /**
- * One batch in the hands of its worker, from wherever it is to its end: its file is checked, each of
- * its lines runs once, and its result becomes files.
+ * Runs one batch from its current state to its end: validates the input file, runs each line once, and
+ * creates the result files.
  *
- * A line has run when it has a line in the result, which is written in the transaction that charges
- * it: whoever takes the batch up, after whatever crash, runs those that have none. Two processes that
- * both think that they have the batch can run a line twice, and sell it once.
+ * The result of a line is stored in the transaction that charges it, so that a worker after a crash
+ * runs exactly the lines without a result. Two processes that run the same batch may run a line twice,
+ * but it is charged once.
  */
 import type { BatchesSection } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
@@ -16,7 +16,7 @@ import { type Log, reasonOf } from '../core/log.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import type { DeliverResponse } from '../http/request-context.ts';
 import type { Batch, BatchEnd } from './batch.ts';
-import type { BatchTable, Made } from './batch-table.ts';
+import type { BatchTable, ResultFile } from './batch-table.ts';
 import { type BatchUse, NO_USE, sumOfUses, useOf } from './batch-use.ts';
 import { ERROR_PART, type FileTable, OUTPUT_PART, type Piece, addPieces } from './file-table.ts';
 import {
@@ -27,15 +27,15 @@ import {
   pathOf,
   requestOf,
 } from './lines.ts';
-import { LINE_ERRORS, type LineError, answeredLine, keptLine, unansweredLine } from './results.ts';
+import { LINE_ERRORS, type LineError, errorLine, responseLine, storedLine } from './results.ts';
 
-/** One request of a batch on its way. */
+/** Input of `BatchHost.call`. */
 export interface LineCall {
   readonly batch: Batch;
-  /** Below the base path. */
+  /** Path below the base path. */
   readonly path: string;
   readonly body: Buffer;
-  /** Takes the answer over in the transaction that charges it. */
+  /** Stores the response, in the transaction that charges it. */
   readonly deliver: DeliverResponse;
 }
 
@@ -47,23 +47,23 @@ export interface LineResponse {
   readonly body: Buffer;
 }
 
-/** What batches ask of the server around them. */
+/** Functions of the server that batches use. */
 export interface BatchHost {
-  /** What a path sells in batches; `undefined` for one that is not there. */
+  /** The endpoint of a path; `undefined` if it cannot be used in batches. */
   readonly endpoint: (path: string) => Endpoint | undefined;
-  /** Engines are starting: a model that is not known may be there in a moment. */
+  /** Whether engines are still starting, so that an unknown model may become available. */
   readonly isStarting: () => boolean;
-  /** Whether an engine of the model has room to spare; true for one that nobody serves. */
-  readonly hasRoom: (path: string, model: string) => boolean;
-  /** Runs a request as its caller would, at the price of batches. */
+  /** Whether an engine of the model has spare capacity; `true` for a model without engines. */
+  readonly hasCapacity: (path: string, model: string) => boolean;
+  /** Runs a request as the caller of the batch, at the price of batches. */
   readonly call: (call: LineCall) => Promise<LineResponse>;
-  /** No further line is begun. */
+  /** Whether the server is closing, so that no further line starts. */
   readonly isClosing: () => boolean;
-  /** Told of each line of a result that was written. */
+  /** Called for each stored line of a result. */
   readonly ran: (result: LineResult) => void;
 }
 
-/** Whether a line is in the output, or in the error file. */
+/** `completed`: in the output file; `failed`: in the error file. */
 export type LineResult = 'completed' | 'failed';
 
 export interface RunParts {
@@ -72,7 +72,7 @@ export interface RunParts {
   readonly batches: BatchTable;
   readonly settings: BatchesSection;
   readonly host: BatchHost;
-  /** The lines of all batches of this process, in turns over their callers. */
+  /** Queue of the lines of all batches of this process, in which accounts take turns. */
   readonly lines: JobQueue;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -80,29 +80,26 @@ export interface RunParts {
 }
 
 export const LEASE_MS = 30 * SECOND_MS;
-/** Lines of a batch that wait or run; the rest of them are in the file. */
+/** Lines of a batch in memory. */
 export const MAX_PENDING = 32;
-/** Their bytes, unless there is only one. */
+/** Limit of their total size, unless there is only one. */
 const MAX_PENDING_BYTES = 16_000_000;
 const MAX_PROBLEMS = 100;
-/** Tries of a line that an engine fails at; one that is away or full is waited for. */
+/** Attempts of a line that fails at an engine; an unavailable or busy engine is retried without limit. */
 const MAX_ATTEMPTS = 3;
 const MAX_PAUSE_MS = 30 * SECOND_MS;
-/** How often an engine without room is looked at again. */
-const ROOM_POLL_MS = SECOND_MS / 4;
+/** Interval of checks for spare capacity. */
+const CAPACITY_POLL_MS = SECOND_MS / 4;
 const STARTING_MS = 2 * SECOND_MS;
-/** How long a batch rests after an unexpected error. */
+/** Pause of a batch after an unexpected error. */
 const LATER_MS = 5 * SECOND_MS;
-/** Time of a check before others have a turn of the event loop. */
+/** Time of a validation before it yields to the event loop. */
 const SLICE_MS = 5;
 const FILLED_AT_ONCE = 100;
 const MB = 1_000_000;
 
-/**
- * Why a batch is not worked on any further: its time is over, its caller ended it, another process has
- * it, or it goes back into the queue.
- */
-type Stop = 'expired' | 'cancelled' | 'lost' | 'rest';
+/** Reason to stop a run. `lost`: another process has the lease; `pause`: back to the queue. */
+type Stop = 'expired' | 'cancelled' | 'lost' | 'pause';
 
 export class BatchRun {
   readonly #parts: RunParts;
@@ -112,25 +109,25 @@ export class BatchRun {
   readonly #pending = new Set<Promise<void>>();
   #pendingBytes = 0;
   #stop: Stop | undefined;
-  #restMs = 0;
-  #isLooking = false;
-  /** Its lines are in order, and can be read as requests. */
-  #isChecked: boolean;
+  #pauseMs = 0;
+  #isChecking = false;
+  /** Whether all lines are valid requests. */
+  #isValid: boolean;
   #completed = 0;
   #failed = 0;
   #resultBytes = 0;
   #use = NO_USE;
-  /** What the account stores beside the result of this batch. */
-  #besideBytes = 0;
+  /** Bytes that the account stores besides the result of this batch. */
+  #otherBytes = 0;
 
   constructor(parts: RunParts, batch: Batch) {
     this.#parts = parts;
     this.#batch = batch;
     this.#path = pathOf(batch.endpoint);
-    this.#isChecked = batch.inProgressMs > 0;
+    this.#isValid = batch.inProgressMs > 0;
   }
 
-  /** Works on the batch until it has ended, or is another's. Rejects when the database is away. */
+  /** Resolves when the batch has ended or was released. Rejects if the database is unreachable. */
   async run(): Promise<void> {
     try {
       await this.#work();
@@ -139,16 +136,16 @@ export class BatchRun {
     }
   }
 
-  /** Starts no further line and gives the batch back. */
-  rest(): void {
-    this.#end('rest');
+  /** Starts no further line and releases the batch. */
+  pause(): void {
+    this.#end('pause');
   }
 
-  /** Keeps the lease, says how far the batch is, and hears whether it is to end. */
-  async look(): Promise<void> {
-    // A slow database must not gather looks.
-    if (this.#isLooking) return;
-    this.#isLooking = true;
+  /** Renews the lease, stores the progress, and stops the run if the batch was cancelled. */
+  async checkLease(): Promise<void> {
+    // Checks must not pile up on a slow database.
+    if (this.#isChecking) return;
+    this.#isChecking = true;
     const { batches, files, clock, log } = this.#parts;
     const { id, accountId } = this.#batch;
     try {
@@ -161,12 +158,12 @@ export class BatchRun {
       if (state === undefined) return this.#end('lost');
       if (state === 'cancelling') return this.#end('cancelled');
       const { callerBytes } = await batches.resultBytes(accountId);
-      this.#besideBytes = callerBytes - this.#resultBytes + (await files.storedBytes(accountId));
+      this.#otherBytes = callerBytes - this.#resultBytes + (await files.storedBytes(accountId));
     } catch (error) {
-      // The lease runs out, and whoever takes the batch up goes on.
+      // The lease expires, and another worker continues.
       log.debug({ batch: id, reason: reasonOf(error) }, 'The lease of a batch was not renewed');
     } finally {
-      this.#isLooking = false;
+      this.#isChecking = false;
     }
   }
 
@@ -178,7 +175,7 @@ export class BatchRun {
   #stopped(): Stop | undefined {
     const { host, clock } = this.#parts;
     if (this.#stop !== undefined) return this.#stop;
-    if (host.isClosing()) return 'rest';
+    if (host.isClosing()) return 'pause';
     return clock.nowMs() >= this.#batch.expiresMs ? 'expired' : undefined;
   }
 
@@ -189,21 +186,21 @@ export class BatchRun {
     if (state === 'validating' && !(await this.#validate())) return;
     if (state === 'finalizing') return await this.#finish('completed');
     await this.#count();
-    await this.look();
+    await this.checkLease();
     await this.#runLines();
     const stopped = this.#stopped();
     switch (stopped) {
       case 'lost':
         return;
-      case 'rest':
-        return await batches.rest(id, clock.nowMs() + this.#restMs);
+      case 'pause':
+        return await batches.rest(id, clock.nowMs() + this.#pauseMs);
       case 'expired':
       case 'cancelled':
         await this.#fill(LINE_ERRORS[stopped]);
         return await this.#finish(stopped);
       case undefined:
         if (await batches.finalizing(id, clock.nowMs())) return await this.#finish('completed');
-        // Cancelled in this moment, or lost: whoever takes it up next sees which.
+        // The batch was cancelled just now, or the lease was lost; the next run finds out.
         return await batches.rest(id, clock.nowMs());
     }
   }
@@ -217,9 +214,9 @@ export class BatchRun {
       return false;
     }
     if (endpoint === undefined) {
-      const message = `The endpoint "${this.#batch.endpoint}" is not served in batches any more`;
+      const message = `The endpoint "${this.#batch.endpoint}" can no longer be used in batches`;
       const problem = { code: 'invalid_endpoint', message, param: 'endpoint', line: null };
-      await batches.refused(id, [problem], clock.nowMs());
+      await batches.rejected(id, [problem], clock.nowMs());
       return false;
     }
     const bounds = { maxRequests: settings.maxRequests, maxProblems: MAX_PROBLEMS };
@@ -238,19 +235,19 @@ export class BatchRun {
     }
     checks.end();
     if (checks.problems.length > 0) {
-      await batches.refused(id, checks.problems, clock.nowMs());
+      await batches.rejected(id, checks.problems, clock.nowMs());
       return false;
     }
-    const isBegun = await batches.begun(id, checks.total, clock.nowMs());
-    this.#isChecked = isBegun;
-    if (isBegun) log.info({ batch: id, requests: checks.total }, 'A batch runs');
-    // Cancelled meanwhile, or lost.
+    const isStarted = await batches.started(id, checks.total, clock.nowMs());
+    this.#isValid = isStarted;
+    if (isStarted) log.info({ batch: id, requests: checks.total }, 'A batch was started');
+    // The batch was cancelled meanwhile, or the lease was lost.
     else await batches.rest(id, clock.nowMs());
-    return isBegun;
+    return isStarted;
   }
 
   #lines() {
-    // What was uploaded has its pieces under its own id.
+    // The content of an upload has the id of the file.
     return linesOf(this.#parts.files.read(this.#batch.inputFileId, 0));
   }
 
@@ -265,7 +262,7 @@ export class BatchRun {
     this.#use = sumOfUses(output.use, errors.use);
   }
 
-  /** Runs every line that has no result; resolves when those that were begun have ended. */
+  /** Runs every line without a result; resolves when all started lines have ended. */
   async #runLines(): Promise<void> {
     const done = await this.#parts.files.linesOf(this.#batch.id);
     try {
@@ -273,29 +270,29 @@ export class BatchRun {
         if (this.#stopped() !== undefined) break;
         if (done.has(line.number)) continue;
         const request = requestOf(line);
-        while (!this.#hasPlaceFor(request)) await Promise.race(this.#pending);
-        this.#begin(request);
+        while (!this.#canStart(request)) await Promise.race(this.#pending);
+        this.#start(request);
       }
     } finally {
       await Promise.all(this.#pending);
     }
   }
 
-  #hasPlaceFor({ body }: LineRequest): boolean {
+  #canStart({ body }: LineRequest): boolean {
     if (this.#pending.size === 0) return true;
     const bytes = this.#pendingBytes + body.length;
     return this.#pending.size < MAX_PENDING && bytes <= MAX_PENDING_BYTES;
   }
 
-  #begin(request: LineRequest): void {
+  #start(request: LineRequest): void {
     this.#pendingBytes += request.body.length;
     const running = this.#runLine(request)
       .catch((error: unknown) => {
-        // The database is away, or a bug: the batch rests, and the line runs when it is taken up.
+        // The database is unreachable, or a bug: pause the batch, and run the line again later.
         const fields = { batch: this.#batch.id, line: request.number, reason: reasonOf(error) };
         this.#parts.log.warn(fields, 'A request of a batch could not be run');
-        this.#restMs = LATER_MS;
-        this.#end('rest');
+        this.#pauseMs = LATER_MS;
+        this.#end('pause');
       })
       .finally(() => {
         this.#pending.delete(running);
@@ -308,67 +305,63 @@ export class BatchRun {
     const { files } = this.#parts;
     const { id } = this.#batch;
     for (let attempt = 1; ; attempt += 1) {
-      const failed = await this.#whenThereIsRoom(request);
+      const failed = await this.#runWithCapacity(request);
       if (failed === undefined) return;
-      const isAway = failed.status === UNAVAILABLE || failed.status === TOO_MANY;
-      if (!failed.canRetry || (attempt >= MAX_ATTEMPTS && !isAway)) {
-        return await this.#record(request, (lineId) => {
-          return answeredLine(lineId, request.customId, failed);
-        });
+      const isUnavailable = failed.status === UNAVAILABLE || failed.status === TOO_MANY;
+      if (!failed.canRetry || (attempt >= MAX_ATTEMPTS && !isUnavailable)) {
+        return await this.#record(request, (id) => responseLine(id, request.customId, failed));
       }
       await this.#pause(Math.min(2 ** attempt * SECOND_MS, MAX_PAUSE_MS));
       if (this.#stopped() !== undefined) return;
-      // An answer that was lost on its way here, or another process was there first.
+      // The response was lost, or another process has run the line.
       if (await files.hasLine(id, request.number)) return await this.#count();
     }
   }
 
-  /** The refusal of a line; `undefined` when it has its result, or is not begun any more. */
-  async #whenThereIsRoom(request: LineRequest): Promise<LineResponse | undefined> {
+  /** The error response of a line; `undefined` if it has a result, or if the run was stopped. */
+  async #runWithCapacity(request: LineRequest): Promise<LineResponse | undefined> {
     const { host, lines } = this.#parts;
     for (;;) {
       if (this.#stopped() !== undefined) return undefined;
-      if (host.hasRoom(this.#path, request.model)) {
+      if (host.hasCapacity(this.#path, request.model)) {
         const run = async () => {
           if (this.#stopped() !== undefined) return undefined;
-          // Who waits for an answer came first, while this one waited for its turn.
-          if (!host.hasRoom(this.#path, request.model)) return BUSY;
-          return await this.#ask(request);
+          // Interactive callers may have used the capacity while this line waited for its turn.
+          if (!host.hasCapacity(this.#path, request.model)) return BUSY;
+          return await this.#call(request);
         };
-        const answer = await lines.run(run, undefined, this.#batch.accountId);
-        if (answer !== BUSY) return answer;
+        const response = await lines.run(run, undefined, this.#batch.accountId);
+        if (response !== BUSY) return response;
       }
-      await this.#pause(ROOM_POLL_MS);
+      await this.#pause(CAPACITY_POLL_MS);
     }
   }
 
-  async #ask(request: LineRequest): Promise<LineResponse | undefined> {
+  async #call(request: LineRequest): Promise<LineResponse | undefined> {
     const { host, settings } = this.#parts;
     const { number: seq, customId, body } = request;
-    if (this.#besideBytes + this.#resultBytes > settings.maxStoredMbPerCaller * MB) {
-      await this.#record(request, (lineId) => {
-        return unansweredLine(lineId, customId, LINE_ERRORS.noRoom);
-      });
+    if (this.#otherBytes + this.#resultBytes > settings.maxStoredMbPerCaller * MB) {
+      await this.#record(request, (id) => errorLine(id, customId, LINE_ERRORS.storageFull));
       return undefined;
     }
     let delivered: Piece | undefined;
-    const deliver: DeliverResponse = async (tx, kept, { settled, outcome }) => {
+    const deliver: DeliverResponse = async (tx, response, { settled, outcome }) => {
       const lineId = this.#lineId();
-      const line = keptLine(lineId, customId, kept);
+      const line = storedLine(lineId, customId, response);
       const piece = {
         contentId: this.#batch.id,
         seq,
         part: line === undefined ? ERROR_PART : OUTPUT_PART,
-        body: line ?? unansweredLine(lineId, customId, LINE_ERRORS.tooLarge),
+        body: line ?? errorLine(lineId, customId, LINE_ERRORS.tooLarge),
         use: useOf(settled, outcome.tokens),
       };
-      // Another process was there first: this answer is not sold.
+      // Another process has run the line: this response is not charged.
       if ((await this.#writeIn(tx, [piece])) === 0) throw new Fault('REQUEST_IN_PROGRESS');
       delivered = piece;
     };
-    const answer = await host.call({ batch: this.#batch, path: this.#path, body, deliver });
-    if (answer.status !== OK) return answer;
-    if (delivered === undefined) throw new Error('A request of a batch was not sold');
+    const response = await host.call({ batch: this.#batch, path: this.#path, body, deliver });
+    if (response.status !== OK) return response;
+    if (delivered === undefined) throw new Error('A request of a batch was not charged');
     this.#add(delivered);
     return undefined;
   }
@@ -377,14 +370,14 @@ export class BatchRun {
     return `batch_req_${this.#parts.ids.hex(12)}`;
   }
 
-  /** Writes the line of a request without a response. */
+  /** Stores the line of a request without a successful response. */
   async #record(request: LineRequest, lineOf: (lineId: string) => Buffer): Promise<void> {
     const body = lineOf(this.#lineId());
     const piece = { contentId: this.#batch.id, seq: request.number, part: ERROR_PART, body };
     if ((await this.#write([piece])) > 0) this.#add(piece);
   }
 
-  /** Adds lines to the result of a batch that has not ended, where there are none; how many. */
+  /** Adds lines without a result to an open batch; returns their number. */
   async #write(pieces: readonly Piece[]): Promise<number> {
     const { store } = this.#parts;
     return await store.transaction((tx) => this.#writeIn(tx, pieces));
@@ -405,20 +398,20 @@ export class BatchRun {
   }
 
   async #pause(ms: number): Promise<void> {
-    // What aborted it says `#stopped`.
+    // `#stopped` returns the reason of an abort.
     await this.#parts.clock.sleep(ms, this.#aborter.signal).catch(() => undefined);
   }
 
   async #fill(error: LineError): Promise<void> {
     const { files } = this.#parts;
     const { id } = this.#batch;
-    if (!this.#isChecked) return;
+    if (!this.#isValid) return;
     const done = await files.linesOf(id);
     let pieces: Piece[] = [];
     for await (const line of this.#lines()) {
       if (done.has(line.number)) continue;
       const { customId } = requestOf(line);
-      const body = unansweredLine(this.#lineId(), customId, error);
+      const body = errorLine(this.#lineId(), customId, error);
       pieces.push({ contentId: id, seq: line.number, part: ERROR_PART, body });
       if (pieces.length < FILLED_AT_ONCE) continue;
       await this.#write(pieces);
@@ -436,20 +429,20 @@ export class BatchRun {
       { part: ERROR_PART, name: `${id}_error.jsonl`, fileId: `file-${ids.hex(12)}` },
     ];
     const isEnded = await store.transaction(async (tx) => {
-      // From here on nobody adds a line.
+      // From now on no process can add a line.
       if (!(await batches.ended(tx, id, end, nowMs))) return false;
-      const made: Made[] = [];
-      let used: BatchUse = NO_USE;
+      const resultFiles: ResultFile[] = [];
+      let total: BatchUse = NO_USE;
       for (const { part, name, fileId } of results) {
         const { lines, sizeBytes, use } = await files.sumOf(id, part, tx);
-        used = sumOfUses(used, use);
-        made.push({ fileId: lines === 0 ? '' : fileId, lines });
+        total = sumOfUses(total, use);
+        resultFiles.push({ fileId: lines === 0 ? '' : fileId, lines });
         if (lines === 0) continue;
         const times = { createdMs: nowMs, expiresMs: nowMs + keepMs };
         const facts = { accountId, contentId: id, part, name, purpose: 'batch_output', sizeBytes };
         await files.publish(tx, { id: fileId, ...facts, ...times });
       }
-      await batches.result(tx, id, made, used);
+      await batches.result(tx, id, resultFiles, total);
       return true;
     });
     if (!isEnded) return;

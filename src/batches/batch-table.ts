@@ -1,7 +1,7 @@
 /**
- * The only place that reads and writes `batches_batch`. Every change of state is one conditional
- * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
- * several processes exactly one moves a batch and a late one moves nothing.
+ * The only access to `batches_batch`. Every change of state is one conditional UPDATE that names the
+ * previous state and, for a worker, the lease of its process. So exactly one of several processes
+ * changes a batch, and a delayed one changes nothing.
  */
 import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import {
@@ -17,12 +17,10 @@ import { type BatchUse, NO_USE, USE_COLUMNS, useValues } from './batch-use.ts';
 
 const OPEN = `state IN ('validating', 'in_progress', 'finalizing', 'cancelling')`;
 /** Rows that one sweep deletes. */
-const FORGOTTEN = 100;
+const DELETED_AT_ONCE = 100;
 
-export interface BatchPlace {
-  readonly createdMs: number;
-  readonly id: string;
-}
+/** A position before every batch of a list. */
+const NEWEST = { createdMs: Number.MAX_SAFE_INTEGER, id: '' };
 
 export interface Progress {
   readonly completed: number;
@@ -31,8 +29,8 @@ export interface Progress {
   readonly use: BatchUse;
 }
 
-/** One file of a result; without lines there is none, and its id is empty. */
-export interface Made {
+/** One file of a result; without lines there is no file, and its id is empty. */
+export interface ResultFile {
   readonly fileId: string;
   readonly lines: number;
 }
@@ -43,7 +41,7 @@ export class BatchTable extends LeasedTable<Batch> {
     super({ store, owner, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
   }
 
-  /** Runs one such transaction of an account at a time. */
+  /** Runs a transaction; those of the same account run one at a time. */
   async alone<T>(accountId: string, work: (tx: Queryable) => Promise<T>): Promise<T> {
     return await this.store.transaction(async (tx) => {
       await oneAtATime(tx, this.store.dialect, `batches_batch ${accountId}`);
@@ -51,7 +49,7 @@ export class BatchTable extends LeasedTable<Batch> {
     });
   }
 
-  /** Writes a batch; `undefined` if its account has `maxOpen` that have not ended. */
+  /** Inserts a batch; returns `undefined` if its account already has `maxOpen` open batches. */
   async insert(tx: Queryable, batch: NewBatch, maxOpen: number): Promise<Batch | undefined> {
     const rows = await tx.query(
       `INSERT INTO batches_batch (id, account_id, key_id, cap_id, country, endpoint, input_file_id,
@@ -85,16 +83,17 @@ export class BatchTable extends LeasedTable<Batch> {
     return (await this.jobs(sql, [id, accountId]))[0];
   }
 
-  async list(accountId: string, limit: number, after: BatchPlace | undefined): Promise<Batch[]> {
-    const beyond = after === undefined ? '' : 'AND (created_ms, id) < ($3, $4)';
+  /** Batches of an account, newest first, after the one of `after`. */
+  async list(accountId: string, limit: number, after = NEWEST): Promise<Batch[]> {
     return await this.jobs(
-      `SELECT ${BATCH_COLUMNS} FROM batches_batch WHERE account_id = $1 ${beyond}
+      `SELECT ${BATCH_COLUMNS} FROM batches_batch
+       WHERE account_id = $1 AND (created_ms, id) < ($3, $4)
        ORDER BY created_ms DESC, id DESC LIMIT $2`,
-      [accountId, limit, ...(after === undefined ? [] : [after.createdMs, after.id])],
+      [accountId, limit, after.createdMs, after.id],
     );
   }
 
-  /** Whether a batch that has not ended reads a file. */
+  /** Whether an open batch reads a file. */
   async reads(tx: Queryable, fileId: string): Promise<boolean> {
     const rows = await tx.query(
       `SELECT id FROM batches_batch WHERE input_file_id = $1 AND ${OPEN} LIMIT 1`,
@@ -103,7 +102,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return rows.length > 0;
   }
 
-  /** Bytes of the results of batches that have not ended, of an account and of all. */
+  /** Bytes of the results of open batches, of one account and of all. */
   async resultBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     const sum = (of: string): string => `CAST(COALESCE(SUM(${of}), 0) AS BIGINT)`;
     const [row] = await this.store.query<{ of_caller: bigint; of_all: bigint }>(
@@ -114,7 +113,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
   }
 
-  /** Starts to cancel a batch; `undefined` if it cannot be cancelled any more. */
+  /** Starts to cancel a batch; returns `undefined` if its state does not allow it. */
   async cancel(accountId: string, id: string, nowMs: number): Promise<Batch | undefined> {
     const [batch] = await this.jobs(
       `UPDATE batches_batch SET state = 'cancelling', cancelling_ms = $3, due_ms = $3
@@ -132,16 +131,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
   }
 
-  /** Whether a batch is due and without a lease. */
-  async isAnyDue(nowMs: number): Promise<boolean> {
-    const rows = await this.store.query(
-      `SELECT id FROM batches_batch WHERE ${OPEN} AND due_ms <= $1 AND lease_until_ms <= $1 LIMIT 1`,
-      [nowMs],
-    );
-    return rows.length > 0;
-  }
-
-  /** Keeps a batch, with how far it is. The state that it is in; `undefined` when it is lost. */
+  /** Renews the lease and stores the progress. Returns the state, or `undefined` without the lease. */
   async renew(id: string, untilMs: number, progress: Progress): Promise<BatchState | undefined> {
     const { completed, failed, resultBytes, use } = progress;
     const rows = await this.store.transaction(
@@ -158,27 +148,27 @@ export class BatchTable extends LeasedTable<Batch> {
   }
 
   /** validating → in_progress. */
-  async begun(id: string, total: number, nowMs: number): Promise<boolean> {
+  async started(id: string, total: number, nowMs: number): Promise<boolean> {
     const set = `state = 'in_progress', total = $3, in_progress_ms = $4`;
     return await this.step(id, set, `state = 'validating'`, [total, nowMs]);
   }
 
-  /** validating → failed: the file is not one that can be run. */
-  async refused(id: string, problems: readonly BatchProblem[], nowMs: number): Promise<boolean> {
+  /** validating → failed: the input file is invalid. */
+  async rejected(id: string, problems: readonly BatchProblem[], nowMs: number): Promise<boolean> {
     const set = `state = 'failed', problems = $3, ended_ms = $4, ${NO_LEASE}`;
     const values = [JSON.stringify(problems), nowMs];
     return await this.step(id, set, `state = 'validating'`, values);
   }
 
-  /** in_progress → finalizing: every line has its answer. */
+  /** in_progress → finalizing: every line has a result. */
   async finalizing(id: string, nowMs: number): Promise<boolean> {
     const set = `state = 'finalizing', finalizing_ms = $3`;
     return await this.step(id, set, `state = 'in_progress'`, [nowMs]);
   }
 
   /**
-   * Whether a batch has not ended. Its end waits for the transaction that asks, so that what is written
-   * there is seen by it.
+   * Whether a batch is open. It cannot end before the transaction `tx` ends, so that its result files
+   * include the lines that `tx` writes.
    */
   async isOpen(tx: Queryable, id: string): Promise<boolean> {
     // SQLite has one writer.
@@ -187,7 +177,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return (await tx.query(sql, [id])).length === 1;
   }
 
-  /** To its end, inside the transaction that makes its files. */
+  /** Ends a batch, in the transaction that creates its result files. */
   async ended(tx: Queryable, id: string, end: BatchEnd, nowMs: number): Promise<boolean> {
     const from = { completed: 'finalizing', cancelled: 'cancelling', expired: 'in_progress' }[end];
     const set = `state = $3, ended_ms = $4, result_bytes = 0`;
@@ -197,26 +187,26 @@ export class BatchTable extends LeasedTable<Batch> {
   async result(
     tx: Queryable,
     id: string,
-    [output, errors]: readonly Made[],
+    [output, errors]: readonly ResultFile[],
     use: BatchUse,
   ): Promise<void> {
     const set = `completed = $3, output_file_id = $4, failed = $5, error_file_id = $6, ${useSet(7)}`;
-    const of = (made: Made | undefined) => [made?.lines ?? 0, made?.fileId ?? ''];
+    const of = (file: ResultFile | undefined) => [file?.lines ?? 0, file?.fileId ?? ''];
     const values = [...of(output), ...of(errors), ...useValues(use)];
     await this.step(id, `${set}, ${NO_LEASE}`, '', values, tx);
   }
 
-  /** Forgets batches that ended before `beforeMs`: their files have expired by then. */
-  async forget(beforeMs: number): Promise<void> {
+  /** Deletes batches that ended before `beforeMs`, when their files have expired. */
+  async deleteOld(beforeMs: number): Promise<void> {
     await this.store.query(
       `DELETE FROM batches_batch WHERE id IN (
-         SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${FORGOTTEN})`,
+         SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${DELETED_AT_ONCE})`,
       [beforeMs],
     );
   }
 }
 
-/** Takes the figures of a use from `$first` on; a batch that began before they were counted stays without. */
+/** Sets the usage columns from `$first` on; a batch from before they existed keeps NULL. */
 function useSet(first: number): string {
   const figures = USE_COLUMNS.map((name, at) => {
     return `${name} = CASE WHEN usd_nano IS NULL THEN NULL ELSE CAST($${first + at} AS BIGINT) END`;

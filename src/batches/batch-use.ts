@@ -1,6 +1,6 @@
 /**
- * The usage and cost of the requests of a batch. Each line of the result has its own, written in the
- * transaction that charges it, so that the sum is exact whichever process ran the lines.
+ * Usage and cost of the requests of a batch. Each line of the result has its own row, written in the
+ * transaction that charges it, so that the sum is exact across processes.
  */
 import { z } from 'zod';
 import { NO_TOKENS, type Settlement, type TokenCounts } from '../billing/ledger/ledger.ts';
@@ -25,7 +25,7 @@ function eachFigure<T>(of: (name: Figure) => T): Record<Figure, T> {
 
 /** In the order of `useValues`. */
 export const USE_COLUMNS = FIGURES.map(snakeCase);
-/** Of a batch from before its use was counted, the figures are NULL. */
+/** NULL in a batch from before usage was counted. */
 export const MAYBE_USE_SHAPE = eachFigure(() => z.bigint().nullable());
 export const NO_USE: BatchUse = eachFigure(() => 0n);
 
@@ -51,7 +51,7 @@ export function useValues(use: BatchUse): bigint[] {
   return FIGURES.map((name) => use[name]);
 }
 
-/** The use in a row, if it was counted. */
+/** The usage in a row; `undefined` if it was not counted. */
 export function useOfRow(row: Readonly<Record<Figure, bigint | null>>): BatchUse | undefined {
   return row.usdNano === null ? undefined : eachFigure((name) => row[name] ?? 0n);
 }

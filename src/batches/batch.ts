@@ -1,9 +1,9 @@
-/** A batch as it is stored, and as callers see it. */
+/** A batch in the database and in the format of OpenAI. */
 import { z } from 'zod';
 import { type Row, Whole, jsonText, maybe, rowShape } from '../db/db.ts';
 import { MAYBE_USE_SHAPE, useBody, useOfRow } from './batch-use.ts';
 
-/** Its life. From the first three it can be cancelled; the last four are its end. */
+/** A batch can be cancelled in the first two states; the last four are final. */
 export const BATCH_STATES = [
   'validating',
   'in_progress',
@@ -26,7 +26,7 @@ const Problem = z.object({
 });
 export type BatchProblem = Readonly<z.infer<typeof Problem>>;
 
-/** Times are 0 until they have come. */
+/** Times of future events are 0. */
 const SHAPE = rowShape({
   id: z.string(),
   accountId: z.string(),
@@ -34,18 +34,18 @@ const SHAPE = rowShape({
   keyId: z.string(),
   /** The cap of a wallet's token; empty without one. */
   capId: z.string(),
-  /** The caller's country, where the settings name a header for it. */
+  /** The caller's country, if the settings name a header for it. */
   country: maybe(z.string()),
-  /** As the caller wrote it: `/v1/chat/completions`. */
+  /** In the spelling of the caller, such as `/v1/chat/completions`. */
   endpoint: z.string(),
   inputFileId: z.string(),
-  /** Empty until there is one. */
+  /** Empty before the end, and without lines. */
   outputFileId: z.string(),
   errorFileId: z.string(),
   state: z.enum(BATCH_STATES),
   metadata: jsonText(z.record(z.string(), z.string()).nullable()),
   problems: jsonText(z.array(Problem)),
-  /** How long its results are kept after its end. */
+  /** Time for which result files are kept after the end. */
   keepMs: Whole,
   total: Whole,
   completed: Whole,
@@ -82,7 +82,7 @@ export type NewBatch = Pick<
   | 'expiresMs'
 >;
 
-/** The batch in OpenAI's form. */
+/** A batch in the format of OpenAI. */
 export function batchBody(batch: Batch) {
   const at = (isSo: boolean, ms: number): number | null => (isSo && ms > 0 ? seconds(ms) : null);
   const { state, endedMs, problems, use } = batch;

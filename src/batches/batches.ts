@@ -1,9 +1,9 @@
 /**
- * Files and batches: many requests in a file, run when engines have room to spare, each sold by the
- * route that it names. This is the public file: it makes the feature out of what the server hands it.
+ * The public file of files and batches: many requests in one file, which run when engines have spare
+ * capacity. Each request is sold by the route that it names.
  */
 import type { BatchesSection } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
@@ -14,7 +14,7 @@ import type { BatchHost } from './batch-run.ts';
 import { BatchTable } from './batch-table.ts';
 import { FileTable } from './file-table.ts';
 import { type FilesParts, fileRoutes } from './files.ts';
-import { Worker, sweep } from './worker.ts';
+import { Worker } from './worker.ts';
 
 export type { Batch } from './batch.ts';
 export type { BatchHost, LineResponse, LineCall, LineResult } from './batch-run.ts';
@@ -25,7 +25,7 @@ export interface BatchesParts {
   readonly store: Store;
   readonly settings: BatchesSection;
   readonly host: BatchHost;
-  /** Throws 402 for a caller who may store nothing before there is credit. */
+  /** Throws 402 for a caller that must have credit before it may store files. */
   readonly requireCredit: FilesParts['requireCredit'];
   /** Paths below the base path whose requests can be in a batch. */
   readonly endpoints: () => readonly string[];
@@ -34,6 +34,7 @@ export interface BatchesParts {
   readonly log: Log;
 }
 
+/** Number of open batches by state. */
 export async function openBatches(store: Store): Promise<Partial<Record<BatchState, number>>> {
   return await new BatchTable(store, '').openCounts();
 }
@@ -48,9 +49,19 @@ export function batchesFeature(parts: BatchesParts): Feature {
       ...fileRoutes(routes),
       ...batchRoutes({ ...routes, nudge: (batchId) => worker.nudge(batchId) }),
     ],
-    // One process writes a file of SQLite: the lock of the data folder proves it.
+    // Only one process uses a SQLite database, because it has the lock of the data folder.
     start: () => worker.start(store.dialect === 'sqlite'),
-    leaderJob: () => sweep({ ...tables, keepDays: settings.keepDays, clock }),
+    leaderJob: () => deleteExpired(tables, settings, clock.nowMs()),
     close: () => worker.stop(),
   };
+}
+
+/** Deletes expired files and old batches. */
+export async function deleteExpired(
+  { files, batches }: { readonly files: FileTable; readonly batches: BatchTable },
+  { keepDays }: Pick<BatchesSection, 'keepDays'>,
+  nowMs: number,
+): Promise<void> {
+  for (const file of await files.expired(nowMs)) await files.remove(file);
+  await batches.deleteOld(nowMs - keepDays * DAY_MS);
 }

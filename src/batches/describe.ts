@@ -1,4 +1,4 @@
-/** What the routes of files and batches say of themselves. */
+/** Descriptions of the routes of files and batches in the API document. */
 import {
   type RouteDescription,
   bytesContent,
@@ -7,6 +7,7 @@ import {
   jsonResponse,
   jsonContent,
 } from '../http/describe.ts';
+import { NO_USE, useBody } from './batch-use.ts';
 import {
   BatchList,
   BatchObject,
@@ -16,6 +17,7 @@ import {
   FileList,
   FileObject,
   FilesQuery,
+  pageOf,
 } from './schema.ts';
 
 const FILE_ID = 'file-5c1d0e9f8a7b6c5d4e3f2a1b';
@@ -76,21 +78,21 @@ export const UPLOAD_FILE: RouteDescription = {
   tag: 'Batches',
   summary: 'Upload a file',
   about:
-    'One request a line, as JSON: `{"custom_id": "…", "method": "POST", "url": "/v1/chat/completions", "body": {…}}`. It is looked at when a batch is made of it. A wallet needs the credit of a priced request to store one.',
+    'One JSON request per line: `{"custom_id": "…", "method": "POST", "url": "/v1/chat/completions", "body": {…}}`. The lines are validated when a batch is created. A wallet needs the credit of a priced request to store a file.',
   request: [
     formContent(['file', 'purpose'], {
-      file: fileField('The lines, in UTF-8.'),
-      purpose: { type: 'string', const: 'batch', description: 'What it is for.' },
+      file: fileField('The lines in UTF-8.'),
+      purpose: { type: 'string', const: 'batch', description: 'Purpose of the file.' },
       'expires_after[anchor]': {
         type: 'string',
         const: 'created_at',
-        description: 'With `expires_after[seconds]`.',
+        description: 'Start of `expires_after[seconds]`.',
       },
       'expires_after[seconds]': {
         type: 'integer',
         minimum: 3_600,
         maximum: 2_592_000,
-        description: 'After how long it is deleted: one hour to 30 days.',
+        description: 'Seconds until the file is deleted: one hour to 30 days.',
       },
     }),
   ],
@@ -106,15 +108,9 @@ export const UPLOAD_FILE: RouteDescription = {
 export const LIST_FILES: RouteDescription = {
   tag: 'Batches',
   summary: 'List files',
-  about: 'The files of your account, with the results of its batches.',
+  about: 'Files of the account, including the results of batches.',
   query: FilesQuery,
-  response: jsonResponse('A page of files.', FileList, {
-    object: 'list',
-    data: [FILE],
-    first_id: FILE_ID,
-    last_id: FILE_ID,
-    has_more: false,
-  }),
+  response: jsonResponse('A page of files.', FileList, pageOf([FILE], 1)),
   refusals: ['FILE_NOT_FOUND'],
 };
 
@@ -129,7 +125,7 @@ export const READ_FILE: RouteDescription = {
 export const FILE_CONTENT: RouteDescription = {
   tag: 'Batches',
   summary: 'Download a file',
-  about: 'The bytes of a file: what you uploaded, or the lines of a result.',
+  about: 'The bytes of an upload, or the lines of a result.',
   parameters: [fileId],
   response: {
     status: 200,
@@ -148,7 +144,7 @@ export const FILE_CONTENT: RouteDescription = {
 export const DELETE_FILE: RouteDescription = {
   tag: 'Batches',
   summary: 'Delete a file',
-  about: 'Its content is gone when this answers. A file that a batch still reads stays: 409.',
+  about: 'Deletes the file and its content. A file that an open batch reads is kept (409).',
   parameters: [fileId],
   response: jsonResponse('The file is deleted.', DeletedFile, {
     id: FILE_ID,
@@ -162,7 +158,7 @@ export const CREATE_BATCH: RouteDescription = {
   tag: 'Batches',
   summary: 'Start a batch',
   about:
-    'Runs every request of a file when engines have room to spare, within 24 hours and at the price of batches. Each request is charged when its answer is there, and once; what does not run costs nothing. The file is checked first: a batch whose file is not in order is `failed`, with the lines in `errors`.',
+    'Runs every request of a file when engines have spare capacity, within 24 hours and at the price of batches. Each request with a response is charged once; a request that does not run costs nothing. The file is validated first: a batch with an invalid file is `failed`, and `errors` lists the lines.',
   request: jsonContent(CreateBatch, {
     input_file_id: FILE_ID,
     endpoint: '/v1/chat/completions',
@@ -180,14 +176,7 @@ export const CREATE_BATCH: RouteDescription = {
       finalizing_at: null,
       completed_at: null,
       request_counts: { total: 0, completed: 0, failed: 0 },
-      usage: {
-        input_tokens: 0,
-        input_tokens_details: { cached_tokens: 0 },
-        output_tokens: 0,
-        output_tokens_details: { reasoning_tokens: 0 },
-        total_tokens: 0,
-      },
-      cost: { usd: 0, diem: 0 },
+      ...useBody(NO_USE),
     },
     'replay',
   ),
@@ -197,23 +186,17 @@ export const CREATE_BATCH: RouteDescription = {
 export const LIST_BATCHES: RouteDescription = {
   tag: 'Batches',
   summary: 'List batches',
-  about: 'The batches of your account, newest first.',
+  about: 'Batches of the account, newest first.',
   query: BatchesQuery,
-  response: jsonResponse('A page of batches.', BatchList, {
-    object: 'list',
-    data: [BATCH],
-    first_id: BATCH_ID,
-    last_id: BATCH_ID,
-    has_more: false,
-  }),
+  response: jsonResponse('A page of batches.', BatchList, pageOf([BATCH], 1)),
   refusals: ['BATCH_NOT_FOUND'],
 };
 
 export const READ_BATCH: RouteDescription = {
   tag: 'Batches',
-  summary: 'Look at a batch',
+  summary: 'Retrieve a batch',
   parameters: [batchId],
-  response: jsonResponse('The batch as it is now.', BatchObject, BATCH),
+  response: jsonResponse('The current state of the batch.', BatchObject, BATCH),
   refusals: ['BATCH_NOT_FOUND'],
 };
 
@@ -222,9 +205,9 @@ export const CANCEL_BATCH: RouteDescription = {
   summary: 'Cancel a batch',
   destructive: true,
   about:
-    'Requests that run come to their end and are charged; the others do not run. What has been answered by then is in the output file.',
+    'Running requests continue and are charged; the others do not run. The output file contains the responses up to then.',
   parameters: [batchId],
-  response: jsonResponse('The batch is ending.', BatchObject, {
+  response: jsonResponse('The batch is being cancelled.', BatchObject, {
     ...BATCH,
     status: 'cancelling',
     output_file_id: null,

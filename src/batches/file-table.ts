@@ -1,16 +1,16 @@
 /**
- * The only place that reads and writes `batches_file` and `batches_piece`. A file is seen by its
- * account alone, from when it is whole until it expires or is deleted; its bytes are deleted with it.
+ * The only access to `batches_file` and `batches_piece`. Only the account of a file can read it, from
+ * its completion until it expires or is deleted; its bytes are deleted with it.
  *
- * A file that is being written counts with the bytes that were announced for it, so that an account
- * never stores more than it may, however many uploads run at once.
+ * An upload counts with its announced size, so that concurrent uploads cannot exceed the storage limit
+ * of an account.
  */
 import { z } from 'zod';
 import { nextTurn } from '../core/event-loop.ts';
 import { type Queryable, type Store, Whole, oneAtATime, rowShape } from '../db/db.ts';
 import { type BatchUse, NO_USE, USE_COLUMNS, useOfSums, useValues } from './batch-use.ts';
 
-/** Which of the files of a batch a piece belongs to; what was uploaded has one. */
+/** The result file of a batch to which a piece belongs; an upload has only part 0. */
 export const OUTPUT_PART = 0;
 export const ERROR_PART = 1;
 
@@ -30,34 +30,29 @@ export interface NewFile extends StoredFile {
   readonly accountId: string;
 }
 
-/** One line of a result, or a slice of what was uploaded. */
+/** One line of a result, or a slice of an upload. */
 export interface Piece {
   readonly contentId: string;
-  /** Place in the content; of a result the number of its line. */
+  /** Position in the content; in a result, the line number of the request. */
   readonly seq: number;
   readonly part: number;
   readonly body: Buffer;
-  /** What the line cost, when it was sold. */
+  /** Usage and cost of a line that was sold. */
   readonly use?: BatchUse;
 }
 
-export interface Room {
+export interface StorageLimits {
   readonly maxFiles: number;
   readonly maxCallerBytes: number;
   readonly maxBytes: number;
 }
 
-export type NoRoom = 'files' | 'caller' | 'all';
-
-export interface FilePlace {
-  readonly createdMs: number;
-  readonly id: string;
-}
+export type StorageLimit = 'files' | 'caller' | 'all';
 
 export interface ListRequest {
   readonly limit: number;
   readonly order: 'asc' | 'desc';
-  readonly after: FilePlace | undefined;
+  readonly after: Pick<StoredFile, 'createdMs' | 'id'> | undefined;
   readonly purpose: string | undefined;
 }
 
@@ -68,9 +63,9 @@ export interface PartSum {
 }
 
 const PIECES = 256;
-/** Bytes that are read at once; a single piece may be larger. */
+/** Bytes per read; a single piece may be larger. */
 const READ_BYTES = 256 * 1024;
-/** Bytes that one statement deletes: some milliseconds of work. */
+/** Bytes that one statement deletes in some milliseconds. */
 const REMOVED_BYTES = 4 * 1024 * 1024;
 const EXPIRED_FILES = 100;
 
@@ -82,14 +77,14 @@ export class FileTable {
   }
 
   /**
-   * Begins a file of at most `file.sizeBytes`; nobody sees it yet. `beside` are bytes that the
-   * account stores elsewhere, and all accounts. Until it is whole it expires at `file.expiresMs`.
+   * Begins a file of at most `file.sizeBytes`, which expires at `file.expiresMs` unless it is
+   * finished. `beside`: other stored bytes of the account and of all. Returns the exceeded limit.
    */
   async begin(
     file: NewFile,
-    room: Room,
+    limits: StorageLimits,
     beside: { readonly callerBytes: number; readonly allBytes: number },
-  ): Promise<NoRoom | undefined> {
+  ): Promise<StorageLimit | undefined> {
     return await this.#store.transaction(async (tx) => {
       await oneAtATime(tx, this.#store.dialect, `batches_file ${file.accountId}`);
       const [own] = await tx.query<{ files: bigint; bytes: bigint }>(
@@ -98,14 +93,14 @@ export class FileTable {
         [file.accountId],
       );
       const { sizeBytes } = file;
-      if (Number(own?.files ?? 0n) >= room.maxFiles) return 'files';
+      if (Number(own?.files ?? 0n) >= limits.maxFiles) return 'files';
       const callerBytes = Number(own?.bytes ?? 0n) + beside.callerBytes + sizeBytes;
-      if (callerBytes > room.maxCallerBytes) return 'caller';
+      if (callerBytes > limits.maxCallerBytes) return 'caller';
       const [all] = await tx.query<{ bytes: bigint }>(
         `SELECT ${sum('size_bytes')} AS bytes FROM batches_file`,
       );
       const allBytes = Number(all?.bytes ?? 0n) + beside.allBytes + sizeBytes;
-      if (allBytes > room.maxBytes) return 'all';
+      if (allBytes > limits.maxBytes) return 'all';
       await insert(tx, file, 'writing');
       return undefined;
     });
@@ -119,12 +114,12 @@ export class FileTable {
     return Number(row?.bytes ?? 0n);
   }
 
-  /** Adds pieces that a crash may take away again: the file is not whole yet. */
+  /** Not durable, because a crash ends the upload anyway. */
   async write(piece: Piece): Promise<void> {
     await this.#store.transaction((tx) => addPieces(tx, [piece]), { durable: false });
   }
 
-  /** The file is whole from here on; `false` when it has expired while it was written. */
+  /** Completes a file; returns `false` if it has expired meanwhile. */
   async finish(
     id: string,
     facts: Pick<StoredFile, 'name' | 'purpose' | 'sizeBytes' | 'expiresMs'>,
@@ -153,25 +148,19 @@ export class FileTable {
 
   async list(accountId: string, request: ListRequest, nowMs: number): Promise<StoredFile[]> {
     const { limit, order, after, purpose } = request;
-    const parameters: (string | number)[] = [accountId, nowMs, limit];
-    const add = (value: string | number): string => `$${parameters.push(value)}`;
-    const beyond = order === 'asc' ? '>' : '<';
-    const wanted = [
-      ...(purpose === undefined ? [] : [`AND purpose = ${add(purpose)}`]),
-      ...(after === undefined
-        ? []
-        : [`AND (created_ms, id) ${beyond} (${add(after.createdMs)}, ${add(after.id)})`]),
-    ];
+    const isOldestFirst = order === 'asc';
+    const createdMs = after?.createdMs ?? (isOldestFirst ? -1 : Number.MAX_SAFE_INTEGER);
     const rows = await this.#store.query(
       `SELECT ${FILE.columns} FROM batches_file
-       WHERE account_id = $1 AND state = 'ready' AND expires_ms > $2 ${wanted.join(' ')}
-       ORDER BY created_ms ${order}, id ${order} LIMIT $3`,
-      parameters,
+       WHERE account_id = $1 AND state = 'ready' AND expires_ms > $2
+         AND (created_ms, id) ${isOldestFirst ? '>' : '<'} ($3, $4) AND ($5 = '' OR purpose = $5)
+       ORDER BY created_ms ${order}, id ${order} LIMIT $6`,
+      [accountId, nowMs, createdMs, after?.id ?? '', purpose ?? '', limit],
     );
     return rows.map(FILE.parse);
   }
 
-  /** Takes a file out of sight, inside the transaction that knows that nobody reads it. */
+  /** Hides a file before its deletion, in the transaction that checks that no batch reads it. */
   async hide(tx: Queryable, accountId: string, id: string): Promise<boolean> {
     const rows = await tx.query(
       `UPDATE batches_file SET state = 'deleting', expires_ms = 0
@@ -181,7 +170,7 @@ export class FileTable {
     return rows.length === 1;
   }
 
-  /** Files that are to be deleted: expired, hidden, or never finished. */
+  /** Files to delete: expired, hidden or incomplete ones. */
   async expired(nowMs: number): Promise<StoredFile[]> {
     const rows = await this.#store.query(
       `SELECT ${FILE.columns} FROM batches_file WHERE expires_ms <= $1 ORDER BY expires_ms
@@ -191,7 +180,7 @@ export class FileTable {
     return rows.map(FILE.parse);
   }
 
-  /** Deletes the bytes of a file, then the file: a crash in between leaves it to the next sweep. */
+  /** Deletes the bytes of a file, then the file; after a crash in between, the sweep repeats it. */
   async remove({ id, contentId, part }: Pick<StoredFile, 'id' | 'contentId' | 'part'>) {
     await this.#removePieces(contentId, part);
     await this.#store.query('DELETE FROM batches_file WHERE id = $1', [id]);
@@ -199,37 +188,37 @@ export class FileTable {
 
   async #removePieces(contentId: string, part: number): Promise<void> {
     for (;;) {
-      const upTo = await this.#reach(contentId, part, -1, REMOVED_BYTES);
-      if (upTo === undefined) return;
+      const last = await this.#lastWithin(contentId, part, -1, REMOVED_BYTES);
+      if (last === undefined) return;
       const sql = 'DELETE FROM batches_piece WHERE content_id = $1 AND part = $2 AND seq <= $3';
-      // The file is out of sight: what a crash brings back is deleted by the next sweep.
-      await this.#store.transaction((tx) => tx.query(sql, [contentId, part, upTo]), {
+      // If a crash restores pieces, the next sweep deletes them, because the file is hidden.
+      await this.#store.transaction((tx) => tx.query(sql, [contentId, part, last]), {
         durable: false,
       });
       await nextTurn();
     }
   }
 
-  /** The bytes of one file of a content, in order; a reader that is slow holds a few of them. */
+  /** Yields the bytes of one part of a content in order, a few pieces at a time. */
   async *read(contentId: string, part: number): AsyncGenerator<Buffer> {
     let after = -1;
     for (;;) {
-      const upTo = await this.#reach(contentId, part, after, READ_BYTES);
-      if (upTo === undefined) return;
+      const last = await this.#lastWithin(contentId, part, after, READ_BYTES);
+      if (last === undefined) return;
       const rows = await this.#store.query<{ body: Buffer }>(
         `SELECT body FROM batches_piece
          WHERE content_id = $1 AND part = $2 AND seq > $3 AND seq <= $4 ORDER BY seq`,
-        [contentId, part, after, upTo],
+        [contentId, part, after, last],
       );
       yield Buffer.concat(rows.map(({ body }) => body));
-      after = upTo;
+      after = last;
       // SQLite reads synchronously.
       await nextTurn();
     }
   }
 
-  /** The last of the pieces after `after` that have `maxBytes` together, or of the next one alone. */
-  async #reach(
+  /** The last piece after `after` up to which the bytes are at most `maxBytes`; at least one piece. */
+  async #lastWithin(
     contentId: string,
     part: number,
     after: number,
@@ -240,14 +229,14 @@ export class FileTable {
        ORDER BY seq LIMIT ${PIECES}`,
       [contentId, part, after],
     );
-    let upTo: number | undefined;
+    let last: number | undefined;
     let bytes = 0;
     for (const { seq, size_bytes: size } of sizes) {
       bytes += Number(size);
-      if (upTo !== undefined && bytes > maxBytes) break;
-      upTo = Number(seq);
+      if (last !== undefined && bytes > maxBytes) break;
+      last = Number(seq);
     }
-    return upTo;
+    return last;
   }
 
   async linesOf(contentId: string): Promise<Set<number>> {
@@ -277,7 +266,7 @@ export class FileTable {
     return rows.length === 1;
   }
 
-  /** Keeps a file that is about to be read at least so long. */
+  /** Delays the expiry of a file that a batch will read. */
   async keepUntil(tx: Queryable, id: string, untilMs: number): Promise<void> {
     await tx.query('UPDATE batches_file SET expires_ms = $2 WHERE id = $1 AND expires_ms < $2', [
       id,
@@ -285,13 +274,13 @@ export class FileTable {
     ]);
   }
 
-  /** A file whose pieces are there already, inside the transaction that ends its batch. */
+  /** Adds a file whose pieces are already stored, in the transaction that ends its batch. */
   async publish(tx: Queryable, file: NewFile): Promise<void> {
     await insert(tx, file, 'ready');
   }
 }
 
-/** Adds the pieces that are not there yet; how many. */
+/** Adds the pieces that do not exist yet; returns their number. */
 export async function addPieces(tx: Queryable, pieces: readonly Piece[]): Promise<number> {
   const values = pieces.flatMap(({ contentId, seq, part, body, use = NO_USE }) => {
     return [contentId, seq, part, body.length, body, ...useValues(use)];

@@ -1,7 +1,6 @@
 /**
- * `POST /files`, `GET /files`, `/files/{id}`, `/files/{id}/content`, `DELETE /files/{id}`: what
- * callers upload for batches, and what batches give them. Bytes go straight through, both ways: a file
- * is never in memory as a whole.
+ * `POST /files`, `GET /files`, `GET /files/{id}`, `GET /files/{id}/content`, `DELETE /files/{id}`:
+ * input files and results of batches. Files are streamed in both directions, never read into memory.
  */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -17,14 +16,14 @@ import type { Caller } from '../identity/identity.ts';
 import { seconds } from './batch.ts';
 import type { BatchTable } from './batch-table.ts';
 import * as DESCRIPTIONS from './describe.ts';
-import type { FileTable, NoRoom, StoredFile } from './file-table.ts';
+import type { FileTable, StorageLimit, StoredFile } from './file-table.ts';
 import { FilesQuery, UploadFields, pageOf } from './schema.ts';
 
 export interface FilesParts {
   readonly files: FileTable;
   readonly batches: BatchTable;
   readonly settings: BatchesSection;
-  /** Throws 402 for a caller who may store nothing before there is credit. */
+  /** Throws 402 for a caller that must have credit before it may store files. */
   readonly requireCredit: (caller: Caller) => Promise<void>;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -32,7 +31,7 @@ export interface FilesParts {
 
 const MB = 1_000_000;
 const PIECE_BYTES = 256 * 1024;
-/** An upload that is not whole by then is given up, with the room that it takes; a caller has a minute for it. */
+/** Time after which an incomplete upload is deleted. */
 const UPLOAD_MS = HOUR_MS;
 const MAX_NAME_CHARS = 255;
 const FULL_RETRY_SECONDS = 60;
@@ -68,7 +67,7 @@ async function upload(parts: FilesParts, context: RequestContext): Promise<void>
     ...content,
     name: '',
     purpose: 'batch',
-    // The form around the file counts as well, so that it is never less than the file.
+    // The length includes the form, so it is never less than the length of the file.
     sizeBytes: Math.min(Number(context.headers['content-length'] ?? maxBytes), maxBytes),
     createdMs,
     expiresMs: createdMs + UPLOAD_MS,
@@ -88,7 +87,7 @@ async function upload(parts: FilesParts, context: RequestContext): Promise<void>
     if (!(await files.finish(id, facts))) throw new Fault('REQUEST_TOO_SLOW');
     await context.json(200, fileBody({ ...content, ...facts, createdMs }));
   } catch (error) {
-    // While the database is away the sweep does it, once the upload counts as given up.
+    // If the database is unreachable, the sweep deletes the upload when it has expired.
     await files.remove(content).catch(() => undefined);
     throw error;
   }
@@ -100,27 +99,30 @@ async function begin(
   file: StoredFile,
 ): Promise<void> {
   const { accountId } = caller;
-  const room = {
+  const limits = {
     maxFiles: settings.maxFiles,
     maxCallerBytes: settings.maxStoredMbPerCaller * MB,
     maxBytes: settings.maxStoredMb * MB,
   };
   const beside = await batches.resultBytes(accountId);
-  const refusal = await files.begin({ ...file, accountId }, room, beside);
-  if (refusal !== undefined) throw noRoom(refusal, settings);
+  const exceeded = await files.begin({ ...file, accountId }, limits, beside);
+  if (exceeded !== undefined) throw storageFull(exceeded, settings);
 }
 
-function noRoom(why: NoRoom, { maxFiles, maxStoredMbPerCaller }: BatchesSection): Fault {
-  if (why === 'all') {
+function storageFull(
+  limit: StorageLimit,
+  { maxFiles, maxStoredMbPerCaller }: BatchesSection,
+): Fault {
+  if (limit === 'all') {
     return new Fault('SERVICE_UNAVAILABLE', {
-      message: 'The server has no room for more files now',
+      message: 'The storage of the server is full',
       retryAfterSeconds: FULL_RETRY_SECONDS,
     });
   }
-  const have =
-    why === 'files' ? `${maxFiles} files` : `${maxStoredMbPerCaller} MB of files and results`;
+  const most =
+    limit === 'files' ? `${maxFiles} files` : `${maxStoredMbPerCaller} MB of files and results`;
   return new Fault('RATE_LIMIT_EXCEEDED', {
-    message: `You may have ${have} here; delete files that you need no longer with DELETE /files/{id}`,
+    message: `At most ${most} may be stored: delete files with DELETE /files/{id}`,
     retryAfterSeconds: FULL_RETRY_SECONDS,
   });
 }
@@ -138,7 +140,7 @@ function fieldsOf({ fields }: StreamedFile): UploadFields {
   return checked(UploadFields, given);
 }
 
-/** Cuts an upload into pieces of one size. */
+/** Stores an upload in pieces of one size. */
 class Pieces {
   readonly #files: FileTable;
   readonly #contentId: string;
@@ -172,31 +174,26 @@ class Pieces {
   }
 }
 
-async function fileOf(parts: FilesParts, context: RequestContext): Promise<StoredFile> {
-  return await requireFile(parts, context.caller.accountId, context.parameters['id'] ?? '');
-}
-
-/** Throws `FILE_NOT_FOUND` (404) for what is not there, has expired, or is another's. */
-export async function requireFile(
-  { files, clock }: Pick<FilesParts, 'files' | 'clock'>,
-  accountId: string,
-  id: string,
+/** Throws `FILE_NOT_FOUND` (404) for a file that is unknown, expired or of another account. */
+async function fileOf(
+  { files, clock }: FilesParts,
+  { caller, parameters }: RequestContext,
+  id = parameters['id'] ?? '',
 ): Promise<StoredFile> {
-  const file = await files.find(accountId, id, clock.nowMs());
+  const file = await files.find(caller.accountId, id, clock.nowMs());
   if (file !== undefined) return file;
   throw new Fault('FILE_NOT_FOUND');
 }
 
 async function list(parts: FilesParts, context: RequestContext): Promise<void> {
   const { limit, order, after: afterId, purpose } = readQuery(context, FilesQuery);
-  const { accountId } = context.caller;
-  const after = afterId === undefined ? undefined : await requireFile(parts, accountId, afterId);
-  const wanted = { limit: limit + 1, order, after, purpose };
-  const found = await parts.files.list(accountId, wanted, parts.clock.nowMs());
+  const after = afterId === undefined ? undefined : await fileOf(parts, context, afterId);
+  const page = { limit: limit + 1, order, after, purpose };
+  const found = await parts.files.list(context.caller.accountId, page, parts.clock.nowMs());
   await context.json(200, pageOf(found.map(fileBody), limit));
 }
 
-/** A reader that stalls holds a few pieces, and its connection until `http.writeTimeoutSeconds`. */
+/** A slow reader uses the memory of a few pieces, and is disconnected after `http.writeTimeoutSeconds`. */
 async function send(parts: FilesParts, context: RequestContext): Promise<void> {
   const { contentId, part, sizeBytes } = await fileOf(parts, context);
   context.set('content-length', sizeBytes);
@@ -204,23 +201,26 @@ async function send(parts: FilesParts, context: RequestContext): Promise<void> {
   const writable = context.pipe(200, 'application/octet-stream');
   if (context.request.method === 'HEAD') return void writable.end();
   try {
-    const content = whole(parts.files.read(contentId, part), sizeBytes);
+    const content = requireAll(parts.files.read(contentId, part), sizeBytes);
     await pipeline(Readable.from(content), writable);
   } catch (error) {
-    if (!context.signal.aborted && !(error instanceof Deleted)) throw error;
+    if (!context.signal.aborted && !(error instanceof DeletedError)) throw error;
   }
 }
 
-class Deleted extends Error {}
+class DeletedError extends Error {}
 
-/** The bytes of a file; one that is deleted meanwhile cuts the answer off, which else would never end. */
-async function* whole(content: AsyncIterable<Buffer>, sizeBytes: number): AsyncGenerator<Buffer> {
+/** Fails if the file was deleted meanwhile, because a response that is too short would never end. */
+async function* requireAll(
+  content: AsyncIterable<Buffer>,
+  sizeBytes: number,
+): AsyncGenerator<Buffer> {
   let left = sizeBytes;
   for await (const bytes of content) {
     left -= bytes.length;
     yield bytes;
   }
-  if (left > 0) throw new Deleted();
+  if (left > 0) throw new DeletedError();
 }
 
 async function removeFile(parts: FilesParts, context: RequestContext): Promise<void> {
@@ -231,7 +231,7 @@ async function removeFile(parts: FilesParts, context: RequestContext): Promise<v
     if (await batches.reads(tx, file.id)) throw new Fault('FILE_IN_USE');
     return await files.hide(tx, accountId, file.id);
   });
-  // Another request has deleted it.
+  // Another request has deleted the file.
   if (!isHidden) throw new Fault('FILE_NOT_FOUND');
   await files.remove(file);
   await context.json(200, { id: file.id, object: 'file', deleted: true });

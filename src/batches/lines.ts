@@ -1,43 +1,42 @@
 /**
- * The lines of a batch's file: read one by one from wherever the bytes come, taken apart, and checked
- * before any of them runs. A file is never in memory as a whole; what is kept of its lines is a digest
- * of each `custom_id`.
+ * Reads the lines of an input file one by one, parses them, and validates all of them before any of
+ * them runs. The memory contains one line and a digest of each `custom_id`, never the whole file.
  */
 import { sha256Hex } from '../core/ids.ts';
 import { Fault } from '../core/faults.ts';
 import { parseJsonObject, isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import type { BatchProblem } from './batch.ts';
 
-/** A longer line is refused: several of them are in memory at once. */
+/** Limit of a line, because several are in memory at once. */
 export const MAX_LINE_BYTES = 10_000_000;
 const MAX_CUSTOM_ID_CHARS = 512;
 const NEWLINE = 0x0a;
 const BYTE_ORDER_MARK = '\ufeff';
-/** Hex digits of a digest that tell a hundred thousand ids apart. */
+/** Hex digits of a digest that distinguish a hundred thousand ids. */
 const ID_DIGITS = 24;
-/** OpenAI's clients write the version first; our own paths have the base path. */
+/** OpenAI clients begin with the version, other clients with the base path. */
 const PREFIX = /^(?:\/api)?\/v1(?=\/)/;
 
 export interface Line {
   /** From 1. */
   readonly number: number;
-  /** Without its end; missing when it is too long. */
+  /** Without the line end; `undefined` if the line is too long. */
   readonly bytes: Buffer | undefined;
 }
 
 export interface LineRequest {
   readonly number: number;
   readonly customId: string;
-  /** As it stands in the file. */
+  /** The exact bytes of the file. */
   readonly body: Buffer;
-  /** The model that the body names; empty when it names none. */
+  /** Model of the body; empty without one. */
   readonly model: string;
 }
 
 export interface Endpoint {
   /** Below the base path: `/chat/completions`. */
   readonly path: string;
-  /** What is wrong with the model that a request names, for whoever wrote the file. */
+  /** Error text for the model of a request; `undefined` if it may be used. */
   readonly modelProblem: (model: string) => string | undefined;
 }
 
@@ -45,24 +44,24 @@ export function pathOf(endpoint: string): string {
   return endpoint.replace(PREFIX, '');
 }
 
-/** The lines of a file, without the empty ones. */
+/** Yields the lines of a file without empty ones. */
 export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<Line> {
   let number = 0;
-  let begun: Buffer[] = [];
-  let begunBytes = 0;
+  let parts: Buffer[] = [];
+  let partBytes = 0;
   const take = (rest: Buffer): Line | undefined => {
     number += 1;
-    const isLong = begunBytes + rest.length > MAX_LINE_BYTES;
-    const bytes = isLong ? undefined : trimmed(Buffer.concat([...begun, rest]), number);
-    begun = [];
-    begunBytes = 0;
+    const isLong = partBytes + rest.length > MAX_LINE_BYTES;
+    const bytes = isLong ? undefined : trimmed(Buffer.concat([...parts, rest]), number);
+    parts = [];
+    partBytes = 0;
     return bytes?.length === 0 ? undefined : { number, bytes };
   };
   for await (const piece of content) {
     let start = 0;
     for (;;) {
-      // A file of line ends alone must not cost a line each.
-      const from = begunBytes === 0 ? afterBlanks(piece, start) : start;
+      // A file of empty lines must not cost work for each.
+      const from = partBytes === 0 ? afterBlanks(piece, start) : start;
       for (let at = start; at < from; at += 1) if (piece[at] === NEWLINE) number += 1;
       start = from;
       const end = piece.indexOf(NEWLINE, start);
@@ -73,18 +72,18 @@ export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<L
     }
     if (start === piece.length) continue;
     const rest = piece.subarray(start);
-    begunBytes += rest.length;
-    // What is too long is not kept.
-    if (begunBytes <= MAX_LINE_BYTES) begun.push(rest);
-    else begun = [];
+    partBytes += rest.length;
+    // A line that is too long is not stored.
+    if (partBytes <= MAX_LINE_BYTES) parts.push(rest);
+    else parts = [];
   }
-  const last = begunBytes > 0 ? take(EMPTY) : undefined;
+  const last = partBytes > 0 ? take(EMPTY) : undefined;
   if (last !== undefined) yield last;
 }
 
 const EMPTY = Buffer.alloc(0);
 
-/** Without white space around it; editors put a mark before the first line. */
+/** Removes white space, and a byte order mark from the first line. */
 function trimmed(bytes: Buffer, number: number): Buffer {
   let start = 0;
   let end = bytes.length;
@@ -104,10 +103,10 @@ function afterBlanks(bytes: Buffer, start: number): number {
   return at;
 }
 
-/** A line that was checked before. */
+/** The request of a valid line; throws for an invalid one. */
 export function requestOf(line: Line): LineRequest {
   const read = readLine(line);
-  if ('problem' in read) throw new Error(`The line ${line.number} was checked and is not in order`);
+  if ('problem' in read) throw new Error(`The line ${line.number} was validated, but is invalid`);
   return read.request;
 }
 
@@ -124,7 +123,7 @@ function readLine({ number, bytes }: Line): ReadLine {
   try {
     parsed = parseJsonObject(bytes);
   } catch (error) {
-    // Anything else is a bug.
+    // Other errors are bugs.
     if (!(error instanceof Fault)) throw error;
     const message = `The line must be a JSON object: ${error.message}`;
     return { problem: { code: 'invalid_json_line', message, param: null } };
@@ -132,13 +131,13 @@ function readLine({ number, bytes }: Line): ReadLine {
   const members = parsed.body;
   const { custom_id: customId, body } = members;
   if (typeof customId !== 'string' || customId === '' || customId.length > MAX_CUSTOM_ID_CHARS) {
-    const message = `Must be a text of 1 to ${MAX_CUSTOM_ID_CHARS} characters`;
+    const message = `Must be a string of 1 to ${MAX_CUSTOM_ID_CHARS} characters`;
     return { problem: { code: 'invalid_custom_id', message, param: 'custom_id' } };
   }
-  // Of members of one name the last one counts.
+  // The last of several members with one name counts.
   const span = parsed.members.findLast(({ key }) => key === 'body');
   if (!isJsonObject(body) || span === undefined) {
-    const message = 'Must be the JSON object that the endpoint takes';
+    const message = 'Must be the JSON object that the endpoint accepts';
     return { problem: { code: 'invalid_body', message, param: 'body' } };
   }
   const model = typeof body['model'] === 'string' ? body['model'] : '';
@@ -160,7 +159,7 @@ export class LineChecks {
     this.#maxProblems = bounds.maxProblems;
   }
 
-  /** False when no further line needs to be looked at. */
+  /** Validates a line; returns `false` if no further line needs to be validated. */
   add(line: Line): boolean {
     this.total += 1;
     if (this.total > this.#maxRequests) {
@@ -173,10 +172,10 @@ export class LineChecks {
     return this.problems.length < this.#maxProblems;
   }
 
-  /** Called when the file has ended. */
+  /** Call this at the end of the file. */
   end(): void {
     if (this.total > 0) return;
-    const message = 'The file has no requests: write one JSON object a line';
+    const message = 'The file has no requests: write one JSON object per line';
     this.problems.push({ code: 'empty_file', message, param: null, line: null });
   }
 
@@ -186,7 +185,7 @@ export class LineChecks {
     const { request, members, body } = read;
     const id = sha256Hex(request.customId).slice(0, ID_DIGITS);
     if (this.#ids.has(id)) {
-      const message = 'Another line has the same custom_id: each needs its own';
+      const message = 'Must be unique: another line has the same custom_id';
       return { code: 'duplicate_custom_id', message, param: 'custom_id' };
     }
     this.#ids.add(id);
@@ -199,7 +198,7 @@ export class LineChecks {
       return { code: 'invalid_url', message, param: 'url' };
     }
     if (body['stream'] === true) {
-      const message = 'Must not be true: the answers of a batch are whole';
+      const message = 'Must not be true: batches have no streaming responses';
       return { code: 'invalid_stream', message, param: 'body.stream' };
     }
     const problem = modelProblem(request.model);

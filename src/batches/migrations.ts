@@ -1,9 +1,9 @@
 /**
- * The tables of files and batches. The bytes of a file are pieces in the database, so that every
- * process reads what another one wrote, and a result is there exactly when its charge is.
+ * Tables of files and batches. The bytes of a file are pieces in the database, so that every process
+ * can read them, and a line of a result is stored in the transaction of its charge.
  *
- * A piece belongs to a content: of a file that was uploaded, whose pieces are cut by size, or of a
- * batch, with one piece a line of its result; `part` says in which of its two files that stands.
+ * A piece belongs to a content: an upload, which is split by size, or the result of a batch, with one
+ * piece per line. `part` is the result file of the line.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -69,7 +69,7 @@ CREATE INDEX batches_batch_ended ON batches_batch (ended_ms);
 `,
   },
   {
-    // What a line cost, as long as its result is there; of a batch from before it is not known.
+    // Cost of a line; NULL in older batches.
     id: 'batches-0002',
     up: `
 ALTER TABLE batches_piece ADD COLUMN usd_nano BIGINT NOT NULL DEFAULT 0;
@@ -90,7 +90,7 @@ ALTER TABLE batches_batch ADD COLUMN reasoning_tokens BIGINT;
 `,
   },
   {
-    // What all files take is added up for each upload: from an index, however many there are.
+    // Each upload adds up the sizes of all files, which an index makes fast.
     id: 'batches-0003',
     up: `
 DROP INDEX batches_file_expiry;

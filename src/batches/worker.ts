@@ -1,8 +1,8 @@
 /**
- * Takes batches out of the queue and works on them. Any number of processes may run a worker on the
- * same tables: a batch is taken by a lease, and one whose process died falls to the next worker.
+ * Runs queued batches. Any number of processes may run a worker on the same tables: a worker leases a
+ * batch, and another worker takes over an expired lease.
  */
-import { type Clock, DAY_MS, SECOND_MS } from '../core/clock.ts';
+import { SECOND_MS } from '../core/clock.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { JobWorker } from '../db/db.ts';
 import type { Batch } from './batch.ts';
@@ -10,13 +10,13 @@ import { BatchRun, LEASE_MS, MAX_PENDING, type RunParts } from './batch-run.ts';
 
 const TICK_MS = SECOND_MS;
 const RENEW_MS = 2 * SECOND_MS;
-/** Batches that one process works on at once; each has a few lines in memory. */
+/** Concurrent batches of one process; each has a few lines in memory. */
 const MAX_RUNNING = 16;
-/** Where more batches wait than a process works on, one gives way to the next after this time. */
+/** If more batches wait than may run, the oldest run pauses after this time. */
 const TURN_MS = 30 * SECOND_MS;
-/** A batch whose step failed is tried again after this time. */
+/** Pause after an unexpected error. */
 const LATER_MS = 5 * SECOND_MS;
-/** How long lines that run may take to end when the process stops; what is left runs again later. */
+/** Time for running lines to end at a stop; other lines run again later. */
 const STOP_MS = 2 * SECOND_MS;
 
 export class Worker {
@@ -38,18 +38,21 @@ export class Worker {
       claim: (running) => this.#claim(running.length),
       run: (batch, signal) => this.#run(batch, signal),
       failed: ({ id }) => batches.rest(id, clock.nowMs() + LATER_MS),
-      renew: { everyMs: RENEW_MS, lease: async ({ id }) => await this.#runs.get(id)?.run.look() },
+      renew: {
+        everyMs: RENEW_MS,
+        lease: async ({ id }) => await this.#runs.get(id)?.run.checkLease(),
+      },
       clock,
       log,
     });
   }
 
-  /** `alone` says that no other process can work on these batches. */
+  /** `alone`: no other process can be running these batches. */
   start(alone: boolean): void {
     this.#worker.start(alone ? () => this.#parts.batches.freeAll() : undefined);
   }
 
-  /** Starts no further line, and waits for a while for those that run. */
+  /** Starts no further line, and waits at most `STOP_MS` for running ones. */
   async stop(): Promise<void> {
     const timer = new AbortController();
     const isOver = this.#parts.clock.sleep(STOP_MS, timer.signal).catch(() => undefined); // ended below
@@ -57,9 +60,9 @@ export class Worker {
     timer.abort();
   }
 
-  /** Claims batches soon: one was queued, or is to end. */
+  /** Claims batches soon, after a batch was queued or cancelled. */
   nudge(batchId: string): void {
-    void this.#runs.get(batchId)?.run.look();
+    void this.#runs.get(batchId)?.run.checkLease();
     this.#worker.nudge();
   }
 
@@ -70,34 +73,21 @@ export class Worker {
     if (running < MAX_RUNNING) return await batches.claim(nowMs, LEASE_MS, MAX_RUNNING - running);
     const [longest] = this.#runs.values();
     const isLong = longest !== undefined && nowMs - longest.sinceMs >= TURN_MS;
-    if (isLong && (await batches.isAnyDue(nowMs))) longest.run.rest();
+    if (isLong && (await batches.due(nowMs, 1)).length > 0) longest.run.pause();
     return [];
   }
 
   async #run(batch: Batch, signal: AbortSignal): Promise<void> {
     const run = new BatchRun(this.#parts, batch);
-    const rest = (): void => run.rest();
+    const pause = (): void => run.pause();
     this.#runs.set(batch.id, { run, sinceMs: this.#parts.clock.nowMs() });
-    signal.addEventListener('abort', rest);
-    if (signal.aborted) rest();
+    signal.addEventListener('abort', pause);
+    if (signal.aborted) pause();
     try {
       await run.run();
     } finally {
-      signal.removeEventListener('abort', rest);
+      signal.removeEventListener('abort', pause);
       this.#runs.delete(batch.id);
     }
   }
-}
-
-/** Deletes what has expired; for the periodic round of one of all processes. */
-export async function sweep(parts: SweepParts): Promise<void> {
-  const { files, batches, keepDays, clock } = parts;
-  const nowMs = clock.nowMs();
-  for (const file of await files.expired(nowMs)) await files.remove(file);
-  await batches.forget(nowMs - keepDays * DAY_MS);
-}
-
-interface SweepParts extends Pick<RunParts, 'files' | 'batches'> {
-  readonly keepDays: number;
-  readonly clock: Clock;
 }

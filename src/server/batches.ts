@@ -74,7 +74,7 @@ export function batches(
 function modelsOf(
   { catalog, engines }: FeatureParts,
   isServed: (path: string) => boolean,
-): Pick<BatchHost, 'endpoint' | 'isStarting' | 'hasRoom'> {
+): Pick<BatchHost, 'endpoint' | 'isStarting' | 'hasCapacity'> {
   const resolve = (path: string, model: string) => {
     const type = ENDPOINTS[path];
     return type === undefined ? undefined : catalog.resolve(model, type)?.model;
@@ -94,7 +94,7 @@ function modelsOf(
       return { path, modelProblem: (model) => modelProblem(path, model) };
     },
     isStarting,
-    hasRoom: (path, name) => {
+    hasCapacity: (path, name) => {
       const model = resolve(path, name);
       if (model === undefined) return !isStarting();
       // A model without engines says so itself.
