@@ -102,7 +102,7 @@ export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
   if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
   // An allocation that was lowered during the day can be less than was spent.
-  return atLeastZero(dailyAllocationNano - dailySpentNano);
+  return dailySpentNano < dailyAllocationNano ? dailyAllocationNano - dailySpentNano : 0n;
 }
 
 /** First millisecond of the period that contains `nowMs`; 0 for LIFETIME. */

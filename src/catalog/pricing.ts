@@ -238,9 +238,10 @@ export function chargeForCalls(calls: readonly Usage[], units: Units, price: Pri
 }
 
 function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
-  const { promptTokens, completionTokens = 0, cachedTokens = 0, cacheWriteTokens = 0 } = usage;
-  const prompt = tokenCount(promptTokens);
-  const completion = tokenCount(completionTokens);
+  const { promptTokens = 0, completionTokens = 0, cachedTokens = 0, cacheWriteTokens = 0 } = usage;
+  const prompt = BigInt(promptTokens);
+  const completion = BigInt(completionTokens);
+  assert(prompt >= 0n && completion >= 0n, NOT_NEGATIVE);
   if (prompt === 0n && completion === 0n) return 0n;
   const isLong = extended !== undefined && prompt > BigInt(extended.above);
   const rates = isLong ? extended.rates : (tokens ?? unpriced('tokens'));
@@ -299,9 +300,10 @@ export function dearestImage({ size, quality }: ImageKind, price: Price): Nano {
 
 /** An upper bound of `chargeFor` for every usage within `bound`; the amount of a hold. */
 export function boundFor(bound: UsageBound, price: Price): Nano {
-  const prompt = tokenCount(bound.promptTokens);
-  const { choices = 1 } = bound;
-  let output = tokenCount(bound.maxOutputTokens);
+  const { promptTokens = 0, maxOutputTokens = 0, choices = 1 } = bound;
+  const prompt = BigInt(promptTokens);
+  let output = BigInt(maxOutputTokens);
+  assert(prompt >= 0n && output >= 0n, NOT_NEGATIVE);
   if (choices !== 1) output *= tokenCount(choices);
   let femto = unitCharge(bound, price);
   if (prompt > 0n || output > 0n) {
@@ -347,10 +349,13 @@ function unpriced(what: string): never {
   });
 }
 
-function tokenCount(value: number | undefined): bigint {
-  const given = value ?? 0;
-  assert(Number.isSafeInteger(given) && given >= 0, 'a usage is a whole number, zero or more');
-  return BigInt(given);
+const NOT_NEGATIVE = 'a usage is not negative';
+
+/** Throws if the value is negative; `BigInt` throws if it is no integer. */
+function tokenCount(value = 0): bigint {
+  const count = BigInt(value);
+  assert(count >= 0n, NOT_NEGATIVE);
+  return count;
 }
 
 /** Nano-USD of `count` units at a price, for surcharges. */

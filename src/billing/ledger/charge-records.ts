@@ -5,6 +5,7 @@
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import type { Taken } from '../rules.ts';
+import type { Parameter } from '../../db/db.ts';
 import type { UsageRecord } from './records.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 import { type Writer, writeTransfer } from './states.ts';
@@ -162,10 +163,11 @@ function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): v
     else add(row, sums);
   }
   let late: Set<string> | undefined;
-  for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of rows) {
+  for (const sums of rows) {
+    const { day, usage } = sums;
     const { accountId, keyId, modelId } = usage;
-    const sums = [requests, errors, prompt, completion, usdNano, diemNano];
-    writer.execute(ADD_TO_DAY, [accountId, day, keyId, modelId, ...sums]);
+    const key: Parameter[] = [accountId, day, keyId, modelId];
+    writer.execute(ADD_TO_DAY, withSums(key, sums));
     if (nowMs - day * DAY_MS >= LATE_AFTER_MS) (late ??= new Set()).add(accountId);
   }
   late?.forEach((accountId) => writer.execute(FORGET_SUMS, [accountId]));
@@ -181,7 +183,7 @@ function isSameRow(a: Sums, b: Sums): boolean {
 }
 
 function addToTags(writer: Writer, charges: readonly Charge[]): void {
-  const rows = new Map<string, { readonly key: (string | number)[]; readonly sums: Sums }>();
+  const rows = new Map<string, { readonly key: Parameter[]; readonly sums: Sums }>();
   for (const charge of charges) {
     const { accountId, keyId, modelId, metadata = {} } = charge.usage;
     for (const [name, value] of Object.entries(metadata)) {
@@ -193,8 +195,11 @@ function addToTags(writer: Writer, charges: readonly Charge[]): void {
       else add(row.sums, sums);
     }
   }
-  for (const { key, sums } of rows.values()) {
-    const { requests, errors, prompt, completion, usdNano, diemNano } = sums;
-    writer.execute(ADD_TO_TAG, [...key, requests, errors, prompt, completion, usdNano, diemNano]);
-  }
+  for (const { key, sums } of rows.values()) writer.execute(ADD_TO_TAG, withSums(key, sums));
+}
+
+/** Adds the sums to the parameters of a row, in the order of `ADDED`. */
+function withSums(key: Parameter[], sums: Sums): readonly Parameter[] {
+  key.push(sums.requests, sums.errors, sums.prompt, sums.completion, sums.usdNano, sums.diemNano);
+  return key;
 }
