@@ -333,7 +333,7 @@ function callOf(
     replicas: model.replicas,
     method: 'POST',
     path,
-    mayLackPath: order.task === 'translate',
+    isOptionalPath: order.task === 'translate',
     contentType: `multipart/form-data; boundary=${boundary}`,
     buildBody: (replica) =>
       multipartBody(boundary, responses.parts(replica.model, sound, asStream)),

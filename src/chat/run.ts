@@ -72,7 +72,7 @@ export class ChatRun implements WholeCall {
   readonly work: WholeCall['work'];
   readonly method = 'POST';
   readonly path: string;
-  readonly mayLackPath: boolean;
+  readonly isOptionalPath: boolean;
   readonly contentType = 'application/json';
   readonly canAmend = true;
   readonly replicas: readonly Replica[];
@@ -109,7 +109,7 @@ export class ChatRun implements WholeCall {
     const { request, model, context, parts, wire } = plan;
     this.work = wire === undefined ? 'chat' : wire.work;
     this.path = wire === undefined ? '/chat/completions' : wire.path;
-    this.mayLackPath = wire !== undefined;
+    this.isOptionalPath = wire !== undefined;
     this.replicas = model.replicas;
     this.caller = context.caller.accountId;
     const key = request.promptCacheKey;

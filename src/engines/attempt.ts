@@ -22,8 +22,8 @@ const MAX_ERROR_BODY_BYTES = 64 * 1024;
 
 export interface AttemptOwner {
   /** The first byte of a success has arrived, or its end if the body is empty. */
-  answered(attempt: Attempt): void;
-  take(attempt: Attempt, chunk: Buffer): void;
+  responded(attempt: Attempt): void;
+  receive(attempt: Attempt, chunk: Buffer): void;
   succeeded(attempt: Attempt): void;
   failed(attempt: Attempt, verdict: Verdict, message: string, wasSent?: boolean): void;
   /** The server had already closed the idle connection: this does not count as an attempt. */
@@ -40,7 +40,7 @@ export class Attempt extends Exchange {
   readonly #run: AttemptOwner;
   readonly #call: WholeCall;
   #isSuccess = false;
-  #hasAnswered = false;
+  #hasResponded = false;
   #errorChunks: Buffer[] | null = null;
   #errorBytes = 0;
 
@@ -59,7 +59,7 @@ export class Attempt extends Exchange {
     if (!this.#isSuccess) return;
     const encoding = headers['content-encoding'];
     if (encoding !== undefined && encoding !== 'identity') {
-      const message = `The engine answered in the encoding "${String(encoding)}", which was not asked for`;
+      const message = `The response has the encoding "${String(encoding)}", which was not requested`;
       return this.fail('garbage', message);
     }
     const type = headers['content-type'];
@@ -67,21 +67,21 @@ export class Attempt extends Exchange {
     if (accept === undefined || type === undefined) return;
     const given = type.toString().toLowerCase();
     for (const start of accept) if (given.startsWith(start)) return;
-    this.fail('garbage', `The engine answered with the content type "${given}"`);
+    this.fail('garbage', `The response has the content type "${given}"`);
   }
 
   protected override onChunk(chunk: Buffer): void {
-    if (!this.#isSuccess) return this.#keepError(chunk);
-    if (!this.#hasAnswered) {
-      this.#hasAnswered = true;
-      this.#run.answered(this);
+    if (!this.#isSuccess) return this.#storeError(chunk);
+    if (!this.#hasResponded) {
+      this.#hasResponded = true;
+      this.#run.responded(this);
     }
-    this.#run.take(this, chunk);
+    this.#run.receive(this, chunk);
   }
 
   protected override onEnd(): void {
     if (this.#isSuccess) {
-      if (!this.#hasAnswered) this.#run.answered(this);
+      if (!this.#hasResponded) this.#run.responded(this);
       this.#run.succeeded(this);
     } else this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
     this.target.engine.freeSlot();
@@ -90,16 +90,16 @@ export class Attempt extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     if (kind === 'stale') this.#run.wentStale(this);
     else {
-      if (kind === 'doubtful') this.#forget();
-      const isAnswer = this.status >= 300 && kind !== 'aborted';
-      const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
+      if (kind === 'doubtful') this.#discardResponse();
+      const hasStatus = this.status >= 300 && kind !== 'aborted';
+      const verdict = hasStatus ? this.#verdict : verdictOfFailure(kind);
       this.#run.failed(this, verdict, message, kind !== 'connect');
     }
     this.target.engine.freeSlot();
   }
 
   get #verdict(): Verdict {
-    return verdictOfStatus(this.status, this.#call.mayLackPath);
+    return verdictOfStatus(this.status, this.#call.isOptionalPath);
   }
 
   refusal(): Buffer | null {
@@ -115,13 +115,13 @@ export class Attempt extends Exchange {
   }
 
   /** Discards a response that may belong to another request. */
-  #forget(): void {
+  #discardResponse(): void {
     this.status = 0;
     this.headers = NO_HEADERS;
     this.#errorChunks = null;
   }
 
-  #keepError(chunk: Buffer): void {
+  #storeError(chunk: Buffer): void {
     (this.#errorChunks ??= []).push(chunk);
     this.#errorBytes += chunk.length;
     if (this.#errorBytes > MAX_ERROR_BODY_BYTES) this.fail('cut', `HTTP ${this.status}`);

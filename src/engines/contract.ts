@@ -112,7 +112,7 @@ export interface EngineCall {
    * Engines of the model may lack this path: 404, 405 or 501 then means `unsupported` and does not
    * count against the replica.
    */
-  readonly mayLackPath?: boolean | undefined;
+  readonly isOptionalPath?: boolean | undefined;
   /** With 1 the request is never written again, even after a closed idle connection. */
   readonly maxAttempts?: number | undefined;
 }

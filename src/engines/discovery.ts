@@ -35,7 +35,7 @@ export const USUAL_TARGETS: readonly ProbeTarget[] = [
 const START_LIMIT_MS = 500;
 /** Limit per request of the discovery in the background; busy engines are slow to respond. */
 export const LOOK_LIMIT_MS = 5_000;
-const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 /** Bytes read of an ignored response, so that its connection can close cleanly. */
 const MAX_IGNORED_BYTES = 16 * 1024;
 /** Number of models whose details are queried; further ones are offered without details. */
@@ -98,7 +98,7 @@ async function probe(
   limitMs: number,
 ): Promise<FoundEngine | undefined> {
   const signal = AbortSignal.timeout(limitMs);
-  const list = await askFor(ModelList, `${origin}/v1/models`, signal);
+  const list = await fetchJson(ModelList, `${origin}/v1/models`, signal);
   if (list === undefined) return undefined;
   const named = list.data.filter(({ id }) => id.length <= MAX_ID_CHARACTERS);
   const ids = named.map((model) => model.id);
@@ -147,20 +147,20 @@ interface Details {
   readonly isEmbedding?: boolean | undefined;
 }
 
-type AskDetails = (
+type FetchDetails = (
   origin: string,
   ids: readonly string[],
   signal: AbortSignal,
 ) => Promise<ReadonlyMap<string, Details>>;
 
-const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
+const DETAILS: Readonly<Record<LocalEngine, FetchDetails>> = {
   async ollama(origin, ids, signal) {
-    const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
+    const tags = await fetchJson(OllamaTags, `${origin}/api/tags`, signal);
     const known = new Set(tags?.models.map((model) => model.name));
-    const asked = ids.slice(0, MAX_DETAILED).filter((id) => known.has(id));
+    const detailed = ids.slice(0, MAX_DETAILED).filter((id) => known.has(id));
     const details = await Promise.all(
-      asked.map(async (model): Promise<[string, Details]> => {
-        const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model });
+      detailed.map(async (model): Promise<[string, Details]> => {
+        const show = await fetchJson(OllamaShow, `${origin}/api/show`, signal, { model });
         const { capabilities, model_info = {}, parameters = '' } = show ?? {};
         // Ollama serves the context size that the operator has set, even if the model supports
         // more.
@@ -175,7 +175,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
     return new Map(details);
   },
   async 'lm-studio'(origin, _ids, signal) {
-    const list = await askFor(LmStudioList, `${origin}/api/v0/models`, signal);
+    const list = await fetchJson(LmStudioList, `${origin}/api/v0/models`, signal);
     const details = list?.data.map((model): [string, Details] => [
       model.id,
       {
@@ -187,7 +187,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
     return new Map(details);
   },
   async 'llama.cpp'(origin, ids, signal) {
-    const props = await askFor(LlamaProps, `${origin}/props`, signal);
+    const props = await fetchJson(LlamaProps, `${origin}/props`, signal);
     const modalities = Object.entries(props?.modalities ?? {})
       .filter(([, isOn]) => isOn === true)
       .map(([name]) => name);
@@ -202,7 +202,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
 };
 
 /** Returns the validated response; `undefined` if it is invalid, missing or too late. */
-async function askFor<Schema extends z.ZodType>(
+async function fetchJson<Schema extends z.ZodType>(
   schema: Schema,
   url: string,
   signal: AbortSignal,
@@ -237,7 +237,7 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) return undefined;
+    if (size > MAX_RESPONSE_BYTES) return undefined;
     chunks.push(chunk);
   }
   // `JSON.parse` returns `any`; the schema validates the value.

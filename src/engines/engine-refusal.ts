@@ -22,7 +22,7 @@ export function engineFault(failure: KnownFailure, modelId: string): Fault {
   const { message: cause, reason } = failure;
   if (reason === 'refused') return refusedFault(failure, modelId);
   if (reason === 'unsupported') {
-    const message = `No engine of the model ${modelId} does this kind of work: choose another model`;
+    const message = `No engine of the model ${modelId} supports this kind of work: choose another model`;
     return new Fault('INVALID_MODEL', { message, cause });
   }
   if (reason === 'timeout') return new Fault('REQUEST_TIMEOUT', { cause });
@@ -35,7 +35,7 @@ export function engineFault(failure: KnownFailure, modelId: string): Fault {
   }
   if (reason === 'unreachable') {
     return new Fault('MODEL_OFFLINE', {
-      message: `The model ${modelId} is offline: none of its engines answers`,
+      message: `The model ${modelId} is offline: none of its engines responds`,
       retryAfterSeconds: OFFLINE_RETRY_SECONDS,
       cause,
     });
@@ -50,7 +50,7 @@ function refusedFault(failure: KnownFailure, modelId: string): Fault {
     return new Fault('CONTENT_POLICY_VIOLATION', { message: words.message });
   }
   return new Fault('INVALID_REQUEST', {
-    message: `The engine of ${modelId} refused the request: ${words.message}`,
+    message: `The engine of ${modelId} rejected the request: ${words.message}`,
     cause: failure.message,
   });
 }

@@ -67,11 +67,11 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #attempts = 0;
   #staleRetries = 0;
   #amendments = 0;
-  #barred: Set<Target> | null = null;
+  #excluded: Set<Target> | null = null;
   #best: EngineFailure | null = null;
   #pauseMs = 0;
   #last: Replica | null = null;
-  #leaveWait: (() => void) | null = null;
+  #cancelWait: (() => void) | null = null;
   #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #head: EngineHead | null = null;
@@ -119,7 +119,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   /** Releases the engine at once; the outcome is `aborted`. Does nothing after the end. */
   abort(): void {
     if (this.#isEnded) return;
-    if (this.#attempt === null) this.#finish(this.#failure('aborted', 'The caller left'));
+    if (this.#attempt === null) this.#finish(this.#failure('aborted', 'The caller disconnected'));
     else this.#attempt.abort();
   }
 
@@ -129,7 +129,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   }
 
   /** Called by the engine when the run is removed from a full queue. */
-  crowdOut(): void {
+  evict(): void {
     this.#stopWaiting();
     this.#finish(this.#failure('overloaded', 'The queue of the engine is full', 1_000));
   }
@@ -140,37 +140,37 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     const targets = router.targetsOf(this.#call.replicas);
     const choice = router.choose(targets, this);
     if (choice instanceof Target) this.#launch(choice);
-    else if (choice === null) this.#goRound(targets);
+    else if (choice === null) this.#retryLater(targets);
     else this.#enqueue(choice);
   }
 
   /** All replicas were tried or are unavailable: retries after a pause if one of them allows it. */
-  #goRound(targets: readonly Target[]): void {
+  #retryLater(targets: readonly Target[]): void {
     const { clock, ids } = this.#context;
-    const canRetry = (this.tried?.size ?? 0) > (this.#barred?.size ?? 0);
+    const canRetry = (this.tried?.size ?? 0) > (this.#excluded?.size ?? 0);
     const backoff = backoffMs(this.#attempts, canRetry ? ids.fraction() : 0);
     const pauseMs = Math.max(this.#pauseMs, backoff);
     if (!canRetry || pauseMs > MAX_RETRY_AFTER_MS)
-      return this.#finish(this.#best ?? this.#nothingReady(targets));
-    this.tried = this.#barred === null ? null : new Set(this.#barred);
-    this.#leaveWait = clock.after(pauseMs, () => this.wake());
+      return this.#finish(this.#best ?? this.#noReadyReplica(targets));
+    this.tried = this.#excluded === null ? null : new Set(this.#excluded);
+    this.#cancelWait = clock.after(pauseMs, () => this.wake());
   }
 
   #enqueue(engine: EngineState): void {
-    if (!engine.enqueue(this)) return this.crowdOut();
+    if (!engine.enqueue(this)) return this.evict();
     const cancel = this.#context.clock.after(QUEUE_MS, () => {
       this.#stopWaiting();
       this.#finish(this.#failure('overloaded', `No free slot within ${QUEUE_MS} ms`, 1_000));
     });
-    this.#leaveWait = () => {
+    this.#cancelWait = () => {
       cancel();
       engine.dequeue(this);
     };
   }
 
   #stopWaiting(): void {
-    this.#leaveWait?.();
-    this.#leaveWait = null;
+    this.#cancelWait?.();
+    this.#cancelWait = null;
   }
 
   #launch(target: Target): void {
@@ -180,7 +180,9 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     if (this.#attempts > 0) {
       const leftMs = limits.totalMs - (this.#context.clock.monotonicMs() - this.#startedMs);
       if (leftMs <= 0) {
-        return this.#finish(this.#best ?? this.#failure('timeout', 'No time for another try'));
+        return this.#finish(
+          this.#best ?? this.#failure('timeout', 'No time is left for another attempt'),
+        );
       }
       limits = { ...limits, totalMs: leftMs };
     }
@@ -210,7 +212,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   // The methods below are called by the attempt.
 
-  answered({ status, headers, target }: Attempt): void {
+  responded({ status, headers, target }: Attempt): void {
     this.#bytes = 0;
     this.#chunks = [];
     const firstByteMs = this.#context.clock.monotonicMs() - this.#startedMs;
@@ -223,7 +225,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     }
   }
 
-  take(attempt: Attempt, chunk: Buffer): void {
+  receive(attempt: Attempt, chunk: Buffer): void {
     if (this.#isEnded) return;
     this.#bytes += chunk.length;
     if (this.#sink === null) {
@@ -240,25 +242,26 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    if (this.#sink !== null) return this.#judged(attempt, true);
+    if (this.#sink !== null) return this.#validated(attempt, true);
     const chunks = this.#chunks;
     const body = chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
     let usable: boolean | Promise<boolean>;
     try {
       usable = this.#call.isUsable?.(body) ?? true;
     } catch (error) {
-      return this.#unjudged(attempt, error);
+      return this.#validationFailed(attempt, error);
     }
-    if (typeof usable === 'boolean') return this.#judged(attempt, usable, body);
+    if (typeof usable === 'boolean') return this.#validated(attempt, usable, body);
     usable.then(
-      (verdict) => this.#judged(attempt, verdict, body),
-      (error: unknown) => this.#unjudged(attempt, error),
+      (verdict) => this.#validated(attempt, verdict, body),
+      (error: unknown) => this.#validationFailed(attempt, error),
     );
   }
 
   /** `body`: the response of a non-streaming call. */
-  #judged(attempt: Attempt, isUsable: boolean, body?: Buffer): void {
-    if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
+  #validated(attempt: Attempt, isUsable: boolean, body?: Buffer): void {
+    if (!isUsable)
+      return this.failed(attempt, GARBAGE, 'The response does not have the requested content');
     const head = this.#head;
     attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
@@ -269,7 +272,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#finish(response);
   }
 
-  #unjudged(attempt: Attempt, bug: unknown): void {
+  #validationFailed(attempt: Attempt, bug: unknown): void {
     attempt.target.state.cancel(attempt.ticket);
     this.#crash(bug);
   }
@@ -282,7 +285,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
-    if (verdict.reason === 'refused' && this.#isAmended(failure, target.replica)) {
+    if (verdict.reason === 'refused' && this.#amend(failure, target.replica)) {
       return this.#next();
     }
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);
@@ -291,12 +294,12 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     const mostAttempts = Math.min(MAX_ATTEMPTS, Math.max(MIN_ATTEMPTS, replicas.length));
     if (this.#attempts >= (maxAttempts ?? mostAttempts)) return this.#finish(this.#best);
     (this.tried ??= new Set()).add(target);
-    if (verdict.retry === 'elsewhere') (this.#barred ??= new Set()).add(target);
+    if (verdict.retry === 'elsewhere') (this.#excluded ??= new Set()).add(target);
     this.#pauseMs = pauseMs ?? 0;
     this.#next();
   }
 
-  #isAmended(refusal: EngineFailure, replica: Replica): boolean {
+  #amend(refusal: EngineFailure, replica: Replica): boolean {
     if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
     this.#amendments += 1;
     let body: Buffer | StreamedBody | undefined;
@@ -316,7 +319,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#staleRetries += 1;
     if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {
       const verdict = verdictOfFailure('reset');
-      return this.failed(attempt, verdict, 'Idle connections closed again and again');
+      return this.failed(attempt, verdict, 'Idle connections were closed repeatedly');
     }
     this.#attempt = null;
     attempt.target.state.cancel(attempt.ticket);
@@ -324,7 +327,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#next();
   }
 
-  #nothingReady(targets: readonly Target[]): EngineFailure {
+  #noReadyReplica(targets: readonly Target[]): EngineFailure {
     const readyInMs = Math.min(...targets.map((target) => target.state.readyInMs));
     const retryAfter = Number.isFinite(readyInMs) ? readyInMs : null;
     return this.#failure('unreachable', 'No replica is ready', retryAfter);
@@ -362,7 +365,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   #finish(outcome: EngineOutcome | Promise<never>): void {
     this.#isEnded = true;
-    if (this.#leaveWait !== null) this.#stopWaiting();
+    if (this.#cancelWait !== null) this.#stopWaiting();
     this.#call.signal?.removeEventListener('abort', this.#onAbort);
     this.#body = null;
     this.#context.running.delete(this);

@@ -35,7 +35,7 @@ const DEFAULT_MAX_QUEUED = 1_024;
 export interface Waiter {
   readonly caller: string;
   /** Removed from the queue in favour of a caller with fewer waiting calls. */
-  crowdOut(): void;
+  evict(): void;
   /** A slot may be free: take it, or leave it to the next waiter. */
   wake(): void;
 }
@@ -83,7 +83,7 @@ export class EngineState {
     return this.takesTurns ? [...this.headers, CALLER_HEADER, caller] : this.headers;
   }
 
-  get hasRoom(): boolean {
+  get hasCapacity(): boolean {
     return this.inFlight < this.#concurrency;
   }
 
@@ -91,12 +91,12 @@ export class EngineState {
    * Whether no call waits and a slot would remain free after one more call; an idle engine may give
    * its only slot.
    */
-  get hasSpareRoom(): boolean {
+  get hasSpareCapacity(): boolean {
     if (this.#waiters.size > 0) return false;
     return this.inFlight === 0 || this.inFlight + 1 < this.#concurrency;
   }
 
-  get queueRoom(): number {
+  get queueCapacity(): number {
     return this.#maxQueued - this.#waiters.size;
   }
 
@@ -113,17 +113,17 @@ export class EngineState {
   freeSlot(): void {
     this.inFlight -= 1;
     // At most one round: a waiter that queues again is placed behind later ones.
-    for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
+    for (let left = this.#waiters.size; left > 0 && this.hasCapacity; left -= 1) {
       this.#waiters.next()?.wake();
     }
   }
 
   /** Returns `false` if the queue is full and no other caller has more waiting calls. */
   enqueue(waiter: Waiter): boolean {
-    if (this.queueRoom <= 0) {
+    if (this.queueCapacity <= 0) {
       const last = this.#waiters.takeLastOfLongest(waiter.caller);
       if (last === undefined) return false;
-      last.crowdOut();
+      last.evict();
     }
     this.#waiters.add(waiter.caller, waiter);
     return true;
@@ -176,11 +176,11 @@ const BREAKER: BreakerSettings = {
  */
 const MIN_CALLERS = 3;
 /** Longest time for which a breaker is open; a failure with a certain cause outlasts it. */
-const WITNESS_MS = BREAKER.maxOpenMs + WINDOW_MS;
+const CERTAIN_MS = BREAKER.maxOpenMs + WINDOW_MS;
 /** Pause of a replica that returns 429 without `Retry-After`. */
-const REST_MS = 1_000;
+const PAUSE_MS = 1_000;
 /** Upper bound of that pause, whatever `Retry-After` says. */
-const MAX_REST_MS = 30_000;
+const MAX_PAUSE_MS = 30_000;
 
 /** Weight of the latest response in the moving average of latencies. */
 const SHARE_OF_LAST = 0.2;
@@ -194,10 +194,10 @@ export class ReplicaState {
   #failures = 0;
   /** Moving average in milliseconds; negative before the first response. */
   #firstByteMs = -1;
-  #restUntilMs = 0;
+  #pausedUntilMs = 0;
   #isAlive = true;
   /** Callers of the latest failures, at most as many as `MIN_CALLERS`. */
-  #witnesses: { readonly caller: string; atMs: number }[] = [];
+  #failedCallers: { readonly caller: string; atMs: number }[] = [];
   /** Until then an open breaker applies to all callers: no request caused the failure. */
   #certainUntilMs = 0;
 
@@ -209,8 +209,8 @@ export class ReplicaState {
 
   /** Whether the breaker admits the caller and the replica is not paused. */
   isReadyFor(caller: string): boolean {
-    if (this.#restUntilMs > 0 && this.#isResting()) return false;
-    return this.#breaker.canAdmit || this.#isOthersFault(caller);
+    if (this.#pausedUntilMs > 0 && this.#isPaused()) return false;
+    return this.#breaker.canAdmit || this.#isFaultOfOthers(caller);
   }
 
   /**
@@ -219,21 +219,21 @@ export class ReplicaState {
    * for others.
    */
   isLastResortFor(caller: string): boolean {
-    return this.#breaker.canAdmit || this.#isAlive || this.#isOthersFault(caller);
+    return this.#breaker.canAdmit || this.#isAlive || this.#isFaultOfOthers(caller);
   }
 
   /** Whether the breaker opened on failures of a few other callers only. */
-  #isOthersFault(caller: string): boolean {
+  #isFaultOfOthers(caller: string): boolean {
     return (
-      this.#witnesses.length > 0 &&
-      this.#witnesses.length < MIN_CALLERS &&
+      this.#failedCallers.length > 0 &&
+      this.#failedCallers.length < MIN_CALLERS &&
       this.#certainUntilMs <= this.#clock.monotonicMs() &&
-      !this.#witnesses.some((witness) => witness.caller === caller)
+      !this.#failedCallers.some((failed) => failed.caller === caller)
     );
   }
 
-  #isResting(): boolean {
-    return this.#clock.monotonicMs() < this.#restUntilMs;
+  #isPaused(): boolean {
+    return this.#clock.monotonicMs() < this.#pausedUntilMs;
   }
 
   /** Milliseconds until the breaker lets a probe through. */
@@ -253,7 +253,7 @@ export class ReplicaState {
     this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
     this.#inFlight -= 1;
     this.#isAlive = true;
-    this.#restUntilMs = 0;
+    this.#pausedUntilMs = 0;
     this.#breaker.settle(ticket, 'success');
   }
 
@@ -263,9 +263,10 @@ export class ReplicaState {
     const isOverloaded = verdict.reason === 'overloaded';
     if (verdict.breaker === 'failure') {
       this.#isAlive = verdict.isAlive;
-      this.#witness(caller, nowMs, verdict.isCertain);
+      this.#recordFailure(caller, nowMs, verdict.isCertain);
     }
-    if (isOverloaded) this.#restUntilMs = nowMs + Math.min(retryAfterMs ?? REST_MS, MAX_REST_MS);
+    if (isOverloaded)
+      this.#pausedUntilMs = nowMs + Math.min(retryAfterMs ?? PAUSE_MS, MAX_PAUSE_MS);
     if (isOverloaded || verdict.breaker === 'failure') this.#failures += 1;
     this.#breaker.settle(ticket, verdict.breaker);
   }
@@ -282,7 +283,7 @@ export class ReplicaState {
     return {
       engine,
       model: this.#model,
-      isHealthy: breaker === 'closed' && !this.#isResting(),
+      isHealthy: breaker === 'closed' && !this.#isPaused(),
       breaker,
       inFlight: this.#inFlight,
       calls: this.#calls,
@@ -291,15 +292,16 @@ export class ReplicaState {
     };
   }
 
-  #witness(caller: string, nowMs: number, isCertain: boolean): void {
+  #recordFailure(caller: string, nowMs: number, isCertain: boolean): void {
     // A call of the server itself contains no caller input, so its failure is the engine's.
-    if (isCertain || caller === '') this.#certainUntilMs = nowMs + WITNESS_MS;
+    if (isCertain || caller === '') this.#certainUntilMs = nowMs + CERTAIN_MS;
     // While the breaker is open, its recorded callers stay fixed.
     if (this.#breaker.state === 'closed')
-      this.#witnesses = this.#witnesses.filter(({ atMs }) => nowMs - atMs < WINDOW_MS);
-    const known = this.#witnesses.find((witness) => witness.caller === caller);
+      this.#failedCallers = this.#failedCallers.filter(({ atMs }) => nowMs - atMs < WINDOW_MS);
+    const known = this.#failedCallers.find((failed) => failed.caller === caller);
     if (known !== undefined) known.atMs = nowMs;
-    else if (this.#witnesses.length < MIN_CALLERS) this.#witnesses.push({ caller, atMs: nowMs });
+    else if (this.#failedCallers.length < MIN_CALLERS)
+      this.#failedCallers.push({ caller, atMs: nowMs });
   }
 }
 
@@ -390,10 +392,10 @@ function pick(
     const { engine, state } = target;
     if (tried?.has(target) === true) continue;
     if (!(isLastResort ? state.isLastResortFor(caller) : state.isReadyFor(caller))) continue;
-    if (engine.hasRoom) {
+    if (engine.hasCapacity) {
       if (keyHash !== null) (open ??= []).push(target);
       if (best === null || target.isBetterThan(best)) best = target;
-    } else if (full === null || engine.queueRoom > full.queueRoom) full = engine;
+    } else if (full === null || engine.queueCapacity > full.queueCapacity) full = engine;
   }
   if (best === null || keyHash === null) return best ?? full;
   // The first in the key's order among those with the same `order` as the least loaded one.

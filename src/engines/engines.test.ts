@@ -676,7 +676,7 @@ test('calls to a full engine wait in a bounded queue, first come first served', 
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
-test('`hasSpareRoom` is true on an idle engine and while another slot stays free', async (t) => {
+test('`hasSpareCapacity` is true on an idle engine and while another slot stays free', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.otherwise = { kind: 'hang' };
   const engines = enginesFor(t, [
@@ -684,7 +684,8 @@ test('`hasSpareRoom` is true on an idle engine and while another slot stays free
     engine('three', upstream.url, { concurrency: 3 }),
   ]);
   const on = (id: string): Replica[] => [{ engine: id, model: 'tiny' }];
-  const spare = (): boolean[] => ['one', 'three', 'none'].map((id) => engines.hasSpareRoom(on(id)));
+  const spare = (): boolean[] =>
+    ['one', 'three', 'none'].map((id) => engines.hasSpareCapacity(on(id)));
   assert.deepEqual(spare(), [true, true, false]);
   const runs = [engines.run(callTo(on('one')), new Recorder())];
   runs.push(engines.run(callTo(on('three')), new Recorder()));

@@ -82,7 +82,7 @@ export class Engines {
     this.#options = options;
     this.#origins = new Origins(({ name }) => {
       const message =
-        'An engine sent bytes that belong to no request; from now on each request to it has a connection of its own';
+        'An engine sent bytes that belong to no request; each further request to it uses a new connection';
       options.log.warn({ origin: name }, message);
     });
     this.#context = { clock, ids, running: new InFlight(), router: new Router(NO_ENGINES) };
@@ -96,7 +96,7 @@ export class Engines {
     if (this.#isClosed) return;
     const next = new Map<string, EngineState>();
     for (const one of settings) {
-      if (next.has(one.id)) throw new RangeError(`The engine "${one.id}" is there twice`);
+      if (next.has(one.id)) throw new RangeError(`The engine "${one.id}" is configured twice`);
       const old = this.#engines.get(one.id);
       const isSame = old !== undefined && isDeepStrictEqual(old.settings, one);
       next.set(one.id, isSame ? old : new EngineState(one, this.#options.clock, this.#origins));
@@ -144,10 +144,10 @@ export class Engines {
       last = await read(body);
       return last !== undefined;
     };
-    const answer = await this.collect({ accept: JSON_TYPES, ...call, isUsable });
-    if (!answer.ok) return answer;
-    assert(last !== undefined, 'a usable answer was read');
-    return { ...answer, read: last };
+    const response = await this.collect({ accept: JSON_TYPES, ...call, isUsable });
+    if (!response.ok) return response;
+    assert(last !== undefined, 'a usable response was read');
+    return { ...response, read: last };
   }
 
   /** Health and load of every engine and of every replica used since it was configured. */
@@ -175,17 +175,17 @@ export class Engines {
     const engines = new Set(
       targets.filter(({ state }) => state.isLastResortFor('')).map(({ engine }) => engine),
     );
-    const free = [...engines].filter((one) => one.hasRoom || one.queueRoom > 0);
+    const free = [...engines].filter((one) => one.hasCapacity || one.queueCapacity > 0);
     if (engines.size > 0 && free.length === 0) return 'overloaded';
-    const isThere = await isAny(free.map((engine) => isReachable(engine, this.#options.clock)));
-    return isThere ? undefined : 'unreachable';
+    const isReached = await isAny(free.map((engine) => isReachable(engine, this.#options.clock)));
+    return isReached ? undefined : 'unreachable';
   }
 
   /** Whether one of the replicas has spare capacity for low-priority work. */
-  hasSpareRoom(replicas: readonly Replica[]): boolean {
+  hasSpareCapacity(replicas: readonly Replica[]): boolean {
     return this.#context.router
       .targetsOf(replicas)
-      .some(({ engine, state }) => engine.hasSpareRoom && state.isReadyFor(''));
+      .some(({ engine, state }) => engine.hasSpareCapacity && state.isReadyFor(''));
   }
 
   get running(): number {

@@ -27,12 +27,12 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
     limits: LIMITS,
     maxResponseBytes: MAX_LIST_BYTES,
   } as const;
-  const answer = await fetchWhole(engine.pool, request);
+  const response = await fetchWhole(engine.pool, request);
   const latencyMs = clock.monotonicMs() - startedMs;
-  if (answer.ok) return resultOf(answer.status, answer.body, latencyMs);
-  const { reason } = verdictOfFailure(answer.kind);
-  const status = answer.status === 0 ? null : answer.status;
-  return { ok: false, latencyMs, reason, status, message: answer.message };
+  if (response.ok) return resultOf(response.status, response.body, latencyMs);
+  const { reason } = verdictOfFailure(response.kind);
+  const status = response.status === 0 ? null : response.status;
+  return { ok: false, latencyMs, reason, status, message: response.message };
 }
 
 /**
@@ -49,11 +49,11 @@ function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult 
   if (status >= 200 && status < 300) {
     const models = modelsIn(body);
     if (models !== null) return { ok: true, latencyMs, models };
-    const message = 'GET /models did not answer with an OpenAI list of models';
+    const message = 'GET /models did not return an OpenAI list of models';
     return { ok: false, latencyMs, reason: 'garbage', status, message };
   }
   const { reason } = verdictOfStatus(status);
-  const message = `GET /models answered with HTTP ${status}`;
+  const message = `GET /models returned HTTP ${status}`;
   return { ok: false, latencyMs, reason, status, message };
 }
 

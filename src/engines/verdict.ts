@@ -48,7 +48,7 @@ const OF_STATUS: Readonly<Record<number, Verdict>> = {
   504: GATEWAY_LATE,
 };
 /** For a path that engines may lack. */
-const LACKING: Readonly<Record<number, Verdict>> = {
+const OF_MISSING_PATH: Readonly<Record<number, Verdict>> = {
   404: verdict('unsupported', 'elsewhere', 'success'),
   405: verdict('unsupported', 'elsewhere', 'success'),
   501: verdict('unsupported', 'elsewhere', 'success'),
@@ -56,9 +56,9 @@ const LACKING: Readonly<Record<number, Verdict>> = {
 const FAILED = verdict('failed', 'anywhere', 'failure');
 const REFUSED = verdict('refused', 'never', 'success');
 
-export function verdictOfStatus(status: number, mayLackPath = false): Verdict {
-  const lacking = mayLackPath ? LACKING[status] : undefined;
-  if (lacking !== undefined) return lacking;
+export function verdictOfStatus(status: number, isOptionalPath = false): Verdict {
+  const missing = isOptionalPath ? OF_MISSING_PATH[status] : undefined;
+  if (missing !== undefined) return missing;
   if (status >= 500) return OF_STATUS[status] ?? FAILED;
   return OF_STATUS[status] ?? (status >= 400 ? REFUSED : MISCONFIGURED);
 }

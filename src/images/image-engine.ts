@@ -137,7 +137,7 @@ export function imagesCall(
     contentType,
     buildBody: (replica, refusal) => form.body(replica, refusal),
     canAmend: true,
-    mayLackPath: true,
+    isOptionalPath: true,
     caller: context.caller.accountId,
     signal,
     maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + images * MAX_IMAGE_BASE64),

@@ -97,7 +97,7 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       path: '/moderations',
       contentType: 'application/json',
       buildBody: (replica) => Buffer.from(JSON.stringify({ ...request, model: replica.model })),
-      mayLackPath: true,
+      isOptionalPath: true,
       caller: context.caller.accountId,
       signal: held.signal,
       maxResponseBytes: MAX_RESPONSE_BYTES,

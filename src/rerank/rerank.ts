@@ -173,7 +173,7 @@ async function rank(
       return textsBody(request, texts);
     },
     canAmend: true,
-    mayLackPath: true,
+    isOptionalPath: true,
     caller: context.caller.accountId,
     signal,
     maxResponseBytes: Math.min(

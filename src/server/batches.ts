@@ -98,7 +98,7 @@ function modelsOf(
       const model = resolve(path, name);
       if (model === undefined) return !isStarting();
       // A model without engines says so itself.
-      return model.replicas.length === 0 || engines.hasSpareRoom(model.replicas);
+      return model.replicas.length === 0 || engines.hasSpareCapacity(model.replicas);
     },
   };
 }

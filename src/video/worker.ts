@@ -260,7 +260,7 @@ export class Worker {
     let verdict: VideoVerdict | undefined;
     const sizeBytes = await this.#space.within(job.accountId, (fits) =>
       this.#files.storeResult(job.id, this.#table.owner, async (path) => {
-        result = await this.#parts.engines.download(job, path, { hasRoom: fits, signal });
+        result = await this.#parts.engines.download(job, path, { canStore: fits, signal });
         if (result.kind === 'done') verdict = await this.#check(job, path);
         return verdict?.kind === 'fit';
       }),

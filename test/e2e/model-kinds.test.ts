@@ -247,7 +247,7 @@ describe('POST /completions', () => {
       const { secret } = await fixture.farebox.account('1');
       const answer = await post(path, { model: 'mute', prompt: 'a' }, { secret });
       assert.equal(answer.status, 400, answer.text);
-      assert.match(answer.text, /No engine of the model mute does this kind of work/);
+      assert.match(answer.text, /No engine of the model mute supports this kind of work/);
     }
     fixture.engine.onJson('/chat/completions', {
       choices: [{ index: 0, message: { role: 'assistant', content: 'Hi' }, finish_reason: 'stop' }],
@@ -1343,7 +1343,7 @@ describe('POST /audio/translations', () => {
     const file = await toFile(wav, 'a.wav');
     const refused = openai.audio.translations.create({ file, model: 'ears' });
     await assert.rejects(refused, (error: { status?: number; message: string }) => {
-      return error.status === 400 && /does this kind of work/.test(error.message);
+      return error.status === 400 && /supports this kind of work/.test(error.message);
     });
     fixture.engine.onJson('/audio/transcriptions', { text: 'Guten Morgen.' });
     const { text } = await openai.audio.transcriptions.create({ file, model: 'ears' });

@@ -120,12 +120,12 @@ export class TestEngines implements VideoEngines {
   }
 
   /** Of each film that was fetched, whether there is room for one of some size. */
-  readonly rooms: DownloadOptions['hasRoom'][] = [];
+  readonly rooms: DownloadOptions['canStore'][] = [];
 
   async download(
     _ref: object,
     path: string,
-    { hasRoom }: DownloadOptions,
+    { canStore: hasRoom }: DownloadOptions,
   ): Promise<DownloadResult> {
     this.rooms.push(hasRoom);
     await this.gate;

@@ -332,7 +332,7 @@ class SpeechResponse implements EngineSink {
       path: '/audio/speech',
       contentType: 'application/json',
       buildBody: (replica) => engineBody(this.#order, replica.model),
-      mayLackPath: true,
+      isOptionalPath: true,
       caller: context.caller.accountId,
       signal,
       maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, mostBytes),

@@ -1,16 +1,12 @@
-/**
- * Downloads videos from a server on loopback; a video that exceeds the disk space is not downloaded
- * completely.
- */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { type RequestListener, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { until } from '../../../test/support/until.ts';
 import { systemClock } from '../../core/clock.ts';
@@ -19,68 +15,65 @@ import { silentLog } from '../../core/log.ts';
 import { Engines } from '../engines.ts';
 import { VideosClient } from './videos-client.ts';
 
-const ROOM_BYTES = 1_000_000;
+const MAX_BYTES = 1_000_000;
 const PIECE = Buffer.alloc(100_000, 'x');
+const { signal } = new AbortController();
+const ref = { engine: 'studio', engineModel: 'm', engineJobId: 'v' };
 
-test('a film is fetched while there is room for it, and no further', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'farebox-films-'));
-  const left = Promise.withResolvers<void>();
-  const server = createServer((request, response) => {
+/** A client whose only engine is a server on loopback. */
+async function clientOf(
+  t: TestContext,
+  onRequest: RequestListener,
+  clock = systemClock(),
+): Promise<VideosClient> {
+  const server = createServer(onRequest);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const engines = new Engines({ clock, ids: systemIds(), log: silentLog });
+  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
+  t.after(async () => {
+    await engines.close();
+    server.close();
+  });
+  return new VideosClient(engines, () => []);
+}
+
+test('`download` stops as soon as `canStore` rejects the size', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-videos-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const closed = Promise.withResolvers<void>();
+  const client = await clientOf(t, (request, response) => {
     if (request.url?.includes('small') === true) return void response.end(PIECE);
-    response.on('close', left.resolve);
+    response.on('close', closed.resolve);
     function* endless() {
       for (;;) yield PIECE;
     }
     Readable.from(endless()).pipe(response);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const engines = new Engines({ clock: systemClock(), ids: systemIds(), log: silentLog });
-  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
-  t.after(async () => {
-    await engines.close();
-    server.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
-  const client = new VideosClient(engines, () => []);
-  const path = join(folder, 'film');
+  const path = join(folder, 'video');
   const sizes: number[] = [];
-  const hasRoom = (sizeBytes: number): boolean => {
+  const canStore = (sizeBytes: number): boolean => {
     sizes.push(sizeBytes);
-    return sizeBytes <= ROOM_BYTES;
+    return sizeBytes <= MAX_BYTES;
   };
-  const { signal } = new AbortController();
   const fetched = (engineJobId: string) =>
-    client.download({ engine: 'studio', engineModel: 'm', engineJobId }, path, { hasRoom, signal });
+    client.download({ ...ref, engineJobId }, path, { canStore, signal });
   assert.deepEqual(await fetched('small'), { kind: 'done' });
   assert.deepEqual(readFileSync(path), PIECE);
   sizes.length = 0;
-  const answer = await fetched('endless');
-  assert.equal(answer.kind, 'too-large');
-  await left.promise;
-  assert.ok(readFileSync(path).length <= ROOM_BYTES);
-  assert.equal(sizes.filter((sizeBytes) => sizeBytes > ROOM_BYTES).length, 1, 'and asked no more');
+  assert.equal((await fetched('endless')).kind, 'too-large');
+  await closed.promise;
+  assert.ok(readFileSync(path).length <= MAX_BYTES);
+  assert.equal(sizes.filter((sizeBytes) => sizeBytes > MAX_BYTES).length, 1);
 });
 
-test('a status is read in every spelling, and an unknown one holds no job', async (t) => {
+test('`poll` understands common spellings of a status, and `away` is the result for unknown ones', async (t) => {
   let body: object = {};
-  const server = createServer((_request, response) => {
+  const client = await clientOf(t, (_request, response) => {
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify(body));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const engines = new Engines({ clock: systemClock(), ids: systemIds(), log: silentLog });
-  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
-  t.after(async () => {
-    await engines.close();
-    server.close();
-  });
-  const client = new VideosClient(engines, () => []);
-  const ref = { engine: 'studio', engineModel: 'm', engineJobId: 'v' };
-  const { signal } = new AbortController();
   const oom = { message: 'out of memory', code: 500 };
   for (const [given, kind] of [
     [{ status: 'completed' }, 'done'],
@@ -98,42 +91,30 @@ test('a status is read in every spelling, and an unknown one holds no job', asyn
     [{}, 'away'],
   ] as const) {
     body = given;
-    const answer = await client.poll(ref, signal);
-    assert.equal(answer.kind, kind, JSON.stringify(given));
-    if (answer.kind === 'failed' && 'error' in given) assert.match(answer.detail, /out of memory/);
+    const result = await client.poll(ref, signal);
+    assert.equal(result.kind, kind, JSON.stringify(given));
+    if (result.kind === 'failed' && 'error' in given) assert.match(result.detail, /out of memory/);
   }
   body = { status: 'error', error: { code: 'content_policy_violation' } };
   const refused = await client.poll(ref, signal);
   assert.equal(refused.kind === 'failed' && refused.objection, 'policy');
 });
 
-test('an engine that hangs keeps nobody who only asks it for minutes', async (t) => {
-  let asked = 0;
-  const server = createServer(() => void (asked += 1));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+test('short calls to a hanging engine end within half a minute', async (t) => {
+  let requests = 0;
   const clock = new TestClock();
-  const engines = new Engines({ clock, ids: systemIds(), log: silentLog });
-  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
-  t.after(async () => {
-    await engines.close();
-    server.close();
-  });
-  const client = new VideosClient(engines, () => []);
-  const ref = { engine: 'studio', engineModel: 'm', engineJobId: 'v' };
+  const client = await clientOf(t, () => void (requests += 1), clock);
   const job = { ...ref, id: 'j', modelId: 'm', attempts: 0, request: {} };
-  const { signal } = new AbortController();
-  for (const [ask, kind] of [
+  for (const [call, kind] of [
     [() => client.poll(ref, signal), 'away'],
     [() => client.find(job, signal), 'away'],
     [() => client.remove(ref), undefined],
   ] as const) {
-    const before = asked;
-    const answer = ask();
-    await until(() => asked > before, 'the question');
+    const before = requests;
+    const result = call();
+    await until(() => requests > before, 'the request');
     clock.advance(31_000);
-    assert.equal((await answer)?.kind, kind);
+    assert.equal((await result)?.kind, kind);
     // After this time the breaker admits the next call.
     clock.advance(60_000);
   }

@@ -57,20 +57,20 @@ export interface EngineOrder {
 type Objection = 'policy' | 'request' | 'media' | 'engine';
 
 /** A result whose `detail` contains the engine's message, only for the log. */
-type Told<Kind extends string, More = object> = {
+type Detailed<Kind extends string, More = object> = {
   readonly kind: Kind;
   readonly detail: string;
 } & Readonly<More>;
 
 /** The engine has no capacity now. */
-type Busy = Told<'busy', { retryAfterMs: number | undefined }>;
+type Busy = Detailed<'busy', { retryAfterMs: number | undefined }>;
 /** The engine does not respond, or not in its protocol. */
-type Away = Told<'away'>;
+type Away = Detailed<'away'>;
 export type EngineDelay = Busy | Away;
 
 type Created = { readonly kind: 'created' } & EngineRef;
 /** No video is being generated, and a retry does not help. */
-type Refused = Told<'refused', { objection: Objection }>;
+type Refused = Detailed<'refused', { objection: Objection }>;
 
 /**
  * Result of a create request.
@@ -80,7 +80,7 @@ type Refused = Told<'refused', { objection: Objection }>;
 export type CreateResult =
   | Created
   | Refused
-  | Told<'unclear'>
+  | Detailed<'unclear'>
   | { readonly kind: 'not-ours' }
   | EngineDelay;
 
@@ -91,7 +91,7 @@ export type FindResult = Created | { readonly kind: 'unknown' } | Away;
 export type PollResult =
   | { readonly kind: 'running'; readonly fraction: number }
   | { readonly kind: 'done' | 'lost' }
-  | Told<'failed', { objection: Objection }>
+  | Detailed<'failed', { objection: Objection }>
   | EngineDelay;
 
 export type DownloadResult =
@@ -101,7 +101,7 @@ export type DownloadResult =
 
 export interface DownloadOptions {
   /** Whether a video of this size may be stored; called with each received piece. */
-  readonly hasRoom: (sizeBytes: number) => boolean;
+  readonly canStore: (sizeBytes: number) => boolean;
   readonly signal: AbortSignal;
 }
 
@@ -112,7 +112,7 @@ export interface DownloadOptions {
 export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
 
 const CreatedBody = z.object({ id: z.string().min(1).max(500) });
-const ErrorWords = z.object({
+const ErrorFields = z.object({
   message: z.string().nullish().catch(null),
   code: z.coerce.string().nullish().catch(null),
   type: z.string().nullish().catch(null),
@@ -123,13 +123,13 @@ const Polled = z.object({
   error: z
     .string()
     .transform((message) => ({ message, code: null, type: null }))
-    .or(ErrorWords)
+    .or(ErrorFields)
     .nullish()
     .catch(null),
 });
 /** Both formats of error bodies: `{error: {message}}` and `{error, code}`. */
 const ErrorBody = z.object({
-  error: z.union([z.string(), ErrorWords]),
+  error: z.union([z.string(), ErrorFields]),
   code: z.string().nullish(),
 });
 /** Engines return the idempotency key of a job in its metadata or beside its id. */
@@ -143,7 +143,7 @@ const Listed = z.object({
   ),
 });
 
-const MAX_ANSWER_BYTES = 1_000_000;
+const MAX_RESPONSE_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
 /** Upper bound of a video, whatever the free disk space is. */
 const MAX_VIDEO_BYTES = 2_000_000_000;
@@ -151,7 +151,7 @@ const MAX_VIDEO_BYTES = 2_000_000_000;
  * Limits of a short request: a hanging engine must not block the worker, which has few concurrent
  * steps for the jobs of all engines, or a caller who cancels.
  */
-const QUESTION_LIMITS = { firstByteMs: 30_000, idleMs: 30_000, totalMs: 60_000 };
+const SHORT_CALL_LIMITS = { firstByteMs: 30_000, idleMs: 30_000, totalMs: 60_000 };
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of the embedded engine and of others. */
@@ -183,8 +183,8 @@ function away(detail: string): Away {
 }
 
 function detailOf(failure: EngineFailure): string {
-  const words = failure.body === null ? '' : ` ${failure.body.toString('utf8')}`;
-  return `${failure.reason}: ${failure.message}${words}`.slice(0, MAX_DETAIL_CHARACTERS);
+  const body = failure.body === null ? '' : ` ${failure.body.toString('utf8')}`;
+  return `${failure.reason}: ${failure.message}${body}`.slice(0, MAX_DETAIL_CHARACTERS);
 }
 
 /** `busy` for a full queue or `Retry-After`; a 503 without it may come from a dead engine. */
@@ -200,7 +200,7 @@ function isLost(failure: EngineFailure): boolean {
   return failure.status === 404 || failure.status === 410;
 }
 
-function failedOrder(failure: EngineFailure): CreateResult {
+function resultOfFailure(failure: EngineFailure): CreateResult {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
   // The engine did not wait for the whole request.
@@ -263,13 +263,13 @@ export class VideosClient {
    */
   async create(order: EngineOrder, signal: AbortSignal): Promise<CreateResult> {
     let best: CreateResult | undefined;
-    for (const replica of this.#placesOf(order.job)) {
+    for (const replica of this.#replicasFor(order.job)) {
       const place = { engine: replica.engine, engineModel: replica.model };
       if (!(await order.beforeOrder(place))) return { kind: 'not-ours' };
-      const answer = await this.#order(order, replica, signal);
-      if (answer.kind === 'created' || answer.kind === 'unclear') return answer;
-      if (answer.kind === 'refused' && answer.objection !== 'engine') return answer;
-      if (best === undefined || worthOf(answer) >= worthOf(best)) best = answer;
+      const result = await this.#order(order, replica, signal);
+      if (result.kind === 'created' || result.kind === 'unclear') return result;
+      if (result.kind === 'refused' && result.objection !== 'engine') return result;
+      if (best === undefined || rankOf(result) >= rankOf(best)) best = result;
       if (signal.aborted) break;
     }
     return best ?? away('The model has no engine');
@@ -278,36 +278,40 @@ export class VideosClient {
   async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateResult> {
     // Multipart content cannot contain the boundary, because its authors did not know the job id.
     const boundary = `farebox-${order.job.id}`;
-    const body = multipartBody(boundary, await formParts(replica.model, order));
-    const answer = await this.#engines.collect({
+    const form = multipartBody(boundary, await formParts(replica.model, order));
+    const response = await this.#engines.collect({
       ...callOf('POST', replica, '/videos', signal),
       contentType: `multipart/form-data; boundary=${boundary}`,
-      buildBody: () => body,
+      buildBody: () => form,
       headers: ['idempotency-key', keyOf(order.job)],
       // A retry could create a second video; the job retries by itself.
       maxAttempts: 1,
     });
-    if (!answer.ok) return failedOrder(answer);
-    const said = parsedJson(String(answer.body));
-    const created = CreatedBody.safeParse(said);
-    if (created.success) return createdAt(answer.replica, created.data.id);
-    if (typeof said === 'object' && said !== null) {
-      return { kind: 'unclear', detail: 'no id in the answer' };
+    if (!response.ok) return resultOfFailure(response);
+    const body = parsedJson(String(response.body));
+    const created = CreatedBody.safeParse(body);
+    if (created.success) return createdAt(response.replica, created.data.id);
+    if (typeof body === 'object' && body !== null) {
+      return { kind: 'unclear', detail: 'The response has no id' };
     }
-    return { kind: 'refused', objection: 'engine', detail: 'the answer is not of the protocol' };
+    return {
+      kind: 'refused',
+      objection: 'engine',
+      detail: 'The response is not JSON of the protocol',
+    };
   }
 
   /** Searches for a job whose create response was lost, at its engine or at every replica. */
   async find(job: OrderedJob, signal: AbortSignal): Promise<FindResult> {
     let silent: Away | undefined;
-    for (const replica of this.#placesOf(job)) {
-      const call = questionOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
-      const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
+    for (const replica of this.#replicasFor(job)) {
+      const call = shortCallOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
+      const response = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
       // Any response except a list: the engine keeps none, or does not expose it.
-      if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
-      if (!answer.ok) continue;
+      if (!response.ok && response.status === null) silent = away(detailOf(response));
+      if (!response.ok) continue;
       const key = keyOf(job);
-      const listed = Listed.safeParse(parsedJson(String(answer.body))).data?.data ?? [];
+      const listed = Listed.safeParse(parsedJson(String(response.body))).data?.data ?? [];
       const found = listed.find(
         (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
       );
@@ -317,7 +321,7 @@ export class VideosClient {
   }
 
   /** The engine that a create request may have reached, else all replicas in order of load. */
-  #placesOf({ modelId, engine, engineModel }: OrderedJob): readonly Replica[] {
+  #replicasFor({ modelId, engine, engineModel }: OrderedJob): readonly Replica[] {
     if (engine !== '') return [{ engine, model: engineModel }];
     const replicas = this.#replicasOf(modelId);
     const states = this.#engines.replicaStatus(replicas);
@@ -335,16 +339,16 @@ export class VideosClient {
   }
 
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollResult> {
-    const answer = await this.#engines.collect(questionOf('GET', ...placeOf(ref), signal));
-    if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
-    const polled = Polled.safeParse(parsedJson(String(answer.body)));
-    if (!polled.success) return away('no status in the answer');
+    const response = await this.#engines.collect(shortCallOf('GET', ...jobCallOf(ref), signal));
+    if (!response.ok) return isLost(response) ? { kind: 'lost' } : notNow(response);
+    const polled = Polled.safeParse(parsedJson(String(response.body)));
+    if (!polled.success) return away('The response has no status');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
     // An unknown status counts as no response, unless the engine reports an error beside it.
     const isUnknown = !RUNNING.has(status) && !ENDED.has(status);
     const hasError = Boolean(error?.message ?? error?.code);
-    if (isUnknown && !hasError) return away(`the status "${status}" is not known`);
+    if (isUnknown && !hasError) return away(`The status "${status}" is unknown`);
     if (ENDED.has(status) || isUnknown) {
       const objection = objectionOf(`${error?.code ?? ''} ${error?.type ?? ''}`, 'engine');
       const detail = `${status}: ${error?.code ?? ''} ${error?.message ?? ''}`;
@@ -353,9 +357,9 @@ export class VideosClient {
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
 
-  /** Writes the video to `path`, as long as `hasRoom` accepts its size. */
+  /** Writes the video to `path`, as long as `canStore` accepts its size. */
   async download(ref: EngineRef, path: string, options: DownloadOptions): Promise<DownloadResult> {
-    const { hasRoom, signal } = options;
+    const { canStore, signal } = options;
     let sizeBytes = 0;
     let isTooLarge = false;
     const file = createWriteStream(path);
@@ -365,7 +369,7 @@ export class VideosClient {
     await opened;
     run = this.#engines.run(
       {
-        ...callOf('GET', ...placeOf(ref, '/content'), signal),
+        ...callOf('GET', ...jobCallOf(ref, '/content'), signal),
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
@@ -373,7 +377,7 @@ export class VideosClient {
         onHead: () => undefined,
         onChunk: (chunk) => {
           sizeBytes += chunk.length;
-          isTooLarge ||= !hasRoom(sizeBytes);
+          isTooLarge ||= !canStore(sizeBytes);
           if (isTooLarge) run?.abort();
           return !isTooLarge && file.write(chunk);
         },
@@ -385,7 +389,11 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
-    if (isTooLarge) return { kind: 'too-large', detail: `There is no room for ${sizeBytes} bytes` };
+    if (isTooLarge)
+      return {
+        kind: 'too-large',
+        detail: `The video exceeds the available storage at ${sizeBytes} bytes`,
+      };
     if (outcome.ok) return { kind: 'done' };
     if (outcome.reason === 'too-large') return { kind: 'too-large', detail: detailOf(outcome) };
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
@@ -393,7 +401,7 @@ export class VideosClient {
 
   /** Deletes a job of an engine; failures are ignored. */
   async remove(ref: EngineRef): Promise<void> {
-    await this.#engines.collect(questionOf('DELETE', ...placeOf(ref), undefined));
+    await this.#engines.collect(shortCallOf('DELETE', ...jobCallOf(ref), undefined));
   }
 }
 
@@ -403,15 +411,15 @@ function callOf(
   path: string,
   signal: AbortSignal | undefined,
 ) {
-  const maxResponseBytes = MAX_ANSWER_BYTES;
+  const maxResponseBytes = MAX_RESPONSE_BYTES;
   return { work: 'video' as const, replicas: [replica], method, path, maxResponseBytes, signal };
 }
 
-function questionOf(...call: Parameters<typeof callOf>) {
-  return { ...callOf(...call), timeLimits: QUESTION_LIMITS };
+function shortCallOf(...call: Parameters<typeof callOf>) {
+  return { ...callOf(...call), timeLimits: SHORT_CALL_LIMITS };
 }
 
-function placeOf(
+function jobCallOf(
   { engine, engineModel: model, engineJobId }: EngineRef,
   suffix = '',
 ): readonly [Replica, string] {
@@ -423,10 +431,10 @@ function createdAt({ engine, model }: Replica, engineJobId: string): CreateResul
 }
 
 /** A replica that may accept the job later is a better result than one that never will. */
-const WORTH: Readonly<Record<string, number>> = { refused: 0, away: 1, busy: 2 };
+const RANKS: Readonly<Record<string, number>> = { refused: 0, away: 1, busy: 2 };
 
-function worthOf(answer: CreateResult): number {
-  return WORTH[answer.kind] ?? 0;
+function rankOf(result: CreateResult): number {
+  return RANKS[result.kind] ?? 0;
 }
 
 /** `Infinity - Infinity` is NaN. */
