@@ -1,4 +1,4 @@
-/** What an index of paid services reads of a tool, in the words of the bazaar extension of x402. */
+/** Description of a tool for indexes of paid services, by the bazaar extension of x402. */
 import type { Json } from './protocol.ts';
 import type { Tool } from './tool.ts';
 import type { Resource } from '../payments/payments.ts';
@@ -34,7 +34,7 @@ export function discovered(
   return { info: { input, output: { type: 'json' } }, schema: SCHEMA };
 }
 
-/** The paid ones of some tools, as a list of what is sold has them: an index knows each by address and name. */
+/** The paid tools as resources of an index, which identifies each by URL and name. */
 export async function paidTools(tools: readonly Tool[], path: string): Promise<Resource[]> {
   const listed: Resource[] = [];
   for (const tool of tools) {

@@ -1,6 +1,6 @@
 /**
- * The answer to one call of a tool: JSON when it comes at once, and a stream of events from the first
- * progress, or silence, on. Proxies and clients drop what says nothing for long.
+ * The response to a tool call: JSON if the call ends soon, otherwise an event stream that begins with
+ * the first progress or keep-alive, because proxies and clients drop silent connections.
  */
 import type { Clock } from '../core/clock.ts';
 import { SECOND_MS } from '../core/clock.ts';
@@ -9,11 +9,10 @@ import type { StreamWriter } from '../http/stream-writer.ts';
 import type { Json } from './protocol.ts';
 
 const KEEP_ALIVE_MS = 10 * SECOND_MS;
-/** Progress is told so often at most. */
+/** Minimum interval of progress events. */
 const PROGRESS_MS = 500;
 const KEEP_ALIVE = Buffer.from(': still running\n\n');
 const NOTHING = Buffer.alloc(0);
-/** A reader that is this far behind is told no more progress. */
 const EVENT_STREAM = 'text/event-stream';
 
 export class CallResult {
@@ -23,7 +22,7 @@ export class CallResult {
   readonly #stopKeepAlive: (() => void) | undefined;
   #writer: StreamWriter | undefined;
   #isFull = false;
-  #toldMs = -Infinity;
+  #progressMs = -Infinity;
 
   constructor(context: RequestContext, clock: Clock, progressToken: unknown) {
     this.#context = context;
@@ -37,13 +36,13 @@ export class CallResult {
   readonly progress = (progress: number, message: string, total?: number): void => {
     const progressToken = this.#progressToken;
     const nowMs = this.#clock.monotonicMs();
-    if (progressToken === undefined || nowMs - this.#toldMs < PROGRESS_MS) return;
-    this.#toldMs = nowMs;
+    if (progressToken === undefined || nowMs - this.#progressMs < PROGRESS_MS) return;
+    this.#progressMs = nowMs;
     const params = { progressToken, progress, ...(total === undefined ? {} : { total }), message };
     this.#write(eventOf({ jsonrpc: '2.0', method: 'notifications/progress', params }));
   };
 
-  /** What is not read yet is not added to: progress is worth nothing later. */
+  /** Drops the event if the reader is behind, because old progress is useless. */
   #write(bytes: Buffer): void {
     if (this.#isFull || this.#context.isGone) return;
     this.#writer ??= this.#begin();
@@ -63,7 +62,7 @@ export class CallResult {
     this.#stopKeepAlive?.();
   }
 
-  /** Sends the last message; without one, the client has cancelled and waits for none. */
+  /** Sends the final message; without a message, the client has cancelled. */
   async end(message: Json | undefined): Promise<void> {
     if (this.#context.isGone) return;
     if (this.#writer !== undefined) {

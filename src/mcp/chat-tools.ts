@@ -1,6 +1,6 @@
 /**
- * The tools that run a language model: `chat` and `web_search`, both by `POST /chat/completions`,
- * streamed, so that progress can be told and a caller that cancels pays for what was produced.
+ * Tools with a language model: `chat` and `web_search`. Both stream `POST /chat/completions`, so that
+ * they can report progress, and a caller that cancels pays only for the produced tokens.
  */
 import type { Readable } from 'node:stream';
 import { z } from 'zod';
@@ -21,9 +21,9 @@ import {
 
 export interface ChatToolParts {
   readonly catalog: Catalog;
-  /** Stands before the name of the answer's own parameters. */
+  /** Prefix of the parameters of Farebox in a chat. */
   readonly serviceName: string;
-  /** What one search of the web costs, in words; `undefined` where none is configured. */
+  /** Price of a web search as text; `undefined` if none is configured. */
   readonly searchPrice: () => string | undefined;
 }
 
@@ -41,10 +41,10 @@ const Model = z
   .describe(
     'A model id of list_models, or a trait such as `default`, `fastest` or `default_code`.',
   );
-const MaxTokens = z.int().min(1).optional().describe('Output limit, thinking included.');
+const MaxTokens = z.int().min(1).optional().describe('Maximum output tokens, including reasoning.');
 
 const ChatInput = z.strictObject({
-  prompt: Text.describe('What the model is to answer.'),
+  prompt: Text.describe('Prompt for the model.'),
   system: Text.optional().describe('Instructions for the model.'),
   history: z
     .array(z.strictObject({ role: z.enum(['user', 'assistant']), content: Text }))
@@ -55,23 +55,23 @@ const ChatInput = z.strictObject({
     .array(z.string().regex(/^(?:https?:|data:image\/)/i, 'Must be an http(s) or data URL'))
     .max(MAX_IMAGES)
     .optional()
-    .describe('Images to look at beside the prompt; for models with vision.'),
+    .describe('Images for models with vision.'),
   model: Model,
   max_tokens: MaxTokens,
   temperature: z.number().min(0).max(2).optional(),
-  reasoning_effort: z.enum(REASONING_EFFORTS).optional().describe('How hard the model thinks.'),
+  reasoning_effort: z.enum(REASONING_EFFORTS).optional().describe('Reasoning effort of the model.'),
   web_search: z
     .enum(['off', 'on', 'auto'])
     .default('off')
-    .describe('Whether the web is searched first; `auto` lets the model decide.'),
+    .describe('Whether to search the web first; `auto` lets the model decide.'),
   json_schema: z
     .record(z.string(), z.unknown())
     .optional()
-    .describe('The JSON Schema that the answer must fit; it then is JSON text.'),
+    .describe('JSON Schema of the completion, which is then JSON text.'),
 });
 
 const SearchInput = z.strictObject({
-  query: Text.describe('What to find out, as a question or as words.'),
+  query: Text.describe('Question or search words.'),
   model: Model,
   max_tokens: MaxTokens,
 });
@@ -79,15 +79,15 @@ const SearchInput = z.strictObject({
 const Count = z.int().min(0);
 const Source = z.strictObject({ url: z.string(), title: z.string() });
 
-const Answer = z.strictObject({
+const Completion = z.strictObject({
   text: z.string(),
-  model: z.string().describe('The model that answered.'),
+  model: z.string().describe('Model of the completion.'),
   finish: z
     .enum(['stop', 'length', 'content_filter'])
-    .describe('`length`: the answer was cut at `max_tokens`.'),
+    .describe('`length`: the completion was truncated at `max_tokens`.'),
   usage: z.strictObject({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
   cost_usd: CostUsd,
-  sources: z.array(Source).describe('Pages that were found and read.'),
+  sources: z.array(Source).describe('Pages that the model read.'),
 });
 
 export function chatTools(parts: ChatToolParts): Tool[] {
@@ -95,97 +95,98 @@ export function chatTools(parts: ChatToolParts): Tool[] {
   return [
     defineTool({
       name: 'chat',
-      title: 'Ask a language model',
+      title: 'Call a language model',
       hints: { readOnlyHint: true, openWorldHint: true },
       input: ChatInput,
-      output: Answer,
+      output: Completion,
       isPaid: true,
       example: { prompt: 'Name a colour.', max_tokens: 100 },
       about: () => {
         const price = priceOf(catalog, 'text');
         if (price === undefined) return undefined;
         const search = searchPrice();
-        const searching = search === undefined ? '' : ` A search of the web costs ${search} more.`;
-        return `Asks a language model on this server and returns its answer. ${price}${searching}`;
+        const searching = search === undefined ? '' : ` A web search costs ${search} more.`;
+        return `Runs a language model on this server and returns its completion. ${price}${searching}`;
       },
-      run: (input, call) => answer(parts, call, input),
+      run: (input, call) => complete(parts, call, input),
     }),
     defineTool({
       name: 'web_search',
       title: 'Search the web',
       hints: { readOnlyHint: true, openWorldHint: true },
       input: SearchInput,
-      output: Answer,
+      output: Completion,
       isPaid: true,
       example: { query: 'When is the next spring tide?' },
       about: () => {
         const price = priceOf(catalog, 'text');
         const search = searchPrice();
         if (price === undefined || search === undefined) return undefined;
-        return `Searches the web, reads what it finds and answers from it, with the sources. A search costs ${search}, and the model its tokens. ${price}`;
+        return `Searches the web, reads the pages and returns a summary with sources. A search costs ${search}, plus the tokens of the model. ${price}`;
       },
       run: ({ query: prompt, ...input }, call) =>
-        answer(parts, call, { prompt, ...input, web_search: 'on' }),
+        complete(parts, call, { prompt, ...input, web_search: 'on' }),
     }),
   ];
 }
 
-async function answer(
+async function complete(
   parts: ChatToolParts,
   call: ToolCall,
-  wanted: z.infer<typeof ChatInput>,
+  input: z.infer<typeof ChatInput>,
 ): Promise<ToolResult> {
-  const body = bodyOf(wanted, parts.serviceName);
-  const folded = new FoldedResponse();
+  const body = bodyOf(input, parts.serviceName);
+  const collected = new CollectedChunks();
   const { body: stream } = await call.run({ path: '/chat/completions', body });
   for await (const data of eventsOf(stream)) {
     if (data === DONE) break;
-    if (folded.take(asJson(JSON.parse(data)))) call.progress(folded.pieces, 'It is answering');
+    if (collected.add(asJson(JSON.parse(data))))
+      call.progress(collected.pieces, 'The model is generating');
   }
-  if (folded.problem !== undefined) return failure(folded.problem);
-  const value = Answer.parse(folded.value(parts.serviceName));
+  if (collected.problem !== undefined) return failure(collected.problem);
+  const value = Completion.parse(collected.value(parts.serviceName));
   return { content: [{ type: 'text', text: value.text }], structuredContent: value };
 }
 
-function bodyOf(wanted: z.infer<typeof ChatInput>, serviceName: string): Json {
-  const { prompt, system, history = [], image_urls: images = [], json_schema: schema } = wanted;
+function bodyOf(input: z.infer<typeof ChatInput>, serviceName: string): Json {
+  const { prompt, system, history = [], image_urls: images = [], json_schema: schema } = input;
   const content = [
     ...images.map((url) => ({ type: 'image_url', image_url: { url } })),
     { type: 'text', text: prompt },
   ];
   return {
-    model: wanted.model,
+    model: input.model,
     stream: true,
     messages: [
       ...(system === undefined ? [] : [{ role: 'system', content: system }]),
       ...history,
       { role: 'user', content: images.length === 0 ? prompt : content },
     ],
-    max_completion_tokens: wanted.max_tokens,
-    temperature: wanted.temperature,
-    reasoning_effort: wanted.reasoning_effort,
+    max_completion_tokens: input.max_tokens,
+    temperature: input.temperature,
+    reasoning_effort: input.reasoning_effort,
     response_format: schema && {
       type: 'json_schema',
       json_schema: { name: 'answer', strict: true, schema },
     },
-    ...(wanted.web_search === 'off'
+    ...(input.web_search === 'off'
       ? {}
-      : { [`${serviceName}_parameters`]: { enable_web_search: wanted.web_search } }),
+      : { [`${serviceName}_parameters`]: { enable_web_search: input.web_search } }),
   };
 }
 
-/** The chunks of a streamed answer, put together. */
-class FoldedResponse {
+/** Collects the chunks of a streamed completion. */
+class CollectedChunks {
   readonly #text: string[] = [];
   #last: Json = {};
   #finish: unknown;
   pieces = 0;
   problem: string | undefined;
 
-  take(chunk: Json): boolean {
+  add(chunk: Json): boolean {
     const { choices, error, cost } = chunk;
     if (error !== undefined) this.problem = String(asJson(error)['message']);
-    // The one with the cost has everything that is known at the end.
+    // The last chunk has the cost, the usage and the sources.
     if (cost !== undefined) this.#last = chunk;
     const [choice = {}] = listOf(choices);
     this.#finish = choice['finish_reason'] ?? this.#finish;
@@ -219,7 +220,8 @@ async function* eventsOf(stream: Readable): AsyncGenerator<string> {
   for await (const piece of stream as AsyncIterable<string>) {
     const lines = (rest + piece).split('\n');
     rest = lines.pop() ?? '';
-    if (rest.length > MAX_EVENT_CHARACTERS) throw new Error('An event of an answer is too large');
+    if (rest.length > MAX_EVENT_CHARACTERS)
+      throw new Error('An event of a completion is too large');
     for (const line of lines) if (line.startsWith(DATA)) yield line.slice(DATA.length);
   }
 }

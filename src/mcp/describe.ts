@@ -1,4 +1,4 @@
-/** What `/mcp` says of itself. */
+/** Description of `/mcp` in the API document. */
 import { z } from 'zod';
 import { type RouteDescription, eventContent, jsonContent } from '../http/describe.ts';
 
@@ -6,28 +6,28 @@ const Id = z.union([z.string(), z.int()]);
 
 const McpRequest = z
   .looseObject({
-    jsonrpc: z.literal('2.0').describe('The version of JSON-RPC.'),
-    id: Id.optional().describe('Echoed in the answer; missing for a notification.'),
+    jsonrpc: z.literal('2.0').describe('Version of JSON-RPC.'),
+    id: Id.optional().describe('Returned with the response; absent in a notification.'),
     method: z.string().optional().describe('`initialize`, `ping`, `tools/list`, `tools/call`, …'),
-    params: z.looseObject({}).optional().describe('As the method takes them.'),
+    params: z.looseObject({}).optional().describe('Parameters of the method.'),
   })
   .meta({ id: 'McpRequest' });
 
-const McpAnswer = z
+const McpResponse = z
   .looseObject({
-    jsonrpc: z.literal('2.0').describe('The version of JSON-RPC.'),
-    id: Id.optional().describe('Of the request; missing where it could not be read.'),
-    result: z.looseObject({}).optional().describe('What the method gives.'),
+    jsonrpc: z.literal('2.0').describe('Version of JSON-RPC.'),
+    id: Id.optional().describe('Id of the request; absent if it could not be read.'),
+    result: z.looseObject({}).optional().describe('Result of the method.'),
     error: z
       .looseObject({
-        code: z.int().describe('Of JSON-RPC or MCP; a refusal by HTTP has its status here.'),
-        message: z.string().describe('What was wrong, and what would be right.'),
-        data: z.unknown().optional().describe('More of it, for programs.'),
+        code: z.int().describe('Code of JSON-RPC or MCP, or the HTTP status.'),
+        message: z.string().describe('Problem and valid values.'),
+        data: z.unknown().optional().describe('Details for programs.'),
       })
       .optional()
-      .describe('Why there is no result.'),
+      .describe('Error of the request.'),
   })
-  .meta({ id: 'McpAnswer' });
+  .meta({ id: 'McpResponse' });
 
 const CALL = {
   jsonrpc: '2.0',
@@ -39,23 +39,23 @@ const CALL = {
 const PROGRESS = {
   jsonrpc: '2.0',
   method: 'notifications/progress',
-  params: { progressToken: 1, progress: 26, message: 'It is answering' },
+  params: { progressToken: 1, progress: 26, message: 'The model is generating' },
 };
 
 export const MCP_DESCRIPTION: RouteDescription = {
   tag: 'MCP',
-  summary: 'Speak the Model Context Protocol',
-  about: `Streamable HTTP of MCP, stateless: what this API sells, as tools for agents. The revisions from 2024-11-05 to 2026-07-28 are spoken. A call of a tool costs what the route behind it costs, from the credit of the key or wallet; without either, the result says what to pay with x402.
+  summary: 'Call the MCP server',
+  about: `Model Context Protocol over stateless Streamable HTTP: the API as tools for agents. Supports the revisions from 2024-11-05 to 2026-07-28. A tool call costs the price of its route and uses the credit of the key or wallet; without either, the result contains the payment requirements of x402.
 
-A call that takes long answers with a stream of events: progress, where the client asked for it, and the answer as the last.`,
+The response to a long call is an event stream: progress if the client requested it, and the response as the final event.`,
   request: jsonContent(z.union([McpRequest, z.array(McpRequest)]), CALL),
   response: [
     {
       status: 200,
-      about: 'The answer to a request, and a refusal by its method.',
+      about: 'The result or the error of a request.',
       headers: ['stream', 'mcp'],
       content: [
-        ...jsonContent(z.union([McpAnswer, z.array(McpAnswer)]), {
+        ...jsonContent(z.union([McpResponse, z.array(McpResponse)]), {
           jsonrpc: '2.0',
           id: 1,
           result: {
@@ -71,16 +71,16 @@ A call that takes long answers with a stream of events: progress, where the clie
           },
         }),
         eventContent(
-          z.union([McpRequest, McpAnswer]),
+          z.union([McpRequest, McpResponse]),
           `event: message\ndata: ${JSON.stringify(PROGRESS)}\n\n`,
         ),
       ],
     },
-    { status: 202, about: 'A notification was taken.', headers: ['no-store'] },
+    { status: 202, about: 'The notification was accepted.', headers: ['no-store'] },
     { status: 204, about: 'The client cancelled the call.', headers: ['no-store'] },
   ],
   refusalBody: {
-    schema: McpAnswer,
+    schema: McpResponse,
     example: (message, code) => ({
       jsonrpc: '2.0',
       error: { code: 400, message, data: { code } },

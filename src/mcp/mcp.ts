@@ -1,10 +1,10 @@
 /**
- * `POST /mcp`: the server as a server of the Model Context Protocol, over Streamable HTTP. What the API
- * sells are its tools; a call runs the HTTP route in this process, for the same caller and the same
- * money.
+ * `POST /mcp`: a Model Context Protocol server over Streamable HTTP. Its tools call the HTTP routes of
+ * this process, for the same caller and at the same prices.
  *
- * Nothing is kept between requests, so any process answers any of them. The key of the header, or a
- * payment in the call, says who pays; who has neither can list the tools and hears what to pay.
+ * Requests are stateless, so that any process can serve them. The key in the header or a payment in
+ * the call determines the payer; an anonymous client can list the tools and receives the payment
+ * requirements.
  */
 import { parseJsonBody } from '../json/json-scan.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -58,22 +58,22 @@ export interface McpParts {
   readonly call: CallRoute;
   readonly readLargeJson: ReadLargeJson;
   readonly networks: () => Promise<readonly string[]>;
-  /** USD of one search of the web; `undefined` where none is configured. */
+  /** USD of one web search; `undefined` if none is configured. */
   readonly searchPrice: () => string | undefined;
   readonly takesWallets: boolean;
 }
 
 const PATH = '/mcp';
-/** Media come as base64; who is not known may send a prompt, and not that. */
-const STRANGER_LIMIT_BYTES = 1024 * 1024;
+/** Limit for anonymous clients: enough for a prompt, but not for media in base64. */
+const ANONYMOUS_LIMIT_BYTES = 1024 * 1024;
 const TOOLS_PER_PAGE = 50;
-/** How long a client may keep the list: prices can change. */
+/** Time for which a client may cache the list, because prices can change. */
 const LIST_TTL_MS = 60_000;
 const MAX_BATCH = 20;
 const CURSOR = /^\d{1,9}$/;
 const SESSION_ID = /^[\x21-\x7e]{1,128}$/;
 
-/** The server as a feature, and its tools that are paid, as indexes list them. */
+/** The feature, and its paid tools for indexes. */
 export interface McpFeature extends Feature {
   readonly paidTools: () => Promise<readonly Resource[]>;
 }
@@ -104,12 +104,10 @@ class McpServer {
       ...mediaTools({ catalog, ids }),
       ...videoTools({ catalog }),
       ...serviceTools({
-        rpc: async () => {
-          return {
-            networks: await networks(),
-            usdPerCredit: String(config.current.rpc.usdPerCredit),
-          };
-        },
+        rpc: async () => ({
+          networks: await networks(),
+          usdPerCredit: String(config.current.rpc.usdPerCredit),
+        }),
       }),
     ];
     this.calls = new RunningCalls(parts.store);
@@ -122,10 +120,10 @@ class McpServer {
       body: {
         types: ['application/json'],
         limitBytes: config.current.http.jsonLimitBytes,
-        strangerLimitBytes: STRANGER_LIMIT_BYTES,
+        strangerLimitBytes: ANONYMOUS_LIMIT_BYTES,
       },
       describe: MCP_DESCRIPTION,
-      errors: (fault) => ({ body: fault.options.body ?? refusalOf(fault) }),
+      errors: (fault) => ({ body: fault.options.body ?? faultBody(fault) }),
       handle: (context) => this.#handle(context),
     };
   }
@@ -134,8 +132,8 @@ class McpServer {
     requireOrigin(context, this.#parts.config.current);
     context.set('cache-control', 'no-store');
     const value = await this.#read(context);
-    if (Array.isArray(value)) await this.#answerBatch(context, value);
-    else await this.#answerOne(context, value);
+    if (Array.isArray(value)) await this.#respondToBatch(context, value);
+    else await this.#respondToOne(context, value);
   }
 
   async #read({ body, callerIfKnown }: RequestContext): Promise<unknown> {
@@ -149,65 +147,65 @@ class McpServer {
     }
   }
 
-  async #answerOne(context: RequestContext, value: unknown): Promise<void> {
+  async #respondToOne(context: RequestContext, value: unknown): Promise<void> {
     const message = readOne(value, context);
-    if (message?.id === undefined) {
-      if (message !== undefined) await this.#notified(context, message);
-      return context.empty(202);
+    if (message === undefined) return context.empty(202);
+    const { id, method } = message;
+    if (method === 'tools/call' && id !== undefined)
+      return this.#respondToCall(context, message, id);
+    let response: Json | undefined;
+    try {
+      response = await this.#responseTo(context, message);
+    } catch (error) {
+      response = errorResponse(error, id);
     }
-    if (message.method === 'tools/call') return this.#answerCall(context, message, message.id);
-    await context.json(200, await this.#answerTo(context, message, message.id));
+    if (response === undefined) context.empty(202);
+    else await context.json(200, response);
   }
 
-  /** Of a revision of the protocol that had them (2025-03-26): one after the other. */
-  async #answerBatch(context: RequestContext, values: readonly unknown[]): Promise<void> {
+  /** Batches exist only in revision 2025-03-26; their messages run one after the other. */
+  async #respondToBatch(context: RequestContext, values: readonly unknown[]): Promise<void> {
     if (values.length === 0 || values.length > MAX_BATCH) {
-      const text = `A batch has 1 to ${MAX_BATCH} messages; send one message a request`;
+      const text = `A batch must have 1 to ${MAX_BATCH} messages`;
       throw httpFault(new ProtocolError(INVALID_REQUEST, text, { status: 400 }));
     }
-    const answers: Json[] = [];
+    const responses: Json[] = [];
     for (const value of values) {
-      const answer = await this.#answerInBatch(context, value);
-      if (answer !== undefined) answers.push(answer);
-    }
-    if (answers.length === 0) context.empty(202);
-    else await context.json(200, answers);
-  }
-
-  /** Says by itself what is wrong with one message: the answers of the others may be paid for. */
-  async #answerInBatch(context: RequestContext, value: unknown): Promise<Json | undefined> {
-    try {
-      const message = readMessage(value, context);
-      if (message?.id !== undefined) {
-        return resultOf(message.id, this.#signed(message, await this.#result(context, message)));
+      let response: Json | undefined;
+      try {
+        response = await this.#responseTo(context, readMessage(value, context));
+      } catch (error) {
+        // An error of one message must not discard responses to others, which may be charged.
+        if (!(error instanceof ProtocolError)) throw error;
+        response = errorOf(idOf(value), error);
       }
-      if (message !== undefined) await this.#notified(context, message);
-      return undefined;
-    } catch (error) {
-      if (error instanceof ProtocolError) return errorOf(idOf(value), error);
-      throw error;
+      if (response !== undefined) responses.push(response);
     }
+    if (responses.length === 0) context.empty(202);
+    else await context.json(200, responses);
   }
 
-  async #answerTo(
+  /** The response to a request; `undefined` for a notification. */
+  async #responseTo(
     context: RequestContext,
-    message: Message,
-    id: NonNullable<Message['id']>,
-  ): Promise<Json> {
-    try {
-      return resultOf(id, this.#signed(message, await this.#result(context, message)));
-    } catch (error) {
-      return answerOf(error, id);
-    }
+    message: Message | undefined,
+  ): Promise<Json | undefined> {
+    if (message?.id !== undefined)
+      return resultOf(
+        message.id,
+        this.#withServerInfo(message, await this.#result(context, message)),
+      );
+    if (message !== undefined) await this.#notified(context, message);
+    return undefined;
   }
 
-  /** A call says how far it is, and can be cancelled by a message of its own. */
-  async #answerCall(
+  /** A call can report progress and can be cancelled by another message. */
+  async #respondToCall(
     context: RequestContext,
     message: Message,
     id: NonNullable<Message['id']>,
   ): Promise<void> {
-    const answer = new CallResult(context, this.#parts.clock, message.meta['progressToken']);
+    const response = new CallResult(context, this.#parts.clock, message.meta['progressToken']);
     const cancellable = this.calls.begin(clientOf(context), id);
     const signal =
       cancellable === undefined
@@ -215,13 +213,13 @@ class McpServer {
         : AbortSignal.any([context.signal, cancellable.signal]);
     try {
       const tool = await this.#tool(message);
-      const run = { tool, message, context, signal, progress: answer.progress };
+      const run = { tool, message, context, signal, progress: response.progress };
       const result = await runTool(this.#parts, run);
-      await answer.end(resultOf(id, this.#signed(message, result)));
+      await response.end(resultOf(id, this.#withServerInfo(message, result)));
     } catch (error) {
-      await answer.end(signal.aborted ? undefined : answerOf(error, id));
+      await response.end(signal.aborted ? undefined : errorResponse(error, id));
     } finally {
-      answer.close();
+      response.close();
       if (cancellable !== undefined) this.calls.end(cancellable.name);
     }
   }
@@ -244,7 +242,7 @@ class McpServer {
       case 'tools/call': {
         const tool = await this.#tool(message);
         const { signal } = context;
-        return runTool(this.#parts, { tool, message, context, signal, progress: UNTOLD });
+        return runTool(this.#parts, { tool, message, context, signal, progress: NO_PROGRESS });
       }
       default:
         throw methodNotFound(message);
@@ -262,7 +260,7 @@ class McpServer {
     return { name, title, version };
   }
 
-  #signed({ isModern }: Message, result: Json): Json {
+  #withServerInfo({ isModern }: Message, result: Json): Json {
     if (!isModern) return result;
     const { _meta: meta } = result;
     return {
@@ -272,7 +270,7 @@ class McpServer {
     };
   }
 
-  /** In one order, so that clients and prompt caches see the same list. */
+  /** Always in the same order, for the prompt caches of clients. */
   async #list(cursor: unknown): Promise<Json> {
     if (cursor !== undefined && !(typeof cursor === 'string' && CURSOR.test(cursor))) {
       throw invalidParams('Unknown cursor');
@@ -283,14 +281,8 @@ class McpServer {
       const description = await tool.about();
       if (description === undefined) continue;
       const { name, title, inputSchema, outputSchema, hints } = tool;
-      offered.push({
-        name,
-        title,
-        description,
-        inputSchema,
-        outputSchema,
-        annotations: { title, ...hints },
-      });
+      const annotations = { title, ...hints };
+      offered.push({ name, title, description, inputSchema, outputSchema, annotations });
     }
     const end = start + TOOLS_PER_PAGE;
     const tools = offered.slice(start, end);
@@ -322,8 +314,8 @@ function readOne(value: unknown, context: RequestContext): Message | undefined {
   }
 }
 
-/** The answer to a request that failed. Throws what is no error of the protocol, or has a status. */
-function answerOf(error: unknown, id: NonNullable<Message['id']>): Json {
+/** The error response to a request. Rethrows errors that are not of the protocol or have a status. */
+function errorResponse(error: unknown, id: Message['id']): Json {
   if (!(error instanceof ProtocolError)) throw error;
   if (error.status !== 200) throw httpFault(error, id);
   return errorOf(id, error);
@@ -331,24 +323,24 @@ function answerOf(error: unknown, id: NonNullable<Message['id']>): Json {
 
 function httpFault(error: ProtocolError, id?: Message['id']): Fault {
   const code = error.status === 404 ? 'NOT_FOUND' : 'INVALID_REQUEST';
-  // The code of the catalogue stands in the data, as it does for what a stage refuses.
+  // The error code of Farebox is in the data, as in errors of earlier stages.
   const data = { ...asJson(error.data), code };
-  const said = new ProtocolError(error.code, error.message, { data });
-  return new Fault(code, { message: error.message, body: errorOf(id, said) });
+  const withCode = new ProtocolError(error.code, error.message, { data });
+  return new Fault(code, { message: error.message, body: errorOf(id, withCode) });
 }
 
-/** What a stage before the handler refuses; a code of the application lies outside of JSON-RPC's. */
-function refusalOf({ status, code, message, options: { details } }: Fault): Json {
+/** The body of an error before the handler; the HTTP status is the code, outside of those of JSON-RPC. */
+function faultBody({ status, code, message, options: { details } }: Fault): Json {
   return errorOf(undefined, new ProtocolError(status, message, { data: { code, details } }));
 }
 
 const SERVER_INFO = 'io.modelcontextprotocol/serverInfo';
 const CACHEABLE = { ttlMs: LIST_TTL_MS, cacheScope: 'public' };
-const UNTOLD = (): void => undefined;
+const NO_PROGRESS = (): void => undefined;
 const INSTRUCTIONS =
-  'Tools are paid by use, from the credit of the API key or wallet that calls them. Each says its price; list_models says those of all models, and balance what is left.';
+  'Each tool call is charged to the credit of the calling API key or wallet. The descriptions contain prices; list_models returns the prices of all models, and balance the remaining credit.';
 
-/** Who asks, for its own cancellations: nobody can cancel what another credential runs. */
+/** The client that may cancel a call: same credential and session. `undefined` without a session. */
 function clientOf(context: RequestContext): string | undefined {
   const session = context.header('mcp-session-id');
   if (session === undefined || !SESSION_ID.test(session)) return undefined;
@@ -359,15 +351,14 @@ function clientOf(context: RequestContext): string | undefined {
 const LOOPBACK = /^https?:\/\/(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?$/;
 
 /**
- * Against DNS rebinding: a page of another origin is no client, unless the settings name its origin.
- * `*` names none, since a page that was rebound has any.
+ * Rejects pages of other origins, unless the settings name the origin, as a protection against DNS
+ * rebinding. `*` is ignored, because a rebound page can have any origin.
  */
 function requireOrigin(context: RequestContext, { publicUrl, http }: Config): void {
   const origin = context.header('origin');
   if (origin === undefined || LOOPBACK.test(origin)) return;
   if (origin === new URL(publicUrl).origin || http.corsOrigins.includes(origin)) return;
   throw new Fault('UNAUTHORIZED', {
-    message:
-      'This origin may not speak MCP here; its operator can name it in http.corsOrigins, and programs send no Origin',
+    message: 'This origin is not allowed: add it to http.corsOrigins, or send no Origin header',
   });
 }

@@ -1,4 +1,4 @@
-/** The tools that make and read media: `generate_image`, `remove_background`, `speak`, `transcribe`. */
+/** Tools for media: `generate_image`, `remove_background`, `speak`, `transcribe`. */
 import { z } from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../config/config.ts';
@@ -6,7 +6,7 @@ import { decodeBase64 } from '../core/event-loop.ts';
 import type { Ids } from '../core/ids.ts';
 import { readResponse } from '../http/internal-call.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import { priceOf } from './prices.ts';
+import { aboutPriced } from './prices.ts';
 import {
   CostUsd,
   type Tool,
@@ -14,6 +14,7 @@ import {
   defineTool,
   failure,
   listOf,
+  postJson,
   readJsonResponse,
   structured,
   withContent,
@@ -24,10 +25,10 @@ export interface MediaToolParts {
   readonly ids: Ids;
 }
 
-/** More of them, or in more ways, are a matter for the routes: a model reads what a tool answers. */
+/** Low limits, because a model reads the result; the routes allow more. */
 const MAX_IMAGES = 4;
 const MAX_SPOKEN_CHARACTERS = 4_096;
-/** As large as the routes let them be: what was paid for is not lost on the way. */
+/** The limits of the routes, so that no paid response is lost. */
 const MAX_IMAGES_BYTES = 257 * 1024 * 1024;
 const MAX_SOUND_BYTES = 256 * 1024 * 1024;
 const MAX_PNG_BYTES = 134_000_000;
@@ -41,7 +42,7 @@ const Source = (what: string) =>
 
 const Images = z.strictObject({
   mime_type: z.string(),
-  size: z.string().describe('Width and height of the first, such as `1024x1024`.'),
+  size: z.string().describe('Size of the first image, such as `1024x1024`.'),
   count: z.int().min(1),
   cost_usd: CostUsd,
 });
@@ -52,8 +53,8 @@ const Cutout = z.strictObject({
 });
 const Transcript = z.strictObject({
   text: z.string(),
-  language: z.string().optional().describe('Language code, of media from a URL.'),
-  duration_seconds: z.int().optional().describe('Of media that were sent along.'),
+  language: z.string().optional().describe('Language code; only for media from a URL.'),
+  duration_seconds: z.int().optional().describe('Duration; only for media in the call.'),
 });
 
 export function mediaTools(parts: MediaToolParts): Tool[] {
@@ -63,29 +64,32 @@ export function mediaTools(parts: MediaToolParts): Tool[] {
 function imageTool({ catalog }: MediaToolParts): Tool {
   return defineTool({
     name: 'generate_image',
-    title: 'Make an image',
+    title: 'Generate an image',
     hints: { readOnlyHint: true, openWorldHint: false },
     input: z.strictObject({
-      prompt: z.string().min(1).describe('What the image shows.'),
+      prompt: z.string().min(1).describe('Description of the image.'),
       model: Model.describe('A model id of list_models.'),
-      n: z.int().min(1).max(MAX_IMAGES).default(1).describe('Images; each is charged.'),
-      size: z.string().optional().describe('Such as `1024x1024`, as the model takes it.'),
-      quality: z.string().optional().describe('Such as `hd`, as the model takes it.'),
+      n: z.int().min(1).max(MAX_IMAGES).default(1).describe('Number of images; each is charged.'),
+      size: z
+        .string()
+        .optional()
+        .describe('Size such as `1024x1024`; the values depend on the model.'),
+      quality: z
+        .string()
+        .optional()
+        .describe('Quality such as `hd`; the values depend on the model.'),
     }),
     output: Images,
     isPaid: true,
     example: { prompt: 'A lighthouse in the fog.' },
-    about: () => {
-      const price = priceOf(catalog, 'image');
-      return price && `Makes images from a description. ${price}`;
-    },
+    about: aboutPriced(catalog, 'image', 'Generates images from a description.'),
     run: async (body, call) => {
-      const answer = await call.run({ path: '/images/generations', body });
-      const made = await readJsonResponse(answer, MAX_IMAGES_BYTES);
+      const response = await call.run({ path: '/images/generations', body });
+      const made = await readJsonResponse(response, MAX_IMAGES_BYTES);
       const { data, size, output_format: format, cost } = made;
       const mimeType = `image/${String(format)}`;
-      const images = listOf(data).map(({ b64_json: picture }) => {
-        return { type: 'image', data: String(picture), mimeType } as const;
+      const images = listOf(data).map(({ b64_json: base64 }) => {
+        return { type: 'image', data: String(base64), mimeType } as const;
       });
       const cost_usd = asJson(cost)['usd'];
       const value = Images.parse({ mime_type: mimeType, size, count: images.length, cost_usd });
@@ -106,22 +110,19 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
     output: Cutout,
     isPaid: true,
     example: { image: 'https://example.com/photo.jpg' },
-    about: () => {
-      const price = priceOf(catalog, 'inpaint');
-      return (
-        price && `Cuts the subject out of an image: a PNG with a transparent background. ${price}`
-      );
-    },
+    about: aboutPriced(
+      catalog,
+      'inpaint',
+      'Removes the background of an image; returns a PNG with transparency.',
+    ),
     run: async ({ image, model }, call) => {
       const given = URL_START.test(image) ? { image_url: image } : { image };
-      const answer = await call.run({
-        path: '/image/background-remove',
-        body: { ...given, model },
-      });
-      const png = await readResponse(answer, MAX_PNG_BYTES);
+      const body = { ...given, model };
+      const response = await call.run({ path: '/image/background-remove', body });
+      const png = await readResponse(response, MAX_PNG_BYTES);
       const mimeType = 'image/png';
-      const picture = { type: 'image', data: png.toString('base64'), mimeType } as const;
-      return withContent([picture], { mime_type: mimeType, size_bytes: png.length });
+      const content = { type: 'image', data: png.toString('base64'), mimeType } as const;
+      return withContent([content], { mime_type: mimeType, size_bytes: png.length });
     },
   });
 }
@@ -129,30 +130,31 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
 function speechTool({ catalog }: MediaToolParts): Tool {
   return defineTool({
     name: 'speak',
-    title: 'Speak a text',
+    title: 'Convert text to speech',
     hints: { readOnlyHint: true, openWorldHint: false },
     input: z.strictObject({
       text: z.string().min(1).max(MAX_SPOKEN_CHARACTERS),
-      voice: z.string().min(1).max(256).optional().describe('One that the model has.'),
-      instructions: z.string().optional().describe('How it is spoken, for models that listen.'),
-      format: z.enum(SPEECH_FORMATS).optional().describe('`mp3`, where the model writes it.'),
+      voice: z.string().min(1).max(256).optional().describe('A voice of the model.'),
+      instructions: z
+        .string()
+        .optional()
+        .describe('Instructions for the voice, for models that support them.'),
+      format: z
+        .enum(SPEECH_FORMATS)
+        .optional()
+        .describe('Format; default `mp3` if the model supports it.'),
       speed: z.number().min(SPEECH_SPEEDS.min).max(SPEECH_SPEEDS.max).optional(),
       model: Model.describe('A model id of list_models.'),
     }),
     output: Sound,
     isPaid: true,
     example: { text: 'Good morning.' },
-    about: () => {
-      const price = priceOf(catalog, 'tts');
-      return price && `Speaks a text: sound in a voice. ${price}`;
-    },
+    about: aboutPriced(catalog, 'tts', 'Converts a text to speech.'),
     run: async ({ text: input, format: response_format, ...rest }, call) => {
-      const answer = await call.run({
-        path: '/audio/speech',
-        body: { input, response_format, ...rest },
-      });
-      const sound = await readResponse(answer, MAX_SOUND_BYTES);
-      const mimeType = answer.headers['content-type'] ?? 'application/octet-stream';
+      const body = { input, response_format, ...rest };
+      const response = await call.run({ path: '/audio/speech', body });
+      const sound = await readResponse(response, MAX_SOUND_BYTES);
+      const mimeType = response.headers['content-type'] ?? 'application/octet-stream';
       const audio = { type: 'audio', data: sound.toString('base64'), mimeType } as const;
       return withContent([audio], { mime_type: mimeType, size_bytes: sound.length });
     },
@@ -165,29 +167,24 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
     title: 'Transcribe speech',
     hints: { readOnlyHint: true, openWorldHint: true },
     input: z.strictObject({
-      media: Source('Sound or video'),
+      media: Source('Audio or video'),
       language: z
         .string()
         .regex(/^[a-z]{2,3}$/, 'Must be a language code such as en')
         .optional()
-        .describe('Of the speech; not with a URL.'),
+        .describe('Language of the speech; not with a URL.'),
       model: Model.describe('A model id of list_models.'),
     }),
     output: Transcript,
     isPaid: true,
     example: { media: 'https://example.com/talk.mp3' },
-    about: () => {
-      const price = priceOf(catalog, 'asr');
-      return price && `Writes down what is said in sound or video. ${price}`;
-    },
+    about: aboutPriced(catalog, 'asr', 'Transcribes the speech of audio or video.'),
     run: async ({ media, language, model }, call) => {
       if (URL_START.test(media)) {
-        if (language !== undefined) return failure('language: Leave it out for a URL');
+        if (language !== undefined) return failure('language: Must be omitted for a URL');
         const body = { url: media, model, response_format: 'json' };
-        const heard = await readJsonResponse(
-          await call.run({ path: '/video/transcriptions', body }),
-        );
-        return structured(Transcript.parse({ text: heard['transcript'], language: heard['lang'] }));
+        const { transcript, lang } = await postJson(call, '/video/transcriptions', body);
+        return structured(Transcript.parse({ text: transcript, language: lang }));
       }
       const prefix = DATA_URL.exec(media)?.[0] ?? '';
       if (!BASE64.test(media.slice(prefix.length, prefix.length + 4_096))) {
@@ -206,12 +203,12 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
       ]);
       const pieces: Buffer[] = [];
       for await (const piece of form.open()) pieces.push(piece);
-      const answer = await call.run({
+      const response = await call.run({
         path: '/audio/transcriptions',
         body: { type: `multipart/form-data; boundary=${boundary}`, bytes: Buffer.concat(pieces) },
       });
-      // The form with a language wants times too, which not every engine can give.
-      const { text, usage } = await readJsonResponse(answer);
+      // The format with a language also requires timestamps, which not every engine supports.
+      const { text, usage } = await readJsonResponse(response);
       const { seconds } = asJson(usage);
       return structured(Transcript.parse({ text, duration_seconds: seconds }));
     },

@@ -1,22 +1,22 @@
-/** What tools cost, in words: from the prices of the catalogue as they are now. */
+/** Prices of tools as text, from the current catalog. */
 import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
 
 type Row = NonNullable<CatalogModel['price']>['row'];
 type ModelType = CatalogModel['type'];
 
 /**
- * The price of the work of a type of models: that of its default, and that there are others;
- * `undefined` while no model of the type is sold.
+ * The price of the default model of a type, with a hint if there are other models; `undefined` if no
+ * model of the type is sold.
  */
 export function priceOf(catalog: Catalog, type: ModelType): string | undefined {
   const sold = catalog.listed(type).filter((model) => model.price !== undefined);
   const usual = catalog.holderOf('default', type) ?? sold[0];
   if (usual?.price === undefined) return undefined;
-  const others = sold.length > 1 ? '; other models have prices of their own, see list_models' : '';
-  return `Price with the model ${usual.id}: ${wordsOf(usual.price.row, type)}${others}.`;
+  const others = sold.length > 1 ? '; list_models has the prices of other models' : '';
+  return `Price with the model ${usual.id}: ${rowText(usual.price.row, type)}${others}.`;
 }
 
-function wordsOf(row: Row, type: ModelType): string {
+function rowText(row: Row, type: ModelType): string {
   const search = type === 'rerank' ? 'per search of up to 100 documents' : 'per web search';
   const rates = row.imageRates ?? [];
   const parts = [
@@ -36,4 +36,16 @@ function wordsOf(row: Row, type: ModelType): string {
 
 function amount(usd: string | undefined, unit: string): string | undefined {
   return usd === undefined ? undefined : `${usd} USD ${unit}`;
+}
+
+/** The description of a tool with the price of `priceOf`; `undefined` if no model is sold. */
+export function aboutPriced(
+  catalog: Catalog,
+  type: ModelType,
+  text: string,
+): () => string | undefined {
+  return () => {
+    const price = priceOf(catalog, type);
+    return price && `${text} ${price}`;
+  };
 }

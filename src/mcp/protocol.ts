@@ -1,10 +1,9 @@
 /**
- * The messages of the Model Context Protocol over HTTP: JSON-RPC 2.0, the revisions that are spoken
- * here, and the checks of a request before its method runs.
+ * Messages of the Model Context Protocol over HTTP: JSON-RPC 2.0, the supported revisions, and the
+ * validation of a request before its method runs.
  *
- * Two eras are served side by side. From 2026-07-28 on ("modern") each request says in `_meta` which
- * revision it speaks, and mirrors its method in headers; before it ("legacy") a client begins with
- * `initialize`. Nothing is kept between requests in either.
+ * From revision 2026-07-28 on ("modern"), each request has the revision in `_meta` and repeats its
+ * method in headers. Before it ("legacy"), a client begins with `initialize`. Both are stateless.
  */
 import type { RequestContext } from '../http/request-context.ts';
 import { isJsonObject } from '../json/json-scan.ts';
@@ -17,7 +16,7 @@ const NEWEST_LEGACY = LEGACY_VERSIONS[0];
 const VERSION_KEY = 'io.modelcontextprotocol/protocolVersion';
 const CAPABILITIES_KEY = 'io.modelcontextprotocol/clientCapabilities';
 
-/** The codes of JSON-RPC, and those that the protocol adds. */
+/** Error codes of JSON-RPC and MCP. */
 export const PARSE_ERROR = -32_700;
 export const INVALID_REQUEST = -32_600;
 const METHOD_NOT_FOUND = -32_601;
@@ -29,18 +28,18 @@ const UNSUPPORTED_VERSION = -32_022;
 export type Json = Readonly<Record<string, unknown>>;
 export type MessageId = string | number;
 
-/** A request or notification whose envelope is good. */
+/** A request or notification with a valid envelope. */
 export interface Message {
   readonly id: MessageId | undefined;
   readonly method: string;
   readonly params: Json;
   readonly meta: Json;
   readonly isModern: boolean;
-  /** What a modern client says that it can; empty for a legacy one. */
+  /** Capabilities of a modern client; empty for a legacy one. */
   readonly capabilities: Json;
 }
 
-/** A refusal in the terms of the protocol, with the HTTP status that goes with it. */
+/** An error of the protocol with its HTTP status. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
   readonly code: number;
@@ -59,7 +58,7 @@ export class ProtocolError extends Error {
   }
 }
 
-/** The envelope of one message; `undefined` for an answer of the client, which nobody waits for. Throws. */
+/** Parses a message; returns `undefined` for a response of the client, which is ignored. Throws `ProtocolError`. */
 export function readMessage(value: unknown, context: RequestContext): Message | undefined {
   if (!isJsonObject(value) || value['jsonrpc'] !== '2.0') {
     throw invalidRequest('The body must be a JSON-RPC 2.0 message, {"jsonrpc":"2.0",…}');
@@ -94,7 +93,7 @@ function requireLegacyVersion(context: RequestContext): void {
   if (version !== undefined && !VERSIONS.includes(version)) throw unsupported(version);
 }
 
-/** The headers and fields that every modern request has; gives what the client can. Throws. */
+/** Validates the headers and fields of a modern request; returns the capabilities. Throws `ProtocolError`. */
 function checkModern(
   { method, params, meta }: Pick<Message, 'method' | 'params' | 'meta'>,
   context: RequestContext,
@@ -117,15 +116,15 @@ function checkModern(
 
 const ENCODED = /^=\?base64\?([A-Za-z0-9+/]*={0,2})\?=$/;
 
-/** A header value that may be in the Base64 form of the transport. */
+/** Decodes a header value that may be in the Base64 format of the transport. */
 function plainValue(value: string | undefined): string | undefined {
   const encoded = value === undefined ? undefined : ENCODED.exec(value)?.[1];
   return encoded === undefined ? value : Buffer.from(encoded, 'base64').toString();
 }
 
-/** The revision that a legacy client gets: its own where it is spoken here, else the newest of them. */
-export function negotiated(asked: unknown): string {
-  return LEGACY_VERSIONS.find((version) => version === asked) ?? NEWEST_LEGACY;
+/** The revision for a legacy client: the requested one if supported, else the newest. */
+export function negotiated(requested: unknown): string {
+  return LEGACY_VERSIONS.find((version) => version === requested) ?? NEWEST_LEGACY;
 }
 
 function invalidRequest(message: string): ProtocolError {
@@ -142,7 +141,7 @@ function missingMeta(key: string): ProtocolError {
 
 function mismatch(header: string, value: string | undefined, body: string): ProtocolError {
   const given = value === undefined ? 'is missing' : `is ${JSON.stringify(value.slice(0, 100))}`;
-  const message = `Header mismatch: ${header} ${given}, and the body says ${JSON.stringify(body.slice(0, 100))}`;
+  const message = `Header mismatch: ${header} ${given}, and the body has ${JSON.stringify(body.slice(0, 100))}`;
   return new ProtocolError(HEADER_MISMATCH, message, { status: 400 });
 }
 
@@ -155,7 +154,7 @@ function unsupported(requested: string): ProtocolError {
 
 export function methodNotFound({ method, isModern }: Message): ProtocolError {
   const name = JSON.stringify(method.slice(0, 100));
-  const message = `Method not found: ${name}; this server has tools, and nothing else`;
+  const message = `Method not found: ${name}; this server only has tools`;
   return new ProtocolError(METHOD_NOT_FOUND, message, { status: isModern ? 404 : 200 });
 }
 
@@ -163,7 +162,7 @@ export function resultOf(id: MessageId, result: Json): Json {
   return { jsonrpc: '2.0', id, result };
 }
 
-/** `id` is missing where it could not be read. */
+/** `id` is absent if it could not be read. */
 export function errorOf(id: MessageId | undefined, { code, message, data }: ProtocolError): Json {
   const error = { code, message, ...(data === undefined ? {} : { data }) };
   return { jsonrpc: '2.0', ...(id === undefined ? {} : { id }), error };

@@ -1,9 +1,8 @@
 /**
- * Runs a tool for its caller, and says how it ended. Payments travel as the MCP transport of x402
- * says: what is to be paid is a result with `isError` (or `payment_required`, for a client that knows
- * the extension), the payment comes in `_meta["x402/payment"]`, and what came of it goes back in
- * `_meta["x402/payment-response"]`. They are the payments of the HTTP routes: the same header, the same
- * top-up machine.
+ * Runs a tool for its caller and returns the result. Payments use the MCP transport of x402: the
+ * requirements are a result with `isError` (or `payment_required` for a client with the extension),
+ * the payment is in `_meta["x402/payment"]` of the call, and the settlement in
+ * `_meta["x402/payment-response"]` of the result. They are passed to the HTTP routes as headers.
  */
 import { parsedJson } from '../json/json-text.ts';
 import type { Clock } from '../core/clock.ts';
@@ -29,12 +28,13 @@ import {
 } from './protocol.ts';
 import {
   type RouteRequest,
-  RouteRefusal,
+  RouteError,
   type Tool,
   type ToolCall,
   type ToolResult,
   asJson,
   failure,
+  structured,
 } from './tool.ts';
 
 export interface RunToolParts {
@@ -58,13 +58,13 @@ const CLAIM = 'payment-claim';
 const IDEMPOTENCY = 'idempotency-key';
 const BOUND_NONCE = 'bound-nonce';
 const PAYMENT_EXTENSION = 'org.x402/payment';
-/** More than any payment header may have: what was cut is refused by whoever reads it. */
+/** Above the limit of a payment header; the route rejects a truncated one. */
 const MAX_PAYMENT_CHARS = 16_384;
-/** More than tags may have; what was cut is refused by whoever reads it. */
+/** Above the limit of tags; the route rejects truncated ones. */
 const MAX_TAGS_CHARS = 16_384;
-const MAX_REFUSAL_BYTES = 1024 * 1024;
+const MAX_ERROR_BYTES = 1024 * 1024;
 
-/** A payment that is not good: another one may be. Not one whose money may have moved. */
+/** Codes of an invalid payment, after which another one may be tried, because no money has moved. */
 const BAD_PAYMENT =
   /^INVALID_PAYMENT(?:$|_)|^(?:UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
@@ -79,17 +79,17 @@ function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {
   return { [name]: value.slice(0, MAX_PAYMENT_CHARS) };
 }
 
-/** Who pays for a run, and what its answers have said in their headers. */
+/** The payer of a run, and `_meta` of its result. */
 interface Attempt extends ToolRun {
   readonly caller: Caller | undefined;
-  /** What came in `_meta`, as headers; a payment says whose credit it is. */
+  /** The payment of the call as a header; it determines the account. */
   readonly payment: Readonly<Record<string, string>> | undefined;
   readonly meta: Record<string, unknown>;
 }
 
 /**
- * The result of `tools/call`. Throws `ProtocolError` for arguments that are no object, and for a bug; and
- * what an aborted signal makes of it.
+ * Returns the result of `tools/call`. Throws `ProtocolError` if the arguments are not an object and
+ * for a bug, and rejects if the signal aborts.
  */
 export async function runTool(parts: RunToolParts, run: ToolRun): Promise<Json> {
   const { tool, message, context, signal } = run;
@@ -99,15 +99,15 @@ export async function runTool(parts: RunToolParts, run: ToolRun): Promise<Json> 
   const attempt = { ...run, caller, payment, meta };
   let result: Json;
   try {
-    result = { ...(await attempted(parts, attempt)) };
+    result = { ...(await attemptTool(parts, attempt)) };
   } catch (error) {
     if (signal.aborted || error instanceof ProtocolError) throw error;
-    result = await refused(parts, attempt, error);
+    result = await errorResult(parts, attempt, error);
   }
   return Object.keys(meta).length === 0 ? result : { ...result, _meta: meta };
 }
 
-function attempted(parts: RunToolParts, attempt: Attempt): Promise<ToolResult> {
+function attemptTool(parts: RunToolParts, attempt: Attempt): Promise<ToolResult> {
   const { tool, message, progress, signal } = attempt;
   const { arguments: given = {} } = message.params;
   if (!isJsonObject(given)) throw invalidParams('params.arguments must be an object');
@@ -126,7 +126,7 @@ async function runRoute(
   const key = message.meta[IDEMPOTENCY] ?? context.header(IDEMPOTENCY);
   const claim = message.meta[CLAIM];
   const sent = bytesOf(body);
-  const answer = await call({
+  const response = await call({
     caller,
     method,
     path,
@@ -143,11 +143,11 @@ async function runRoute(
     country: context.country,
     countsFailures: true,
   });
-  note(answer, meta);
-  // 202 is a payment that is still under way.
-  if (answer.status < 400 && answer.status !== 202) return answer;
-  const bytes = await readResponse(answer, MAX_REFUSAL_BYTES);
-  throw new RouteRefusal(answer, parsedJson(bytes.toString()));
+  addMeta(response, meta);
+  // 202: a payment that is not settled yet.
+  if (response.status < 400 && response.status !== 202) return response;
+  const bytes = await readResponse(response, MAX_ERROR_BYTES);
+  throw new RouteError(response, parsedJson(bytes.toString()));
 }
 
 function bytesOf(body: RouteRequest['body']): { type: string; bytes: Buffer } | undefined {
@@ -161,25 +161,25 @@ function encoded(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64');
 }
 
-/** What a header cannot hold is refused by whoever reads it, not by the writer of headers. */
+/** Replaces characters that a header cannot contain, so that the route rejects the value. */
 function headerText(text: string): string {
   return text.slice(0, 1_000).replaceAll(/[^\x20-\x7e]/g, '?');
 }
 
-/** The tags of a call as a header: those that it names itself go before those of its HTTP request. */
+/** The tags of a call as a header; they take precedence over those of its HTTP request. */
 function tagsOf(ofCall: unknown, ofRequest: string | undefined): string | undefined {
   if (ofCall === undefined) return ofRequest;
   // Node reads the bytes of a header as Latin-1.
   const others = parsedJson(Buffer.from(ofRequest ?? '{}', 'latin1').toString());
-  // Its route says what is wrong with it.
+  // The route rejects an invalid header.
   if (!isJsonObject(others)) return ofRequest;
   const tags = JSON.stringify(isJsonObject(ofCall) ? { ...others, ...ofCall } : ofCall);
   const bytes = Buffer.from(tags.slice(0, MAX_TAGS_CHARS).replaceAll('\x7f', String.raw`\u007f`));
   return bytes.toString('latin1');
 }
 
-/** What the headers of an answer tell a client of HTTP. */
-function note({ headers }: InternalResponse, meta: Record<string, unknown>): void {
+/** Copies headers of a response to `_meta` of the result. */
+function addMeta({ headers }: InternalResponse, meta: Record<string, unknown>): void {
   const { 'x-request-id': id, 'payment-response': settlement, [CLAIM]: claim } = headers;
   if (id !== undefined) meta['x-request-id'] = id;
   if (typeof settlement === 'string') meta[PAYMENT_RESPONSE] = decoded(settlement);
@@ -192,40 +192,40 @@ function decoded(header: string): unknown {
   return parsedJson(Buffer.from(header, 'base64').toString());
 }
 
-/** What the client is told of a tool that has failed. */
-async function refused(parts: RunToolParts, attempt: Attempt, error: unknown): Promise<Json> {
+/** The result of a tool that has failed. */
+async function errorResult(parts: RunToolParts, attempt: Attempt, error: unknown): Promise<Json> {
   const { tool, payment } = attempt;
   if (error instanceof ResponseTooLarge) return { ...failure(error.message) };
-  if (!(error instanceof RouteRefusal)) {
-    parts.log.error({ tool: tool.name, reason: reasonOf(error) }, 'A tool has failed');
-    throw new ProtocolError(INTERNAL_ERROR, 'Something went wrong on our side');
+  if (!(error instanceof RouteError)) {
+    parts.log.error({ tool: tool.name, reason: reasonOf(error) }, 'A tool failed');
+    throw new ProtocolError(INTERNAL_ERROR, 'Internal error of the server');
   }
   const { message, code } = error;
   const offer = offerOf(error);
   if (tool.isPaid === true && offer !== undefined) {
-    Object.assign(attempt.meta, challengeMeta(error.answer.headers['www-authenticate']));
+    Object.assign(attempt.meta, challengeMeta(error.response.headers['www-authenticate']));
     return paymentRequired(attempt, offer);
   }
   if (payment !== undefined && BAD_PAYMENT.test(code)) {
     const fresh = await freshOffer(parts, attempt);
     if (fresh !== undefined) return paymentRequired(attempt, { ...fresh, error: message });
   }
-  const seconds = error.answer.headers['retry-after'];
+  const seconds = error.response.headers['retry-after'];
   const wait = seconds === undefined ? '' : `; try again in ${seconds} s`;
   return { ...failure(`${message}${wait}${code === '' ? '' : ` (${code})`}`) };
 }
 
-function offerOf({ answer }: RouteRefusal): Json | undefined {
-  const header = answer.headers['payment-required'];
+function offerOf({ response }: RouteError): Json | undefined {
+  const header = response.headers['payment-required'];
   return typeof header === 'string' ? asJson(decoded(header)) : undefined;
 }
 
-/** What is to be paid now: the tool is asked again as nobody, and refused before it does anything. */
+/** The current payment requirements: an anonymous call of the tool, which is rejected before it has an effect. */
 async function freshOffer(parts: RunToolParts, attempt: Attempt): Promise<Json | undefined> {
   try {
-    await attempted(parts, { ...attempt, caller: undefined, payment: undefined, meta: {} });
+    await attemptTool(parts, { ...attempt, caller: undefined, payment: undefined, meta: {} });
   } catch (error) {
-    if (error instanceof RouteRefusal) return offerOf(error);
+    if (error instanceof RouteError) return offerOf(error);
     throw error;
   }
   return undefined;
@@ -235,8 +235,7 @@ function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
   const { name, title: description } = tool;
   const url = `mcp://tool/${name}`;
   const resource = { ...asJson(offer['resource']), url, description, mimeType: 'application/json' };
-  // The route says of itself how it is asked over HTTP.
-  // A nonce is bound to the URL of the route, which this resource does not name.
+  // A nonce is bound to the URL of the route, which this resource does not have.
   const { [BOUND_NONCE]: _, ...offered } = asJson(offer['extensions']);
   const extensions = { ...offered, bazaar: discovered(tool) };
   const required = { ...offer, resource, extensions };
@@ -244,13 +243,8 @@ function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
   if (message.isModern && asJson(known)[PAYMENT_EXTENSION] !== undefined) {
     return { resultType: 'payment_required', paymentRequired: required };
   }
-  const told: ToolResult = {
-    content: [{ type: 'text', text: JSON.stringify(required) }],
-    structuredContent: required,
-    isError: true,
-  };
-  return { ...told };
+  return { ...structured(required), isError: true };
 }
 
-/** What a server that takes payments says that it can. */
+/** Capability of a server that accepts payments. */
 export const PAYMENT_CAPABILITY = { extensions: { [PAYMENT_EXTENSION]: {} } };

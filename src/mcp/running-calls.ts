@@ -1,7 +1,7 @@
 /**
- * The calls that run, so that `notifications/cancelled` of a legacy client finds the one that it means.
- * A client is known by its session id, which says who asks and keeps nothing; ids of requests are its
- * own. Processes that share a database tell each other of a cancellation whose call is not theirs.
+ * Running calls, which `notifications/cancelled` of a legacy client can cancel. A client is identified
+ * by its session id, which has no other state; request ids are unique per client. Processes that share
+ * a database notify each other of cancellations.
  */
 import { type Notices, type Store, isShared } from '../db/db.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -18,7 +18,7 @@ export class RunningCalls {
     this.#store = store;
   }
 
-  /** Begins to hear of cancellations that other processes were told of. */
+  /** Subscribes to cancellations that other processes received. */
   async start(): Promise<void> {
     if (!isShared(this.#store)) return;
     this.#notices = await this.#store.listen((word) => {
@@ -27,7 +27,7 @@ export class RunningCalls {
     });
   }
 
-  /** A signal that a cancellation of this request aborts; `undefined` without a session. */
+  /** Returns a signal that a cancellation aborts; `undefined` without a session. */
   begin(
     client: string | undefined,
     id: MessageId,
@@ -43,7 +43,7 @@ export class RunningCalls {
     this.#running.delete(name);
   }
 
-  /** Ends the call, wherever it runs; one that is not there has ended. */
+  /** Cancels the call in this or another process. */
   async cancel(client: string, id: MessageId): Promise<void> {
     const name = nameOf(client, id);
     const here = this.#running.get(name);
@@ -56,7 +56,7 @@ export class RunningCalls {
   }
 }
 
-/** Nothing that a client sends leaves the process as it is. */
+/** A hash, so that no text of a client is sent to other processes. */
 function nameOf(client: string, id: MessageId): string {
   return sha256Hex(`${client}\n${typeof id} ${id}`);
 }

@@ -1,4 +1,4 @@
-/** The tools around the service itself: `blockchain_rpc`, `balance`, `list_models`. */
+/** Tools of the service: `blockchain_rpc`, `balance`, `list_models`. */
 import { z } from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import type { Json } from './protocol.ts';
@@ -8,12 +8,13 @@ import {
   defineTool,
   failure,
   listOf,
+  postJson,
   readJsonResponse,
   structured,
 } from './tool.ts';
 
 export interface ServiceToolParts {
-  /** The networks of the JSON-RPC proxy, and what a credit of it costs; none without a proxy. */
+  /** Networks of the JSON-RPC proxy and price of a credit; no networks without a proxy. */
   readonly rpc: () => Promise<{
     readonly networks: readonly string[];
     readonly usdPerCredit: string;
@@ -21,20 +22,20 @@ export interface ServiceToolParts {
 }
 
 const RpcInput = z.strictObject({
-  network: z.string().min(1).max(100).describe('One of the networks of the description.'),
-  method: z.string().min(1).max(200).describe('Such as `eth_getBalance`.'),
+  network: z.string().min(1).max(100).describe('A network of the description.'),
+  method: z.string().min(1).max(200).describe('Method such as `eth_getBalance`.'),
   params: z
     .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
     .default([])
-    .describe('As the method takes them.'),
+    .describe('Parameters of the method.'),
 });
-const RpcOutput = z.strictObject({ result: z.unknown().describe('What the node answered.') });
+const RpcOutput = z.strictObject({ result: z.unknown().describe('Result of the node.') });
 
 const Balance = z.strictObject({
-  can_consume: z.boolean().describe('Whether the credit is enough for a priced call.'),
+  can_consume: z.boolean().describe('Whether the credit suffices for a priced call.'),
   balance_usd: z.number(),
-  available_usd: z.number().describe('What the next call can have.'),
-  daily_credit: z.number().describe("What is left of today's credit."),
+  available_usd: z.number().describe('Credit available to the next call.'),
+  daily_credit: z.number().describe('Remaining daily credit.'),
 });
 
 const Models = z.strictObject({
@@ -50,8 +51,8 @@ const Models = z.strictObject({
       pricing: z
         .looseObject({})
         .optional()
-        .describe('USD: tokens per million, everything else per unit.'),
-      constraints: z.looseObject({}).optional().describe('What a model of videos takes.'),
+        .describe('Prices in USD: per million tokens, otherwise per unit.'),
+      constraints: z.looseObject({}).optional().describe('Supported values of a video model.'),
     }),
   ),
 });
@@ -63,8 +64,8 @@ export function serviceTools(parts: ServiceToolParts): Tool[] {
 function rpcTool({ rpc }: ServiceToolParts): Tool {
   return defineTool({
     name: 'blockchain_rpc',
-    title: 'Ask a blockchain node',
-    // A signed transaction can be sent with it.
+    title: 'Call a blockchain node',
+    // A method can send a signed transaction.
     hints: { readOnlyHint: false, destructiveHint: true, openWorldHint: true },
     input: RpcInput,
     output: RpcOutput,
@@ -73,13 +74,13 @@ function rpcTool({ rpc }: ServiceToolParts): Tool {
     about: async () => {
       const { networks, usdPerCredit } = await rpc();
       if (networks.length === 0) return undefined;
-      return `Sends one JSON-RPC request to a blockchain node. Price: ${usdPerCredit} USD per credit, some tens of credits a request, by network and method. Networks: ${networks.join(', ')}.`;
+      return `Sends one JSON-RPC request to a blockchain node. Price: ${usdPerCredit} USD per credit, 20 to 120 credits per request, by network and method. Networks: ${networks.join(', ')}.`;
     },
     run: async ({ network, method, params }, call) => {
       const body = { jsonrpc: '2.0', id: 1, method, params };
       const path = `/crypto/rpc/${encodeURIComponent(network)}`;
-      const { result, error } = await readJsonResponse(await call.run({ path, body }));
-      if (error !== undefined) return failure(`The node answered: ${JSON.stringify(error)}`);
+      const { result, error } = await postJson(call, path, body);
+      if (error !== undefined) return failure(`The node returned ${JSON.stringify(error)}`);
       return structured({ result: result ?? null });
     },
   });
@@ -92,10 +93,10 @@ function balanceTool(): Tool {
     hints: { readOnlyHint: true, openWorldHint: false },
     input: z.strictObject({}),
     output: Balance,
-    about: () => 'Says what credit is left. It needs an API key or a wallet token. Price: free.',
+    about: () => 'Returns the remaining credit. Needs an API key or a wallet token. Price: free.',
     run: async (_input, call) => {
-      const answer = await call.run({ method: 'GET', path: '/billing/balance' });
-      const { canConsume, balances, available } = await readJsonResponse(answer);
+      const response = await call.run({ method: 'GET', path: '/billing/balance' });
+      const { canConsume, balances, available } = await readJsonResponse(response);
       const { usd, diem } = asJson(balances);
       return structured(
         Balance.parse({
@@ -115,10 +116,10 @@ function modelsTool(): Tool {
     title: 'List models',
     hints: { readOnlyHint: true, openWorldHint: false },
     input: z.strictObject({
-      type: z.enum(LIST_TYPES).default('all').describe('What the models do.'),
+      type: z.enum(LIST_TYPES).default('all').describe('Type of the models.'),
     }),
     output: Models,
-    about: () => 'Lists the models with what they can do and what they cost. Price: free.',
+    about: () => 'Lists the models with their capabilities and prices. Price: free.',
     run: async ({ type }, call) => {
       const { data } = await readJsonResponse(
         await call.run({ method: 'GET', path: `/models?type=${type}` }),

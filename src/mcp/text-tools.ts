@@ -1,18 +1,10 @@
-/** The tools that look at texts: `embeddings`, `rerank`, `moderate`. */
+/** Tools for texts: `embeddings`, `rerank`, `moderate`. */
 import { z } from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
-import { priceOf } from './prices.ts';
-import {
-  CostUsd,
-  type Tool,
-  asJson,
-  defineTool,
-  listOf,
-  readJsonResponse,
-  structured,
-} from './tool.ts';
+import { aboutPriced } from './prices.ts';
+import { CostUsd, type Tool, asJson, defineTool, listOf, postJson, structured } from './tool.ts';
 
-/** More are a matter for the routes: a model reads what a tool answers. */
+/** Low limits, because a model reads the result; the routes allow more. */
 const MAX_TEXTS = 64;
 const MAX_DOCUMENTS = 1_000;
 
@@ -29,11 +21,11 @@ const Ranking = z.strictObject({
   results: z
     .array(
       z.strictObject({
-        index: z.int().min(0).describe('The place of the document among those given, from 0.'),
-        score: z.number().describe('How well it fits; the scale is that of the model.'),
+        index: z.int().min(0).describe('Index of the document, from 0.'),
+        score: z.number().describe('Relevance, on the scale of the model.'),
       }),
     )
-    .describe('The best first.'),
+    .describe('Sorted by relevance.'),
   cost_usd: CostUsd,
 });
 const Moderation = z.strictObject({
@@ -42,11 +34,11 @@ const Moderation = z.strictObject({
     .array(
       z.strictObject({
         flagged: z.boolean(),
-        categories: z.array(z.string()).describe('Those that apply, in the words of the model.'),
-        scores: z.record(z.string(), z.number()).describe('How sure the model is, from 0 to 1.'),
+        categories: z.array(z.string()).describe('Categories of the model that apply.'),
+        scores: z.record(z.string(), z.number()).describe('Confidence per category, from 0 to 1.'),
       }),
     )
-    .describe('One for each text, in order.'),
+    .describe('One result for each text, in order.'),
   cost_usd: CostUsd,
 });
 
@@ -57,32 +49,27 @@ export function textTools({ catalog }: { readonly catalog: Catalog }): Tool[] {
 function embeddingsTool(catalog: Catalog): Tool {
   return defineTool({
     name: 'embeddings',
-    title: 'Make embeddings',
+    title: 'Create embeddings',
     hints: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
     input: z.strictObject({
       texts: Texts,
       model: Model,
-      dimensions: z.int().min(1).optional().describe('For models that can cut their vectors.'),
+      dimensions: z
+        .int()
+        .min(1)
+        .optional()
+        .describe('Length of the vectors, for models that support it.'),
     }),
     output: Embeddings,
     isPaid: true,
     example: { texts: ['Spring tides come with the new moon.'] },
-    about: () => {
-      const price = priceOf(catalog, 'embedding');
-      return price && `Turns texts into vectors, for search by meaning. ${price}`;
-    },
+    about: aboutPriced(catalog, 'embedding', 'Converts texts to vectors for semantic search.'),
     run: async ({ texts, model, dimensions }, call) => {
       const body = { model, input: texts, dimensions };
-      const answer = await readJsonResponse(await call.run({ path: '/embeddings', body }));
-      const { data, usage } = answer;
-      const rows = listOf(data);
-      return structured(
-        Embeddings.parse({
-          model: answer['model'],
-          embeddings: rows.map(({ embedding }) => embedding),
-          total_tokens: asJson(usage)['total_tokens'],
-        }),
-      );
+      const { data, usage, model: used } = await postJson(call, '/embeddings', body);
+      const embeddings = listOf(data).map(({ embedding }) => embedding);
+      const { total_tokens } = asJson(usage);
+      return structured(Embeddings.parse({ model: used, embeddings, total_tokens }));
     },
   });
 }
@@ -90,12 +77,12 @@ function embeddingsTool(catalog: Catalog): Tool {
 function rerankTool(catalog: Catalog): Tool {
   return defineTool({
     name: 'rerank',
-    title: 'Put documents in order',
+    title: 'Rank documents',
     hints: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
     input: z.strictObject({
-      query: z.string().min(1).describe('What the documents are compared with.'),
+      query: z.string().min(1).describe('Query to which documents are compared.'),
       documents: z.array(z.string().min(1)).min(1).max(MAX_DOCUMENTS),
-      top_n: z.int().min(1).optional().describe('How many of the best; all when absent.'),
+      top_n: z.int().min(1).optional().describe('Number of results; default all.'),
       model: Model,
     }),
     output: Ranking,
@@ -104,17 +91,11 @@ function rerankTool(catalog: Catalog): Tool {
       query: 'When are the tides highest?',
       documents: ['At the new moon.', 'On Mondays.'],
     },
-    about: () => {
-      const price = priceOf(catalog, 'rerank');
-      return price && `Puts documents in the order in which they fit a query. ${price}`;
-    },
+    about: aboutPriced(catalog, 'rerank', 'Sorts documents by relevance to a query.'),
     run: async (body, call) => {
-      const answer = await readJsonResponse(await call.run({ path: '/rerank', body }));
-      const results = listOf(answer['results']).map(({ index, relevance_score: score }) => {
-        return { index, score };
-      });
-      const cost_usd = asJson(answer['cost'])['usd'];
-      return structured(Ranking.parse({ model: answer['model'], results, cost_usd }));
+      const { model, results: ranked, cost } = await postJson(call, '/rerank', body);
+      const results = listOf(ranked).map(({ index, relevance_score: score }) => ({ index, score }));
+      return structured(Ranking.parse({ model, results, cost_usd: asJson(cost)['usd'] }));
     },
   });
 }
@@ -122,28 +103,24 @@ function rerankTool(catalog: Catalog): Tool {
 function moderationTool(catalog: Catalog): Tool {
   return defineTool({
     name: 'moderate',
-    title: 'Look for harm in texts',
+    title: 'Moderate texts',
     hints: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
     input: z.strictObject({ texts: Texts, model: Model }),
     output: Moderation,
     isPaid: true,
     example: { texts: ['Good morning.'] },
-    about: () => {
-      const price = priceOf(catalog, 'moderation');
-      return price && `Says whether texts are harmful, and in what way. ${price}`;
-    },
+    about: aboutPriced(catalog, 'moderation', 'Classifies texts by kinds of harm.'),
     run: async ({ texts: input, model }, call) => {
-      const body = { input, model };
-      const answer = await readJsonResponse(await call.run({ path: '/moderations', body }));
-      const results = listOf(answer['results']).map((one) => ({
+      const response = await postJson(call, '/moderations', { input, model });
+      const results = listOf(response['results']).map((one) => ({
         flagged: one['flagged'],
-        categories: Object.entries(asJson(one['categories'])).flatMap(([name, applies]) => {
-          return applies === true ? [name] : [];
-        }),
+        categories: Object.entries(asJson(one['categories'])).flatMap(([name, applies]) =>
+          applies === true ? [name] : [],
+        ),
         scores: one['category_scores'],
       }));
-      const cost_usd = asJson(answer['cost'])['usd'];
-      return structured(Moderation.parse({ model: answer['model'], results, cost_usd }));
+      const cost_usd = asJson(response['cost'])['usd'];
+      return structured(Moderation.parse({ model: response['model'], results, cost_usd }));
     },
   });
 }

@@ -1,6 +1,6 @@
 /**
- * What a tool is: its schemas, what it says of itself, and how it runs routes of the server. A tool
- * sells nothing itself: what it does is what the HTTP route does, for the same price.
+ * Definition of a tool: schemas, description, and calls of HTTP routes of this server. A tool sells
+ * nothing itself; the routes sell, at their prices.
  */
 import { isJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
@@ -16,7 +16,7 @@ export type Content =
       readonly resource: { readonly uri: string; readonly mimeType: string; readonly blob: string };
     };
 
-export const CostUsd = z.number().describe('What was charged.');
+export const CostUsd = z.number().describe('Charge in USD.');
 
 export interface ToolResult {
   readonly content: readonly Content[];
@@ -31,16 +31,16 @@ export interface RouteRequest {
 }
 
 export interface ToolCall {
-  /** Runs a route for whoever calls the tool. Throws `RouteRefusal`, and when the caller leaves. */
+  /** Runs a route as the caller of the tool. Throws `RouteError`, and if the caller disconnects. */
   run(request: RouteRequest): Promise<InternalResponse>;
-  /** Says how far it is, where the client asked for that; `progress` only grows. */
+  /** Notifies the client of the progress, if it requested that; `progress` must increase. */
   progress(progress: number, message: string, total?: number): void;
-  /** Aborts when the caller leaves or cancels. */
+  /** Aborts if the caller disconnects or cancels. */
   readonly signal: AbortSignal;
   readonly clock: Clock;
 }
 
-/** What a tool may do, for hosts that ask a person first. */
+/** Effects of a tool, for hosts that require the consent of a person. */
 export interface ToolHints {
   readonly readOnlyHint: boolean;
   readonly destructiveHint?: boolean;
@@ -54,11 +54,11 @@ export interface ToolDefinition<Input extends z.ZodType> {
   readonly hints: ToolHints;
   readonly input: Input;
   readonly output: z.ZodType;
-  /** Set for a tool whose route is paid, so that a payment may come with its call. */
+  /** Set if the route is paid, so that a call may contain a payment. */
   readonly isPaid?: true;
-  /** Arguments as a caller sends them, for indexes of what is paid. */
+  /** Arguments for indexes of paid services. */
   readonly example?: z.input<Input>;
-  /** What it does and what it costs now; `undefined` while nothing here can do it. */
+  /** Description with the current price; `undefined` if the tool is not available. */
   readonly about: () => string | undefined | Promise<string | undefined>;
   readonly run: (input: z.infer<Input>, call: ToolCall) => Promise<ToolResult>;
 }
@@ -69,17 +69,17 @@ export interface Tool extends Omit<ToolDefinition<z.ZodType>, 'input' | 'output'
   readonly run: (input: unknown, call: ToolCall) => Promise<ToolResult>;
 }
 
-/** A result beside `isError` that says how to pay, in place of the tool's own. */
+/** Structured content of an error that requires a payment. */
 const PAYMENT_REQUIRED = {
   type: 'object',
-  description: 'With `isError`: what to pay, as x402 says it.',
+  description: 'With `isError`: the payment requirements of x402.',
   properties: { x402Version: { type: 'integer' }, accepts: { type: 'array' } },
   required: ['x402Version', 'accepts'],
 };
 
 export function defineTool<Input extends z.ZodType>(definition: ToolDefinition<Input>): Tool {
   const { input, output, run, ...rest } = definition;
-  // Made when they are first asked for: a start that makes all of them takes a tenth longer.
+  // Created on first use, because creating all of them makes the start 10 % slower.
   let inputSchema: Json | undefined;
   let outputSchema: Json | undefined;
   return {
@@ -88,7 +88,7 @@ export function defineTool<Input extends z.ZodType>(definition: ToolDefinition<I
       return (inputSchema ??= schemaOf(input, 'input'));
     },
     get outputSchema() {
-      return (outputSchema ??= answerSchemaOf(output, rest.isPaid === true));
+      return (outputSchema ??= outputSchemaOf(output, rest.isPaid === true));
     },
     run: async (given, call) => {
       const read = input.safeParse(given);
@@ -98,21 +98,21 @@ export function defineTool<Input extends z.ZodType>(definition: ToolDefinition<I
   };
 }
 
-/** Clients check what they get against it, a refusal too. */
-function answerSchemaOf(output: z.ZodType, isPaid: boolean): Json {
+/** Clients validate results against this schema, including errors. */
+function outputSchemaOf(output: z.ZodType, isPaid: boolean): Json {
   const own = schemaOf(output, 'output');
   return isPaid ? { type: 'object', anyOf: [own, PAYMENT_REQUIRED] } : own;
 }
 
 function schemaOf(schema: z.ZodType, io: 'input' | 'output'): Json {
-  // Without a dialect it is 2020-12, and validators that know no other do not stumble over its name.
+  // Without a dialect the schema is 2020-12; some validators reject the name of the dialect.
   const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io });
   return rest;
 }
 
 const MAX_ISSUES = 20;
 
-/** The model that called it can mend it: no error of the protocol. */
+/** An error of the tool, not of the protocol, because the calling model can correct it. */
 function badInput(error: z.ZodError): ToolResult {
   const lines = error.issues.slice(0, MAX_ISSUES).map(({ path, message }) => {
     return path.length === 0 ? message : `${path.join('.')}: ${message}`;
@@ -124,33 +124,34 @@ export function failure(text: string): ToolResult {
   return { content: [{ type: 'text', text }], isError: true };
 }
 
-/** What a program reads, and the same as text for clients that show nothing else. */
+/** A structured result, and the same as text for clients that only show text. */
 export function structured(value: Json, text = JSON.stringify(value)): ToolResult {
   return { content: [{ type: 'text', text }], structuredContent: value };
 }
 
-/** What was made, and what a program reads of it, which is said as text too. */
-export function withContent(made: readonly Content[], value: Json): ToolResult {
+/** Media and a structured result. */
+export function withContent(media: readonly Content[], value: Json): ToolResult {
   const { content, ...rest } = structured(value);
-  return { ...rest, content: [...made, ...content] };
+  return { ...rest, content: [...media, ...content] };
 }
 
-export class RouteRefusal extends Error {
-  override readonly name = 'RouteRefusal';
-  readonly answer: Pick<InternalResponse, 'status' | 'headers'>;
-  /** Of the catalogue of refusals; empty when the answer has none. */
+/** The error response of a route. */
+export class RouteError extends Error {
+  override readonly name = 'RouteError';
+  readonly response: Pick<InternalResponse, 'status' | 'headers'>;
+  /** Error code of Farebox; empty without one. */
   readonly code: string;
 
-  constructor(answer: InternalResponse, body: unknown) {
-    const { message, code } = wordsOf(body, answer.status);
+  constructor(response: InternalResponse, body: unknown) {
+    const { message, code } = errorOf(body, response.status);
     super(message);
-    this.answer = answer;
+    this.response = response;
     this.code = code;
   }
 }
 
 /** Error bodies are `{error, code}`, that of the OpenAI protocol, or that of a payment. */
-function wordsOf(body: unknown, status: number): { message: string; code: string } {
+function errorOf(body: unknown, status: number): { message: string; code: string } {
   const { error, code, message } = asJson(body);
   if (typeof error === 'object' && error !== null) {
     const own = asJson(error);
@@ -179,12 +180,17 @@ export function listOf(value: unknown): Json[] {
   return Array.isArray(value) ? value.map(asJson) : [];
 }
 
-/** As large as the largest answer of a JSON route that a tool asks, but for pictures. */
+/** The largest JSON response of a route without images. */
 const MAX_JSON_BYTES = 64 * 1024 * 1024;
 
 export async function readJsonResponse(
-  answer: InternalResponse,
+  response: InternalResponse,
   maxBytes = MAX_JSON_BYTES,
 ): Promise<Json> {
-  return asJson(JSON.parse((await readResponse(answer, maxBytes)).toString()));
+  return asJson(JSON.parse((await readResponse(response, maxBytes)).toString()));
+}
+
+/** Calls a JSON route and returns its response. */
+export async function postJson(call: ToolCall, path: string, body: Json): Promise<Json> {
+  return await readJsonResponse(await call.run({ path, body }));
 }

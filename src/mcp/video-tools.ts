@@ -1,6 +1,6 @@
 /**
- * The tools around videos, which take minutes: a quote, a request that is queued, a look at how far it
- * is (or a wait for its end), and a cancellation.
+ * Tools for videos, which take minutes: `quote_video`, `generate_video`, `video_status` (which can wait
+ * for the end), `cancel_video`.
  */
 import { z } from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -13,6 +13,7 @@ import {
   type ToolResult,
   defineTool,
   failure,
+  postJson,
   readJsonResponse,
   structured,
   withContent,
@@ -23,10 +24,10 @@ export interface VideoToolParts {
 }
 
 const MAX_PROMPT_CHARACTERS = 20_000;
-const LOOK_EVERY_MS = 3 * SECOND_MS;
+const POLL_MS = 3 * SECOND_MS;
 const MAX_WAIT_SECONDS = 300;
-/** A film that is larger is fetched by its `download_url`, or by `POST /video/retrieve`. */
-const MAX_FILM_BYTES = 32 * 1024 * 1024;
+/** A larger video must be downloaded by its `download_url` or `POST /video/retrieve`. */
+const MAX_VIDEO_BYTES = 32 * 1024 * 1024;
 
 const Priced = {
   model: z
@@ -34,13 +35,16 @@ const Priced = {
     .min(1)
     .max(256)
     .optional()
-    .describe('A model id of list_models; what it takes stands in its `constraints`.'),
-  duration: z.string().optional().describe('Such as `5s`.'),
+    .describe('A model id of list_models, which lists the supported values in `constraints`.'),
+  duration: z.string().optional().describe('Duration such as `5s`.'),
   resolution: z.enum(VIDEO_RESOLUTIONS).optional(),
   aspect_ratio: z.enum(VIDEO_ASPECT_RATIOS).optional(),
-  audio: z.boolean().optional().describe('Whether the video has sound, where that can be chosen.'),
+  audio: z
+    .boolean()
+    .optional()
+    .describe('Whether the video has sound, for models with optional sound.'),
 };
-const QueueId = z.string().min(1).max(100).describe('From generate_video.');
+const QueueId = z.string().min(1).max(100).describe('The queue_id of generate_video.');
 
 const StatusInput = z.strictObject({
   queue_id: QueueId,
@@ -49,31 +53,31 @@ const StatusInput = z.strictObject({
     .min(0)
     .max(MAX_WAIT_SECONDS)
     .default(0)
-    .describe('Wait so long for its end.'),
+    .describe('Maximum time to wait for the end.'),
   include_video: z
     .boolean()
     .default(false)
-    .describe('Return the video itself, up to 32 MiB, in place of where it is.'),
+    .describe('Whether to return the video itself, up to 32 MiB.'),
 });
 
 const Quote = z.strictObject({ quote_usd: z.number() });
 const Queued = z.strictObject({
   queue_id: z.string(),
   model: z.string(),
-  quote_usd: z.number().describe('Set aside now, and taken when the video is there.'),
-  download_url: z.string().optional().describe('Secret address of the video, once it is there.'),
+  quote_usd: z.number().describe('Price in USD; refunded if the video fails.'),
+  download_url: z.string().optional().describe('Secret URL of the finished video.'),
 });
 const State = z.strictObject({
   queue_id: z.string(),
   status: z.enum(['PROCESSING', 'COMPLETED']),
-  progress: z.number().nullable().optional().describe('0 to 1.'),
-  mime_type: z.string().optional().describe('Of the video that is there.'),
+  progress: z.number().nullable().optional().describe('Progress from 0 to 1.'),
+  mime_type: z.string().optional().describe('Type of the finished video.'),
   size_bytes: z.int().optional(),
 });
 const Cancelled = z.strictObject({ queue_id: z.string(), status: z.string() });
 
 export function videoTools({ catalog }: VideoToolParts): Tool[] {
-  const about = (words: string) => () => (catalog.listed('video').length > 0 ? words : undefined);
+  const about: About = (text) => () => (catalog.listed('video').length > 0 ? text : undefined);
   return [
     quoteTool(catalog, about),
     generateTool(catalog, about),
@@ -82,8 +86,8 @@ export function videoTools({ catalog }: VideoToolParts): Tool[] {
   ];
 }
 
-/** What a tool says where there is a model of videos. */
-type About = (words: string) => () => string | undefined;
+/** The description of a tool; `undefined` without a video model. */
+type About = (text: string) => () => string | undefined;
 
 function modelOf(catalog: Catalog, model: string | undefined): string | undefined {
   return model ?? (catalog.holderOf('default', 'video') ?? catalog.listed('video')[0])?.id;
@@ -96,10 +100,10 @@ function quoteTool(catalog: Catalog, about: About): Tool {
     hints: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
     input: z.strictObject(Priced),
     output: Quote,
-    about: about('Says what a video would cost, in USD. Price: free.'),
+    about: about('Returns the price of a video in USD. Price: free.'),
     run: async ({ model, ...input }, call) => {
       const body = { ...input, model: modelOf(catalog, model) };
-      const { quote } = await readJsonResponse(await call.run({ path: '/video/quote', body }));
+      const { quote } = await postJson(call, '/video/quote', body);
       return structured(Quote.parse({ quote_usd: quote }));
     },
   });
@@ -112,22 +116,20 @@ function generateTool(catalog: Catalog, about: About): Tool {
     hints: { readOnlyHint: false, destructiveHint: false, openWorldHint: true },
     input: z.strictObject({
       prompt: z.string().min(1).max(MAX_PROMPT_CHARACTERS),
-      image_url: z.string().optional().describe('The first picture: http(s) or data URL.'),
+      image_url: z.string().optional().describe('First image: http(s) or data URL.'),
       ...Priced,
     }),
     output: Queued,
     isPaid: true,
     example: { prompt: 'A lighthouse in the fog.', duration: '5s' },
     about: about(
-      'Queues a video and returns its queue_id at once; ask video_status for it. Price: what quote_video says, set aside now and taken when the video is there; one that fails is free.',
+      'Queues a video and returns its queue_id at once; call video_status to wait for it. Price: that of quote_video; refunded if the video fails.',
     ),
     run: async ({ model, ...input }, call) => {
       const body = { ...input, model: modelOf(catalog, model) };
-      const queued = await readJsonResponse(await call.run({ path: '/video/queue', body }));
-      const { queue_id, quote: quote_usd, download_url } = queued;
-      return structured(
-        Queued.parse({ queue_id, model: queued['model'], quote_usd, download_url }),
-      );
+      const { quote: quote_usd, ...queued } = await postJson(call, '/video/queue', body);
+      const { queue_id, model: used, download_url } = queued;
+      return structured(Queued.parse({ queue_id, model: used, quote_usd, download_url }));
     },
   });
 }
@@ -135,11 +137,11 @@ function generateTool(catalog: Catalog, about: About): Tool {
 function statusTool(about: About): Tool {
   return defineTool({
     name: 'video_status',
-    title: 'See how far a video is',
+    title: 'Get the status of a video',
     hints: { readOnlyHint: true, openWorldHint: false },
     input: StatusInput,
     output: State,
-    about: about('Says how far a video is, or that it is there. Price: free.'),
+    about: about('Returns the progress of a video, or that it is finished. Price: free.'),
     run: videoStatus,
   });
 }
@@ -156,12 +158,10 @@ function cancelTool(about: About): Tool {
     },
     input: z.strictObject({ queue_id: QueueId }),
     output: Cancelled,
-    about: about('Ends a video that is not done; what was set aside is back. Price: free.'),
+    about: about('Cancels an unfinished video and refunds it. Price: free.'),
     run: async (body, call) => {
-      const answer = await readJsonResponse(await call.run({ path: '/video/cancel', body }));
-      return structured(
-        Cancelled.parse({ queue_id: answer['queue_id'], status: answer['status'] }),
-      );
+      const { queue_id, status } = await postJson(call, '/video/cancel', body);
+      return structured(Cancelled.parse({ queue_id, status }));
     },
   });
 }
@@ -175,28 +175,28 @@ async function videoStatus(
   const startMs = clock.monotonicMs();
   const untilMs = startMs + input.wait_seconds * SECOND_MS;
   for (;;) {
-    const answer = await call.run({ path: '/video/retrieve', body: { queue_id: queueId } });
-    const mimeType = answer.headers['content-type'] ?? '';
-    if (!mimeType.startsWith('application/json')) return finished(input, mimeType, answer);
-    const { status, progress = null } = await readJsonResponse(answer);
-    // Where it is fetched by its secret address only.
-    if (status === 'COMPLETED') return told(State.parse({ queue_id: queueId, status }));
+    const response = await call.run({ path: '/video/retrieve', body: { queue_id: queueId } });
+    const mimeType = response.headers['content-type'] ?? '';
+    if (!mimeType.startsWith('application/json')) return finished(input, mimeType, response);
+    const { status, progress = null } = await readJsonResponse(response);
+    // The video can only be downloaded by its secret URL.
+    if (status === 'COMPLETED') return finishedResult(State.parse({ queue_id: queueId, status }));
     const nowMs = clock.monotonicMs();
     const seconds = Math.round((nowMs - startMs) / SECOND_MS);
     call.progress(seconds, 'The video is being made', input.wait_seconds);
     if (nowMs >= untilMs) {
       return structured(State.parse({ queue_id: queueId, status: 'PROCESSING', progress }));
     }
-    await clock.sleep(Math.min(LOOK_EVERY_MS, untilMs - nowMs), signal);
+    await clock.sleep(Math.min(POLL_MS, untilMs - nowMs), signal);
   }
 }
 
 async function finished(
   { queue_id: queueId, include_video: isWanted }: z.infer<typeof StatusInput>,
   mimeType: string,
-  answer: InternalResponse,
+  response: InternalResponse,
 ): Promise<ToolResult> {
-  const sizeBytes = Number(answer.headers['content-length']);
+  const sizeBytes = Number(response.headers['content-length']);
   const state = State.parse({
     queue_id: queueId,
     status: 'COMPLETED',
@@ -204,23 +204,23 @@ async function finished(
     size_bytes: sizeBytes,
   });
   if (!isWanted) {
-    answer.body.destroy();
-    return told(state);
+    response.body.destroy();
+    return finishedResult(state);
   }
-  if (sizeBytes > MAX_FILM_BYTES) {
-    answer.body.destroy();
+  if (sizeBytes > MAX_VIDEO_BYTES) {
+    response.body.destroy();
     return failure(
-      `The video has ${sizeBytes} bytes, and a tool returns at most ${MAX_FILM_BYTES}: fetch the download_url of generate_video`,
+      `The video has ${sizeBytes} bytes, and a tool returns at most ${MAX_VIDEO_BYTES}: download the download_url of generate_video`,
     );
   }
-  const film = await readResponse(answer, MAX_FILM_BYTES);
-  const resource = { uri: `video:${queueId}`, mimeType, blob: film.toString('base64') };
+  const video = await readResponse(response, MAX_VIDEO_BYTES);
+  const resource = { uri: `video:${queueId}`, mimeType, blob: video.toString('base64') };
   return withContent([{ type: 'resource', resource }], state);
 }
 
-function told(state: z.infer<typeof State>): ToolResult {
+function finishedResult(state: z.infer<typeof State>): ToolResult {
   return structured(
     state,
-    `The video is there: fetch the download_url of generate_video, or ask again with include_video. ${JSON.stringify(state)}`,
+    `The video is finished: download the download_url of generate_video, or call again with include_video. ${JSON.stringify(state)}`,
   );
 }
