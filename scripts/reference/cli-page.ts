@@ -1,5 +1,6 @@
 /** Generates the reference page of the commands from their `--help`. */
-import { commandLine, commandsBelow, nameOf, summaryOf } from '../../src/cli/cli.ts';
+import { commandLine } from '../../src/cli/cli.ts';
+import { commandsBelow, nameOf, summaryOf } from '../../src/cli/command.ts';
 
 const INTRODUCTION = `# Command line
 

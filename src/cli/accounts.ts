@@ -1,11 +1,12 @@
-/** `farebox accounts`: who may call, on which plan, with how much daily credit. */
+/** `farebox accounts`: lists, creates and updates accounts. */
+import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { isoTimeOrNull } from '../core/clock.ts';
 import { ZERO } from '../core/money.ts';
 import { type Account, PLANS } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
+  APPLIES_SOON,
   type Cli,
-  FOLLOWS,
   UsageError,
   oneOf,
   openedAccount,
@@ -20,7 +21,7 @@ const ACCOUNTS_A_PAGE = 500;
 const PLAN = ['--plan <plan>', PLANS.join(', '), oneOf(PLANS)] as const;
 const DAILY = [
   '--daily-diem <amount>',
-  'daily credit in DIEM (1 DIEM pays for 1 USD), anew at 00:00 UTC; 0 for none',
+  'daily credit in DIEM (1 DIEM pays for 1 USD), renewed at 00:00 UTC; 0 for none',
   usd,
 ] as const;
 
@@ -34,18 +35,18 @@ function listCommand(cli: Cli): void {
   cli
     .group('accounts')
     .command('list')
-    .description('List the accounts with their balances, wallets included')
-    .option('--search <text>', 'the beginning of an id, or a part of a name or of a wallet address')
+    .description('List accounts with their balances, accounts of wallets included')
+    .option('--search <text>', 'start of an id, or part of a name or wallet address')
     .action(({ search }) =>
       cli.withStores(({ stores }) =>
-        cli.printPages(
-          () => accountPages(stores, search),
-          jsonAccount,
-          new Columns(
+        cli.printPages({
+          pages: () => accountPages(stores, search),
+          json: jsonAccount,
+          columns: new Columns(
             ['ID', 'NAME', 'PLAN', 'USD', 'DIEM TODAY', 'CREATED', 'STATE'],
             ['USD', 'DIEM TODAY'],
           ),
-          ({ account, balances }) => [
+          cells: ({ account, balances }) => [
             account.id,
             account.name,
             account.plan,
@@ -54,7 +55,11 @@ function listCommand(cli: Cli): void {
             shownTime(account.createdMs),
             stateOf(account),
           ],
-        ),
+          empty:
+            search === undefined
+              ? 'There are no accounts; "farebox accounts create" creates one\n'
+              : `No account matches "${search}"\n`,
+        }),
       ),
     );
 }
@@ -63,10 +68,10 @@ function createCommand(cli: Cli): void {
   cli
     .group('accounts')
     .command('create')
-    .description(`Make an account
+    .description(`Create an account
 
 Next: farebox keys create --account <name>, farebox credit 25 --account <name>`)
-    .argument('<name>', 'Name one account', accountName)
+    .argument('<name>', 'name of the account', accountName)
     .option(...PLAN, 'paid')
     .option(...DAILY)
     .action((name, { plan, dailyDiem: daily }) =>
@@ -81,7 +86,7 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`)
         const balances = await ledger.balances(account.id);
         cli.print(
           jsonAccount({ account, balances }),
-          `The account "${name}" is ${account.id}. Next: farebox keys create --account ${account.id}\n`,
+          `Created the account "${name}" (${account.id}). Next: farebox keys create --account ${account.id}\n`,
         );
       }),
     );
@@ -93,23 +98,23 @@ function updateCommand(cli: Cli): void {
     .command('update')
     .description(`Change the plan, daily credit or access of an account
 
-Names an account by its id, name or wallet address. ${FOLLOWS}`)
-    .argument('<account>', 'Name one account', accountName)
+${APPLIES_SOON}`)
+    .argument('<account>', 'id, name or wallet address of the account', accountName)
     .option(...PLAN)
     .option(...DAILY)
-    .option('--disable', 'refuse every request of its keys')
-    .option('--enable', 'take its requests again')
-    .option('--operator', 'its ADMIN keys run the service')
-    .option('--no-operator', 'they do not any more')
+    .option('--disable', 'reject every request of the account')
+    .option('--enable', 'accept requests of the account again')
+    .option('--operator', 'let ADMIN keys of the account operate the server')
+    .option('--no-operator', 'stop its ADMIN keys from operating the server')
     .action((name, { plan, dailyDiem: daily, disable, enable, operator }) => {
-      if (disable && enable) throw new UsageError('Choose --disable or --enable');
-      const isBoth = ['--operator', '--no-operator'].every((word) =>
-        cli.console.argv.includes(word),
-      );
-      if (isBoth) throw new UsageError('Choose --operator or --no-operator');
+      if (disable && enable) throw new UsageError('Use --disable or --enable, not both');
+      const { argv } = cli.console;
+      if (argv.includes('--operator') && argv.includes('--no-operator')) {
+        throw new UsageError('Use --operator or --no-operator, not both');
+      }
       const disabled = disable ?? (enable === true ? false : undefined);
       if ((plan ?? daily ?? disabled ?? operator) === undefined) {
-        throw new UsageError('Say what to change');
+        throw new UsageError('Give at least one option that changes the account');
       }
       return cli.withStores(async ({ stores }) => {
         const before = await openedAccount(stores, name);
@@ -125,24 +130,21 @@ Names an account by its id, name or wallet address. ${FOLLOWS}`)
         const credit = daily === undefined ? '' : `, ${shownUsd(daily)} DIEM a day`;
         cli.print(
           jsonAccount({ account, balances }),
-          `The account "${account.name}": plan ${account.plan}${credit}, ${stateOf(account)}\n`,
+          `Updated the account "${account.name}": plan ${account.plan}${credit}, ${stateOf(account)}\n`,
         );
       });
     });
 }
 
 function accountName(name: string): string {
-  if (name.trim() === '') throw new UsageError('Name one account');
-  if (name.length > MAX_NAME_CHARACTERS) {
-    throw new UsageError(`A name has at most ${MAX_NAME_CHARACTERS} characters`);
-  }
-  if (name === printableLine(name)) return name;
-  throw new UsageError('A name has no line ends and no control characters');
+  const isPrintable = name === printableLine(name) && name.trim() !== '';
+  if (isPrintable && name.length <= MAX_NAME_CHARACTERS) return name;
+  throw new InvalidArgumentError(
+    `must have 1 to ${MAX_NAME_CHARACTERS} characters without line breaks or control characters`,
+  );
 }
 
-/**
- * Accounts with balances, oldest first, or found ones, newest first; one page in memory at a time.
- */
+/** Yields pages of all accounts, oldest first, or of the accounts that match, newest first. */
 async function* accountPages(
   { identity, ledger }: Stores,
   search: string | undefined,
@@ -172,12 +174,13 @@ interface AccountWithBalances {
 
 function jsonAccount({ account, balances }: AccountWithBalances) {
   const { usdNano, diemNano } = balances;
+  const { id, name, plan, disabled, isOperator } = account;
   return {
-    id: account.id,
-    name: account.name,
-    plan: account.plan,
-    disabled: account.disabled,
-    isOperator: account.isOperator,
+    id,
+    name,
+    plan,
+    disabled,
+    isOperator,
     balanceUsd: shownUsd(usdNano),
     diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
     createdAt: isoTimeOrNull(account.createdMs),

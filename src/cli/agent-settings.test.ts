@@ -27,7 +27,7 @@ wire_api = "responses"
 `;
 
 describe("Codex's config.toml", () => {
-  test('is made where there is none, and does not change when it is written again', () => {
+  test('`withCodexSettings` creates the file, and a second call does not change it', () => {
     const made = withCodexSettings(undefined, SETTINGS);
     assert.equal(
       made,
@@ -37,7 +37,7 @@ describe("Codex's config.toml", () => {
     assert.match(withCodexSettings('', { ...SETTINGS, contextTokens: undefined }), /^model = /);
   });
 
-  test('keeps everything else, and what looks like a table inside of a text', () => {
+  test('`withCodexSettings` keeps other members and multi-line strings that look like tables', () => {
     const before = `# mine
 model = "gpt-5" # the old one
 approval_policy = "never"
@@ -84,7 +84,7 @@ ${TABLE}`,
     );
   });
 
-  test('names a variable for the key where somebody sets it by hand', () => {
+  test('`codexLines` contains a variable name instead of the key', () => {
     const lines = codexLines(SETTINGS);
     assert.match(lines, /^env_key = "FAREBOX_API_KEY"$/m);
     assert.doesNotMatch(lines, /SVC_INFERENCE_KEY_x/);
@@ -92,7 +92,7 @@ ${TABLE}`,
 });
 
 describe("Claude Code's settings.json", () => {
-  test('has the environment beside everything else', () => {
+  test('`withClaudeSettings` adds its variables and keeps all other settings', () => {
     const before = '{"theme":"dark","env":{"FOO":"1","ANTHROPIC_MODEL":"old"}}';
     assert.deepEqual(JSON.parse(withClaudeSettings(before, SETTINGS)), {
       theme: 'dark',
@@ -104,14 +104,14 @@ describe("Claude Code's settings.json", () => {
     assert.equal(claudeEnvironment(SETTINGS)['ANTHROPIC_BASE_URL'], 'http://127.0.0.1:8402/api');
   });
 
-  test('is refused when it is no JSON object', () => {
+  test('`withClaudeSettings` rejects text that is not a JSON object', () => {
     for (const text of ['{', '[]', '"x"', '// comment\n{}']) {
-      assert.throws(() => withClaudeSettings(text, SETTINGS), /no JSON object/);
+      assert.throws(() => withClaudeSettings(text, SETTINGS), /not a JSON object/);
     }
   });
 });
 
-test('the page for callers shows what the commands print', () => {
+test('docs/callers/agents.md contains the lines that the commands print', () => {
   const page = readFileSync(
     join(import.meta.dirname, '..', '..', 'docs', 'callers', 'agents.md'),
     'utf8',

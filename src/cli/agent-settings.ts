@@ -1,32 +1,32 @@
 /**
- * The settings of coding agents for this server, and their place in a file that the agent has
- * already. Other lines of the file stay, comments included. Reads and writes no file itself.
+ * The settings of coding agents for this server. Merges them into the text of the agent's file and
+ * keeps its other lines, comments included. Reads and writes no files.
  */
 import { isJsonObject } from '../json/json-scan.ts';
 import { parsedJsonObject } from '../json/json-text.ts';
 
-/** Where the server is and what the agent uses of it. */
 export interface AgentSettings {
-  /** `http://127.0.0.1:8402`, without a path. */
+  /** URL without a path, such as `http://127.0.0.1:8402`. */
   readonly origin: string;
   readonly secret: string;
   readonly model: string;
-  /** For small tasks that an agent runs beside the others. */
+  /** For background tasks of the agent. */
   readonly smallModel: string;
-  /** Tokens of prompt and answer together; unknown where no server says. */
+  /** Tokens of prompt and completion together. */
   readonly contextTokens: number | undefined;
   readonly title: string;
 }
 
-/** The name of the provider in Codex's file, and of the variable that holds its key. */
+/** Codex's name of the provider. */
 const PROVIDER = 'farebox';
+/** The environment variable that holds the key for Codex. */
 export const CODEX_KEY_VARIABLE = 'FAREBOX_API_KEY';
 
-/** The environment that Claude Code reads, from its shell or from `env` of its settings. */
+/** The environment variables that Claude Code reads. */
 export function claudeEnvironment(settings: AgentSettings): Record<string, string> {
   const { origin, secret, model, smallModel } = settings;
   return {
-    // The agent adds `/v1/messages` by itself.
+    // The agent appends `/v1/messages`.
     ANTHROPIC_BASE_URL: `${origin}/api`,
     ANTHROPIC_AUTH_TOKEN: secret,
     ANTHROPIC_MODEL: model,
@@ -36,21 +36,19 @@ export function claudeEnvironment(settings: AgentSettings): Record<string, strin
   };
 }
 
-/** Claude Code's `settings.json` with that environment. Throws when the file is no JSON object. */
+/** Sets the environment in the text of `settings.json`. Throws if the text is not a JSON object. */
 export function withClaudeSettings(text: string | undefined, settings: AgentSettings): string {
-  const known = text === undefined || text.trim() === '' ? {} : jsonObject(text);
+  const isEmpty = text === undefined || text.trim() === '';
+  const known: Readonly<Record<string, unknown>> | undefined = isEmpty
+    ? {}
+    : parsedJsonObject(text);
+  if (known === undefined) throw new Error('its text is not a JSON object; correct it first');
   const env = isJsonObject(known['env']) ? known['env'] : {};
   const changed = { ...known, env: { ...env, ...claudeEnvironment(settings) } };
   return `${JSON.stringify(changed, undefined, 2)}\n`;
 }
 
-function jsonObject(text: string): Readonly<Record<string, unknown>> {
-  const value = parsedJsonObject(text);
-  if (value === undefined) throw new Error('It is no JSON object');
-  return value;
-}
-
-/** What Codex's `config.toml` says before its first table. */
+/** Members of `config.toml` before its first table. */
 function codexRoot({ model, contextTokens }: AgentSettings): Map<string, string> {
   const root = new Map([
     ['model', tomlText(model)],
@@ -60,7 +58,6 @@ function codexRoot({ model, contextTokens }: AgentSettings): Map<string, string>
   return root;
 }
 
-/** The table of the provider; the key stands in it, or in a variable that it names. */
 function codexTable(
   { origin, secret, title }: AgentSettings,
   keyIn: 'file' | 'variable',
@@ -78,18 +75,18 @@ function codexTable(
   ];
 }
 
-/** The lines for Codex's `config.toml`, for somebody who puts them in by hand. */
+/** The lines of `config.toml` for editing it by hand; the key is in an environment variable. */
 export function codexLines(settings: AgentSettings): string {
   const root = [...codexRoot(settings)].map(([name, value]) => `${name} = ${value}`);
   return [...root, '', ...codexTable(settings, 'variable')].join('\n');
 }
 
-/** Codex's `config.toml` with the provider and the model that it uses from now on. */
+/** Sets the provider and the model in the text of `config.toml`. */
 export function withCodexSettings(text: string | undefined, settings: AgentSettings): string {
   const root = codexRoot(settings);
   const lines = text === undefined || text === '' ? [] : text.replace(/\n$/, '').split('\n');
   const kept: string[] = [];
-  /** Where the first table begins among the lines that are kept. */
+  /** Index of the first table in `kept`. */
   let rootEnd: number | undefined;
   let isOurs = false;
   let quotes: string | undefined;
@@ -120,13 +117,13 @@ export function withCodexSettings(text: string | undefined, settings: AgentSetti
   return `${[...withoutEnd([...head, ...gap, ...tail]), '', ...table].join('\n')}\n`;
 }
 
-/** `[table]` and `[[list]]`, which may stand behind white space and before a comment. */
+/** `[table]` or `[[list]]`, with white space before it or a comment after it. */
 const TABLE = /^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$/;
 const OUR_TABLE = new RegExp(`^model_providers\\s*\\.\\s*"?${PROVIDER}"?(?:\\s*\\.|$)`);
-/** A member with a value on one line, as those of ours are. */
+/** A member with a value on one line. */
 const MEMBER = /^\s*"?([A-Za-z_]+)"?\s*=\s*(?!"""|''')/;
 
-/** The quotes of a text of several lines that is open behind this line. */
+/** The quotes of a multi-line string that is still open after this line. */
 function openQuotes(line: string, before: string | undefined): string | undefined {
   let open = before;
   for (const [quotes] of line.matchAll(/"""|'''/g)) {
@@ -141,7 +138,7 @@ function withoutEnd(lines: readonly string[]): readonly string[] {
   return lines.slice(0, last + 1);
 }
 
-/** A basic string of TOML is one of JSON. */
+/** A JSON string is a valid basic string of TOML. */
 function tomlText(text: string): string {
   return JSON.stringify(text);
 }

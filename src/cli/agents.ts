@@ -1,14 +1,14 @@
 /**
- * `farebox agents`: makes a key with a cap for a coding agent, and prints the settings of the agent
- * or writes them into its file, beside a copy of the old one.
+ * `farebox agents`: creates an API key with a spending cap for a coding agent, and prints the agent's
+ * settings or writes them to its file.
  */
 import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { type Config, reachableHost } from '../config/config.ts';
 import { isoTime, systemClock } from '../core/clock.ts';
-import { type Nano, usdToNano } from '../core/money.ts';
-import type { LimitPeriod } from '../identity/identity.ts';
+import { reasonOf } from '../core/log.ts';
+import { usdToNano } from '../core/money.ts';
 import {
   type AgentSettings,
   CODEX_KEY_VARIABLE,
@@ -17,21 +17,23 @@ import {
   withClaudeSettings,
   withCodexSettings,
 } from './agent-settings.ts';
-import { ACCOUNT, type Cli, findAccount, httpAddress, shownUsd, usd } from './command.ts';
+import { ACCOUNT, type Cli, httpAddress, shownUsd, usd } from './command.ts';
 import { createKey, PERIOD, PERIOD_WORDS } from './keys.ts';
 import { offeredModels } from './models.ts';
 import type { Console } from './terminal.ts';
 
-/** What a key may spend unless somebody says otherwise: an agent that runs away costs no more. */
+/** Bounds the cost of an agent that runs out of control. */
 const DEFAULT_CAP_USD = '5';
+/** Readable only by its owner, because the file contains a key. */
+const FILE_MODE = 0o600;
 
 interface Agent {
   readonly title: string;
-  /** Where its settings stand. */
+  /** Path of its settings. */
   readonly file: (env: Console['env']) => string;
-  /** What the file says with the settings in it. */
+  /** Sets the settings in the text of the file. */
   readonly edit: (text: string | undefined, settings: AgentSettings) => string;
-  /** For somebody who sets them by hand. */
+  /** Instructions for setting them by hand. */
   readonly lines: (settings: AgentSettings, file: string) => string;
 }
 
@@ -40,7 +42,7 @@ const CODEX: Agent = {
   file: (env) => join(env['CODEX_HOME'] ?? join(homeOf(env), '.codex'), 'config.toml'),
   edit: withCodexSettings,
   lines: (settings, file) =>
-    `# ${file}, its first lines before any table\n${codexLines(settings)}\n\n# in the shell\nexport ${CODEX_KEY_VARIABLE}=${settings.secret}\n`,
+    `# in ${file}, before the first table\n${codexLines(settings)}\n\n# in the shell\nexport ${CODEX_KEY_VARIABLE}=${settings.secret}\n`,
 };
 
 const CLAUDE: Agent = {
@@ -59,102 +61,96 @@ function homeOf(env: Console['env']): string {
 
 export function agentsCommands(cli: Cli): void {
   agentCommand(cli, 'codex', CODEX)
-    .description(`Make a key for Codex, and show or write its settings
+    .description(`Create a key for Codex, and print or write its settings
 
-The file is config.toml in CODEX_HOME or ~/.codex. With --write the key stands in it; without, the key
-is printed for a variable of the shell.`);
+--write changes config.toml in CODEX_HOME or ~/.codex and stores the key in it. Without --write, the
+command prints the lines for the file and a shell variable with the key.`);
   agentCommand(cli, 'claude', CLAUDE)
-    .description(`Make a key for Claude Code, and show or write its settings
+    .description(`Create a key for Claude Code, and print or write its settings
 
-The file is settings.json in CLAUDE_CONFIG_DIR or ~/.claude; the settings are variables in its "env".`);
-}
-
-interface AgentOptions {
-  readonly write?: true | undefined;
-  readonly model: string;
-  readonly url?: string | undefined;
-  readonly account?: string | undefined;
-  readonly limitUsd: Nano;
-  readonly period: LimitPeriod;
+--write changes settings.json in CLAUDE_CONFIG_DIR or ~/.claude and stores the key in it. Without
+--write, the command prints shell variables.`);
 }
 
 function agentCommand(cli: Cli, name: string, agent: Agent) {
   return cli
     .group('agents')
     .command(name)
-    .option('--write', 'put the settings into the file; what it was is copied beside it')
-    .option('--model <name>', 'what the agent uses', 'default')
+    .option('--write', 'write the settings to the file, after a backup of it')
+    .option('--model <name>', 'id or trait of the model that the agent uses', 'default')
     .option(
-      '--url <address>',
-      'where the agent reaches the server (default: its public or listen address)',
+      '--url <url>',
+      'URL of the server for the agent (default: its public or listen address)',
       httpAddress,
     )
-    .option(ACCOUNT[0], 'whose credit it spends (default: the owner)')
+    .option(...ACCOUNT)
     .option(
       '--limit-usd <amount>',
-      `the most that its key may spend in a period (default: ${DEFAULT_CAP_USD})`,
+      `spending cap of the key per period, in USD (default: ${DEFAULT_CAP_USD})`,
       usd,
     )
     .option(...PERIOD, 'EPOCH')
     .action((options) =>
-      runFor(agent, cli, { ...options, limitUsd: options.limitUsd ?? usdToNano(DEFAULT_CAP_USD) }),
+      cli.withAccount(options, async ({ config, stores, account }) => {
+        const { limitUsd: capNano = usdToNano(DEFAULT_CAP_USD), period } = options;
+        const isWritten = options.write === true;
+        const file = resolve(cli.console.cwd, agent.file(cli.console.env));
+        const offered = await settingsFor(config, options.model, options.url);
+        const text = await readOptional(file);
+        // Rejects a file that cannot be edited before a key is created.
+        if (isWritten) edited(agent, file, text, { ...offered, secret: '' });
+        const { key, secret } = await createKey(stores, config, {
+          accountId: account.id,
+          kind: 'INFERENCE',
+          description: agent.title,
+          expiresMs: undefined,
+          limitPeriod: period,
+          usdLimitNano: capNano,
+          diemLimitNano: undefined,
+          modelPrivacy: 'ALL',
+          models: undefined,
+          limits: {},
+        });
+        const settings = { ...offered, secret };
+        const backup = isWritten
+          ? await replaceFile(file, edited(agent, file, text, settings), text !== undefined)
+          : undefined;
+        const { model, origin } = settings;
+        const limitUsd = shownUsd(capNano);
+        const about = `# Key ${key.id} for ${agent.title}, which may spend ${limitUsd} USD ${PERIOD_WORDS[period]}\n`;
+        const written = `${agent.title} now uses ${model} of ${origin}. Changed file: ${file}\n${backup === undefined ? '' : `Backup: ${backup}\n`}`;
+        cli.print(
+          {
+            agent: agent.title,
+            keyId: key.id,
+            secret,
+            limitUsd,
+            limitPeriod: period,
+            model,
+            url: origin,
+            file,
+            isWritten,
+            backup: backup ?? null,
+          },
+          about + (isWritten ? written : `\n${agent.lines(settings, file)}`),
+        );
+      }),
     );
 }
 
-async function runFor(agent: Agent, cli: Cli, options: AgentOptions): Promise<void> {
-  const { env, cwd } = cli.console;
-  const isWritten = options.write === true;
-  const file = resolve(cwd, agent.file(env));
-  await cli.withStores(async ({ config, stores }) => {
-    const offered = await settingsOf(config, options);
-    const known = await textOf(file);
-    // A file that cannot be changed is rejected before there is a key.
-    if (isWritten) edited(agent, file, known, { ...offered, secret: '' });
-    const account = await findAccount(stores, options.account);
-    const { key, secret } = await createKey(stores, config, {
-      accountId: account.id,
-      kind: 'INFERENCE',
-      description: agent.title,
-      expiresMs: undefined,
-      limitPeriod: options.period,
-      usdLimitNano: options.limitUsd,
-      diemLimitNano: undefined,
-      modelPrivacy: 'ALL',
-      models: undefined,
-      limits: {},
-    });
-    const settings = { ...offered, secret };
-    let backup: string | undefined;
-    if (isWritten) {
-      const text = edited(agent, file, known, settings);
-      backup = await replaceFile(file, text, known !== undefined);
-    }
-    const cap = { limitUsd: shownUsd(options.limitUsd), limitPeriod: options.period };
-    const { model, origin } = settings;
-    const about = `# A key for ${agent.title} (${key.id}), which may spend ${cap.limitUsd} USD ${PERIOD_WORDS[cap.limitPeriod]}\n`;
-    const copy = backup === undefined ? '' : `What it was: ${backup}\n`;
-    const uses = `${agent.title} uses ${model} of ${origin} from now on: ${file}\n${copy}`;
-    const made = { agent: agent.title, keyId: key.id, secret, ...cap };
-    cli.print(
-      { ...made, model, url: origin, file, isWritten, backup: backup ?? null },
-      `${about}${isWritten ? uses : `\n${agent.lines(settings, file)}`}`,
-    );
-  });
-}
-
-async function settingsOf(
+async function settingsFor(
   config: Config,
-  { model: named, url }: AgentOptions,
+  named: string,
+  url: string | undefined,
 ): Promise<Omit<AgentSettings, 'secret'>> {
   const { server, models } = await offeredModels(config);
   const texts = models.filter(({ type }) => type === 'text');
   const model = texts.find(({ id, traits }) => id === named || traits.includes(named));
   const small = texts.find(({ traits }) => traits.includes('fastest'));
   const { host, port } = config.listen;
-  const own = config.service.publicUrl ?? `http://${reachableHost(host)}:${port}`;
-  const given = url ?? (config.service.publicUrl === undefined ? server : own);
+  const listens = `http://${reachableHost(host)}:${port}`;
   return {
-    origin: new URL(given ?? own).origin,
+    origin: new URL(url ?? config.service.publicUrl ?? server ?? listens).origin,
     model: model?.id ?? named,
     smallModel: small?.id ?? model?.id ?? named,
     contextTokens: model?.contextTokens,
@@ -162,37 +158,33 @@ async function settingsOf(
   };
 }
 
-/** The text of a file, or `undefined` where there is none. */
-async function textOf(file: string): Promise<string | undefined> {
+/** Returns the text of a file, or `undefined` if it does not exist. */
+async function readOptional(file: string): Promise<string | undefined> {
   try {
     return await readFile(file, 'utf8');
   } catch (error) {
-    // An agent that was never set up has no file.
+    // An agent that was never configured has no file.
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }
 }
 
-function edited(agent: Agent, file: string, known: string | undefined, settings: AgentSettings) {
+function edited(agent: Agent, file: string, text: string | undefined, settings: AgentSettings) {
   try {
-    return agent.edit(known, settings);
+    return agent.edit(text, settings);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new Error(`${file} is left as it is: ${reason}`, { cause: error });
+    throw new Error(`${file} was not changed: ${reasonOf(error)}`, { cause: error });
   }
 }
 
-/** Only its owner reads it, since a key is in it. */
-const FILE_MODE = 0o600;
-
-/** Writes the file in one step; gives the name of the copy of what it was. */
+/** Replaces the file atomically. Returns the path of the backup, if the file existed. */
 async function replaceFile(
   file: string,
   text: string,
-  isThere: boolean,
+  exists: boolean,
 ): Promise<string | undefined> {
   const stamp = isoTime(systemClock().nowMs()).replaceAll(/[:.]/g, '-');
-  const backup = isThere ? `${file}.${stamp}.bak` : undefined;
+  const backup = exists ? `${file}.${stamp}.bak` : undefined;
   await mkdir(dirname(file), { recursive: true });
   if (backup !== undefined) await copyFile(file, backup);
   const next = `${file}.${stamp}.new`;

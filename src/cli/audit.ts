@@ -1,7 +1,6 @@
 /**
- * `farebox audit`: recomputes all money from the postings and lists every difference. `--chain`
- * compares every payment with its chain, and `--repair` credits payments that have arrived without
- * a credit.
+ * `farebox audit`: recomputes all balances from the postings. `--chain` compares every payment with
+ * its chain, and `--repair` credits payments that arrived without a credit.
  */
 import type { AuditReport } from '../billing/ledger/ledger.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
@@ -19,35 +18,31 @@ export function auditCommand(cli: Cli): void {
     .command('audit')
     .description(`Recompute every balance from the postings
 
-Ends with exit code 1 when a stored amount differs from the recomputed one by a single nano-USD, or
-a payment from its chain. It reads one consistent state, so it can run at any time beside a busy
-server. Without --repair it changes nothing.`)
+Exits with code 1 if a stored amount differs from the recomputed amount, or a payment from its chain.
+The audit reads one consistent snapshot, so it can run beside a busy server. Without --repair it
+changes nothing.`)
     .option(
       '--chain',
-      'also ask the chains about every wallet payment and every paid refund, and list transfers to the receivers that no payment here knows',
+      'also compare every wallet payment and paid refund with its chain, and list transfers to the receivers that match no payment',
     )
     .option(
       '--since <date or span>',
-      'only payments since then, such as 2027-01-31 or 30d (default: all)',
+      'with --chain: compare payments since then, such as 2027-01-31 or 30d (default: all)',
       pastMs,
     )
     .option(
       '--repair',
-      'with --chain: credit each payment that is on its chain and was never credited, then compare again; run it without first, and read what it lists',
+      'with --chain: credit each payment that is on its chain and has no credit, then compare again; run --chain alone first and check its list',
     )
     .action(({ chain, since: sinceMs, repair }) => {
       if (sinceMs !== undefined && chain !== true) {
-        throw new UsageError('--since goes with --chain: the postings are always read whole');
+        throw new UsageError('--since needs --chain: the audit of postings always covers all time');
       }
-      if (repair === true && chain !== true) {
-        throw new UsageError(
-          '--repair goes with --chain: only a chain shows what was never credited',
-        );
-      }
+      if (repair === true && chain !== true) throw new UsageError('--repair needs --chain');
       return cli.withStores(async (context) => {
         const repaired = repair === true ? await repairChains(cli, context, sinceMs) : undefined;
         const report = await context.stores.ledger.audit();
-        const chains = chain === true ? await askChains(cli, context, sinceMs) : undefined;
+        const chains = chain === true ? await compareChains(cli, context, sinceMs) : undefined;
         const isOk = report.ok && chains?.ok !== false;
         cli.print(
           {
@@ -65,21 +60,20 @@ server. Without --repair it changes nothing.`)
     });
 }
 
-/** What became of a payment that was on its chain and not credited. */
+/** The attempt to credit a payment that is on its chain. */
 interface Repair {
   readonly paymentId: string;
   readonly amountNano: Nano;
-  /** `undefined` when it was credited. */
+  /** `undefined` if the credit succeeded. */
   readonly problem: string | undefined;
 }
 
-/** Credits what the chains show and the books do not have. */
 async function repairChains(
   cli: Cli,
   context: CommandContext,
   sinceMs: number | undefined,
 ): Promise<readonly Repair[]> {
-  const { differences } = await askChains(cli, context, sinceMs);
+  const { differences } = await compareChains(cli, context, sinceMs);
   const found = differences.filter(({ recoverKey }) => recoverKey !== undefined);
   if (found.length === 0) return [];
   const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
@@ -88,7 +82,7 @@ async function repairChains(
   for (const { recoverKey = '', paymentId = '', amountNano } of found) {
     const problem = await payments.topUps.recover(recoverKey).then(
       () => undefined,
-      // The reason is the answer, and the comparison that follows names the payment again.
+      // The reason goes into the report, and the comparison that follows lists the payment again.
       (error: unknown) => reasonOf(error),
     );
     repairs.push({ paymentId, amountNano, problem });
@@ -102,7 +96,7 @@ function jsonOfRepair({ paymentId, amountNano, problem }: Repair): Record<string
 }
 
 function shownRepair(repairs: readonly Repair[]): string {
-  if (repairs.length === 0) return '\nNo payment is on its chain without a credit\n';
+  if (repairs.length === 0) return '\nNothing to repair: every payment on a chain has its credit\n';
   const rows = repairs.map(({ paymentId, amountNano, problem }) => [
     paymentId,
     shownUsd(amountNano),
@@ -111,7 +105,7 @@ function shownRepair(repairs: readonly Repair[]): string {
   return `\n${table(['PAYMENT', 'USD', 'REPAIR'], rows, ['USD'])}`;
 }
 
-async function askChains(
+async function compareChains(
   { isJson, console }: Cli,
   { config, stores, clock }: CommandContext,
   sinceMs = 0,
@@ -127,7 +121,7 @@ async function askChains(
     log: silentLog,
     sinceMs,
     receivedInLedger: (tx, prefix) => stores.ledger.receivedFrom(topUpAccount(prefix), tx),
-    onProgress: (what, done, total) => progress?.count(`Asking about ${what}`, done, total),
+    onProgress: (what, done, total) => progress?.count(`Comparing ${what}`, done, total),
   });
   progress?.end();
   return report;
@@ -148,10 +142,10 @@ function shownLedger(report: AuditReport): string {
     ['Accounts', String(report.accounts)],
     ['Postings', String(report.transfers)],
     ['Open holds', String(report.openHolds)],
-    ['Leased', `${shownUsd(report.leasedNano)} USD`],
-    ['Owed to callers', `${shownUsd(report.owedNano)} USD`],
-    ['Owed by callers', `${shownUsd(report.debtNano)} USD`],
-    ['Charged so far', `${shownUsd(report.revenueNano)} USD`],
+    ['Leased by processes', `${shownUsd(report.leasedNano)} USD`],
+    ['Unspent credit', `${shownUsd(report.owedNano)} USD`],
+    ['Debts of accounts', `${shownUsd(report.debtNano)} USD`],
+    ['Total charged', `${shownUsd(report.revenueNano)} USD`],
   ]);
   if (report.ok) return `${figures}\nEvery balance is the sum of its postings\n`;
   const rows = report.differences.map((difference) => [
@@ -162,15 +156,15 @@ function shownLedger(report: AuditReport): string {
   ]);
   const titles = ['ACCOUNT', 'WHAT', 'STORED', 'RECOMPUTED'];
   const differences = table(titles, rows, ['STORED', 'RECOMPUTED']);
-  return `${figures}\n${differences}\n${counted(rows)}: keep a copy of the database before you change anything\n`;
+  return `${figures}\n${differences}\n${counted(rows)}: make a backup of the database before you change anything\n`;
 }
 
 function shownChains(chains: ChainAuditReport): string {
   const figures = listing([
     ['Payments compared', String(chains.payments)],
     ['Refunds compared', String(chains.refunds)],
-    ['Under way', String(chains.underWay)],
-    ['Not compared', `${chains.notAsked} (their rail or its refund key is not configured)`],
+    ['Pending', String(chains.underWay)],
+    ['Not compared', `${chains.notAsked} (the rail or its refund key is not configured)`],
   ]);
   const unknown = chains.unknown.map((transfer) => [
     transfer.network,
@@ -180,7 +174,7 @@ function shownChains(chains: ChainAuditReport): string {
   const others =
     unknown.length === 0
       ? ''
-      : `\nTransfers to a receiver that are no payment here:\n${table(['NETWORK', 'TRANSACTION', 'USD'], unknown, ['USD'])}`;
+      : `\nTransfers to a receiver that match no payment:\n${table(['NETWORK', 'TRANSACTION', 'USD'], unknown, ['USD'])}`;
   if (chains.ok) return `\n${figures}${others}\nEvery credit is on its chain\n`;
   const rows = chains.differences.map((difference) => [
     difference.network,
@@ -191,8 +185,10 @@ function shownChains(chains: ChainAuditReport): string {
   ]);
   const differences = table(['NETWORK', 'PAYMENT', 'WHAT', 'USD', 'TRANSACTION'], rows, ['USD']);
   const canRepair = chains.differences.some(({ recoverKey }) => recoverKey !== undefined);
-  const next = canRepair ? '; "farebox audit --chain --repair" credits what has arrived' : '';
-  return `\n${figures}${others}\n${differences}\n${counted(rows)} between books and chains${next}\n`;
+  const next = canRepair
+    ? '; "farebox audit --chain --repair" credits the payments that arrived'
+    : '';
+  return `\n${figures}${others}\n${differences}\n${counted(rows)} between ledger and chains${next}\n`;
 }
 
 function counted({ length }: readonly unknown[]): string {

@@ -1,4 +1,4 @@
-/** `farebox budgets`: what an account may spend in a period, in all or by the tags of its requests. */
+/** `farebox budgets`: the spending budgets of an account, over all requests or by tag. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { isoTimeOrNull } from '../core/clock.ts';
 import {
@@ -12,8 +12,8 @@ import { isTagName, isTagValue, MAX_TAG_NAME_BYTES, MAX_TAG_VALUE_BYTES } from '
 import type { Budget } from '../identity/identity.ts';
 import {
   ACCOUNT,
+  APPLIES_SOON,
   type Cli,
-  FOLLOWS,
   UsageError,
   jsonUsd,
   shownTime,
@@ -23,8 +23,8 @@ import {
 import { PERIOD, PERIOD_WORDS } from './keys.ts';
 import { table } from './terminal.ts';
 
-const USD = ['--usd <amount>', 'the most that is spent in a period', usd] as const;
-const BUDGET = ['<budget id>', 'Name one budget by its id'] as const;
+const USD = ['--usd <amount>', 'largest amount per period, in USD', usd] as const;
+const BUDGET = ['<budget id>', 'id of the budget, as "farebox budgets list" shows it'] as const;
 
 export function budgetsCommands(cli: Cli): void {
   listCommand(cli);
@@ -37,19 +37,21 @@ function listCommand(cli: Cli): void {
   cli
     .group('budgets')
     .command('list')
-    .description('List the budgets of an account with what is spent')
+    .description('List the budgets of an account with the amounts spent')
     .option(...ACCOUNT)
     .action((options) =>
       cli.withAccount(options, async ({ stores, clock, account }) => {
-        const found = await stores.identity.budgets(account.id);
-        const spent = await Promise.all(
-          found.map((budget) => budgetSpending(stores.store, budget, clock.nowMs())),
+        const budgets = await stores.identity.budgets(account.id);
+        const rows = await Promise.all(
+          budgets.map(async (budget) => {
+            const spentNano = await budgetSpending(stores.store, budget, clock.nowMs());
+            return { budget, spentNano };
+          }),
         );
-        const rows = found.map((budget, at) => ({ budget, spentNano: spent[at] }));
         cli.print(
           rows.map(({ budget, spentNano }) => jsonBudget(budget, spentNano)),
           rows.length === 0
-            ? `The account "${account.name}" has no budgets; "farebox budgets create" makes one\n`
+            ? `The account "${account.name}" has no budgets; "farebox budgets create" creates one\n`
             : table(
                 ['ID', 'COUNTS', 'LIMIT', 'SPENT', 'CREATED'],
                 rows.map(({ budget, spentNano }) => [
@@ -69,9 +71,9 @@ function createCommand(cli: Cli): void {
   cli
     .group('budgets')
     .command('create')
-    .description(`Set what an account may spend in a period
+    .description(`Create a budget: the amount that an account may spend in a period
 
-${FOLLOWS}
+${APPLIES_SOON}
 
 Example: farebox budgets create --usd 2 --period EPOCH --tag user`)
     .option(...ACCOUNT)
@@ -79,21 +81,21 @@ Example: farebox budgets create --usd 2 --period EPOCH --tag user`)
     .option(...PERIOD)
     .option(
       '--tag <name>',
-      'only requests with this tag count; each value has the amount for itself',
+      'count only requests with this tag; each value of the tag has the whole amount',
       tagName,
     )
-    .option('--value <text>', 'only this value of the tag counts', tagValue)
+    .option('--value <text>', 'count only this value of the tag', tagValue)
     .action(({ account: wanted, usd: usdLimitNano, period, tag, value }) => {
       if (usdLimitNano === undefined || period === undefined) {
-        throw new UsageError('Say --usd and --period');
+        throw new UsageError('The options --usd and --period are required');
       }
-      if (tag === undefined && value !== undefined) throw new UsageError('--value needs a --tag');
+      if (tag === undefined && value !== undefined) throw new UsageError('--value needs --tag');
       return cli.withAccount({ account: wanted }, async ({ stores, account }) => {
         const accountId = account.id;
         const budget = await createBudget(stores, { accountId, tag, value, period, usdLimitNano });
         cli.print(
           jsonBudget(budget, undefined),
-          `The budget ${budget.id} of the account "${account.name}": ${limitOf(budget)}\n`,
+          `Created the budget ${budget.id} of the account "${account.name}": ${limitOf(budget)}\n`,
         );
       });
     });
@@ -105,16 +107,19 @@ function updateCommand(cli: Cli): void {
     .command('update')
     .description(`Change the amount of a budget
 
-${FOLLOWS}`)
+${APPLIES_SOON}`)
     .argument(...BUDGET)
     .option(...ACCOUNT)
     .option(...USD)
     .action((id, { usd: usdLimitNano, ...options }) => {
-      if (usdLimitNano === undefined) throw new UsageError('Say --usd');
+      if (usdLimitNano === undefined) throw new UsageError('The option --usd is required');
       return cli.withAccount(options, async ({ stores, account }) => {
         const budget = await changeBudget(stores, { id, accountId: account.id }, usdLimitNano);
         if (budget === undefined) throw unknownBudget(id, account);
-        cli.print(jsonBudget(budget, undefined), `The budget ${budget.id}: ${limitOf(budget)}\n`);
+        cli.print(
+          jsonBudget(budget, undefined),
+          `Updated the budget ${budget.id}: ${limitOf(budget)}\n`,
+        );
       });
     });
 }
@@ -123,38 +128,38 @@ function deleteCommand(cli: Cli): void {
   cli
     .group('budgets')
     .command('delete')
-    .description(`Take a budget away
+    .description(`Delete a budget
 
-${FOLLOWS}`)
+${APPLIES_SOON}`)
     .argument(...BUDGET)
     .option(...ACCOUNT)
     .action((id, options) =>
       cli.withAccount(options, async ({ stores, account }) => {
         const isDeleted = await deleteBudget(stores, { id, accountId: account.id });
         if (!isDeleted) throw unknownBudget(id, account);
-        cli.print({ id, deleted: true }, `The budget ${id} is gone\n`);
+        cli.print({ id, deleted: true }, `Deleted the budget ${id}\n`);
       }),
     );
 }
 
 function tagName(text: string): string {
   if (isTagName(text)) return text;
-  throw new InvalidArgumentError(`has 1 to ${MAX_TAG_NAME_BYTES} bytes`);
+  throw new InvalidArgumentError(`must have 1 to ${MAX_TAG_NAME_BYTES} bytes`);
 }
 
 function tagValue(text: string): string {
   if (text !== '' && isTagValue(text)) return text;
-  throw new InvalidArgumentError(`has 1 to ${MAX_TAG_VALUE_BYTES} bytes`);
+  throw new InvalidArgumentError(`must have 1 to ${MAX_TAG_VALUE_BYTES} bytes`);
 }
 
 function unknownBudget(id: string, { name }: { readonly name: string }): Error {
   return new Error(
-    `The account "${name}" has no budget "${id}"; "farebox budgets list" shows them`,
+    `The account "${name}" has no budget "${id}"; "farebox budgets list" lists its budgets`,
   );
 }
 
 function countsOf({ tag, value }: Budget): string {
-  if (tag === undefined) return 'everything';
+  if (tag === undefined) return 'all requests';
   return value === undefined ? `each ${tag}` : `${tag} ${value}`;
 }
 

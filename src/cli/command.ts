@@ -1,6 +1,6 @@
 /**
- * What every command works with: the terminal and how results are printed, the parsers of option
- * values, the configuration, and the database with its accounts and money.
+ * What the commands share: output, parsers of option values, the configuration, and the database
+ * with its accounts.
  */
 import {
   Command,
@@ -12,34 +12,35 @@ import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, isoTime, systemClock } from '..
 import { type Ids, systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
-import { nearestOf } from '../core/nearest-word.ts';
+import { didYouMean } from '../core/nearest-word.ts';
 import { walletKind } from '../core/addresses.ts';
 import { type Account, accountIdOf, walletOfAccount } from '../identity/identity.ts';
 import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';
 import type { Columns, Console } from './terminal.ts';
 
-/** Options that several commands share, as commander takes them. */
-export const ACCOUNT = ['--account <id or name>', 'whose account (default: the owner)'] as const;
-export const FOLLOWS = 'A running server follows within three seconds.';
+export const ACCOUNT = [
+  '--account <account>',
+  'id, name or wallet address of the account (default: the owner)',
+] as const;
+export const APPLIES_SOON = 'A running server applies the change within 3 seconds.';
 
-/** Wrong words on the command line: the help follows, and the exit code is 2. */
+/** A wrong command line: prints the help and exits with code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
 /** One run of the command line. Each command adds itself to `program` and prints through this. */
 export class Cli {
-  /** The environment holds what the options `--config` and `--data` say. */
   console: Console;
   exitCode = 0;
   readonly program = new Command('farebox')
     .description('A paid inference API that you own')
-    .option('--json', 'print JSON; "serve" writes its log lines as JSON')
-    .option('--config <file>', 'the settings (default: FAREBOX_CONFIG, else farebox.yaml)')
+    .option('--json', 'print JSON; "serve" writes its log as JSON')
+    .option('--config <file>', 'configuration file (default: FAREBOX_CONFIG, else farebox.yaml)')
     .option(
       '--data <folder>',
-      'database, keys, models, media (default: FAREBOX_DATA, else ./data)',
+      'folder of database, keys, models and media (default: FAREBOX_DATA, else ./data)',
     );
 
   constructor(console: Console) {
@@ -54,52 +55,59 @@ export class Cli {
     return this.program.opts().json === true;
   }
 
-  /** The command that holds others, such as `keys`; made with the first of them. */
+  /** The command that groups others, such as `keys`; created on first use. */
   group(name: string): CommandUnknownOpts {
-    const known = this.program.commands.find((command) => command.name() === name);
-    return known ?? this.program.command(name);
+    const existing = this.program.commands.find((command) => command.name() === name);
+    return existing ?? this.program.command(name);
   }
 
-  /** Variables that options stand for; those that were not given stay as they are. */
-  setEnvironment(given: Readonly<Record<string, string | undefined>>): void {
-    const set = Object.entries(given).filter(([, value]) => value !== undefined);
+  /** Sets the environment variables that have a value here. */
+  setEnvironment(values: Readonly<Record<string, string | undefined>>): void {
+    const set = Object.entries(values).filter(([, value]) => value !== undefined);
     this.console = { ...this.console, env: { ...this.console.env, ...Object.fromEntries(set) } };
   }
 
-  /** Prints the JSON document with `--json`, the text without. */
+  /** Prints `json` if `--json` is set, else `text`. */
   print(json: unknown, text: string): void {
     this.console.stdout.write(this.isJson ? `${JSON.stringify(json, undefined, 2)}\n` : text);
   }
 
   /**
-   * Prints a list of any length page by page: one JSON document, or a table. A table reads the
-   * pages twice, for the widths of its columns.
+   * Prints a list of any length with one page in memory: a JSON array, or a table. The table reads
+   * all pages twice, because the first pass measures the columns.
    */
-  async printPages<Row>(
-    pages: () => AsyncIterable<readonly Row[]>,
-    json: (row: Row) => unknown,
-    columns: Columns,
-    cells: (row: Row) => readonly string[],
-  ): Promise<void> {
+  async printPages<Row>(list: {
+    readonly pages: () => AsyncIterable<readonly Row[]>;
+    readonly json: (row: Row) => unknown;
+    readonly columns: Columns;
+    readonly cells: (row: Row) => readonly string[];
+    /** Printed instead of a table without rows. */
+    readonly empty: string;
+  }): Promise<void> {
     const { stdout } = this.console;
+    const { pages, json, columns, cells } = list;
     if (this.isJson) {
-      let before = '[';
+      let separator = '[';
       for await (const page of pages()) {
         for (const row of page) {
-          const shown = JSON.stringify(json(row), undefined, 2).replaceAll('\n', '\n  ');
-          stdout.write(`${before}\n  ${shown}`);
-          before = ',';
+          const item = JSON.stringify(json(row), undefined, 2).replaceAll('\n', '\n  ');
+          stdout.write(`${separator}\n  ${item}`);
+          separator = ',';
         }
       }
-      stdout.write(before === '[' ? '[]\n' : '\n]\n');
+      stdout.write(separator === '[' ? '[]\n' : '\n]\n');
       return;
     }
-    for await (const page of pages()) columns.fit(page.map(cells));
-    stdout.write(columns.head());
+    let rows = 0;
+    for await (const page of pages()) {
+      columns.fit(page.map(cells));
+      rows += page.length;
+    }
+    stdout.write(rows === 0 ? list.empty : columns.head());
     for await (const page of pages()) stdout.write(columns.lines(page.map(cells)));
   }
 
-  /** The configuration. Throws an error that names every line that is wrong. */
+  /** Loads the configuration. Throws one error that lists every problem with its line. */
   async settings(): Promise<Settings> {
     const { env, cwd, stderr } = this.console;
     const loaded = await loadConfig({ env, cwd });
@@ -111,14 +119,13 @@ export class Cli {
     return loaded;
   }
 
-  /** A log of warnings for the person at the terminal. */
   warningLog(): Log {
     const { stderr } = this.console;
     const write = stderr.draw ?? stderr.write;
     return logWriter({ level: 'warn', pretty: true, clock: systemClock(), write });
   }
 
-  /** Opens the stores for one command. Holds of a running server stay as they are. */
+  /** Runs `work` with open stores. Holds of a running server stay as they are. */
   async withStores<T>(work: (context: CommandContext) => Promise<T>): Promise<T> {
     const { config } = await this.settings();
     const parts = { config, clock: systemClock(), ids: systemIds(), log: this.warningLog() };
@@ -130,7 +137,7 @@ export class Cli {
     }
   }
 
-  /** The same with the account that `--account` names. */
+  /** Runs `work` with open stores and the account that `--account` names. */
   withAccount<T>(
     { account: wanted }: { readonly account?: string | undefined },
     work: (context: CommandContext & { readonly account: Account }) => Promise<T>,
@@ -142,13 +149,12 @@ export class Cli {
   }
 }
 
-/** The configuration with the files that it came from, for a server that follows them. */
+/** The configuration and the files that it came from. */
 export interface Settings {
   readonly config: Config;
   readonly sources: readonly ConfigSource[];
 }
 
-/** What a command on the database works with; everything is closed when it ends. */
 export interface CommandContext {
   readonly config: Config;
   readonly stores: Stores;
@@ -157,15 +163,34 @@ export interface CommandContext {
   readonly log: Log;
 }
 
+/** The commands that can be run, at any depth; a group such as `keys` has no description. */
+export function commandsBelow(command: CommandUnknownOpts): CommandUnknownOpts[] {
+  return command.commands.flatMap((one) => {
+    const below = commandsBelow(one);
+    return one.description() === '' ? below : [one, ...below];
+  });
+}
+
+/** The first line of a command's description. */
+export function summaryOf(command: CommandUnknownOpts): string {
+  return command.description().split('\n', 1)[0] ?? '';
+}
+
+/** The words of a command, such as `keys create`. */
+export function nameOf(command: CommandUnknownOpts): string {
+  const { parent } = command;
+  return parent?.parent ? `${parent.name()} ${command.name()}` : command.name();
+}
+
 const AMOUNT = /^\d+(?:\.\d{1,9})?$/;
 
-/** Parses an amount of zero or more with at most 9 decimals. */
+/** Parses an amount in USD: zero or more, with at most 9 decimals. */
 export function usd(text: string): Nano {
   if (AMOUNT.test(text)) return usdToNano(text);
   throw new InvalidArgumentError(`must be a decimal amount such as 25 or 0.50, not "${text}"`);
 }
 
-/** Makes the parser of one of a set of words, in any case; the spelling of the set comes back. */
+/** Makes a parser that accepts the words in any case and returns their spelling in `words`. */
 export function oneOf<Word extends string>(words: readonly Word[]): (text: string) => Word {
   return (text) => {
     const found = words.find((word) => word.toLowerCase() === text.toLowerCase());
@@ -174,28 +199,27 @@ export function oneOf<Word extends string>(words: readonly Word[]): (text: strin
   };
 }
 
-/** Makes the parser of a text of at most `max` characters. */
-export function shortText(max: number): (text: string) => string {
+export function shortText(maxCharacters: number): (text: string) => string {
   return (text) => {
-    if (text.length <= max) return text;
-    throw new InvalidArgumentError(`has at most ${max} characters`);
+    if (text.length <= maxCharacters) return text;
+    throw new InvalidArgumentError(
+      `must have at most ${maxCharacters} characters, not ${text.length}`,
+    );
   };
 }
 
-/** Parses an http(s) address; the slashes at its end are cut off. */
+/** Parses an http(s) URL and removes the slashes at its end. */
 export function httpAddress(text: string): string {
   const url = URL.parse(text);
   if (url !== null && /^https?:$/.test(url.protocol)) return text.replace(/\/+$/, '');
-  throw new InvalidArgumentError(`must be an address such as https://example.com, not "${text}"`);
+  throw new InvalidArgumentError(`must be a URL such as https://example.com, not "${text}"`);
 }
 
 const SPAN = /^(\d{1,6})(m|h|d)$/;
 const DATE = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
 const SPAN_MS: Readonly<Record<string, number>> = { m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 
-/**
- * A span such as `12h` or `30d` from `nowMs` on (back with -1), a date, or a time with its zone.
- */
+/** Parses a date, a time with its zone, or a span such as `12h`; `NaN` for any other text. */
 function timeMs(text: string, nowMs: number, direction: 1 | -1): number {
   const [, count, unit = ''] = SPAN.exec(text) ?? [];
   const span = SPAN_MS[unit];
@@ -203,7 +227,7 @@ function timeMs(text: string, nowMs: number, direction: 1 | -1): number {
   return DATE.test(text) ? Date.parse(text) : Number.NaN;
 }
 
-/** Parses a date, a time with its zone, or a span from now; always in the future. */
+/** Parses a time in the future; a span counts from now. */
 export function futureMs(text: string): number {
   const nowMs = systemClock().nowMs();
   const atMs = timeMs(text, nowMs, 1);
@@ -215,43 +239,37 @@ export function futureMs(text: string): number {
   );
 }
 
-/** Parses a date, a time with its zone, or a span back from now. */
+/** Parses a time in the past; a span counts back from now. */
 export function pastMs(text: string): number {
   const nowMs = systemClock().nowMs();
   const atMs = timeMs(text, nowMs, -1);
   if (atMs <= nowMs) return atMs;
   throw new InvalidArgumentError(
-    `must be a span such as 12h or 30d, or a date that has passed such as 2027-01-31 (00:00 UTC), not "${text}"`,
+    `must be a span such as 12h or 30d, or a date in the past such as 2026-01-31 (00:00 UTC), not "${text}"`,
   );
 }
 
-/** Decimal text with cents and without further zeros at its end: `5.00`, `0.000012`. */
+/** Decimal text with at least two decimals: `5.00`, `0.000012`. */
 export function shownUsd(amount: bigint): string {
   return formatUsd(amount).replace(/(\.\d\d\d*?)0+$/, '$1');
 }
 
-/** `2026-11-21 05:12` UTC, or a dash. */
+/** `2026-11-21 05:12` in UTC, or a dash. */
 export function shownTime(ms: number | undefined): string {
   return ms === undefined ? '-' : isoTime(ms).slice(0, 16).replace('T', ' ');
 }
 
-/** An amount for `--json`: decimal text, so that no reader rounds it. */
+/** Amounts in JSON are decimal text, because a JSON number may be rounded by its reader. */
 export function jsonUsd(amount: bigint | undefined): string | null {
   return amount === undefined ? null : shownUsd(amount);
 }
 
-/** ` (did you mean "…"?)`, or nothing when no candidate is near. */
-export function guessOf(word: string, candidates: Iterable<string>): string {
-  const near = nearestOf(word, candidates);
-  return near === undefined ? '' : ` (did you mean "${near}"?)`;
-}
-
-/** Accounts of one name that an error lists. */
+/** Most accounts of one name that an error lists. */
 const MAX_NAMESAKES = 10;
-/** The newest accounts whose names are compared with an unknown one. */
+/** Newest accounts whose names are compared with an unknown one. */
 const MAX_GUESSED = 1_000;
 
-/** The account as `findAccount` finds it; a wallet that has none yet gets one. */
+/** Like `findAccount`, but creates the account of a wallet that has none. */
 export async function openedAccount(stores: Stores, wanted: string | undefined): Promise<Account> {
   const { identity, ledger } = stores;
   const wallet = wanted === undefined ? undefined : walletOfAccount(accountIdOf(wanted));
@@ -261,7 +279,7 @@ export async function openedAccount(stores: Stores, wanted: string | undefined):
   return findAccount(stores, wanted);
 }
 
-/** Finds an account by id, name or wallet address; without one, the owner: the oldest account. */
+/** Finds an account by id, name or wallet address; `undefined` finds the owner, the oldest account. */
 export async function findAccount(
   { identity }: Stores,
   wanted: string | undefined,
@@ -278,11 +296,10 @@ export async function findAccount(
   if (account === undefined) {
     const newest = await identity.searchAccounts({}, { limit: MAX_GUESSED });
     const names = newest.map(({ name }) => name);
-    throw new Error(
-      `There is no account "${wanted}"${guessOf(wanted, names)}; "farebox accounts list" shows them all`,
-    );
+    const advice = didYouMean(wanted, names) || '; "farebox accounts list" lists the accounts';
+    throw new Error(`There is no account "${wanted}"${advice}`);
   }
   if (named.length === 1) return account;
   const ids = named.map((one) => one.id).join(', ');
-  throw new Error(`Several accounts are called "${wanted}": name one by its id (${ids})`);
+  throw new Error(`Several accounts have the name "${wanted}": give one of the ids ${ids}`);
 }

@@ -1,56 +1,42 @@
-/** `farebox completion`: a script that completes commands and options in a shell, from the commands. */
+/** `farebox completion`: prints a shell script that completes commands and options. */
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
-import { type Cli, UsageError } from './command.ts';
+import { type Cli, nameOf, oneOf, summaryOf } from './command.ts';
 
-const SHELLS: Readonly<Record<string, (program: CommandUnknownOpts) => string>> = {
-  bash: bashScript,
-  zsh: (program) => `autoload -U +X bashcompinit && bashcompinit\n${bashScript(program)}`,
-  fish: fishScript,
-};
-const NAMES = Object.keys(SHELLS);
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 export function completionCommand({ program, console }: Cli): void {
   program
     .command('completion')
-    .description(`Print a script that completes commands in your shell
+    .description(`Print a script that completes commands in a shell
 
 Examples:
   source <(farebox completion bash)                                  # ~/.bashrc
   source <(farebox completion zsh)                                   # ~/.zshrc
   farebox completion fish > ~/.config/fish/completions/farebox.fish`)
-    .argument(`<${NAMES.join('|')}>`, `Name one shell: ${NAMES.join(', ')}`)
+    .argument('<shell>', SHELLS.join(', '), oneOf(SHELLS))
     .action((shell) => {
-      const script = SHELLS[shell];
-      if (script === undefined) {
-        throw new UsageError(`There is no completion for "${shell}"; there is ${NAMES.join(', ')}`);
-      }
-      console.stdout.write(script(program));
+      const script = shell === 'fish' ? fishScript(program) : bashScript(program);
+      const loader = shell === 'zsh' ? 'autoload -U +X bashcompinit && bashcompinit\n' : '';
+      console.stdout.write(loader + script);
     });
 }
 
-/** What may follow a command: the commands below it, and its options with those of all commands. */
-function wordsAfter(command: CommandUnknownOpts): string {
-  const { commands, options, parent } = command;
-  const own = parent === null ? options : [...options, ...parentOptions(command)];
-  const words = [...commands.map((one) => one.name()), ...own.map(({ long }) => long ?? '')];
+/** The words that may follow a command: its subcommands, its options and the global options. */
+function wordsAfter(command: CommandUnknownOpts, program: CommandUnknownOpts): string {
+  const options = [...command.options, ...(command === program ? [] : program.options)];
+  const words = [
+    ...command.commands.map((one) => one.name()),
+    ...options.map(({ long }) => long ?? ''),
+  ];
   return [...words, '--help'].join(' ');
-}
-
-function parentOptions({ parent }: CommandUnknownOpts): CommandUnknownOpts['options'] {
-  return parent === null ? [] : [...parent.options, ...parentOptions(parent)];
 }
 
 function bashScript(program: CommandUnknownOpts): string {
   const cases = program.commands
     .flatMap((one) => [one, ...one.commands])
-    .map((command) => {
-      const { parent } = command;
-      const name =
-        parent === program ? command.name() : `${parent?.name() ?? ''} ${command.name()}`;
-      return `    "${name}") words="${wordsAfter(command)}" ;;`;
-    });
+    .map((command) => `    "${nameOf(command)}") words="${wordsAfter(command, program)}" ;;`);
   return `_farebox() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" words="${wordsAfter(program)}" first="\${COMP_WORDS[1]}"
+  local current="\${COMP_WORDS[COMP_CWORD]}" words="${wordsAfter(program, program)}" first="\${COMP_WORDS[1]}"
   local at
   [ "$COMP_CWORD" -gt 1 ] && for at in "$first" "$first \${COMP_WORDS[2]}"; do case "$at" in
 ${cases.join('\n')}
@@ -64,21 +50,16 @@ complete -F _farebox farebox
 
 function fishScript(program: CommandUnknownOpts): string {
   const lines = program.commands.flatMap((first) => {
-    const seen = `__fish_seen_subcommand_from ${first.name()}`;
-    const offered = [first, ...first.commands];
+    const seen = `-n '__fish_seen_subcommand_from ${first.name()}'`;
+    const offer = (condition: string, command: CommandUnknownOpts) =>
+      `complete -c farebox ${condition} -f -a ${command.name()} -d '${summaryOf(command).replaceAll("'", '')}'`;
     return [
-      `complete -c farebox -n __fish_use_subcommand -f -a ${first.name()} -d '${aboutOf(first)}'`,
-      ...first.commands.map(
-        (one) => `complete -c farebox -n '${seen}' -f -a ${one.name()} -d '${aboutOf(one)}'`,
-      ),
-      ...[...offered, program]
+      offer('-n __fish_use_subcommand', first),
+      ...first.commands.map((one) => offer(seen, one)),
+      ...[first, ...first.commands, program]
         .flatMap(({ options }) => options)
-        .map(({ long }) => `complete -c farebox -n '${seen}' -l ${long?.slice(2) ?? ''}`),
+        .map(({ long }) => `complete -c farebox ${seen} -l ${long?.slice(2) ?? ''}`),
     ];
   });
   return `${[...new Set(lines)].join('\n')}\n`;
-}
-
-function aboutOf(command: CommandUnknownOpts): string {
-  return (command.description().split('\n', 1)[0] ?? '').replaceAll("'", '');
 }

@@ -1,4 +1,4 @@
-/** What the commands that fetch something share: their options, their progress, and Ctrl-C. */
+/** What `models pull` and `engines pull` share: options, progress, and cancellation by a signal. */
 import type { Config, DownloadSettings } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
@@ -6,16 +6,15 @@ import { httpAddress } from './command.ts';
 import { downloadViews } from './progress.ts';
 import { type Console, printableLine } from './terminal.ts';
 
-export const PROXY = ['--proxy <url>', 'the proxy', httpAddress] as const;
+export const PROXY = ['--proxy <url>', 'URL of an HTTP proxy', httpAddress] as const;
 
-/** Where from, as the options of a command say it. */
-export interface FetchOptions {
+interface FetchOptions {
   readonly registry?: string | undefined;
   readonly mirror?: string | undefined;
   readonly proxy?: string | undefined;
 }
 
-/** The settings of a download with what the options change, and how its progress is shown. */
+/** The download settings of the configuration with the options applied, and the progress output. */
 export function fetchWith(
   { stderr }: Console,
   config: Config,
@@ -35,12 +34,12 @@ export function fetchWith(
     viewOf: downloadViews(stderr),
     onRetry: (reason, delayMs) => {
       const seconds = Math.ceil(delayMs / SECOND_MS);
-      stderr.write(`${printableLine(reason)}: trying again in ${seconds} s\n`);
+      stderr.write(`${printableLine(reason)}; retrying in ${seconds} s\n`);
     },
   };
 }
 
-/** Runs `work` until it is done or a signal stops it. */
+/** Runs `work`; SIGINT and SIGTERM abort it. */
 export function stoppable<T>(
   console: Console,
   work: (signal: AbortSignal) => Promise<T>,
@@ -48,7 +47,7 @@ export function stoppable<T>(
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     console.onSignal(signal, () =>
-      stop.abort(new Error('Stopped: the next pull goes on from here')),
+      stop.abort(new Error('Stopped; run the command again to continue the download')),
     );
   }
   return work(stop.signal);

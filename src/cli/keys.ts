@@ -1,4 +1,4 @@
-/** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
+/** `farebox keys`: creates, lists and revokes API keys. A secret is shown once, at creation. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import type { Config } from '../config/config.ts';
 import { isoTimeOrNull } from '../core/clock.ts';
@@ -21,7 +21,7 @@ const MAX_DESCRIPTION_CHARACTERS = 200;
 const KEYS_A_PAGE = 1_000;
 export const PERIOD = [
   '--period <period>',
-  'EPOCH (a day, from 00:00 UTC), WEEK (from Monday), MONTH or LIFETIME',
+  'EPOCH (a UTC day), WEEK (from Monday), MONTH or LIFETIME',
   oneOf(LIMIT_PERIODS),
 ] as const;
 
@@ -35,17 +35,21 @@ function createCommand(cli: Cli): void {
   cli
     .group('keys')
     .command('create')
-    .description(`Make an API key; its secret is shown once
+    .description(`Create an API key and print its secret once
 
 Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`)
     .option(...ACCOUNT)
-    .option('--description <text>', 'what it is for', shortText(MAX_DESCRIPTION_CHARACTERS))
-    .option('--admin', 'a key that may also manage keys over the API')
-    .option('--expires <when>', '12h, 30d, 2027-01-31 or 2027-01-31T12:00:00Z', futureMs)
-    .option('--limit-usd <amount>', 'the most that it may spend in a period', usd)
-    .option('--limit-diem <amount>', 'the most daily credit that it may spend in a period', usd)
+    .option('--description <text>', 'purpose of the key', shortText(MAX_DESCRIPTION_CHARACTERS))
+    .option('--admin', 'create an ADMIN key, which also manages keys over the API')
+    .option(
+      '--expires <when>',
+      'a span or a time: 12h, 30d, 2027-01-31 or 2027-01-31T12:00:00Z (default: never)',
+      futureMs,
+    )
+    .option('--limit-usd <amount>', 'spending cap per period, in USD (default: none)', usd)
+    .option('--limit-diem <amount>', 'daily-credit cap per period, in DIEM (default: none)', usd)
     .option(...PERIOD, 'EPOCH')
-    .option('--models <a,b>', 'the only models that it may use', names)
+    .option('--models <a,b>', 'the models that the key may use (default: all)', names)
     .option('--privacy <kind>', 'ALL, PRIVATE_TEXT or PRIVATE_ONLY', oneOf(MODEL_PRIVACY), 'ALL')
     .action((options) =>
       cli.withAccount(options, async ({ config, stores, account }) => {
@@ -61,10 +65,9 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`)
           models: options.models,
           limits: {},
         });
-        const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
         cli.print(
           { ...jsonKey(key), secret },
-          `${what} of the account "${account.name}" (${key.id}). It is shown only now:\n\n  ${secret}\n`,
+          `Created the ${key.kind} key ${key.id} of the account "${account.name}". Copy the secret now, it is not shown again:\n\n  ${secret}\n`,
         );
       }),
     );
@@ -76,29 +79,18 @@ function listCommand(cli: Cli): void {
     .command('list')
     .description('List the API keys of an account')
     .option(...ACCOUNT)
-    .option('--revoked', 'show revoked keys too')
+    .option('--revoked', 'include revoked keys')
     .action((options) =>
       cli.withAccount(options, async ({ stores, account }) => {
         const { revoked = false } = options;
-        const [first] = await stores.identity.listKeys(
-          account.id,
-          { revoked },
-          { limit: 1, offset: 0 },
-        );
-        if (first === undefined && !cli.isJson) {
-          cli.console.stdout.write(
-            `The account "${account.name}" has no keys; "farebox keys create" makes one\n`,
-          );
-          return;
-        }
         const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
-        const columns = new Columns([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])]);
-        await cli.printPages(
-          () => keyPages(stores, account.id, revoked),
-          jsonKey,
-          columns,
-          cellsOf,
-        );
+        await cli.printPages({
+          pages: () => keyPages(stores, account.id, revoked),
+          json: jsonKey,
+          columns: new Columns([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])]),
+          cells: cellsOf,
+          empty: `The account "${account.name}" has no keys; "farebox keys create" creates one\n`,
+        });
       }),
     );
 }
@@ -107,16 +99,16 @@ function revokeCommand(cli: Cli): void {
   cli
     .group('keys')
     .command('revoke')
-    .description(`Revoke an API key for good
+    .description(`Revoke an API key permanently
 
-A running server stops taking the key within three seconds.`)
-    .argument('<key id>', 'Name one key by its id')
+A running server rejects the key within 3 seconds.`)
+    .argument('<key id>', 'id of the key, as "farebox keys list" shows it')
     .option(...ACCOUNT)
     .action((id, options) =>
       cli.withAccount(options, async ({ stores, account }) => {
         if (!(await stores.identity.revokeKey(account.id, id))) throw unknownKey(id, account);
         await stores.ledger.recall(account.id);
-        cli.print({ id, revoked: true }, `The key ${id} is revoked\n`);
+        cli.print({ id, revoked: true }, `Revoked the key ${id}\n`);
       }),
     );
 }
@@ -125,16 +117,16 @@ A running server stops taking the key within three seconds.`)
 function names(text: string): readonly string[] {
   const items = text.split(',').map((item) => item.trim());
   if (items.every((item) => item !== '')) return [...new Set(items)];
-  throw new InvalidArgumentError('must be names with commas between them, such as a,b');
+  throw new InvalidArgumentError('must be names separated by commas, such as a,b');
 }
 
 export function unknownKey(id: string, { name }: { readonly name: string }): Error {
   return new Error(
-    `The account "${name}" has no active key "${id}"; "farebox keys list" shows them`,
+    `The account "${name}" has no active key "${id}"; "farebox keys list" lists its keys`,
   );
 }
 
-/** Makes a key with its caps, in one transaction. Throws when the account has too many. */
+/** Creates a key and its cap in one transaction. Throws if the account has too many keys. */
 export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
   return stores.store.transaction(async (tx) => {
     const made = await stores.identity.createKeyWithin(limits.keysPerAccount, wanted, tx);
@@ -147,7 +139,7 @@ export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
   });
 }
 
-/** The keys of an account, newest first, one page in memory at a time. */
+/** Yields pages of the keys of an account, newest first. */
 export async function* keyPages(
   { identity }: Stores,
   accountId: string,
@@ -178,7 +170,7 @@ export const PERIOD_WORDS = {
   EPOCH: 'a day',
   WEEK: 'a week',
   MONTH: 'a month',
-  LIFETIME: 'in all',
+  LIFETIME: 'in total',
 } as const;
 
 function shownLimit(key: ApiKey): string {
@@ -190,17 +182,18 @@ function shownLimit(key: ApiKey): string {
 }
 
 function jsonKey(key: ApiKey) {
+  const { id, accountId, kind, last6, description, limitPeriod } = key;
   return {
-    id: key.id,
-    accountId: key.accountId,
-    kind: key.kind,
-    last6: key.last6,
-    description: key.description,
+    id,
+    accountId,
+    kind,
+    last6,
+    description,
     createdAt: isoTimeOrNull(key.createdMs),
     expiresAt: isoTimeOrNull(key.expiresMs),
     revokedAt: isoTimeOrNull(key.revokedMs),
     lastUsedAt: isoTimeOrNull(key.lastUsedMs),
-    limitPeriod: key.limitPeriod,
+    limitPeriod,
     limitUsd: jsonUsd(key.usdLimitNano),
     limitDiem: jsonUsd(key.diemLimitNano),
     models: key.models ?? null,

@@ -1,10 +1,10 @@
-/** Limits of accounts and keys from the command line, as a running server then enforces them. */
+/** `farebox accounts limit` and `farebox keys limit`, and the limits that a running server applies. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { runCli } from '../../test/support/run-cli.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { RateLimitsResponse } from '../account/rate-limits.ts';
-import { runCommand } from './cli.ts';
 
 const NONE = {
   requestsPerMinute: null,
@@ -21,17 +21,9 @@ describe('limits from the command line', () => {
   });
   after(() => bench.stop());
 
-  async function farebox(...argv: string[]) {
-    const said = { out: '', err: '' };
-    const code = await runCommand({
-      argv,
-      env: { ...process.env, FAREBOX_DATA: bench.farebox.config.dataFolder, PORT: '' },
-      cwd: bench.farebox.config.dataFolder,
-      stdout: { write: (text) => void (said.out += text) },
-      stderr: { write: (text) => void (said.err += text) },
-      onSignal: () => undefined,
-    });
-    return { code, ...said };
+  function farebox(...argv: string[]) {
+    const { dataFolder } = bench.farebox.config;
+    return runCli(dataFolder, argv, { FAREBOX_DATA: dataFolder });
   }
 
   async function limitsOf(...argv: string[]): Promise<unknown> {
@@ -40,7 +32,7 @@ describe('limits from the command line', () => {
     return (JSON.parse(out) as { limits: unknown }).limits;
   }
 
-  /** What a request of the key shows; the server reads the key anew after three seconds. */
+  /** The limits in the headers of a request, after the server has read the key again. */
   async function enforced(secret: string) {
     clock.advance(3_001);
     const { headers } = await call(bench.farebox, '/chat/completions', {
@@ -52,7 +44,7 @@ describe('limits from the command line', () => {
     );
   }
 
-  test('an account gets limits, keeps the others, and goes back to those of its plan', async () => {
+  test('`accounts limit` sets one limit, keeps the others and restores the limits of the plan', async () => {
     const { accountId, secret } = await bench.farebox.account('1');
     const usual = await enforced(secret);
     assert.deepEqual(await limitsOf('accounts', 'limit', accountId), NONE);
@@ -61,42 +53,34 @@ describe('limits from the command line', () => {
     const both = await limitsOf('accounts', 'limit', accountId, '--tokens-per-minute', '9000');
     assert.deepEqual(both, { ...NONE, requestsPerMinute: 60, tokensPerMinute: 9_000 });
     assert.deepEqual(await enforced(secret), ['60', '9000', 'user']);
-    const words = ['--requests-per-minute', 'default', '--tokens-per-minute', 'default'];
-    assert.deepEqual(await limitsOf('accounts', 'limit', accountId, ...words), NONE);
+    const options = ['--requests-per-minute', 'default', '--tokens-per-minute', 'default'];
+    assert.deepEqual(await limitsOf('accounts', 'limit', accountId, ...options), NONE);
     assert.deepEqual(await enforced(secret), usual);
   });
 
-  test('a key gets limits of its own, those of blockchain RPC among them', async () => {
+  test('`keys limit` sets limits of a key, also for blockchain RPC', async () => {
     const { accountId, secret } = await bench.farebox.account('1');
-    const [key] = await bench.farebox.app.stores.identity.listKeys(
-      accountId,
-      {},
-      { limit: 1, offset: 0 },
-    );
+    const page = { limit: 1, offset: 0 };
+    const [key] = await bench.farebox.app.stores.identity.listKeys(accountId, {}, page);
     assert.ok(key);
     const command = ['keys', 'limit', key.id, '--account', accountId];
-    const words = ['--requests-per-minute', '7', '--rpc-credits-per-day', '500'];
+    const options = ['--requests-per-minute', '7', '--rpc-credits-per-day', '500'];
     const limits = { ...NONE, requestsPerMinute: 7, rpcCreditsPerDay: 500 };
-    assert.deepEqual(await limitsOf(...command, ...words), limits);
+    assert.deepEqual(await limitsOf(...command, ...options), limits);
     assert.deepEqual((await enforced(secret)).slice(0, 1), ['7']);
-    const answer = await call(bench.farebox, '/api_keys/rate_limits', { secret });
-    const { data } = RateLimitsResponse.parse(answer.body);
+    const { body } = await call(bench.farebox, '/api_keys/rate_limits', { secret });
+    const { data } = RateLimitsResponse.parse(body);
     const rates = data.rateLimits.find(({ apiModelId }) => apiModelId === 'atlas')?.rateLimits;
     assert.equal(rates?.find(({ type }) => type === 'RPM')?.amount, 7);
     const { out } = await farebox(...command);
     assert.match(out, /requests-per-minute +7\n.*tokens-per-minute +default\n/);
   });
 
-  test('what is no limit, no account or no key is named', async () => {
+  test('the commands reject invalid limits, unknown accounts and unknown keys', async () => {
     const { accountId } = await bench.farebox.account('1');
+    const limit = ['accounts', 'limit', accountId, '--tokens-per-minute'];
     for (const word of ['0', '-1', '1.5', '10000000000', 'many']) {
-      const { code, err } = await farebox(
-        'accounts',
-        'limit',
-        accountId,
-        '--tokens-per-minute',
-        word,
-      );
+      const { code, err } = await farebox(...limit, word);
       assert.deepEqual([code, /must be a whole number from 1/.test(err)], [2, true], word);
     }
     assert.equal((await farebox('accounts', 'limit')).code, 2);

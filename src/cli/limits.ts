@@ -1,11 +1,11 @@
-/** `farebox accounts limit`, `farebox keys limit`: rate limits that differ from the plan. */
+/** `farebox accounts limit` and `farebox keys limit`: rate limits of one account or key. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import type { LimitOverrides } from '../identity/identity.ts';
-import { ACCOUNT, type Cli, FOLLOWS, findAccount, openedAccount } from './command.ts';
+import { ACCOUNT, APPLIES_SOON, type Cli, findAccount, openedAccount } from './command.ts';
 import { unknownKey } from './keys.ts';
 import { listing } from './terminal.ts';
 
-/** The same bound as in the API for operators. */
+/** The operator API has the same bound. */
 const MAX_LIMIT = 1_000_000_000;
 const DEFAULT = 'default';
 
@@ -16,19 +16,19 @@ const LIMITS = {
   rpcCreditsPerDay: '--rpc-credits-per-day',
 } as const satisfies Record<keyof LimitOverrides, string>;
 
-/** The limits that were named; the word goes back to the limit of the plan. */
+/** The limits to change; `default` removes the override. */
 type Change = Partial<Record<keyof LimitOverrides, number | typeof DEFAULT>>;
 
 export function limitCommands(cli: Cli): void {
   limitCommand(cli, 'accounts')
     .description(`Show or set the rate limits of an account
 
-The word ${DEFAULT} in place of a number takes the account back to the limits of its plan. Without an
-option the command shows the limits that the account has of its own.
-${FOLLOWS}
+"${DEFAULT}" instead of a number restores the limit of the plan. Without options, the command shows the
+limits that are set for the account.
+${APPLIES_SOON}
 
 Example: farebox accounts limit alice --requests-per-minute 60`)
-    .argument('<account>', 'Name one account')
+    .argument('<account>', 'id, name or wallet address of the account')
     .action((wanted, change) =>
       cli.withStores(async ({ stores: { store, identity }, stores }) => {
         const find = Object.keys(change).length > 0 ? openedAccount : findAccount;
@@ -39,22 +39,19 @@ Example: farebox accounts limit alice --requests-per-minute 60`)
           if (account === undefined) throw new Error(`There is no account "${id}"`);
           return await applied(account, change, (after) => identity.updateAccount(after, tx));
         });
-        cli.print(
-          { accountId: id, limits: jsonLimits(limits) },
-          shownLimits(`The account "${name}" (${id})`, limits),
-        );
+        printLimits(cli, `The account "${name}" (${id})`, { accountId: id }, limits);
       }),
     );
   limitCommand(cli, 'keys')
     .description(`Show or set the rate limits of an API key
 
-A key with limits of its own is counted by itself, and not with its account. The word ${DEFAULT} in
-place of a number takes the key back to the limits of its account. Without one of these numbers the
-command shows the limits that the key has of its own.
-${FOLLOWS}
+Requests of a key that has its own limits count against the key instead of the account. "${DEFAULT}"
+instead of a number restores the limit of the account. Without a limit option, the command shows the
+limits that are set for the key.
+${APPLIES_SOON}
 
 Example: farebox keys limit key_019aa3f1c0de --tokens-per-minute 20000`)
-    .argument('<key id>', 'Name one key by its id')
+    .argument('<key id>', 'id of the key, as "farebox keys list" shows it')
     .option(...ACCOUNT)
     .action((id, { account: wanted, ...change }) =>
       cli.withAccount({ account: wanted }, async ({ stores: { store, identity }, account }) => {
@@ -64,10 +61,8 @@ Example: farebox keys limit key_019aa3f1c0de --tokens-per-minute 20000`)
           if (key === undefined) throw unknownKey(id, account);
           return await applied(key, change, (after) => identity.updateKey(after, tx));
         });
-        cli.print(
-          { accountId: account.id, keyId: id, limits: jsonLimits(limits) },
-          shownLimits(`The key ${id} of the account "${account.name}"`, limits),
-        );
+        const title = `The key ${id} of the account "${account.name}"`;
+        printLimits(cli, title, { accountId: account.id, keyId: id }, limits);
       }),
     );
 }
@@ -76,14 +71,10 @@ function limitCommand(cli: Cli, group: 'accounts' | 'keys') {
   return cli
     .group(group)
     .command('limit')
-    .option(`${LIMITS.requestsPerMinute} <number>`, 'requests to each model', limitOf)
-    .option(`${LIMITS.tokensPerMinute} <number>`, 'tokens of each text model', limitOf)
-    .option(`${LIMITS.rpcRequestsPerMinute} <number>`, 'requests of blockchain RPC', limitOf)
-    .option(
-      `${LIMITS.rpcCreditsPerDay} <number>`,
-      'credits of blockchain RPC in 24 hours',
-      limitOf,
-    );
+    .option(`${LIMITS.requestsPerMinute} <number>`, 'requests per model', limitOf)
+    .option(`${LIMITS.tokensPerMinute} <number>`, 'tokens per text model', limitOf)
+    .option(`${LIMITS.rpcRequestsPerMinute} <number>`, 'blockchain RPC requests', limitOf)
+    .option(`${LIMITS.rpcCreditsPerDay} <number>`, 'blockchain RPC credits in 24 hours', limitOf);
 }
 
 function limitOf(text: string): number | typeof DEFAULT {
@@ -95,7 +86,7 @@ function limitOf(text: string): number | typeof DEFAULT {
   );
 }
 
-/** The limits after a change, which is written unless it is empty. */
+/** Writes the change, unless it is empty, and returns the limits after it. */
 async function applied<Holder extends { readonly limits: LimitOverrides }>(
   holder: Holder,
   change: Change,
@@ -109,18 +100,13 @@ async function applied<Holder extends { readonly limits: LimitOverrides }>(
   return limits;
 }
 
-function jsonLimits(limits: LimitOverrides) {
+function printLimits(cli: Cli, title: string, ids: object, limits: LimitOverrides): void {
   const names = Object.keys(LIMITS) as (keyof LimitOverrides)[]; // its own keys
-  return Object.fromEntries(names.map((name) => [name, limits[name] ?? null]));
-}
-
-function shownLimits(what: string, limits: LimitOverrides): string {
-  const lines = Object.entries(LIMITS).map(
-    ([name, option]) =>
-      [
-        `  ${option.slice(2)}`,
-        String(limits[name as keyof LimitOverrides] ?? DEFAULT), // a key of the table
-      ] as const,
+  const lines = names.map(
+    (name) => [`  ${LIMITS[name].slice(2)}`, String(limits[name] ?? DEFAULT)] as const,
   );
-  return `${what}:\n${listing(lines)}`;
+  cli.print(
+    { ...ids, limits: Object.fromEntries(names.map((name) => [name, limits[name] ?? null])) },
+    `${title}:\n${listing(lines)}`,
+  );
 }

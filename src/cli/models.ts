@@ -1,76 +1,93 @@
-/** `farebox models`: what is on offer, at which price, and where it runs; and `models pull`. */
+/** `farebox models`: lists the models on offer with prices and engines; `models pull` fetches one. */
 import { request } from 'undici';
 import { z } from 'zod';
 import { Catalog } from '../catalog/catalog.ts';
 import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { type LibraryModel, MODEL_LIBRARY } from '../engines/embedded/llama-models.ts';
+import { didYouMean } from '../core/nearest-word.ts';
+import { MODEL_LIBRARY } from '../engines/embedded/llama-models.ts';
 import { downloadModel, hasModel, modelPath } from '../engines/embedded/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
-import { type Cli, guessOf, httpAddress } from './command.ts';
-import { type FetchOptions, PROXY, fetchWith, stoppable } from './fetch-command.ts';
+import { type Cli, httpAddress } from './command.ts';
+import { PROXY, fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';
 
 const LIBRARY_IDS = MODEL_LIBRARY.map(({ id }) => id);
 const LIBRARY_ID_WIDTH = Math.max(...LIBRARY_IDS.map((id) => id.length));
-const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
-  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
-  return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
+const LIBRARY_LINES = MODEL_LIBRARY.map(({ id, title, file }) => {
+  const megabytes = Math.round(file.sizeBytes / 1e6);
+  return `  ${id.padEnd(LIBRARY_ID_WIDTH)}   ${title}, ${megabytes} MB, ${file.license}`;
 });
+/** A server on the same machine responds within this time or is not running. */
+const SERVER_TIMEOUT_MS = 2 * SECOND_MS;
+/** Ends the command after some seconds on a machine without internet access. */
+const TRIES_WITHOUT_A_BYTE = 4;
 
 export function modelsCommands(cli: Cli): void {
   const models = cli.program
     .command('models')
-    .description(`Show the models on offer, their prices, and where they run
+    .description(`Show the models on offer, their prices and their engines
 
-Asks the running server; when none listens, shows what the configuration offers. Prices are USD for
-1 million tokens, or for the unit that the price names.`)
+Queries the running server; if none runs, shows the models of the configuration. Prices are USD per
+million tokens, or per the unit that the price names.`)
     .action(async () => {
       const { config } = await cli.settings();
       const { server, models: offered } = await offeredModels(config);
       const shown = offered.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
+      const heading =
+        server === undefined
+          ? 'No server runs. Models of the configuration:'
+          : `Models of ${server}:`;
       cli.print(
         { server: server ?? null, models: shown },
-        `${headingOf(server)}\n\n${shown.length === 0 ? NO_MODELS : modelTable(shown)}`,
+        `${heading}\n\n${shown.length === 0 ? NO_MODELS : modelTable(shown)}`,
       );
     });
   models
     .command('pull')
-    .description(`Fetch a model of the library for the embedded engine
+    .description(`Download a library model for the embedded engine
 
 Models of the library:
 ${LIBRARY_LINES.join('\n')}
 
-A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
-is right. The server loads it at its next start.`)
-    .argument('<model>', `Name one model of the library: ${LIBRARY_IDS.join(', ')}`)
+An interrupted download continues where it stopped. The command verifies the SHA-256 of the file. The
+server loads the model at its next start.`)
+    .argument('<model>', LIBRARY_IDS.join(', '))
     .option(
       '--mirror <url>',
-      'takes the place of the host that has the model, such as https://mirror.example/hf',
+      'URL that replaces the host of the model, such as https://mirror.example/hf',
       httpAddress,
     )
     .option(...PROXY)
     .action(async (id, options) => {
-      const model = libraryModel(id);
+      const model = MODEL_LIBRARY.find((one) => one.id === id);
+      if (model === undefined) {
+        const advice = didYouMean(id, LIBRARY_IDS) || `; it has ${LIBRARY_IDS.join(', ')}`;
+        throw new Error(`The library has no model "${id}"${advice}`);
+      }
+      const { console } = cli;
       const { config } = await cli.settings();
       const path = modelPath(config.dataFolder, model.file);
       const isThere = await hasModel(config.dataFolder, model.file);
-      if (!isThere) await fetchModel(cli, config, model, options);
+      if (!isThere) {
+        const { downloads, viewOf, onRetry } = fetchWith(console, config, options);
+        const view = viewOf(model.title);
+        const maxTries = TRIES_WITHOUT_A_BYTE;
+        const parts = { downloads, view, path, clock: systemClock(), log: silentLog };
+        await stoppable(console, (signal) =>
+          downloadModel(model.file, { ...parts, onRetry, maxTries, signal }),
+        );
+      }
       cli.print(
-        { id: model.id, path, fetched: !isThere },
-        `${model.title} is ${isThere ? 'already there' : 'ready'}: ${path}\n`,
+        { id, path, fetched: !isThere },
+        `${isThere ? 'Already downloaded' : 'Downloaded'}: ${model.title} in ${path}\n`,
       );
     });
 }
 
 const NO_MODELS =
-  'No models. "farebox serve" brings its own and finds engines on local ports;\nconfigured ones go into farebox.yaml\n';
-
-function headingOf(server: string | undefined): string {
-  if (server !== undefined) return `Offered by ${server}:`;
-  return 'No server listens; the configuration offers:';
-}
+  'No models. "farebox serve" starts embedded models and finds engines on local ports;\nconfigure other models in farebox.yaml\n';
 
 function modelTable(
   models: readonly (OfferedModel & { readonly runsOn: readonly string[] })[],
@@ -108,7 +125,7 @@ function shownPrices(model: OfferedModel): string {
   return model.type === 'video' ? 'by quote' : 'not for sale';
 }
 
-/** The configured engines of a model; one that nobody configured runs on this machine. */
+/** The configured engines of a model; a model without any is embedded or discovered here. */
 function runsOn(config: Config, id: string): readonly string[] {
   const replicas = config.models.find((model) => model.id === id)?.replicas ?? [];
   if (replicas.length === 0) return ['this machine'];
@@ -118,58 +135,63 @@ function runsOn(config: Config, id: string): readonly string[] {
   });
 }
 
-/** A server on the same machine answers at once or is not there. */
-const ASK_LIMIT_MS = 2 * SECOND_MS;
-
 const Amount = z.object({ usd: z.number() });
 
-/** A model in the shape of the public `GET /models`. */
-const Item = z.object({
-  id: z.string(),
-  type: z.string(),
-  model_spec: z.object({
-    offline: z.boolean(),
-    traits: z.array(z.string()),
-    availableContextTokens: z.number().optional(),
-    pricing: z.record(z.string(), z.unknown()).optional(),
-  }),
+/** The part of the response of `GET /models` that the command reads. */
+const List = z.object({
+  data: z.array(
+    z.object({
+      id: z.string(),
+      type: z.string(),
+      model_spec: z.object({
+        offline: z.boolean(),
+        traits: z.array(z.string()),
+        availableContextTokens: z.number().optional(),
+        pricing: z.record(z.string(), z.unknown()).optional(),
+      }),
+    }),
+  ),
 });
-const List = z.object({ data: z.array(Item) });
 
 type OfferedModel = ReturnType<typeof modelsOf>[number];
 
-/** The models of the running server, else those of the configuration file. */
+/** The models of the running server, or those of the configuration if no server runs. */
 export async function offeredModels(config: Config) {
-  const running = await askServer(config);
-  if (running !== undefined) return running;
+  const running = await findServer(config);
+  if (running?.list !== undefined) {
+    return { server: running.url, models: modelsOf(running.list) };
+  }
   const catalog = new Catalog({ settings: config, clock: systemClock() });
-  const body: unknown = JSON.parse(catalog.listBody('all').toString('utf8'));
-  return { server: undefined, models: modelsOf(body) };
+  return { server: undefined, models: modelsOf(catalog.listBody('all').toString('utf8')) };
 }
 
-async function askServer({ listen, service }: Config) {
-  const server = `http://${reachableHost(listen.host)}:${listen.port}${BASE_PATH}`;
+/**
+ * Looks for a Farebox server at the listen address. `list` is the body of `GET /models`, if the
+ * request succeeded.
+ */
+export async function findServer({ listen, service }: Config) {
+  const url = `http://${reachableHost(listen.host)}:${listen.port}${BASE_PATH}`;
   try {
-    const signal = AbortSignal.timeout(ASK_LIMIT_MS);
-    const { statusCode, headers, body } = await request(`${server}/models?type=all`, { signal });
-    const isOurs = headers[`x-${service.name}-version`] !== undefined;
-    if (statusCode === 200 && isOurs) return { server, models: modelsOf(await body.json()) };
+    const signal = AbortSignal.timeout(SERVER_TIMEOUT_MS);
+    const { statusCode, headers, body } = await request(`${url}/models?type=all`, { signal });
+    const isFarebox = headers[`x-${service.name}-version`] !== undefined;
+    if (isFarebox && statusCode === 200) return { url, list: await body.text() };
     await body.dump();
-    return undefined;
+    return isFarebox ? { url, list: undefined } : undefined;
   } catch {
-    // Nobody listens, or somebody else does: the configuration answers.
+    // No server listens, or another program does.
     return undefined;
   }
 }
 
-function modelsOf(body: unknown) {
-  return List.parse(body).data.map(({ id, type, model_spec: spec }) => ({
+function modelsOf(body: string) {
+  return List.parse(JSON.parse(body)).data.map(({ id, type, model_spec: spec }) => ({
     id,
     type,
     offline: spec.offline,
     traits: spec.traits,
     contextTokens: spec.availableContextTokens,
-    /** USD by the keys of the public list: `input`, `output`, `generation`, … */
+    /** USD by name: `input`, `output`, `generation`, … */
     prices: Object.fromEntries(
       Object.entries(spec.pricing ?? {}).flatMap(([key, value]) => {
         const parsed = Amount.safeParse(value);
@@ -177,32 +199,4 @@ function modelsOf(body: unknown) {
       }),
     ),
   }));
-}
-
-/** Some seconds: a person at a machine without internet is told soon. */
-const TRIES_WITHOUT_A_BYTE = 4;
-
-async function fetchModel(
-  { console }: Cli,
-  config: Config,
-  model: LibraryModel,
-  options: FetchOptions,
-): Promise<void> {
-  const path = modelPath(config.dataFolder, model.file);
-  const { downloads, viewOf, onRetry } = fetchWith(console, config, options);
-  const view = viewOf(model.title);
-  const maxTries = TRIES_WITHOUT_A_BYTE;
-  const parts = { downloads, view, path, clock: systemClock(), log: silentLog, onRetry, maxTries };
-  await stoppable(console, (signal) => downloadModel(model.file, { ...parts, signal }));
-}
-
-function libraryModel(id: string): LibraryModel {
-  const model = MODEL_LIBRARY.find((one) => one.id === id);
-  if (model !== undefined) return model;
-  const guess = guessOf(id, LIBRARY_IDS);
-  throw new Error(`The library has no model "${id}"${guess}; it has ${LIBRARY_IDS.join(', ')}`);
-}
-
-function shownSize(model: LibraryModel): string {
-  return `${Math.round(model.file.sizeBytes / 1e6)} MB`;
 }

@@ -1,4 +1,4 @@
-/** `farebox move`: copies the installation from its SQLite file to PostgreSQL and proves the copy. */
+/** `farebox move`: copies the installation from SQLite to PostgreSQL and verifies the copy. */
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
@@ -12,16 +12,16 @@ import { listing } from './terminal.ts';
 export function moveCommand(cli: Cli): void {
   cli.program
     .command('move')
-    .description(`Copy everything from SQLite to PostgreSQL
+    .description(`Copy the database from SQLite to PostgreSQL
 
-Stop the server first. Everything is copied in one transaction: accounts, keys, postings, receipts.
-Then both databases are audited and compared, table by table. The SQLite file stays as it is. When
-the copy is proven, set "database" to the new address and start the server.`)
-    .option('--to <address>', 'an empty PostgreSQL database: postgres://user:password@host/name')
+Stop the server first. The command copies all accounts, keys, postings and receipts in one
+transaction, then audits both databases and compares them table by table. The SQLite file does not
+change. If the copy is verified, set "database" to the new URL and start the server.`)
+    .option('--to <url>', 'an empty PostgreSQL database: postgres://user:password@host/name')
     .action(async ({ to }) => {
       if (to === undefined || !/^postgres(?:ql)?:\/\//.test(to)) {
         throw new UsageError(
-          '--to must name a PostgreSQL database: postgres://user:password@host/name',
+          '--to must be the URL of a PostgreSQL database: postgres://user:password@host/name',
         );
       }
       const { config } = await cli.settings();
@@ -30,7 +30,9 @@ the copy is proven, set "database" to the new address and start the server.`)
       }
       const lock = lockDataFolder(config.dataFolder);
       if (lock === undefined) {
-        throw new Error(`A server runs on the data folder ${config.dataFolder}. Stop it first`);
+        throw new Error(
+          `A server uses the data folder ${config.dataFolder}: stop it, then run the command again`,
+        );
       }
       try {
         const report = await copy(cli, config, to);
@@ -56,7 +58,7 @@ async function copy(cli: Cli, config: Config, to: string): Promise<MoveReport> {
         nowMs: clock.nowMs(),
         onProgress: (done, total) => progress?.count('Copying rows', done, total),
       });
-      progress?.end('Copied; comparing and auditing both');
+      progress?.end('Copied all rows; auditing and comparing both databases');
       return report;
     } finally {
       await target.close();
@@ -80,10 +82,10 @@ function jsonOf({ ok, source, target, tables, differences }: MoveReport): Record
 
 function shown({ ok, source, target, tables, differences }: MoveReport): string {
   const rows = listing(tables.map(({ table, rows: count }) => [table, `${count} rows`] as const));
-  const owed = `Owed to callers: ${shownUsd(source.owedNano)} USD in SQLite, ${shownUsd(target.owedNano)} USD in PostgreSQL`;
-  const which = differences.length === 0 ? 'an audit' : differences.join(', ');
-  const proof = ok
-    ? 'Both audits are clean and every table is equal.\nNow set "database" in farebox.yaml to the new address and start the server'
-    : `The copy is NOT proven (${which}): go on with SQLite and keep both databases`;
-  return `${rows}\n${owed}\n${proof}\n`;
+  const owed = `Unspent credit: ${shownUsd(source.owedNano)} USD in SQLite, ${shownUsd(target.owedNano)} USD in PostgreSQL`;
+  const failed = differences.length === 0 ? 'an audit failed' : differences.join(', ');
+  const verdict = ok
+    ? 'Both audits succeeded and all tables are equal.\nNext: set "database" in farebox.yaml to the new URL and start the server'
+    : `The copy is NOT verified (${failed}): keep both databases and continue with SQLite`;
+  return `${rows}\n${owed}\n${verdict}\n`;
 }

@@ -24,7 +24,7 @@ function output(isTTY: boolean, columns?: number) {
 }
 
 suite('Progress', () => {
-  test('draws one line again and again on a terminal', () => {
+  test('`download` redraws one line on a terminal', () => {
     const { written, output: out } = output(true);
     const progress = new Progress(out);
     progress.download('Qwen3 0.6B', at(0.5));
@@ -38,13 +38,13 @@ suite('Progress', () => {
     assert.equal(written.slice(2).join(''), '\r\u001b[2KQwen3 0.6B is ready\n');
   });
 
-  test('never wraps in a narrow terminal', () => {
+  test('`download` truncates the line to the width of the terminal', () => {
     const { written, output: out } = output(true, 30);
     new Progress(out).download('Qwen3 0.6B', at(0.1));
     assert.equal(written[0]!.replace('\r\u001b[2K', '').length, 29);
   });
 
-  test('writes a plain line every tenth without a terminal', () => {
+  test('`download` writes a line every 10 % without a terminal', () => {
     const { written, output: out } = output(false);
     const progress = new Progress(out);
     for (let step = 0; step <= 100; step += 1) progress.download('model', at(step / 100));
@@ -54,7 +54,7 @@ suite('Progress', () => {
     assert.equal(written.at(-1), 'done\n');
   });
 
-  test('does without a total', () => {
+  test('`download` omits an unknown total', () => {
     const { written, output: out } = output(true);
     new Progress(out).download('m', {
       fraction: 0,

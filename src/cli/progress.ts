@@ -1,4 +1,4 @@
-/** Shows progress: one line that is drawn again on a terminal, a line for every tenth elsewhere. */
+/** Progress output: one line that is redrawn on a terminal, a new line every 10 % elsewhere. */
 import type { DownloadProgress } from '../engines/embedded/model-download.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
 import type { TextOutput } from './terminal.ts';
@@ -6,7 +6,7 @@ import type { TextOutput } from './terminal.ts';
 const BAR_CHARACTERS = 24;
 const DEFAULT_COLUMNS = 80;
 const STEPS_WITHOUT_TERMINAL = 10;
-/** Goes back to the beginning of the line and empties it. */
+/** Moves to the start of the line and clears it. */
 const ERASE_LINE = '\r\u001b[2K';
 
 export class Progress {
@@ -19,7 +19,7 @@ export class Progress {
     this.#output = output;
   }
 
-  /** Shows a new state of `title`, 0 to 1; `drawn` is what a terminal shows. */
+  /** `fraction`: 0 to 1. `drawn`: the text on a terminal. */
   show(title: string, fraction: number, line: string, drawn = line): void {
     if (title !== this.#title) this.#step = 0;
     this.#title = title;
@@ -35,14 +35,13 @@ export class Progress {
     this.#output.write(`${line}\n`);
   }
 
-  /** As `show`, for things that are counted. */
   count(title: string, done: number, total: number): void {
     const percent = total <= 0 ? 100 : Math.min(100, Math.floor((100 * done) / total));
     const figures = `${Math.min(done, Math.max(0, total))} of ${total}`;
     this.show(title, percent / 100, `${title}: ${percent} %, ${figures}`);
   }
 
-  /** As `show`, with a bar on a terminal. */
+  /** Draws a bar on a terminal. */
   download(title: string, progress: DownloadProgress): void {
     const { fraction, bytesDone, bytesTotal, bytesPerSecond, secondsLeft } = progress;
     const filled = Math.round(fraction * BAR_CHARACTERS);
@@ -53,7 +52,7 @@ export class Progress {
     this.show(title, fraction, `${title}: ${figures}`, `${title} ${bar} ${figures}`);
   }
 
-  /** Takes a drawn line away; `message` takes its place. */
+  /** Clears a drawn line and writes `message`. */
   end(message?: string): void {
     if (this.#isDrawn) this.#output.draw?.(ERASE_LINE);
     this.#isDrawn = false;
@@ -61,7 +60,7 @@ export class Progress {
   }
 }
 
-/** Shows downloads: a bar on a terminal, a line for every tenth elsewhere. */
+/** `endText`: written when a download ends. */
 export function downloadViews(output: TextOutput, endText?: string) {
   return (title: string): DownloadView => {
     const progress = new Progress(output);
@@ -72,7 +71,7 @@ export function downloadViews(output: TextOutput, endText?: string) {
   };
 }
 
-/** `639 MB`; decimal units, as disks and networks are sold. */
+/** `639 MB`, in decimal units. */
 function size(bytes: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];
   let value = bytes;

@@ -1,6 +1,6 @@
 /**
- * `farebox refund`: pays unused credit back to the wallet that paid. The debit and the signed
- * transfer are in the database, so that the server completes an interrupted refund.
+ * `farebox refund`: pays unused credit back to the wallet that paid. The database stores the debit and
+ * the signed transfer, so the server completes an interrupted refund.
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';
@@ -12,18 +12,18 @@ import { type Cli, UsageError } from './command.ts';
 export function refundCommand(cli: Cli): void {
   cli.program
     .command('refund')
-    .description(`Pay a wallet's unused credit back to it, in USDC
+    .description(`Pay unused credit back to its wallet, in USDC
 
-Only final credit is paid back: what the chain could still take back is named and stays as credit
-(on Base for about 20 minutes after a payment, on Solana for 15 seconds).
+Pays back only final payments. Credit of a payment that the chain can still revert is listed and kept
+(on Base for about 20 minutes after the payment, on Solana for 15 seconds).
 
-Needs \`refundKey\` (holds the USDC) and the gas key of the rail in the configuration. The server may
-run meanwhile. A refund that can never arrive becomes credit again.
+The rail needs \`refundKey\`, whose address holds the USDC, and its gas key in the configuration. The
+server may run meanwhile. A refund that the chain rejects becomes credit again.
 
 Example: farebox refund 0x2f3C…91aB 4.50`)
-    .argument('[wallet]', 'Give a wallet and an amount in USD')
-    .argument('[amount]', 'in USD, or all')
-    .option('--state <refund id>', 'look at a refund that was on its way, and finish it')
+    .argument('[wallet]', 'address of the wallet')
+    .argument('[amount]', 'amount in USD, or all')
+    .option('--state <refund id>', 'continue a refund that was sent, and print its state')
     .action((wallet, amount, { state: refundId }) => {
       const wanted = refundId === undefined ? wantedRefund(wallet, amount) : { refundId };
       return cli.withStores(async (context) => {
@@ -47,19 +47,21 @@ type WantedRefund =
 
 function wantedRefund(given: string | undefined, amount: string | undefined): WantedRefund {
   if (given === undefined || amount === undefined) {
-    throw new UsageError('Give a wallet and an amount in USD');
+    throw new UsageError('The arguments <wallet> and <amount> are required');
   }
   const wallet = walletOfAccount(accountIdOf(given)) ?? given;
   if (amount === 'all') return { wallet, amount };
   if (!/^\d+(?:\.\d{1,6})?$/.test(amount) || /^[0.]+$/.test(amount)) {
-    throw new UsageError(`The amount must be USD such as 4.50, or all, not "${amount}"`);
+    throw new UsageError(
+      `The amount must be USD with at most 6 decimals such as 4.50, or all, not "${amount}"`,
+    );
   }
   return { wallet, amount: usdToNano(amount) };
 }
 
 interface Refunded {
   readonly state: RefundState;
-  /** What was not paid back, because the chain could still take it back. */
+  /** Credit that stays, because the chain can still revert its payment. */
   readonly left: readonly OpenCredit[];
 }
 
@@ -90,7 +92,7 @@ function sentenceOfLeft(left: readonly OpenCredit[]): string {
     ({ paymentId, amountNano, transaction = 'no transaction' }) =>
       `${formatUsd(amountNano, 6)} USD of ${paymentId} (${transaction})`,
   );
-  return `Not final yet, so it stays as credit: ${named.join(', ')}\n`;
+  return `Kept as credit, because the payment is not final yet: ${named.join(', ')}\n`;
 }
 
 function sentenceOf(state: RefundState): string {
@@ -102,6 +104,6 @@ function sentenceOf(state: RefundState): string {
       return `Not paid: ${what} is credit again (${state.failure ?? 'failed'})\n`;
     case 'open':
     case 'sent':
-      return `On its way: ${what}. The server finishes it; "farebox refund --state ${state.refundId}" looks again\n`;
+      return `Pending: ${what}. The server completes it; "farebox refund --state ${state.refundId}" prints its state\n`;
   }
 }

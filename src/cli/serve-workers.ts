@@ -1,7 +1,7 @@
 /**
- * `farebox serve --workers N`: this process makes the first owner, runs the local engines and keeps
- * N workers that share one port and one PostgreSQL. It restarts a worker that dies, with a growing
- * delay, and lets another worker release its holds and leases at once.
+ * `farebox serve --workers N`: the primary process. It creates the first owner, runs the local engines
+ * and starts N workers that share one port and one PostgreSQL database. It restarts a worker that
+ * ends, with a growing delay, and notifies another worker, which releases its holds and leases.
  */
 import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
@@ -14,20 +14,19 @@ import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import { downloadViews } from './progress.ts';
-import { greeting, stopSignal } from './server-start.ts';
+import { startupBanner, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
-import { type FromWorker, Questions, type ToWorker } from './worker.ts';
+import { type FromWorker, Requests, type ToWorker } from './worker.ts';
 
 const FIRST_RESTART_MS = SECOND_MS / 2;
-const SLOWEST_RESTART_MS = 30 * SECOND_MS;
-/** After running so long, a crash counts as the first one again. */
+const MAX_RESTART_MS = 30 * SECOND_MS;
+/** A worker that ran this long starts again with the shortest restart delay. */
 const HEALTHY_AFTER_MS = MINUTE_MS;
-/** A worker that does not say what it sees in this time is left out. */
-const INQUIRY_LIMIT_MS = SECOND_MS;
-/** After the drain a worker closes its database; one that does not is ended. */
+const VIEW_TIMEOUT_MS = SECOND_MS;
+/** Time for a worker to close its database after the drain; then it is killed. */
 const CLOSING_GRACE_MS = 10 * SECOND_MS;
 
-interface FleetOptions {
+interface PrimaryOptions {
   readonly console: Console;
   readonly config: Config;
   readonly log: Log;
@@ -35,30 +34,30 @@ interface FleetOptions {
   readonly json: boolean;
 }
 
-/** Runs until a signal; gives the exit code. Throws when the database is no PostgreSQL. */
-export async function serveWorkers(options: FleetOptions): Promise<number> {
+/** Runs until a signal and returns the exit code. Throws if the database is not PostgreSQL. */
+export async function serveWorkers(options: PrimaryOptions): Promise<number> {
   const { console, config, log } = options;
   if (config.databaseUrl.startsWith('sqlite:')) {
     throw new Error(
-      `${options.workers} workers need a database that they can share: set "database" to postgres://… ("farebox move" copies what is there), or run one worker`,
+      `${options.workers} workers need a shared database: set "database" to postgres://… ("farebox move" copies the data), or run one worker`,
     );
   }
   countRejections(process, log, systemClock());
   const owner = await firstOwner(config, log);
-  const fleet = new Fleet(options);
-  const stopped = stopSignal(console, () => fleet.hurry()).then(() => 'stop' as const);
-  const address = await Promise.race([fleet.start(), stopped]);
+  const primary = new Primary(options);
+  const stopped = stopSignal(console, () => primary.hurry()).then(() => 'stop' as const);
+  const address = await Promise.race([primary.start(), stopped]);
   if (address === undefined) {
-    console.stderr.write('No worker could start\n');
-    await fleet.stop();
+    console.stderr.write('No worker could start; the messages above name the reason\n');
+    await primary.stop();
     return 1;
   }
   if (address !== 'stop') {
-    console.onSignal('SIGHUP', () => fleet.tell({ kind: 'reload' }));
-    console.stdout.write(greeting(address, config, owner));
+    console.onSignal('SIGHUP', () => primary.broadcast({ kind: 'reload' }));
+    console.stdout.write(startupBanner(address, config, owner));
     await stopped;
   }
-  await fleet.stop();
+  await primary.stop();
   return 0;
 }
 
@@ -78,21 +77,21 @@ interface Slot {
   crashes: number;
 }
 
-class Fleet {
-  readonly #options: FleetOptions;
+class Primary {
+  readonly #options: PrimaryOptions;
   readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
-  readonly #views = new Questions<string>();
+  readonly #views = new Requests<string>();
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
-  readonly #gone = Promise.withResolvers<undefined>();
-  /** Ended processes that no worker was told of. */
-  readonly #untold: string[] = [];
+  readonly #allEnded = Promise.withResolvers<undefined>();
+  /** Ended processes of which no worker was notified yet. */
+  readonly #unreported: string[] = [];
   #isListening = false;
   #isStopping = false;
   #cancelKill: (() => void) | undefined;
 
-  constructor(options: FleetOptions) {
+  constructor(options: PrimaryOptions) {
     this.#options = options;
     const { config, log, console } = options;
     this.#engines = new LocalEngines({
@@ -100,15 +99,15 @@ class Fleet {
       clock: this.#clock,
       ids: systemIds(),
       log,
-      onChange: () => this.tell(this.#news()),
-      viewOf: downloadViews(console.stderr, 'download ended'),
+      onChange: () => this.broadcast(this.#news()),
+      viewOf: downloadViews(console.stderr, 'download finished'),
     });
   }
 
-  /** Starts workers and engines; the address, or `undefined` when the first workers fail. */
+  /** Starts workers and engines. Resolves to the address, or `undefined` if no worker can start. */
   start(): Promise<string | undefined> {
     cluster.setupPrimary({
-      // A worker finds out by itself that it is one.
+      // `serve` recognizes a worker by `cluster.isWorker`.
       exec: fileURLToPath(siblingUrl(import.meta.url, '../main')),
       args: ['serve', ...(this.#options.json ? ['--json'] : [])],
       cwd: this.#options.console.cwd,
@@ -119,30 +118,30 @@ class Fleet {
       this.#slots.push(slot);
       this.#launch(slot);
     }
-    // Workers call what is there as soon as they hear of it; nobody waits for a download.
-    void this.#engines.start().then(() => this.tell(this.#news()));
+    // Workers do not wait for downloads of engines.
+    void this.#engines.start().then(() => this.broadcast(this.#news()));
     return this.#listening.promise;
   }
 
-  tell(message: ToWorker): void {
+  broadcast(message: ToWorker): void {
     for (const worker of this.#connected()) worker.send(message);
   }
 
-  /** Drains all workers at once, ends those that hang, and stops the engines. */
+  /** Drains all workers, kills those that hang, and stops the engines. */
   async stop(): Promise<void> {
     this.#isStopping = true;
-    this.tell({ kind: 'stop' });
-    this.#checkGone();
+    this.broadcast({ kind: 'stop' });
+    this.#checkAllEnded();
     const { config } = this.#options;
     this.#killAfter(config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS);
-    await this.#gone.promise;
+    await this.#allEnded.promise;
     this.#cancelKill?.();
     await this.#engines.stop();
   }
 
-  /** Open answers are cut; a worker that hangs gets no more time than it takes to close. */
+  /** Aborts open requests. */
   hurry(): void {
-    this.tell({ kind: 'stop' });
+    this.broadcast({ kind: 'stop' });
     this.#killAfter(CLOSING_GRACE_MS);
   }
 
@@ -167,49 +166,48 @@ class Fleet {
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
-      if (message.kind === 'views-wanted') return void this.#collectViews(worker, message);
-      if (message.kind === 'view') return this.#views.answer(message.inquiry, message.view);
+      if (message.kind === 'views-request') return void this.#collectViews(worker, message);
+      if (message.kind === 'view') return this.#views.resolve(message.id, message.view);
       if (message.kind === 'began') {
         processId = message.processId;
         return;
       }
       slot.isListening = true;
-      this.#tellEnded();
+      this.#reportEnded();
       this.#isListening = true;
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
     worker.on('exit', (code, signal) => {
-      if (processId !== undefined) this.#untold.push(processId);
+      if (processId !== undefined) this.#unreported.push(processId);
       this.#ended(slot, worker, signal || `code ${code}`);
-      this.#tellEnded();
+      this.#reportEnded();
     });
   }
 
-  /** Gathers what all other workers see for the one that a request has met. */
+  /** Collects the views of all other workers. A worker that does not respond in time is left out. */
   async #collectViews(
-    asker: Worker,
-    { of, inquiry: asked }: Extract<FromWorker, { kind: 'views-wanted' }>,
+    requester: Worker,
+    { of, id }: Extract<FromWorker, { kind: 'views-request' }>,
   ): Promise<void> {
-    const others = this.#connected().filter((worker) => worker !== asker);
+    const others = this.#connected().filter((worker) => worker !== requester);
     const found = await Promise.all(
       others.map((worker) =>
-        this.#views.ask(INQUIRY_LIMIT_MS, (inquiry) =>
-          worker.send({ kind: 'view-wanted', of, inquiry } satisfies ToWorker),
+        this.#views.send(VIEW_TIMEOUT_MS, (own) =>
+          worker.send({ kind: 'view-request', of, id: own } satisfies ToWorker),
         ),
       ),
     );
     const views = found.filter((view) => view !== undefined);
-    if (asker.isConnected())
-      asker.send({ kind: 'views', inquiry: asked, views } satisfies ToWorker);
+    if (requester.isConnected()) requester.send({ kind: 'views', id, views } satisfies ToWorker);
   }
 
-  /** Notifies one worker that serves; if the message is lost, the lease of the process expires. */
-  #tellEnded(): void {
-    const heir = this.#slots.find((one) => one.isListening && one.worker?.isConnected() === true);
-    if (heir === undefined) return;
-    for (const processId of this.#untold.splice(0)) {
-      heir.worker?.send({ kind: 'ended', processId } satisfies ToWorker);
+  /** Notifies one listening worker; if the message is lost, the lease of the process expires. */
+  #reportEnded(): void {
+    const slot = this.#slots.find((one) => one.isListening && one.worker?.isConnected() === true);
+    if (slot === undefined) return;
+    for (const processId of this.#unreported.splice(0)) {
+      slot.worker?.send({ kind: 'ended', processId } satisfies ToWorker);
     }
   }
 
@@ -217,26 +215,26 @@ class Fleet {
     slot.worker = undefined;
     slot.isListening = false;
     if (this.#isStopping) {
-      this.#checkGone();
+      this.#checkAllEnded();
       return;
     }
     const { log } = this.#options;
     log.error({ worker: worker.process.pid, how }, 'A worker ended');
     if (!this.#isListening) {
-      // Nothing ever worked: the reason is on the terminal, and trying again would hide it.
+      // No worker ever listened. A restart would bury the reason that is on the terminal.
       this.#listening.resolve(undefined);
       return;
     }
     if (this.#clock.monotonicMs() - slot.startedMs > HEALTHY_AFTER_MS) slot.crashes = 0;
-    const pauseMs = Math.min(FIRST_RESTART_MS * 2 ** slot.crashes, SLOWEST_RESTART_MS);
+    const delayMs = Math.min(FIRST_RESTART_MS * 2 ** slot.crashes, MAX_RESTART_MS);
     slot.crashes += 1;
-    this.#clock.after(pauseMs, () => {
+    this.#clock.after(delayMs, () => {
       if (!this.#isStopping) this.#launch(slot);
     });
   }
 
-  #checkGone(): void {
-    if (this.#slots.every((slot) => slot.worker === undefined)) this.#gone.resolve(undefined);
+  #checkAllEnded(): void {
+    if (this.#slots.every((slot) => slot.worker === undefined)) this.#allEnded.resolve(undefined);
   }
 
   #news(): ToWorker {

@@ -1,4 +1,4 @@
-/** `farebox serve`: runs the server until it is told to stop. */
+/** `farebox serve`: runs the server until a signal stops it. */
 import cluster from 'node:cluster';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { welcomeOwner } from '../server/stores.ts';
@@ -7,31 +7,33 @@ import type { Cli } from './command.ts';
 import { downloadViews } from './progress.ts';
 import { serveWorkers } from './serve-workers.ts';
 import {
-  greeting,
   logFor,
   operationsOf,
   startServer,
+  startupBanner,
   stopSignal,
   watchSettings,
 } from './server-start.ts';
 import { runWorker } from './worker.ts';
 
-/** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
-const ENGINE_MOMENT_MS = 5_000;
+/** The embedded engine starts within 2 s; on a slow machine the banner does not wait longer. */
+const ENGINE_START_MS = 5_000;
+const MAX_WORKERS = 256;
 
 export function serveCommand(cli: Cli): void {
   cli.program
     .command('serve')
     .description(`Run the server
 
-The first start makes the data folder, the database, an owner account with a starter credit and an
-API key, which is shown once. No setting is needed for it.
-Stop it with Ctrl-C or SIGTERM: open answers finish first, a second one cuts them. SIGHUP reads
-the configuration again.`)
-    .option('--port <number>', 'where it listens (default: PORT, else listen.port, else 8402)')
+The first start needs no configuration. It creates the data folder, the database, and an owner account
+with a starter credit and an API key, and prints the key once.
+
+Ctrl-C or SIGTERM stops the server after open requests have finished; a second signal aborts them.
+SIGHUP reloads the configuration.`)
+    .option('--port <number>', 'listen port (default: PORT, else listen.port, else 8402)')
     .option(
       '--workers <number>',
-      'processes that share the port; more than one needs PostgreSQL',
+      'processes that share the port (default: cluster.workers, else 1); more than 1 needs PostgreSQL',
       workersOf,
     )
     .action(async ({ port, workers }) => {
@@ -51,32 +53,29 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   const app = await startServer({
     config,
     log,
-    downloadView: downloadViews(console.stderr, 'download ended'),
+    downloadView: downloadViews(console.stderr, 'download finished'),
     operations: operationsOf(console),
   });
   const owner = await welcomeOwner(app.stores, config);
-  // The command that is printed works as it stands, so its engine gets a moment to come up.
-  await withinMoment(app.localReady);
-  // Signals are received before the startup banner is printed.
+  // The command in the banner needs the engine.
+  await atMost(ENGINE_START_MS, app.localReady);
+  // Install signal handlers before printing the startup banner.
   const watch = watchSettings(console, app, settings, log);
   const stopped = stopSignal(console, () => app.server.hurry());
-  console.stdout.write(greeting(app.address, config, owner));
+  console.stdout.write(startupBanner(app.address, config, owner));
   await stopped;
   watch.stop();
   await app.close();
   return 0;
 }
 
-/** Waits for `work`, but not for long; no timer is left that would hold the ending process. */
-async function withinMoment(work: Promise<void>): Promise<void> {
-  const patience = new AbortController();
-  const moment = systemClock().sleep(ENGINE_MOMENT_MS, patience.signal);
-  const quiet = moment.catch(() => undefined); // the work was faster
-  await Promise.race([work, quiet]);
-  patience.abort();
+/** Waits for `work`, at most `limitMs`. Leaves no timer that would keep the process alive. */
+async function atMost(limitMs: number, work: Promise<void>): Promise<void> {
+  const timeout = new AbortController();
+  const sleep = systemClock().sleep(limitMs, timeout.signal);
+  await Promise.race([work, sleep.catch(() => undefined)]); // aborted below
+  timeout.abort();
 }
-
-const MAX_WORKERS = 256;
 
 function workersOf(text: string): number {
   const workers = Number(text);

@@ -1,4 +1,4 @@
-/** What every way of serving needs: the start, the log, the watched configuration, the greeting. */
+/** Shared by all server processes: start, log, configuration reload, signals and startup banner. */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
@@ -25,13 +25,13 @@ import type { Console } from './terminal.ts';
 
 const UNKNOWN_REVISION = '00000000.000000';
 
-/** The build, `YYYYMMDD.HHMMSS`, as in `x-svc-version`; in a checkout that of package.json. */
+/** The build as `YYYYMMDD.HHMMSS`, as in `x-svc-version`; a checkout reads it from package.json. */
 export function revision(): string {
   const isBuild = import.meta.url.endsWith('.js');
   return packageField(isBuild ? 'dist/build.json' : 'package.json', 'revision') ?? UNKNOWN_REVISION;
 }
 
-/** The number of the release, such as `1.2.0`. */
+/** The release number, such as `1.2.0`. */
 export function version(): string {
   return packageField('package.json', 'version') ?? '0.0.0';
 }
@@ -41,7 +41,7 @@ function packageField(file: string, name: 'revision' | 'version'): string | unde
   return (fields as { readonly [key in typeof name]?: string })[name]; // our own files
 }
 
-/** The log of this process on the terminal's second stream. */
+/** The log of this process, on stderr. */
 export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
@@ -54,12 +54,12 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   });
 }
 
-/** What the operator asks the server for and only the program around it can do. */
+/** Operator actions that need the environment of the process. */
 export function operationsOf({ env, cwd }: Console): Operations {
   return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
 }
 
-/** Starts the server of this process; resolves when it listens. Its failures are in words. */
+/** Starts the server; resolves when it listens. Throws errors that name the remedy. */
 export async function startServer(
   parts: Omit<AppParts, 'clock' | 'ids' | 'version'>,
 ): Promise<App> {
@@ -75,16 +75,15 @@ export async function startServer(
       }),
     );
   } catch (error) {
-    // What an operator can mend is said in their words; anything else as it is.
     throw startProblem(error, parts.config) ?? error;
   }
 }
 
-/** Why the address or the data folder cannot be had; `undefined` for any other error. */
+/** Explains why the address or the data folder cannot be used; `undefined` for any other error. */
 function startProblem(error: unknown, config: Config): Error | undefined {
   const root = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   if (!(root instanceof Error)) return undefined;
-  // Errors of the system have them.
+  // System errors have these fields.
   const { code = '', path } = root as NodeJS.ErrnoException;
   const problem = listenProblem(root, config.listen);
   if (problem !== undefined) return new Error(problem, { cause: error });
@@ -94,7 +93,7 @@ function startProblem(error: unknown, config: Config): Error | undefined {
     EROFS: 'it is on a file system that is read-only',
     ENOTDIR: 'a part of its path is a file',
     EEXIST: 'it is a file',
-    ENOENT: 'no folder can be made there',
+    ENOENT: 'no folder can be created there',
     ENOSPC: 'the disk is full',
   };
   const { dataFolder } = config;
@@ -104,31 +103,33 @@ function startProblem(error: unknown, config: Config): Error | undefined {
   return new Error(message, { cause: error });
 }
 
-/** npm and the terminal can both pass on the same Ctrl-C. */
-const ASKED_ONCE_MS = 1_000;
+/** npm and the terminal may both deliver the same Ctrl-C within this time. */
+const SAME_SIGNAL_MS = 1_000;
 
-/** Resolves when somebody asks this process to end; who asks again does not want to wait. */
+/** Resolves on the first SIGINT or SIGTERM; calls `again` on every later one. */
 export function stopSignal(console: Console, again: () => void): Promise<void> {
-  return new Promise((done) => {
+  return new Promise((resolve) => {
     const clock = systemClock();
-    let askedMs = Infinity;
-    const ask = (): void => {
+    let firstMs = Infinity;
+    const onSignal = (): void => {
       const nowMs = clock.monotonicMs();
-      if (askedMs === Infinity) {
-        askedMs = nowMs;
-        console.stderr.write('Stopping: open answers finish first\n');
-        done();
-      } else if (nowMs - askedMs >= ASKED_ONCE_MS) {
-        console.stderr.write('Stopping now: open answers are cut\n');
+      if (firstMs === Infinity) {
+        firstMs = nowMs;
+        console.stderr.write(
+          'Stopping after open requests have finished; press Ctrl-C again to abort them\n',
+        );
+        resolve();
+      } else if (nowMs - firstMs >= SAME_SIGNAL_MS) {
+        console.stderr.write('Stopping now; open requests are aborted\n');
         again();
       }
     };
-    console.onSignal('SIGINT', ask);
-    console.onSignal('SIGTERM', ask);
+    console.onSignal('SIGINT', onSignal);
+    console.onSignal('SIGTERM', onSignal);
   });
 }
 
-/** Takes over a changed file; a broken one is refused while the old settings go on. */
+/** Applies a changed configuration file; an invalid one is logged and ignored. */
 export function watchSettings(
   console: Console,
   app: App,
@@ -143,13 +144,16 @@ export function watchSettings(
     clock: systemClock(),
     onConfig: (next, difference) => {
       app.configure(next);
-      log.info({ changed: difference.changed }, 'Configuration taken over');
+      log.info({ changed: difference.changed }, 'Applied the changed configuration');
       if (difference.restart.length === 0) return;
-      log.warn({ sections: difference.restart }, 'These sections take effect after a restart');
+      log.warn({ sections: difference.restart }, 'Restart the server to apply these sections');
     },
     onProblems: (problems) => {
       for (const problem of problems) {
-        log.error({ problem: formatProblem(problem) }, 'The changed configuration is refused');
+        log.error(
+          { problem: formatProblem(problem) },
+          'Ignored the changed configuration, because it is not valid',
+        );
       }
     },
   });
@@ -157,31 +161,35 @@ export function watchSettings(
   return watch;
 }
 
-/** The page that begins a session; what stands after `#` is sent to nobody by a browser. */
+/** The secret follows `#`, because browsers do not send that part of a URL. */
 export function signInLink(origin: string, secret: string): string {
   return `${origin}/console/sign-in#${secret}`;
 }
 
-/** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
-export function greeting(address: string, config: Config, owner: FirstOwner | undefined): string {
+/** The first lines of output: address, data folder, and on the first start a key and an example. */
+export function startupBanner(
+  address: string,
+  config: Config,
+  owner: FirstOwner | undefined,
+): string {
   const base = `${address}${BASE_PATH}`;
   const where = `
   ${config.service.title} listens on ${base}
   Data folder: ${config.dataFolder}
 `;
-  if (owner === undefined) return `${where}\n  Make a key: npx farebox keys create\n\n`;
+  if (owner === undefined) return `${where}\n  Create a key: npx farebox keys create\n\n`;
   const { linkSecret } = owner;
   const link =
     linkSecret === undefined
       ? ''
       : `
-  Open the console, signed in (once, within 15 minutes):
+  This link opens the console and signs in (once, within 15 minutes):
 
     ${signInLink(address, linkSecret)}
 `;
   return `${where}${link}
   The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.
-  Its API key is shown only now; it also manages keys and accounts, so keep it to yourself:
+  Its ADMIN key is not shown again. Keep it secret, because it manages keys and accounts:
 
     ${owner.secret}
 
@@ -192,8 +200,8 @@ export function greeting(address: string, config: Config, owner: FirstOwner | un
       -H "Content-Type: application/json" \\
       -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'
 
-  Next: npx farebox models   what is on offer, and where it runs
-        npx farebox --help   keys, credit, audit, check
+  Next: npx farebox models   lists the models, their prices and engines
+        npx farebox --help   lists the commands
 
 `;
 }

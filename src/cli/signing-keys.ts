@@ -1,4 +1,4 @@
-/** `farebox signing-keys`: lists the keys that offers and receipts are signed with, and makes a new one. */
+/** `farebox signing-keys`: lists and rotates the keys that sign offers and receipts. */
 import {
   type PublishedKey,
   listSigningKeys,
@@ -15,9 +15,10 @@ export function signingKeysCommands(cli: Cli): void {
   const signingKeys = cli.group('signing-keys');
   signingKeys
     .command('list')
-    .description(`List the keys of offers and receipts
+    .description(`List the keys that sign offers and receipts
 
-All of them are published at /.well-known/did.json, so that what an old one signed can be verified.`)
+The server publishes all keys at /.well-known/did.json, so that signatures of earlier keys can be
+verified.`)
     .action(() =>
       cli.withStores(async ({ config, stores, clock }) => {
         const { signingKey } = config.payments;
@@ -25,7 +26,7 @@ All of them are published at /.well-known/did.json, so that what an old one sign
         cli.print(
           keys.map(jsonOf),
           table(
-            ['KEY', 'EIP-712 ADDRESS', 'MADE', 'SIGNS'],
+            ['KEY', 'EIP-712 ADDRESS', 'CREATED', 'SIGNS'],
             keys.map((key) => [
               key.identifier,
               key.address,
@@ -38,22 +39,22 @@ All of them are published at /.well-known/did.json, so that what an old one sign
     );
   signingKeys
     .command('rotate')
-    .description(`Make a new key for offers and receipts
+    .description(`Create a new key that signs offers and receipts
 
-A running server publishes the new key within a minute and signs with it ${PUBLISHED_MINUTES} minutes after it was made.
-The old key stays published, and signs nothing more. Where payments.signingKey is set, the key is
-changed there.`)
+A running server publishes the new key within a minute and signs with it ${PUBLISHED_MINUTES} minutes after its creation.
+The earlier keys stay published for verification. If payments.signingKey is set, change the key there
+instead.`)
     .action(() =>
       cli.withStores(async ({ config, stores, clock }) => {
         if (config.payments.signingKey !== undefined) {
           throw new Error(
-            'The key that signs is the setting payments.signingKey: write another there, and restart',
+            'The setting payments.signingKey defines the signing key: change it there and restart the server',
           );
         }
         const key = await rotateSigningKey(stores.store, clock.nowMs());
         cli.print(
           jsonOf(key),
-          `${key.identifier} (EIP-712: ${key.address}) signs in ${PUBLISHED_MINUTES} minutes; the keys before it stay published\n`,
+          `Created ${key.identifier} (EIP-712: ${key.address}). It signs in ${PUBLISHED_MINUTES} minutes; earlier keys stay published\n`,
         );
       }),
     );

@@ -1,4 +1,4 @@
-/** What others named never reaches a terminal raw. */
+/** Names chosen by callers reach the terminal only with escaped control characters. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
@@ -6,12 +6,12 @@ import { logWriter } from '../observability/log-writer.ts';
 import { printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
-/** Everything that a terminal acts on, but the line end. */
-const ACTS = /[^\n -~¡-\u061b]/;
+/** Every character that a terminal interprets, except the line end. */
+const CONTROL = /[^\n -~¡-\u061b]/;
 
 function terminal() {
-  let said = '';
-  const output = { isTTY: true, write: (text: string) => void (said += text) };
+  let written = '';
+  const output = { isTTY: true, write: (text: string) => void (written += text) };
   const console = printableConsole({
     argv: [],
     env: {},
@@ -20,39 +20,39 @@ function terminal() {
     stderr: output,
     onSignal: () => undefined,
   });
-  return { console, said: () => said };
+  return { console, written: () => written };
 }
 
-test('control characters are shown as what they are, and JSON stays JSON', () => {
-  const { console, said } = terminal();
+test('`write` escapes control characters and keeps JSON valid', () => {
+  const { console, written } = terminal();
   console.stdout.write(`${JSON.stringify({ name: NAME })}\n`);
-  assert.doesNotMatch(said(), ACTS);
-  assert.deepEqual(JSON.parse(said()), { name: NAME });
+  assert.doesNotMatch(written(), CONTROL);
+  assert.deepEqual(JSON.parse(written()), { name: NAME });
   console.stderr.write(NAME);
-  assert.doesNotMatch(said(), ACTS);
+  assert.doesNotMatch(written(), CONTROL);
 });
 
-test('a cell of a table is one line', () => {
+test('`table` escapes line breaks in cells', () => {
   const shown = table(['NAME', 'ID'], [[NAME, '1']]);
   assert.equal(shown.split('\n').length, 3);
 });
 
-test('a log line on a terminal cannot begin another', () => {
-  let said = '';
+test('a log message with line breaks cannot look like another log line', () => {
+  let written = '';
   const log = logWriter({
     level: 'info',
     pretty: true,
     clock: systemClock(),
-    write: (text) => void (said += text),
+    write: (text) => void (written += text),
   });
   log.info({ reason: 'x\n12:00:01 error Forged' }, 'Failed\nor so');
-  const [first, ...rest] = said.trimEnd().split('\n');
+  const [first, ...rest] = written.trimEnd().split('\n');
   assert.match(first ?? '', /^\d\d:\d\d:\d\d info {2}Failed$/);
   for (const line of rest) assert.match(line, /^ {9}\| /);
 });
 
-test('a line that is drawn again keeps its control characters', () => {
-  const { console, said } = terminal();
+test('`draw` keeps control characters', () => {
+  const { console, written } = terminal();
   console.stderr.draw?.('\r\u001b[2Khalf');
-  assert.equal(said(), '\r\u001b[2Khalf');
+  assert.equal(written(), '\r\u001b[2Khalf');
 });

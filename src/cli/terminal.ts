@@ -1,35 +1,34 @@
 /**
- * Output of commands: streams that print no control characters of foreign names (they could erase
- * lines, change colours, or reverse the direction of text), and tables.
+ * Output of commands: tables, and streams that escape control characters, because a name chosen by a
+ * caller could erase lines, change colours or reverse the direction of text.
  */
 import { printable } from '../observability/log-writer.ts';
 
-/** The terminal and the process, handed in so that tests own them. */
+/** The terminal and the process; tests pass their own. */
 export interface Console {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
   readonly stdout: TextOutput;
   readonly stderr: TextOutput;
-  /** Missing where nothing can be piped in. */
   readonly stdin?: () => AsyncIterable<Uint8Array | string>;
   readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void;
 }
 
 export interface TextOutput {
   readonly write: (text: string) => unknown;
-  /** Writes a text unchanged: a progress line, or a line of the log, which is printable already. */
+  /** Writes text unchanged: a progress line, or a log line that is escaped already. */
   readonly draw?: (text: string) => unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
 }
 
-/** What is printable of a text, on one line: for a cell of a table or a name in a sentence. */
+/** Escapes control characters and line breaks. */
 export function printableLine(text: string): string {
   return printable(text).replaceAll('\n', '\\n');
 }
 
-/** The console whose streams print what is printable; `draw` is for lines that are drawn again. */
+/** Wraps a console so that `write` escapes control characters and `draw` does not. */
 export function printableConsole(console: Console): Console {
   const { stdout, stderr } = console;
   return { ...console, stdout: printableOutput(stdout), stderr: printableOutput(stderr) };
@@ -46,9 +45,7 @@ function printableOutput(output: TextOutput): TextOutput {
   };
 }
 
-/**
- * Rows under titles in columns of one width, with a line break at the end; `right` aligns figures.
- */
+/** Formats a table. `right`: titles of the columns that are aligned to the right. */
 export function table(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
@@ -59,7 +56,7 @@ export function table(
   return columns.head() + columns.lines(rows);
 }
 
-/** The columns of a table whose rows come page by page: first their widths, then their lines. */
+/** A table whose rows come page by page: call `fit` for all rows, then `head` and `lines`. */
 export class Columns {
   readonly #titles: readonly string[];
   readonly #right: readonly string[];
@@ -71,7 +68,6 @@ export class Columns {
     this.#widths = titles.map(({ length }) => length);
   }
 
-  /** Makes room for the cells of the rows. */
   fit(rows: readonly (readonly string[])[]): void {
     for (const row of rows) {
       this.#widths = this.#widths.map((width, at) =>
@@ -98,7 +94,7 @@ export class Columns {
   }
 }
 
-/** Names and values under each other, the values in one column. */
+/** Formats names and values in two columns. */
 export function listing(pairs: readonly (readonly [string, string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs.map(([name, value]) => `${name.padEnd(width)}  ${printableLine(value)}\n`).join('');

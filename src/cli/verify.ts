@@ -1,4 +1,4 @@
-/** `farebox verify`: who signed an offer or a receipt, and whether it says what was signed. */
+/** `farebox verify`: verifies the signature and the claims of an offer or a receipt. */
 import { readFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { isoTime, SECOND_MS } from '../core/clock.ts';
@@ -8,36 +8,36 @@ import { type Verification, type VerifiedItem, verifySigned } from '../payments/
 import { type Cli, httpAddress } from './command.ts';
 import { type Console, listing } from './terminal.ts';
 
-/** A 402 with every option signed twice is a tenth of it. */
+/** Ten times a 402 body in which every option has two signatures. */
 const MAX_BYTES = 1024 * 1024;
 const TIMEOUT_MS = 20 * SECOND_MS;
 const DID_DOCUMENT = '/.well-known/did.json';
-/** A server on this machine is asked too; what a document names beside it must be public. */
+/** Loopback is allowed for a server on this machine; any other issuer must have a public address. */
 const THIS_MACHINE = ['127.0.0.0/8', '::1/128'];
 const AUTHORIZATION = 'FAREBOX_AUTHORIZATION';
 
 export function verifyCommand(cli: Cli): void {
   cli.program
     .command('verify')
-    .description(`Check a signed offer or receipt
+    .description(`Verify a signed offer or receipt
 
-Takes a signed receipt (GET /usage/{request id}/signed), a PAYMENT-RESPONSE or PAYMENT-REQUIRED
-header, a 402 body, or a compact JWS; - reads it from the standard input. A URL is asked with the
-Authorization header of FAREBOX_AUTHORIZATION, where that is set.
+Accepts a signed receipt (GET /usage/{request id}/signed), a PAYMENT-RESPONSE or PAYMENT-REQUIRED
+header, a 402 body, or a compact JWS. A request to a URL sends FAREBOX_AUTHORIZATION, if it is set, as
+the Authorization header.
 
-Ends with exit code 0 when every signature was made by a key that the service publishes and all
-claims are as they were signed, and with 1 when one is not, or the keys cannot be had.
+Exits with code 0 if every signature belongs to a published key of the service and covers all claims.
+Exits with code 1 if one does not, or if the keys cannot be fetched.
 
 Example: farebox verify receipt.json --issuer https://api.example.com`)
-    .argument('<file|url|->', 'Name one file or URL, or - for the standard input')
+    .argument('<source>', 'file, URL, or - for standard input')
     .option(
       '--issuer <url>',
-      'whose signature it must be, such as https://api.example.com (default: the service that the document names)',
+      'required signer, such as https://api.example.com (default: the issuer that the document names)',
       (text) => new URL(httpAddress(text)).origin,
     )
     .option(
       '--keys <file>',
-      'the published keys of the service, its /.well-known/did.json (default: fetched)',
+      'copy of /.well-known/did.json of the issuer (default: fetched from the issuer)',
     )
     .action(async (source, { issuer, keys }) => {
       const text = await readSource(cli.console, source);
@@ -56,10 +56,10 @@ Example: farebox verify receipt.json --issuer https://api.example.com`)
 async function readSource(console: Console, source: string): Promise<string> {
   const { stdin } = console;
   if (source === '-') {
-    if (stdin === undefined) throw new Error('There is no standard input');
-    return await readAll(stdin(), 'The standard input');
+    if (stdin === undefined) throw new Error('Standard input is not available; pass a file or URL');
+    return await readAll(stdin(), 'Standard input');
   }
-  if (/^https?:\/\//i.test(source)) return await fetchTyped(console, source);
+  if (/^https?:\/\//i.test(source)) return await fetchSource(console, source);
   return await readFileOf(console, source);
 }
 
@@ -71,8 +71,7 @@ async function readFileOf({ cwd }: Console, path: string): Promise<string> {
   }
 }
 
-/** What the person at the terminal named. */
-async function fetchTyped({ env }: Console, url: string): Promise<string> {
+async function fetchSource({ env }: Console, url: string): Promise<string> {
   const authorization = env[AUTHORIZATION];
   const response = await fetch(url, {
     headers: authorization === undefined ? {} : { authorization },
@@ -85,7 +84,7 @@ async function fetchTyped({ env }: Console, url: string): Promise<string> {
   if (response.ok) return text;
   const lacks = response.status === 401 || response.status === 402;
   const advice = lacks ? `; set ${AUTHORIZATION} to "Bearer " and an API key` : '';
-  throw new Error(`${url} answered with status ${response.status}${advice}`);
+  throw new Error(`${url} returned status ${response.status}${advice}`);
 }
 
 async function readAll(source: AsyncIterable<Uint8Array | string>, what: string): Promise<string> {
@@ -94,13 +93,13 @@ async function readAll(source: AsyncIterable<Uint8Array | string>, what: string)
   for await (const chunk of source) {
     const bytes = Buffer.from(chunk);
     sizeBytes += bytes.length;
-    if (sizeBytes > MAX_BYTES) throw new Error(`${what} has more than ${MAX_BYTES} bytes`);
+    if (sizeBytes > MAX_BYTES) throw new Error(`${what} exceeds ${MAX_BYTES} bytes`);
     chunks.push(bytes);
   }
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** The origin comes out of the document, which may be anybody's. */
+/** Uses the guard, because the origin comes from an untrusted document. */
 async function fetchKeys(origin: string): Promise<string> {
   const guard = new Guard({ allow: THIS_MACHINE, ports: [80, 443, Number(new URL(origin).port)] });
   const limits = { maxBytes: MAX_BYTES, timeoutMs: TIMEOUT_MS, maxRedirects: 0 };
@@ -108,7 +107,7 @@ async function fetchKeys(origin: string): Promise<string> {
     return (await guard.fetch(origin + DID_DOCUMENT, limits)).bytes.toString('utf8');
   } catch (error) {
     throw new Error(
-      `The keys of ${origin} cannot be had (${reasonOf(error)}); name a copy of its ${DID_DOCUMENT} with --keys`,
+      `The keys of ${origin} cannot be fetched (${reasonOf(error)}); pass a copy of its ${DID_DOCUMENT} with --keys`,
       { cause: error },
     );
   }
@@ -119,20 +118,20 @@ function shown(verification: Verification, isNamed: boolean): string {
   const parts = items.map((item) => shownItem(item));
   if (usage !== undefined) parts.push(`Usage\n${listing(pairsOf(usage))}`);
   const verdict = ok
-    ? `Signed by ${issuer}, and unchanged${isNamed ? '' : `; is that the service that you mean? --issuer ${issuer} makes it certain`}`
-    : `NOT verified: do not rely on it`;
+    ? `Verified: signed by ${issuer} and unchanged${isNamed ? '' : `. The document names this issuer; --issuer ${issuer} requires it`}`
+    : `NOT verified: do not rely on this document`;
   return `${parts.join('\n')}\n${verdict}\n`;
 }
 
 function shownItem({ kind, format, signer, claims, problem }: VerifiedItem): string {
   const { usage: _, version: __, ...said } = claims;
   return `${kind === 'offer' ? 'Offer' : 'Receipt'} (${format})\n${listing([
-    ['Signature', problem ?? `good, by ${signer ?? ''}`],
+    ['Signature', problem ?? `valid, by ${signer ?? ''}`],
     ...pairsOf(said),
   ])}`;
 }
 
-/** Times of claims are Unix seconds. */
+/** Formats claims; their times are Unix seconds. */
 function pairsOf(claims: Readonly<Record<string, unknown>>): (readonly [string, string])[] {
   return Object.entries(claims).map(([name, value]) => {
     if ((name === 'issuedAt' || name === 'validUntil') && Number.isSafeInteger(value)) {

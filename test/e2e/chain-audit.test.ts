@@ -131,7 +131,7 @@ describe('the books and the chains', () => {
     assert.equal(words.code, 0, words.out + words.err);
     assert.match(words.out, /Payments compared +3\n/);
     assert.match(words.out, /Every credit is on its chain\n$/);
-    assert.match(words.err, /Asking about payments: \d+ %/);
+    assert.match(words.err, /Comparing payments: \d+ %/);
     assert.equal((await run('check', '--json')).code, 0);
   });
 
@@ -158,7 +158,7 @@ describe('the books and the chains', () => {
       [[transaction, '1.25']],
     );
     const words = await run('audit', '--chain');
-    assert.match(words.out, /no payment here:\n/);
+    assert.match(words.out, /match no payment:\n/);
     assert.ok(words.out.includes(transaction));
     const { code, out } = await run('check', '--json');
     assert.equal(code, 0, out);
@@ -182,7 +182,7 @@ describe('the books and the chains', () => {
     );
     const words = await run('audit', '--chain');
     assert.equal(words.code, 1);
-    assert.match(words.out, /1 difference between books and chains\n$/);
+    assert.match(words.out, /1 difference between ledger and chains\n$/);
     await look();
     await look();
     assert.equal((await audit()).code, 0);
@@ -251,7 +251,7 @@ describe('the books and the chains', () => {
     const before = await run('audit', '--chain');
     assert.equal(before.code, 1);
     assert.match(before.out, /on the chain, but not credited/);
-    assert.match(before.out, /"farebox audit --chain --repair" credits what has arrived\n$/);
+    assert.match(before.out, /--chain --repair" credits the payments that arrived\n$/);
     assert.equal(await creditOf(farebox, account.address), 0n, 'an audit changes nothing');
     const { code, repaired } = (await audit('--repair')) as ChainReport & {
       readonly code: number;

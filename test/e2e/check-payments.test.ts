@@ -66,12 +66,12 @@ describe('farebox check with payment rails', () => {
     assert.deepEqual(base(), {
       what: 'payments base',
       state: 'ok',
-      says: `settles on eip155:8453; ${gasAddress()} holds 1.000000 ETH for fees`,
+      says: `settles on eip155:8453; ${gasAddress()} has 1.000000 ETH for network fees`,
     });
     assert.equal(solana().state, 'ok');
     assert.match(
       solana().says,
-      /^settles on solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp; \w{32,44} holds 10\.000000 SOL for fees$/,
+      /^settles on solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp; \w{32,44} has 10\.000000 SOL for network fees$/,
     );
   });
 
@@ -116,7 +116,10 @@ describe('farebox check with payment rails', () => {
     );
     assert.equal(low.code, 0, low.out);
     assert.equal(low.base().state, 'note');
-    assert.match(low.base().says, /holds less than 5 ETH; 0x\w+ holds 1\.000000 ETH for fees$/);
+    assert.match(
+      low.base().says,
+      /holds less than 5 ETH; 0x\w+ has 1\.000000 ETH for network fees$/,
+    );
     assert.match(low.solana().says, /holds less than 50 SOL/);
     await fixture.anvil.fund(gasAddress(), 12_345_678_901n);
     const empty = await check(fixture.yaml);

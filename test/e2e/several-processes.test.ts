@@ -223,7 +223,7 @@ test('a killed process that starts again on its folder finds its money, and the 
 test('more than one worker without PostgreSQL is refused in words', async () => {
   await assert.rejects(
     start({ database: 'sqlite:./farebox.db' }, ['--workers', '2']),
-    /workers need a database that they can share/,
+    /workers need a shared database/,
   );
 });
 

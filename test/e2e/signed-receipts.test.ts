@@ -122,7 +122,7 @@ describe('signed receipts', () => {
     writeFileSync(join(farebox.config.dataFolder, 'receipt.json'), text);
     const good = await verify(['receipt.json', '--issuer', fixture.origin]);
     assert.equal(good.code, 0, good.err);
-    assert.match(good.out, new RegExp(`Signed by ${fixture.origin}, and unchanged`));
+    assert.match(good.out, new RegExp(`Verified: signed by ${fixture.origin} and unchanged`));
     const piped = await verify(['-', '--json'], { stdin: text.replace('0.000022000', '0.0022') });
     assert.equal(piped.code, 1);
     const { ok, items } = JSON.parse(piped.out) as { ok: boolean; items: { problem: string }[] };

@@ -758,7 +758,7 @@ describe('wallets', () => {
     assert.equal(tooEarly, 1);
     assert.match(
       named,
-      /Nothing was paid back\. Not final yet, so it stays as credit: 5\.000000 USD of x402-\w+ \(0x\w+\)/,
+      /Nothing was paid back\. Kept as credit, because the payment is not final yet: 5\.000000 USD of x402-\w+ \(0x\w+\)/,
     );
     await fixture.anvil.client.mine({ blocks: 70 });
     const [paid, said] = await refund(account.address, 'all');

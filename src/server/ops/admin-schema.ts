@@ -382,6 +382,6 @@ export const CHECK: RouteDescription = {
   about: 'Asks the database, every engine and every payment rail, as `farebox check` does.',
   response: jsonResponse('What was found.', CheckResponse, {
     ok: true,
-    findings: [{ what: 'database', state: 'ok', says: 'sqlite answers' }],
+    findings: [{ what: 'database', state: 'ok', says: 'sqlite responds' }],
   }),
 };
