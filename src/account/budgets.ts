@@ -56,7 +56,7 @@ const UpdateBudgetRequest = z
   .object({ usd: Usd })
   .meta({ id: 'UpdateBudgetRequest', examples: [{ usd: 5 }] });
 
-type BudgetItem = z.infer<typeof BudgetItem>;
+export type BudgetItem = z.infer<typeof BudgetItem>;
 const BudgetItem = z
   .object({
     id: z.string().describe('Id of the budget.'),

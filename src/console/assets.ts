@@ -1,6 +1,6 @@
 /**
- * The files of the console and of the reference: those of the build, or in a checkout those that are
- * bundled when the first page is asked for, and kept beside the packages until a source changes.
+ * The files of the console and of `/docs`. A package contains them. A checkout bundles them at the
+ * first request and caches them beside the packages until a source changes.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -12,9 +12,8 @@ import { type Clock, DAY_MS } from '../core/clock.ts';
 import { onDemand } from '../core/on-demand.ts';
 import type { BundleIndex } from './bundle.ts';
 
-/** Of the package; a checkout has none. */
+/** Exists only in a package. */
 const BUILT = fileURLToPath(new URL('./bundle/', import.meta.url));
-/** Folders of what the bundle is made of. */
 const SOURCES = ['./app/', './reference/'];
 const PACKAGES = fileURLToPath(new URL('../../node_modules/', import.meta.url));
 
@@ -28,7 +27,7 @@ export interface ConsoleFile {
 export interface ConsoleAssets {
   readonly index: BundleIndex;
   readonly files: ReadonlyMap<string, ConsoleFile>;
-  /** A file of an earlier build, for tabs that were opened before an upgrade. */
+  /** Reads a file of an earlier build, for tabs that were opened before an upgrade. */
   readonly earlier: (name: string) => Promise<ConsoleFile | undefined>;
 }
 
@@ -38,20 +37,21 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 
-/** Names that `bundle.ts` gives: a word and a hash of the contents. */
+/** File names of `bundle.ts`: a word and a hash of the contents. */
 const FILE_NAME = /^[a-z][a-z-]{0,40}-[A-Z0-9]{8}\.(?:js|css|svg)$/;
 const PACKED = ['', '.br', '.gz'] as const;
-/** How long the files of an earlier build are kept after they were last part of the current one. */
+/** Retention of files after their last use in a current build. */
 const KEPT_MS = 30 * DAY_MS;
 
-/** Opens the bundle when it is first asked for. `keepIn`: the folder for files of earlier builds. */
+/** Opens the bundle at the first call. `keepIn`: the folder for files of earlier builds. */
 export function assetsOnDemand(keepIn: string, clock: Clock): () => Promise<ConsoleAssets> {
   return onDemand(async () => {
     const bundle = await openBundle();
     try {
       await keepFiles(bundle, keepIn, clock);
     } catch {
-      // A full disk, or another process that deletes the same file: the console works without.
+      // For example a full disk, or another process that deletes the same file. Only tabs of earlier
+      // builds need these files.
     }
     return { ...bundle, earlier: (name) => readEarlier(keepIn, name) };
   });
@@ -59,7 +59,7 @@ export function assetsOnDemand(keepIn: string, clock: Clock): () => Promise<Cons
 
 type Bundle = Pick<ConsoleAssets, 'index' | 'files'>;
 
-/** Copies the files of this build to `folder` and deletes what has not been in use for long. */
+/** Copies the files of this build to `folder` and deletes files that were not used for `KEPT_MS`. */
 async function keepFiles({ files }: Bundle, folder: string, clock: Clock): Promise<void> {
   await mkdir(folder, { recursive: true });
   for (const [name, { plain, brotli, gzip }] of files) {
@@ -79,12 +79,12 @@ async function readEarlier(folder: string, name: string): Promise<ConsoleFile | 
   try {
     return await readConsoleFile(folder, name);
   } catch {
-    // No build of the last weeks had it.
+    // No recent build contained the file.
     return undefined;
   }
 }
 
-/** Reads or makes the bundle. Rejects when it can be neither. */
+/** Reads the bundle, or makes it. Rejects if both fail. */
 async function openBundle(): Promise<Bundle> {
   if (existsSync(join(BUILT, 'index.json'))) return readBundle(BUILT);
   const { writeBundle } = await import('./bundle.ts');
@@ -94,7 +94,7 @@ async function openBundle(): Promise<Bundle> {
     await writeBundle(kept);
     return await readBundle(kept);
   } catch (error) {
-    // Another server may have made it meanwhile; and packages may belong to somebody else.
+    // Another server may have made it at the same time, or the folder is not writable.
     if (existsSync(join(kept, 'index.json'))) return readBundle(kept);
     if (!isDenied(error)) throw error;
   }
@@ -108,7 +108,7 @@ async function openBundle(): Promise<Bundle> {
 }
 
 function isDenied(error: unknown): boolean {
-  const code = (error as { code?: string }).code; // of Node's file errors
+  const code = (error as { code?: string }).code; // file errors of Node have one
   return code === 'EACCES' || code === 'EROFS' || code === 'EPERM' || code === 'ENOSPC';
 }
 
@@ -134,7 +134,7 @@ async function readConsoleFile(folder: string, name: string): Promise<ConsoleFil
 
 const EMPTY = Buffer.alloc(0);
 
-/** Of every source that the bundle is made of, and of the packages by the lock. */
+/** A hash of all sources of the bundle and of the package lock. */
 async function sourceHash(): Promise<string> {
   const hash = createHash('sha256');
   const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));

@@ -1,7 +1,7 @@
 /**
- * Bundles what runs in the browser, the console and the page of the reference: scripts and styles
- * with hashed names, each also packed for transfer. Runs at build time for the package and at the
- * first request in a checkout. Writes one folder that `assets.ts` reads; knows nothing of routes.
+ * Bundles the console and the `/docs` page for the browser: scripts and styles with hashed names, each
+ * also compressed. Runs at build time for the package, and at the first request in a checkout. Writes
+ * one folder, which `assets.ts` reads.
  */
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -12,15 +12,15 @@ import type { Metafile } from 'esbuild';
 
 const APP = fileURLToPath(new URL('./app/', import.meta.url));
 const REFERENCE = fileURLToPath(new URL('./reference/main.ts', import.meta.url));
-/** The first that know `light-dark()`. */
+/** The first versions that support `light-dark()`. */
 const TARGETS = ['chrome123', 'firefox121', 'safari17.5'];
-/** Above this size the best compression takes seconds and saves a tenth. */
+/** Above this size, the best compression takes seconds and saves only 10 %. */
 const LARGE_BYTES = 500_000;
 const LARGE_QUALITY = 9;
 const brotliAsync = promisify(brotliCompress);
 const gzipAsync = promisify(gzip);
 
-/** What a page has to name. */
+/** The files that a page references. */
 export interface PageFiles {
   readonly script: string;
   readonly style: string;
@@ -29,16 +29,16 @@ export interface PageFiles {
 export interface BundleIndex {
   readonly console: PageFiles;
   readonly reference: PageFiles;
-  /** Chunks that the script of the console imports at once. */
+  /** Chunks that the script of the console imports statically. */
   readonly preload: readonly string[];
   readonly icon: string;
-  /** Every file, without the endings of its packed forms. */
+  /** All files, without their compressed forms. */
   readonly files: readonly string[];
 }
 
-/** Writes the bundle to `folder`, which appears whole or not at all. */
+/** Writes the bundle to `folder` atomically. */
 export async function writeBundle(folder: string): Promise<void> {
-  // Only a checkout and a build have it.
+  // A development package, which a published package does not contain.
   const { build, stop } = await import('esbuild');
   const result = await build({
     entryPoints: {

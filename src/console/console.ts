@@ -1,6 +1,6 @@
 /**
- * The console for people: the page at `/` and `/console`, and its files. The page is one document
- * whose script asks the documented routes for everything; nothing here knows an account.
+ * The console: serves the document at `/` and `/console`, and its files. The script of the document
+ * calls only documented routes of the API.
  */
 import { Fault } from '../core/faults.ts';
 import type { ConfigInForce } from '../config/config.ts';
@@ -16,12 +16,12 @@ export interface ConsoleParts {
   readonly assets: () => Promise<ConsoleAssets>;
 }
 
-/** Pages of the console are one document; the script reads the path. */
+/** All pages are one document, whose script reads the path. */
 const PAGES = ['/', '/console', '/console/:page', '/console/:page/:part'];
 const YEAR_SECONDS = 31_536_000;
 /**
- * Nothing but the console's own files runs or loads. `blob:` and `data:` are pictures, sound and
- * films that the viewer chose or that the service answered with.
+ * Allows only files of the console. `blob:` and `data:` are for images, audio and video that the user
+ * chose or that the API returned.
  */
 const POLICY = [
   "default-src 'self'",
@@ -41,7 +41,7 @@ const SECURITY = {
   'referrer-policy': 'no-referrer',
 };
 
-/** Where a file of the bundle is served. */
+/** The path of a file of the bundle. */
 export function assetPath(name: string): string {
   return `/console/assets/${name}`;
 }
@@ -64,13 +64,13 @@ export function consolePages(parts: ConsoleParts): Feature {
     ...common,
     path: '/console/assets/:file',
     describe: ASSET,
-    handle: async (context) => answerFile(context, await assets()),
+    handle: async (context) => sendFile(context, await assets()),
   };
   return { routes: [file, ...pages] };
 }
 
-/** A file never changes under its name. */
-async function answerFile(context: RequestContext, assets: ConsoleAssets): Promise<void> {
+/** Sends a file with a long cache time, because its name contains a hash of its contents. */
+async function sendFile(context: RequestContext, assets: ConsoleAssets): Promise<void> {
   const name = context.parameters['file'] ?? '';
   const file = assets.files.get(name) ?? (await assets.earlier(name));
   if (file === undefined) throw new Fault('NOT_FOUND');
@@ -86,7 +86,7 @@ async function answerFile(context: RequestContext, assets: ConsoleAssets): Promi
   context.pipe(200, file.type).end(body);
 }
 
-/** What the script has to know before it asks is in the attributes of the document. */
+/** The document, with the settings of the script as attributes. */
 function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets): string {
   const { service, payments } = config.current;
   const rails = [payments.base && 'base', payments.solana && 'solana'].filter(Boolean).join(' ');
@@ -98,5 +98,5 @@ function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets):
     (name) => `<link rel="modulepreload" href="${assetPath(name)}">`,
   );
   const title = escapeHtml(service.title);
-  return `<!doctype html><html lang="en" ${attributes.join(' ')}><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${title}</title><link rel="icon" href="${assetPath(index.icon)}"><link rel="stylesheet" href="${assetPath(index.console.style)}">${preload.join('')}<script type="module" src="${assetPath(index.console.script)}"></script></head><body><div id="app"></div><noscript><p>The console of ${title} is a program that runs in the browser; turn on JavaScript to use it, or read <a href="/docs">the reference</a>.</p></noscript></body></html>`;
+  return `<!doctype html><html lang="en" ${attributes.join(' ')}><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${title}</title><link rel="icon" href="${assetPath(index.icon)}"><link rel="stylesheet" href="${assetPath(index.console.style)}">${preload.join('')}<script type="module" src="${assetPath(index.console.script)}"></script></head><body><div id="app"></div><noscript><p>The console of ${title} needs JavaScript. Enable it, or read the <a href="/docs">API reference</a>.</p></noscript></body></html>`;
 }

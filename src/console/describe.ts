@@ -1,7 +1,7 @@
-/** What the pages of the console and their files say of themselves. */
+/** OpenAPI descriptions of the console's pages and files. */
 import { type RouteDescription, textContent } from '../http/describe.ts';
 
-const PATH_PART = 'A page of the console; the script of the page reads it.';
+const PATH_PART = 'Part of the address of a page, which the script of the page reads.';
 
 const PARAMETERS = [
   { name: 'page', in: 'path', about: PATH_PART, example: 'activity' },
@@ -20,11 +20,11 @@ export function pageDescription(path: string): RouteDescription {
   return {
     tag: 'Operations',
     summary: SUMMARIES[path] ?? 'The console',
-    about: 'One document for every page; its script asks the routes that are described here.',
+    about: 'All pages are one document. Its script calls the routes of this API.',
     ...(parameters.length === 0 ? {} : { parameters }),
     response: {
       status: 200,
-      about: 'The document, which loads nothing from other servers.',
+      about: 'The document. It loads nothing from other servers.',
       headers: ['no-store', 'page-security'],
       content: [textContent('text/html')],
     },
@@ -44,13 +44,13 @@ export const ASSET: RouteDescription = {
     {
       name: 'file',
       in: 'path',
-      about: 'Its name, which has its hash in it.',
+      about: 'Name of the file, which contains a hash of its contents.',
       example: 'console-3GEAIXXD.js',
     },
   ],
   response: {
     status: 200,
-    about: 'A script, a style or a picture, the same under its name for ever.',
+    about: 'A script, a style sheet or an image. A name always has the same contents.',
     headers: ['no-store', 'page-security'],
     content: Object.entries(EXAMPLES).map(([type, example]) => textContent(type, example)),
   },

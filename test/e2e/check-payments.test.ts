@@ -125,7 +125,7 @@ describe('farebox check with payment rails', () => {
     const empty = await check(fixture.yaml);
     assert.equal(empty.code, 1);
     assert.equal(empty.base().state, 'wrong');
-    assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ holds 0\.000000 ETH/);
+    assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ has 0\.000000 ETH/);
   });
 
   test('refuses a receiver that the chain knows as a token, which no curve can tell', async () => {

@@ -1,7 +1,6 @@
 /**
- * What the tests of the console share: a server with both rails, one Chromium, and pages that fail
- * their test when they log an error, break their policy, ask another host, or are hard to use by
- * axe's rules.
+ * Shared by the console tests: a server with both payment rails, one Chromium, and pages that fail the
+ * test if they log an error, violate their policy, call another host or violate a rule of axe.
  */
 import assert from 'node:assert/strict';
 import axe from 'axe-core';
@@ -10,9 +9,9 @@ import { type TestApp } from '../app/test-app.ts';
 import { launchChromium } from '../support/chromium.ts';
 import { type WalletFixture, startWalletFixture } from './wallet-fixture.ts';
 
-/** Chromium reports every refusal as an error; those that a test provokes are named by status. */
-const REFUSED = /^Failed to load resource: the server responded with a status of (\d{3})/;
-/** Axe tests what people see; each page at least this way. It lists what is wrong alone. */
+/** Chromium logs each error response; a test lists the statuses that it provokes. */
+const FAILED_REQUEST = /^Failed to load resource: the server responded with a status of (\d{3})/;
+/** Reports only violations. */
 const AXE_RULES = {
   resultTypes: ['violations'],
   runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
@@ -23,7 +22,7 @@ export interface ConsoleFixture {
   readonly farebox: TestApp;
   readonly origin: string;
   readonly browser: Browser;
-  /** A visitor with a browser profile of its own; fails its test for what must not happen. */
+  /** Opens a page in its own browser profile. */
   visitor(options?: VisitorOptions): Promise<Visitor>;
   stop(): Promise<void>;
 }
@@ -31,7 +30,7 @@ export interface ConsoleFixture {
 interface VisitorOptions {
   readonly width?: number;
   readonly isDark?: boolean;
-  /** Refusals that the test provokes. */
+  /** Statuses of error responses that the test provokes. */
   readonly refusals?: readonly number[];
   /** Runs in every page before its own script. */
   readonly script?: string;
@@ -42,7 +41,7 @@ export async function startConsoleFixture(yaml: string): Promise<ConsoleFixture>
   const [wallets, browser] = await Promise.all([startWalletFixture(), launchChromium()]);
   const farebox = await wallets.startApp({ yaml });
   const { origin } = wallets;
-  // The first page waits for the bundle, on a busy machine for longer than a browser does.
+  // The first request makes the bundle, which can take longer than the timeout of the browser.
   await fetch(origin);
   return {
     wallets,
@@ -70,7 +69,7 @@ export class Visitor {
     this.#origin = origin;
     const { host } = new URL(origin);
     page.on('console', (message) => {
-      const status = REFUSED.exec(message.text())?.[1];
+      const status = FAILED_REQUEST.exec(message.text())?.[1];
       if (status !== undefined && refusals.includes(Number(status))) return;
       if (message.type() === 'error' || message.type() === 'warning') {
         this.#problems.push(`The page logged: ${message.text()}`);
@@ -80,7 +79,7 @@ export class Visitor {
     page.on('request', (request) => {
       const url = new URL(request.url());
       const isOwn = url.host === host || url.protocol === 'data:' || url.protocol === 'blob:';
-      if (!isOwn) this.#problems.push(`The page asked ${request.url()}`);
+      if (!isOwn) this.#problems.push(`The page called ${request.url()}`);
     });
   }
 
@@ -101,7 +100,7 @@ export class Visitor {
     await this.page.goto(this.#origin + path);
   }
 
-  /** Goes to a page of the console as its links do: the document stays. */
+  /** Navigates inside of the document, as a link of the console does. */
   async go(path: string): Promise<void> {
     const to = JSON.stringify(path);
     await this.page.evaluate(
@@ -111,28 +110,28 @@ export class Visitor {
     await link.waitFor({ state: 'attached' });
   }
 
-  /** Has the cookie of a session of this API key; the test of the sign-in uses the page. */
+  /** Sets the cookie of a new session, without the sign-in page. */
   async signIn(key: string): Promise<void> {
-    const answer = await fetch(`${this.#origin}/api/v1/console/session`, {
+    const response = await fetch(`${this.#origin}/api/v1/console/session`, {
       method: 'POST',
       headers: { authorization: `Bearer ${key}` },
     });
-    const [cookie = ''] = answer.headers.getSetCookie();
+    const [cookie = ''] = response.headers.getSetCookie();
     const [, name = '', value = ''] = /^([^=]+)=([^;]+);/.exec(cookie) ?? [];
-    assert.equal(answer.status, 200, await answer.text());
+    assert.equal(response.status, 200, await response.text());
     await this.context.addCookies([
       { name, value, url: this.#origin, httpOnly: true, sameSite: 'Strict' },
     ]);
   }
 
-  /** Waits until nothing is loading. */
+  /** Waits until no placeholder is shown. */
   async settled(): Promise<void> {
     await this.page.locator('.loading').first().waitFor({ state: 'detached' });
   }
 
-  /** Axe's findings on what is shown now are problems. */
+  /** Records the violations that axe finds on the current page. */
   async checkAccess(name: string): Promise<void> {
-    // It stays with the document.
+    // Once per document.
     if (!(await this.page.evaluate(() => 'axe' in globalThis))) {
       await this.page.evaluate(axe.source);
     }
@@ -148,7 +147,7 @@ export class Visitor {
     }
   }
 
-  /** Nothing stands out of the page to the side. */
+  /** Records a page that is wider than the screen. */
   async checkWidth(name: string): Promise<void> {
     const over = await this.page.evaluate<number>(
       'document.documentElement.scrollWidth - document.documentElement.clientWidth',
@@ -156,7 +155,7 @@ export class Visitor {
     if (over > 0) this.#problems.push(`${name} is ${over} px too wide`);
   }
 
-  /** Fails for everything that went wrong until now. */
+  /** Closes the page and fails for all recorded problems. */
   async close(): Promise<void> {
     await this.context.close();
     assert.deepEqual(this.#problems, []);

@@ -1,6 +1,6 @@
 /**
- * The console in a real browser over engines of every kind: the playground's embeddings, cut-outs,
- * recordings and films with their bills; and names of operators and callers that would be markup.
+ * The playground in a real browser with engines of all kinds: embeddings, background removal,
+ * transcription and video with their costs. Names that contain markup stay text on every page.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -15,7 +15,7 @@ import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-e
 import { launchChromium } from '../support/chromium.ts';
 import { Visitor } from './console-fixture.ts';
 
-/** Would run wherever a text became markup. */
+/** Sets `pwned` if a page inserts it as markup. */
 const HOSTILE = `"><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
 const NAME = JSON.stringify(`Model ${HOSTILE}`);
 
@@ -40,7 +40,7 @@ async function bytesOf(download: Download): Promise<Buffer> {
   return Buffer.concat((await stream.toArray()) as Buffer[]);
 }
 
-describe('the console over engines of every kind', () => {
+describe('the console with engines of all kinds', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-console-'));
   let engine: LoopbackEngine;
   let browser: Browser;
@@ -62,7 +62,7 @@ describe('the console over engines of every kind', () => {
     rmSync(folder, { recursive: true });
   });
 
-  /** Runs a visit, signed in, and fails for whatever the page must not do. */
+  /** Runs a signed-in visit, and fails for errors, policy violations and requests to other hosts. */
   async function visit(
     run: (visitor: Visitor) => Promise<void>,
     options: Parameters<typeof Visitor.open>[2] = {},
@@ -74,7 +74,7 @@ describe('the console over engines of every kind', () => {
     await visitor.close();
   }
 
-  test('compares texts by their embeddings', async () => {
+  test('the embeddings tab shows the cosines of texts', async () => {
     engine.answer = ({ body }, response) => {
       const { input } = JSON.parse(body) as { input: readonly string[] };
       const data = input.map((_text, index) => ({
@@ -89,7 +89,7 @@ describe('the console over engines of every kind', () => {
       const { page } = visitor;
       await visitor.open('/console/playground/embeddings');
       const lines = [`A cat ${HOSTILE}`, 'A kitten', 'An invoice'].join('\n');
-      await page.getByLabel('Texts, one a line').fill(lines);
+      await page.getByLabel('Texts, one per line').fill(lines);
       await page.getByRole('button', { name: 'Compare' }).click();
       const rows = page.getByRole('region', { name: 'Similarity' }).locator('tbody tr');
       await rows.first().waitFor();
@@ -103,7 +103,7 @@ describe('the console over engines of every kind', () => {
         '0.000',
         '1.000',
       ]);
-      // 30 tokens at 1 USD a million.
+      // 30 tokens at 1 USD per million.
       await page.getByText('$0.00003 · 30 tokens · 2 dimensions').waitFor();
       await page.getByRole('button', { name: 'Code' }).click();
       await page.getByRole('tab', { name: 'Python' }).click();
@@ -112,7 +112,7 @@ describe('the console over engines of every kind', () => {
     });
   });
 
-  test('cuts out the picture of a file whose name is markup, and shows its bill', async () => {
+  test('background removal shows the result and its cost', async () => {
     const photo = await portraitJpeg();
     const cut = await sharp(photo).ensureAlpha(0.5).png().toBuffer();
     engine.answer = (_heard, response) => response.end(cut);
@@ -124,8 +124,8 @@ describe('the console over engines of every kind', () => {
         mimeType: 'image/jpeg',
         buffer: photo,
       };
-      await page.getByLabel('A photograph').setInputFiles(file);
-      await page.getByAltText('After, without its background').waitFor();
+      await page.getByLabel('Image').setInputFiles(file);
+      await page.getByAltText('After, with a transparent background').waitFor();
       await page.getByRole('link', { name: '$0.02' }).waitFor();
       await page.locator('p.text').getByText('onerror').waitFor();
       const download = page.waitForEvent('download');
@@ -137,7 +137,7 @@ describe('the console over engines of every kind', () => {
     });
   });
 
-  test('hears a recording that was dropped on the page', async () => {
+  test('the transcription tab transcribes a dropped file', async () => {
     engine.answer = (_heard, response) =>
       sendJson(response, 200, {
         text: HOSTILE,
@@ -148,7 +148,7 @@ describe('the console over engines of every kind', () => {
     await visit(async (visitor) => {
       const { page } = visitor;
       await visitor.open('/console/playground/transcription');
-      // As a browser tells of files that are let go over a place.
+      // The event data of a browser when files are dropped.
       const file = JSON.stringify([sound, `${HOSTILE}.wav`]);
       const dropped = await page.evaluateHandle(`(() => {
         const [bytes, name] = ${file};
@@ -166,7 +166,7 @@ describe('the console over engines of every kind', () => {
     });
   });
 
-  test('quotes, orders and shows a film, and the job is in the list', async () => {
+  test('the video tab quotes, orders and shows a video, and lists the job', async () => {
     const clip = await makeClip(folder, { width: 64, height: 64, seconds: 1, framesPerSecond: 8 });
     engine.answer = ({ method, path }, response) => {
       if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
@@ -180,14 +180,13 @@ describe('the console over engines of every kind', () => {
       await page.getByLabel('Prompt').fill(HOSTILE);
       await page.getByRole('button', { name: 'Get a quote' }).click();
       await page.getByRole('button', { name: 'Order for $0.28' }).click();
-      const film = page.getByLabel('The film', { exact: true });
-      // Asked for every four seconds.
-      await film.waitFor({ timeout: 120_000 });
+      // The page polls every four seconds.
+      await page.getByLabel('Video', { exact: true }).waitFor({ timeout: 120_000 });
       const download = page.waitForEvent('download');
       await page.getByRole('link', { name: 'Download' }).click();
       assert.deepEqual(await bytesOf(await download), clip);
       await page.locator('.jobs li', { hasText: 'film' }).waitFor();
-      await visitor.checkAccess('a film');
+      await visitor.checkAccess('a video');
     });
   });
 

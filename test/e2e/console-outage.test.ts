@@ -1,4 +1,4 @@
-/** The console in a real browser while its server is away, and after an upgrade of the server. */
+/** The console in a real browser while its server is unreachable, and after an upgrade. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { type ConsoleFixture, startConsoleFixture } from './console-fixture.ts';
 
-/** Counted from the click to the bar. */
+/** From the click to the offline bar. */
 const OFFLINE_WITHIN_MS = 2_000;
 
 describe('the console during an outage', () => {
@@ -107,7 +107,7 @@ describe('the console during an outage', () => {
     await visitor.context.clearCookies();
     await visitor.open('/');
     await visitor.open(`/console/sign-in#${token}`);
-    await page.getByText('The link cannot be used').waitFor();
+    await page.getByText('The link is not valid').waitFor();
     await page.getByLabel('API key').fill(admin);
     await page.getByRole('button', { name: 'Sign in', exact: true }).click();
     await page.getByRole('heading', { name: 'Overview' }).waitFor();

@@ -1,4 +1,4 @@
-/** The console in a real browser: what callers do there, and what nobody may. */
+/** The console in a real browser: sign-in, keys, budgets, webhooks, batches, payments, operator pages. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
@@ -14,13 +14,13 @@ import type { PrivateKeyAccount } from 'viem/accounts';
 import OpenAI from 'openai';
 import { type ConsoleFixture, type Visitor, startConsoleFixture } from './console-fixture.ts';
 
-/** Would run wherever a text became markup. */
+/** Sets `pwned` if a page inserts it as markup. */
 const HOSTILE = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
 
-/** Of the methods that wallets are asked. */
+/** Parameters of the wallet methods. */
 type Params = [{ chainId: string } & Hex, string];
 
-/** Announces a wallet by EIP-6963 whose requests the test answers. */
+/** Announces a wallet by EIP-6963; the test responds to its requests. */
 const EVM_WALLET = `
 const provider = { request: async (call) => {
   const answer = await window.askWallet(JSON.stringify(call));
@@ -32,7 +32,7 @@ const say = () => window.dispatchEvent(new CustomEvent('eip6963:announceProvider
 window.addEventListener('eip6963:requestProvider', say);
 say();`;
 
-/** Registers a wallet by the Wallet Standard whose signatures the test makes. */
+/** Registers a wallet by the Wallet Standard; the test creates its signatures. */
 const solanaWallet = (address: string): string => `
 const account = { address: '${address}', publicKey: new Uint8Array(32), chains: ['solana:mainnet'], features: ['solana:signMessage', 'solana:signTransaction'] };
 const signed = async (kind, bytes) => new Uint8Array(await window.signSolana(kind, [...bytes]));
@@ -54,13 +54,13 @@ describe('the console', () => {
   let admin: string;
 
   before(async () => {
-    // Webhooks of the tests are told on this machine.
+    // Allows webhooks to this machine.
     fixture = await startConsoleFixture('fetch: { allow: ["127.0.0.0/8"] }');
     admin = await fixture.farebox.key({ kind: 'ADMIN', description: 'owner' });
   });
   after(() => fixture.stop());
 
-  /** Runs a visit and fails for whatever the page must not do. */
+  /** Runs a visit, and fails for errors, policy violations and requests to other hosts. */
   async function visit(
     options: Parameters<ConsoleFixture['visitor']>[0],
     run: (visitor: Visitor) => Promise<void>,
@@ -70,8 +70,8 @@ describe('the console', () => {
     await visitor.close();
   }
 
-  /** Answers what pages ask of the wallet of Base; it begins on another chain. */
-  async function answerWallet(
+  /** Responds for the Base wallet, which starts on another chain. */
+  async function serveWallet(
     { context }: Visitor,
     account: PrivateKeyAccount,
     reaction: { readonly rejects: boolean },
@@ -97,18 +97,15 @@ describe('the console', () => {
         default: {
           const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
           const headers = { 'content-type': 'application/json' };
-          const answer = await fetch(fixture.wallets.anvil.rpcUrl, {
-            method: 'POST',
-            headers,
-            body,
-          });
-          return { result: ((await answer.json()) as { result: unknown }).result };
+          const { rpcUrl } = fixture.wallets.anvil;
+          const response = await fetch(rpcUrl, { method: 'POST', headers, body });
+          return { result: ((await response.json()) as { result: unknown }).result };
         }
       }
     });
   }
 
-  test('welcomes, and is small', async () => {
+  test('the welcome page shows code samples and loads less than 90 kB', async () => {
     await visit({}, async (visitor) => {
       let bytes = 0;
       visitor.page.on('response', (response) => {
@@ -129,7 +126,7 @@ describe('the console', () => {
     });
   });
 
-  test('signs in by key, keeps no secret, and a copied cookie ends with the session', async () => {
+  test('sign-in by key stores no secret, and sign-out invalidates a copied cookie', async () => {
     await visit({ refusals: [401] }, async (visitor) => {
       const { page, context } = visitor;
       await visitor.open('/console/keys');
@@ -154,13 +151,13 @@ describe('the console', () => {
     });
   });
 
-  test('signs in by the link of the terminal, once', async () => {
+  test('a sign-in link works once', async () => {
     const { identity } = fixture.farebox.app.stores;
     const { accountId, keyId } = await identity.keys.callerOf(admin);
     const link = `/console/sign-in#${await identity.sessions.issueLink(accountId, keyId)}`;
     await visit({ refusals: [401] }, async (visitor) => {
       const { page, context } = visitor;
-      // Pasted where the sign-in page is open already: the document stays, its address changes.
+      // The sign-in page is open already, so only the part after `#` changes.
       await visitor.open('/console/sign-in');
       await page.getByLabel('API key').waitFor();
       await visitor.open(link);
@@ -169,13 +166,13 @@ describe('the console', () => {
       await context.clearCookies();
       await visitor.open('/');
       await visitor.open(link);
-      await page.getByText('The link cannot be used: The sign-in link was used').waitFor();
+      await page.getByText('The link is not valid: The sign-in link was used').waitFor();
       assert.equal(page.url(), `${fixture.origin}/console/sign-in`);
       await visitor.checkAccess('a used link');
     });
   });
 
-  test('goes nowhere but into the console after the sign-in', async () => {
+  test('sign-in redirects only to pages of the console', async () => {
     await visit({}, async (visitor) => {
       await visitor.signIn(admin);
       for (const [next, lands] of [
@@ -192,7 +189,7 @@ describe('the console', () => {
     });
   });
 
-  test('every page is whole at a phone and at a desk, light and dark', async () => {
+  test('every page fits a phone and a desktop screen and is accessible in light and dark', async () => {
     const pages = [
       '',
       '/activity',
@@ -216,7 +213,7 @@ describe('the console', () => {
       await visit({ width, isDark }, async (visitor) => {
         await visitor.signIn(admin);
         for (const path of all) {
-          // By its address at a phone, by a link at a desk.
+          // A phone loads the page by its address, a desktop navigates inside of the document.
           if (isDark && path !== '') await visitor.go(`/console${path}`);
           else await visitor.open(`/console${path}`);
           await visitor.page.locator('h1').waitFor();
@@ -228,7 +225,7 @@ describe('the console', () => {
     }
   });
 
-  test('makes a key whose requests arrive as they are charged, and revokes it', async () => {
+  test('a new key works, its request appears without a reload, and revoking ends it', async () => {
     await visit({}, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(admin);
@@ -237,7 +234,7 @@ describe('the console', () => {
       await page.getByLabel('Description').fill(HOSTILE);
       await page.getByLabel('Cap in USD').fill('5');
       await page.getByRole('button', { name: 'Create', exact: true }).click();
-      await page.getByText('Its secret is shown only now').waitFor();
+      await page.getByText('cannot show it again').waitFor();
       const secret = (await page.locator('.secret code').textContent()) ?? '';
       await visitor.checkAccess('the new key');
       await page.getByRole('button', { name: 'I have copied it' }).click();
@@ -259,14 +256,14 @@ describe('the console', () => {
         messages: [{ role: 'user', content: 'Hi' }],
       });
       assert.ok(answer.choices[0]);
-      // 12 x 1 and 13 x 2 USD a million tokens; no reload in between.
+      // 12 x 1 and 13 x 2 USD per million tokens, without a reload.
       await requests.getByText('$0.000038').waitFor();
       assert.equal(await requests.locator('tbody tr').count(), before + 1);
       await visitor.open('/console/keys');
       const row = page.locator('tbody tr', { hasText: 'pwned' });
       await row.getByText('$0.000038 of $5.00').waitFor();
       await row.getByRole('button', { name: 'Revoke' }).click();
-      await page.getByLabel('Nothing that I need uses it any more').check();
+      await page.getByLabel('No program that I need uses this key').check();
       await page.locator('dialog').getByRole('button', { name: 'Revoke' }).click();
       await row.waitFor({ state: 'detached' });
       const again = openai.chat.completions.create({
@@ -278,13 +275,13 @@ describe('the console', () => {
     });
   });
 
-  test('sets a budget for each user, shows who has used it, and takes it away', async () => {
+  test('a budget per user shows the spending of each user, is changed and deleted', async () => {
     await visit({}, async (visitor) => {
       const { page } = visitor;
       const { secret: owner } = await fixture.farebox.account('1', { kind: 'ADMIN' });
       await visitor.signIn(owner);
       await visitor.open('/console/budgets');
-      await page.getByText('There is no budget yet').waitFor();
+      await page.getByText('No budgets yet').waitFor();
       await visitor.checkAccess('no budget');
       const openai = new OpenAI({ baseURL: fixture.farebox.url, apiKey: owner, maxRetries: 0 });
       const ask = (user: string) =>
@@ -295,12 +292,12 @@ describe('the console', () => {
           metadata: { user },
         });
       await ask(HOSTILE);
-      await page.getByRole('button', { name: 'Set a budget' }).click();
-      await page.getByLabel('What counts').selectOption('each');
+      await page.getByRole('button', { name: 'Create a budget' }).click();
+      await page.getByLabel('Applies to').selectOption('each');
       await page.getByLabel('USD').fill('0.01');
       await visitor.checkAccess('a new budget');
-      await page.getByRole('button', { name: 'Set', exact: true }).click();
-      // What was spent before it counts, and another value has it for itself.
+      await page.getByRole('button', { name: 'Create', exact: true }).click();
+      // The budget includes earlier spending of the period, per value of the tag.
       await ask(HOSTILE);
       await ask('bert');
       await page.getByRole('button', { name: 'Each user' }).click();
@@ -308,7 +305,7 @@ describe('the console', () => {
       await values.locator('tr', { hasText: 'bert' }).getByText('$0.000022 of $0.01').waitFor();
       await values.locator('tr', { hasText: 'onerror' }).getByText('$0.000044 of $0.01').waitFor();
       await visitor.checkAccess('the values');
-      await page.getByLabel('Look at one user').fill('carl');
+      await page.getByLabel('Find one user').fill('carl');
       await page.keyboard.press('Enter');
       await page.locator('.notice').getByText('$0.00 of $0.01').waitFor();
       await page.getByRole('button', { name: 'Close' }).click();
@@ -318,7 +315,7 @@ describe('the console', () => {
       await page.getByText('$0.10 a day').waitFor();
       await page.getByRole('button', { name: 'Delete' }).click();
       await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
-      await page.getByText('There is no budget yet').waitFor();
+      await page.getByText('No budgets yet').waitFor();
       await visitor.go('/console/activity');
       await page.getByRole('link', { name: 'By tag' }).click();
       const tags = page.getByRole('region', { name: 'Usage by tag' });
@@ -330,7 +327,7 @@ describe('the console', () => {
     });
   });
 
-  test('makes a webhook, tries it, and shows why a message did not arrive', async () => {
+  test('a webhook is created, tested, changed, rotated and deleted, and shows why a test failed', async () => {
     const receiver = createServer((request, response) => {
       request.resume().on('end', () => response.writeHead(500).end());
     });
@@ -341,18 +338,18 @@ describe('the console', () => {
       const { page } = visitor;
       await visitor.signIn(owner);
       await visitor.open('/console/webhooks');
-      await page.getByText('There is no webhook yet').waitFor();
+      await page.getByText('No webhooks yet').waitFor();
       await visitor.checkAccess('no webhook');
       await page.getByRole('button', { name: 'Create a webhook' }).click();
-      const address = page.getByLabel('Address');
+      const address = page.getByLabel('URL', { exact: true });
       await address.fill('http://169.254.169.254/latest');
       await page.getByLabel('Balance below').fill('5');
       await page.getByRole('button', { name: 'Create', exact: true }).click();
       await page.locator('.hint.bad').waitFor();
-      await visitor.checkAccess('a webhook that is refused');
+      await visitor.checkAccess('a rejected webhook');
       await address.fill(`http://127.0.0.1:${port}/hook`);
       await page.getByRole('button', { name: 'Create', exact: true }).click();
-      await page.getByText('It is shown only now').waitFor();
+      await page.getByText('it is not shown again').waitFor();
       const secret = (await page.locator('.secret code').textContent()) ?? '';
       assert.match(secret, /^whsec_/);
       await visitor.checkAccess('the new webhook');
@@ -360,33 +357,33 @@ describe('the console', () => {
       assert.ok(!(await page.content()).includes(secret));
       await page.getByRole('button', { name: `http://127.0.0.1:${port}/hook` }).click();
       await page.getByRole('button', { name: 'Send a test' }).click();
-      await page.getByText('The test did not arrive. The address answered with 500').waitFor();
+      await page.getByText(/The test was not delivered\. .*500/).waitFor();
       await page.getByRole('button', { name: 'webhook.test' }).click();
       await page.getByText('"type": "webhook.test"').waitFor();
       await visitor.checkAccess('a message');
       await page.locator('dialog dialog').getByRole('button', { name: 'Close' }).click();
       await page.getByRole('button', { name: 'Change' }).click();
-      await page.getByLabel('Spending of a day').fill('20');
+      await page.getByLabel('Daily spending').fill('20');
       await page.getByLabel('Balance below').fill('');
       await page.getByRole('button', { name: 'Save' }).click();
-      await page.locator('dialog').getByText("a day's spending at $20.00").waitFor();
+      await page.locator('dialog').getByText('daily spending of $20.00').waitFor();
       await page.getByRole('button', { name: 'Pause' }).click();
       await page.getByRole('button', { name: 'Resume' }).click();
       await page.getByRole('button', { name: 'Pause' }).waitFor();
       await page.getByRole('button', { name: 'New secret' }).click();
-      await page.getByRole('button', { name: 'Make a new secret' }).click();
-      await page.getByText('are signed with the secret before as well').waitFor();
+      await page.getByRole('button', { name: 'Create a new secret' }).click();
+      await page.getByText('are also signed with the previous secret').waitFor();
       assert.notEqual(await page.locator('.secret code').textContent(), secret);
       await page.getByRole('button', { name: 'I have copied it' }).click();
       await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
       await page.locator('dialog dialog').getByRole('button', { name: 'Delete' }).click();
-      await page.getByText('There is no webhook yet').waitFor();
+      await page.getByText('No webhooks yet').waitFor();
     });
     receiver.close();
     receiver.closeAllConnections();
   });
 
-  test('reads a file of requests, runs it as a batch, and gives its answers', async () => {
+  test('a file of requests is validated, runs as a batch, and its responses can be downloaded', async () => {
     const { secret } = await fixture.farebox.account('1');
     const line = (id: string, body: object = {}) =>
       JSON.stringify({
@@ -409,24 +406,24 @@ describe('the console', () => {
       const { page } = visitor;
       await visitor.signIn(secret);
       await visitor.open('/console/batches');
-      await page.getByText('There is no batch yet').waitFor();
+      await page.getByText('No batches yet').waitFor();
       await visitor.checkAccess('no batch');
       await page.getByRole('button', { name: 'Start a batch' }).click();
-      const input = page.getByLabel('A file of requests');
+      const input = page.getByLabel('File of requests');
       await input.setInputFiles(file(line('a'), '{"custom_id": ', HOSTILE));
-      await page.getByText('Line 2: is no JSON object').waitFor();
+      await page.getByText('Line 2: must be a JSON object').waitFor();
       assert.ok(await page.getByRole('button', { name: 'Upload and start' }).isDisabled());
-      await visitor.checkAccess('a file that is not in order');
+      await visitor.checkAccess('an invalid file');
       await input.setInputFiles(file(line('a'), line(HOSTILE, { temperature: 'hot' }), ''));
-      // 2 answers of 50 tokens at half of 2 USD a million.
-      await page.getByText('at most $0.0001 for answers').waitFor();
+      // 2 completions of 50 tokens at half of 2 USD per million.
+      await page.getByText('at most $0.0001 for completions').waitFor();
       await page.getByRole('button', { name: 'Upload and start' }).click();
-      const answers = page.getByRole('link', { name: 'Download 1 answer' });
-      await answers.waitFor();
+      const responses = page.getByRole('link', { name: 'Download 1 response' });
+      await responses.waitFor();
       await page.getByRole('link', { name: 'Download 1 error' }).waitFor();
       await visitor.checkAccess('a batch');
       const download = page.waitForEvent('download');
-      await answers.click();
+      await responses.click();
       const pieces = await (await download).createReadStream().then((stream) => stream.toArray());
       const [answer] = Buffer.concat(pieces as Buffer[])
         .toString()
@@ -450,7 +447,7 @@ describe('the console', () => {
     });
   });
 
-  test('streams an answer, stops one, and the bill is the receipt', async () => {
+  test('the chat streams and stops a response, and shows the cost of its receipt', async () => {
     await visit({}, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(admin);
@@ -465,7 +462,7 @@ describe('the console', () => {
       await page.getByLabel('Message', { exact: true }).fill(HOSTILE);
       await page.getByRole('button', { name: 'Send' }).click();
       await page.locator('.message strong', { hasText: 'Bold' }).waitFor();
-      await page.getByText('Thought').click();
+      await page.getByText('Reasoning', { exact: true }).click();
       await page.getByRole('link', { name: 'Receipt' }).waitFor();
       const bill = (await page.locator('.bill span').first().textContent()) ?? '';
       assert.match(bill, /^\$0\.00005 · 10 in, 20 out/);
@@ -507,47 +504,47 @@ describe('the console', () => {
     });
   });
 
-  test('signs in by a wallet of Base, and tops up while the balance moves', async () => {
+  test('a Base wallet signs in and tops up, and the balance updates', async () => {
     const account = await fixture.wallets.evmWallet();
     const reaction = { rejects: true };
     await visit({ refusals: [402, 202], script: EVM_WALLET }, async (visitor) => {
       const { page } = visitor;
-      await answerWallet(visitor, account, reaction);
+      await serveWallet(visitor, account, reaction);
       await visitor.open('/console/credit');
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByRole('button', { name: 'Add credit' }).click();
-      await page.getByText('What will happen').waitFor();
+      await page.getByText('What happens next').waitFor();
       await visitor.checkAccess('the top-up');
-      await page.getByLabel('In USD').fill('250');
+      await page.getByLabel('Amount in USD').fill('250');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByText('has $100.00 in USDC on Base, which is less than $250.00').waitFor();
       await page.getByRole('button', { name: 'Try again' }).click();
-      await page.getByLabel('In USD').fill('7.5');
+      await page.getByLabel('Amount in USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByText('You rejected the request in your wallet').waitFor();
       reaction.rejects = false;
       await page.getByRole('button', { name: 'Try again' }).click();
-      await page.getByLabel('In USD').fill('7.5');
+      await page.getByLabel('Amount in USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
-      await page.getByText('$7.50 is credited').waitFor();
+      await page.getByText('$7.50 was credited').waitFor();
       await page.locator('.tile', { hasText: 'Balance' }).getByText('$7.50').waitFor();
       await page.getByRole('region', { name: 'Statement' }).getByText('Top-up').waitFor();
       await visitor.checkAccess('the credit');
     });
   });
 
-  test('a tab that was closed while it paid loses nothing, and pays once', async () => {
+  test('a payment continues after its tab was closed, and pays once', async () => {
     const account = await fixture.wallets.evmWallet();
     await visit({ refusals: [402, 202, 409], script: EVM_WALLET }, async (visitor) => {
       const { page, context } = visitor;
-      await answerWallet(visitor, account, { rejects: false });
+      await serveWallet(visitor, account, { rejects: false });
       await visitor.open('/console/credit');
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByRole('button', { name: 'Add credit' }).waitFor();
       const tab = await context.newPage();
-      // The service takes the payment, and its answer reaches nobody.
+      // The server receives the payment, but the tab does not receive the response.
       const isTaken = new Promise<void>((resolve, reject) => {
         void tab.route('**/x402/top-up', async (route) => {
           if (route.request().headers()['payment-signature'] === undefined) {
@@ -559,12 +556,12 @@ describe('the console', () => {
       });
       await tab.goto(`${fixture.origin}/console/credit`);
       await tab.getByRole('button', { name: 'Add credit' }).click();
-      await tab.getByLabel('In USD').fill('8.25');
+      await tab.getByLabel('Amount in USD').fill('8.25');
       await tab.getByRole('button', { name: 'Test Wallet' }).click();
       await isTaken;
       await tab.close();
       await visitor.open('/console/credit');
-      await page.getByText('$8.25 is credited').waitFor();
+      await page.getByText('$8.25 was credited').waitFor();
       await page.locator('.tile', { hasText: 'Balance' }).getByText('$8.25').waitFor();
       assert.equal(await page.evaluate<unknown>("localStorage.getItem('top-up')"), null);
       await visitor.open('/console/credit');
@@ -575,7 +572,7 @@ describe('the console', () => {
     });
   });
 
-  test('signs in by a wallet of Solana, and tops up', async () => {
+  test('a Solana wallet signs in and tops up', async () => {
     const signer = await fixture.wallets.solanaWallet();
     const script = solanaWallet(signer.address);
     await visit({ refusals: [402, 202, 400], script }, async (visitor) => {
@@ -592,18 +589,18 @@ describe('the console', () => {
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Solana' }).click();
       await page.getByRole('button', { name: 'Add credit' }).click();
-      await page.getByLabel('In USD').fill('500');
+      await page.getByLabel('Amount in USD').fill('500');
       await page.getByRole('button', { name: 'Test Solana' }).click();
       await page.getByText('The wallet has too little USDC for this payment').waitFor();
       await page.getByRole('button', { name: 'Try again' }).click();
-      await page.getByLabel('In USD').fill('6.25');
+      await page.getByLabel('Amount in USD').fill('6.25');
       await page.getByRole('button', { name: 'Test Solana' }).click();
-      await page.getByText('$6.25 is credited').waitFor();
+      await page.getByText('$6.25 was credited').waitFor();
       await page.locator('.tile', { hasText: 'Balance' }).getByText('$6.25').waitFor();
     });
   });
 
-  test('filters live in the address, and the range is exported', async () => {
+  test('the address contains the filters, and the CSV export applies them', async () => {
     await visit({}, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(admin);
@@ -621,11 +618,11 @@ describe('the console', () => {
       await visitor.settled();
       assert.equal(rows.length - 1, await page.locator('tbody tr').count());
       await page.getByLabel('Status', { exact: true }).selectOption('expired');
-      await page.getByText('No request fits these filters').waitFor();
+      await page.getByText('No request matches these filters').waitFor();
     });
   });
 
-  test('shows the operator every page, and others none of it', async () => {
+  test('only an operator can open the operator pages', async () => {
     const parts = [
       'accounts',
       'revenue',
@@ -670,9 +667,9 @@ describe('the console', () => {
       await page.getByLabel('USD', { exact: true }).fill('12.5');
       await page.getByRole('button', { name: /^Credit </ }).click();
       await page.locator('.total').getByText('$12.50').waitFor();
-      await page.getByRole('button', { name: 'Set a budget' }).click();
+      await page.getByRole('button', { name: 'Create a budget' }).click();
       await page.getByLabel('USD', { exact: true }).last().fill('3');
-      await page.getByRole('button', { name: 'Set', exact: true }).click();
+      await page.getByRole('button', { name: 'Create', exact: true }).click();
       await page.getByText('$0.00 of $3.00 today').waitFor();
       await visitor.checkAccess('an account with a budget');
       assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
@@ -681,12 +678,12 @@ describe('the console', () => {
     await visit({}, async (visitor) => {
       await visitor.signIn(secret);
       await visitor.open('/console/operator/accounts');
-      await visitor.page.getByText('This page is for whoever runs the server').waitFor();
+      await visitor.page.getByText('Only the operator of the server can open this page').waitFor();
       assert.equal(await visitor.page.getByRole('link', { name: 'Engines' }).count(), 0);
     });
   });
 
-  test('is not framed, and does nothing for another origin', async () => {
+  test('another origin can neither frame the console nor use its session', async () => {
     const visitor = await fixture.visitor();
     await visitor.signIn(admin);
     const [cookie] = await visitor.context.cookies();
@@ -709,7 +706,7 @@ describe('the console', () => {
       return (await fetch(url, init)).type;
     }, keys);
     assert.equal(status, 'opaque');
-    // The same with the cookie, as if the browser had sent it.
+    // The same request with the cookie, as if the browser had sent it.
     const headers = {
       cookie: `${cookie?.name}=${cookie?.value}`,
       origin: `http://localhost:${port}`,

@@ -59,7 +59,7 @@ for (const [name, folder, says] of [
   [
     'a folder where none can be',
     '/proc/nope',
-    /folder \/proc\S* cannot be used: no folder can be made there; .*--data/,
+    /folder \/proc\S* cannot be used: no folder can be created there; .*--data/,
   ],
   ['a file in the place of the folder', 'taken', /folder \S*taken\S* cannot be used: it is a file/],
 ] as const) {

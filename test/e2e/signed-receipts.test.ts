@@ -144,11 +144,11 @@ describe('signed receipts', () => {
     assert.match(good.out, /payer +account:/);
     assert.match(good.out, /ledger:prepaid/);
     const cases: [string[], RegExp, number][] = [
-      [[], /Name one file or URL/, 2],
-      [['receipt.json', '--issuer', 'me'], /--issuer must be an address/, 2],
+      [[], /<source> is missing: file, URL/, 2],
+      [['receipt.json', '--issuer', 'me'], /--issuer must be a URL/, 2],
       [['nothing.json'], /The file nothing\.json cannot be read/, 1],
-      [[url], /answered with status 402.*FAREBOX_AUTHORIZATION/, 1],
-      [[`${fixture.origin}/nothing`], /answered with status 404/, 1],
+      [[url], /returned status 402.*FAREBOX_AUTHORIZATION/, 1],
+      [[`${fixture.origin}/nothing`], /returned status 404/, 1],
       [['receipt.json', '--keys', 'receipt.json'], /must be a DID document/, 1],
     ];
     for (const [argv, expected, code] of cases) {

@@ -1,13 +1,13 @@
 /**
- * The API as the pages call it: paths below the base, JSON both ways, the token of the session on
- * writes, and refusals as `ApiError`. The cookie goes by itself and is never seen here.
+ * Calls the API: paths below the base, JSON in both directions, the CSRF token on writes, and error
+ * responses as `ApiError`. The browser sends the session cookie, which scripts cannot read.
  */
 import { BASE } from './page-facts.ts';
 import { isReachable, untilReachable } from './server-state.ts';
 
-/** Of the session; only in memory. */
+/** Kept in memory only. */
 let csrfToken: string | undefined;
-/** Called when the server says that the session is over. */
+/** Called when the server responds that the session has ended. */
 let whenSignedOut: (() => void) | undefined;
 
 export function useCsrfToken(token: string | undefined): void {
@@ -18,14 +18,14 @@ export function onSignedOut(listener: () => void): void {
   whenSignedOut = listener;
 }
 
-/** A refusal in the server's words, or a call that never got there (status 0). */
+/** An error response, or a call that failed without a response (status 0). */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
   readonly requestId: string | undefined;
-  /** Seconds to wait, where the server says so. */
+  /** Seconds, from the header `Retry-After`. */
   readonly retryAfter: number | undefined;
-  /** What is wrong, by field: `_errors` at each level beside the names of what is below it. */
+  /** Messages by field: a tree of field names, with `_errors` at each level. */
   readonly details: unknown;
 
   constructor(status: number, code: string, message: string, more: Partial<ApiError> = {}) {
@@ -45,18 +45,17 @@ export class ApiError extends Error {
 
 export interface CallOptions {
   readonly method?: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
-  /** Sent as JSON, or as it is when it is a form or a file. */
+  /** Sent as JSON, except forms and files. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What a write carries beside the cookie. */
 export function csrfHeaders(): Readonly<Record<string, string>> {
   return csrfToken === undefined ? {} : { 'x-csrf-token': csrfToken };
 }
 
-/** The answer of a path below the base, whatever its status. Throws `ApiError` of status 0. */
+/** Sends a request and returns the response of any status. Throws `ApiError` with status 0. */
 export async function send(path: string, options: CallOptions = {}): Promise<Response> {
   const { method = 'GET', body, signal: abort } = options;
   const headers = new Headers({ ...options.headers, ...(method === 'GET' ? {} : csrfHeaders()) });
@@ -66,9 +65,9 @@ export async function send(path: string, options: CallOptions = {}): Promise<Res
   if (abort !== undefined) init.signal = abort;
   if (body !== undefined) init.body = isRaw ? body : JSON.stringify(body);
   try {
-    const answer = await fetch(BASE + path, init);
+    const response = await fetch(BASE + path, init);
     isReachable.value = true;
-    return answer;
+    return response;
   } catch (error) {
     if (abort?.aborted === true) throw error;
     isReachable.value = false;
@@ -77,32 +76,33 @@ export async function send(path: string, options: CallOptions = {}): Promise<Res
   }
 }
 
-/** The same, with refusals thrown. */
+/** Sends a request and throws `ApiError` for an error response. */
 export async function request(path: string, options: CallOptions = {}): Promise<Response> {
-  const answer = await send(path, options);
-  if (answer.ok) return answer;
-  throw await refusalOf(answer);
+  const response = await send(path, options);
+  if (response.ok) return response;
+  throw await errorOf(response);
 }
 
-/** The JSON of an answer. The shape is what the reference says of the path. */
+/** Sends a request and returns the JSON of its response, which has the documented shape `T`. */
 export async function call<T>(path: string, options: CallOptions = {}): Promise<T> {
-  const answer = await request(path, options);
-  return (await answer.json()) as T; // as the route promises
+  const response = await request(path, options);
+  return (await response.json()) as T; // documented by the route
 }
 
-export async function refusalOf(answer: Response): Promise<ApiError> {
-  const text = await answer.text();
+export async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text();
   const body = parsed(text);
-  // Payments have their code in `error`, and the words beside it.
+  // Payment errors have their code in `error` and the text in `message`.
   const error = textOf(body['error']);
   const coded = error !== undefined && CODE.test(error) ? error : undefined;
-  const code = textOf(body['code']) ?? coded ?? `HTTP_${answer.status}`;
+  const { status, statusText, headers } = response;
+  const code = textOf(body['code']) ?? coded ?? `HTTP_${status}`;
   const message =
-    textOf(body['message']) ?? error ?? `The server answered ${answer.status} ${answer.statusText}`;
-  if (answer.status === 401 && csrfToken !== undefined) whenSignedOut?.();
-  const retryAfter = answer.headers.get('retry-after');
-  return new ApiError(answer.status, code, message, {
-    requestId: answer.headers.get('x-request-id') ?? undefined,
+    textOf(body['message']) ?? error ?? `The server returned status ${status} ${statusText}`;
+  if (status === 401 && csrfToken !== undefined) whenSignedOut?.();
+  const retryAfter = headers.get('retry-after');
+  return new ApiError(status, code, message, {
+    requestId: headers.get('x-request-id') ?? undefined,
     retryAfter: retryAfter === null ? undefined : Number(retryAfter),
     details: body['details'],
   });
@@ -119,12 +119,12 @@ function parsed(text: string): Readonly<Record<string, unknown>> {
     const value: unknown = JSON.parse(text);
     return typeof value === 'object' && value !== null ? { ...value } : {};
   } catch {
-    // A proxy's page is no answer of the API.
+    // For example an error page of a proxy.
     return {};
   }
 }
 
-/** `?a=1&b=2` of what is set; empty texts are left out. */
+/** Returns `?a=1&b=2` without undefined and empty values, or an empty text. */
 export function query(values: Readonly<Record<string, string | number | undefined>>): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {

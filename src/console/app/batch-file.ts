@@ -1,37 +1,33 @@
 /**
- * A file of requests, read before it is uploaded: for which endpoint and models they are, how many,
- * what is wrong with its lines, and about what it costs at the prices of batches. The server checks
- * all of it again.
+ * Reads a file of batch requests before its upload: endpoint, models, number of requests, invalid
+ * lines, and the estimated cost at batch prices. The server validates the file again.
  */
-import type { Amount, Model } from './shapes.ts';
-
-/** As `GET /models` has them; USD a million tokens. */
-type Prices = Partial<Record<'input' | 'output', Amount>>;
+import type { Model } from './shapes.ts';
 
 interface ModelUse {
   requests: number;
-  /** Characters of the prompts. */
   promptChars: number;
-  /** Sum of what the requests allow; those that allow any number are counted in `unbounded`. */
-  mostTokens: number;
+  /** Sum of the token limits of the requests. */
+  maxTokens: number;
+  /** Number of completions without a token limit. */
   unbounded: number;
 }
 
 export interface BatchFile {
-  /** Of the first line, as it is written. */
+  /** As in the first line. */
   readonly endpoint: string;
   readonly models: ReadonlyMap<string, Readonly<ModelUse>>;
-  /** The first of them, in words. */
+  /** The first `MAX_PROBLEMS`. */
   readonly problems: readonly string[];
 }
 
 const MAX_PROBLEMS = 5;
-/** The server's own bound. */
+/** The limit of the server. */
 const MAX_LINE_CHARS = 10_000_000;
-/** About; a tokenizer would have to be the model's own. */
+/** An estimate; the exact number depends on the tokenizer of the model. */
 const CHARS_PER_TOKEN = 4;
 const PREFIX = /^(?:\/api)?\/v1(?=\/)/;
-/** Whose requests are paid by tokens. */
+/** Endpoints that are priced by tokens. */
 const BY_TOKENS = ['/chat/completions', '/completions', '/responses', '/messages', '/embeddings'];
 
 interface Reading {
@@ -40,7 +36,7 @@ interface Reading {
   readonly problems: string[];
 }
 
-/** Reads a file line by line; `signal` ends it early. */
+/** Reads a file line by line; `signal` stops early. */
 export async function readBatchFile(file: Blob, signal: AbortSignal): Promise<BatchFile> {
   const reading: Reading = { endpoint: '', models: new Map(), problems: [] };
   let number = 0;
@@ -53,55 +49,54 @@ export async function readBatchFile(file: Blob, signal: AbortSignal): Promise<Ba
     if (reading.problems.length >= MAX_PROBLEMS) break;
   }
   if (reading.models.size === 0 && reading.problems.length === 0) {
-    reading.problems.push('The file has no line');
+    reading.problems.push('The file is empty');
   }
   return reading;
 }
 
 async function* linesOf(file: Blob, signal: AbortSignal): AsyncGenerator<string> {
   const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
-  let begun = '';
+  let partial = '';
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done || signal.aborted) break;
-      const pieces = (begun + value).split('\n');
-      begun = pieces.pop() ?? '';
-      if (begun.length > MAX_LINE_CHARS) break;
+      const pieces = (partial + value).split('\n');
+      partial = pieces.pop() ?? '';
+      if (partial.length > MAX_LINE_CHARS) break;
       yield* pieces;
     }
-    if (begun !== '') yield begun;
+    if (partial !== '') yield partial;
   } finally {
-    // What is not read any more need not be there.
-    await reader.cancel().catch(() => undefined);
+    await reader.cancel().catch(() => undefined); // the rest is not needed
   }
 }
 
-/** Counts a line; what is wrong with it. */
+/** Counts a line. Returns what is wrong with it. */
 function take(reading: Reading, text: string): string | undefined {
-  if (text.length > MAX_LINE_CHARS) return 'is too long';
+  if (text.length > MAX_LINE_CHARS) return `must have at most ${MAX_LINE_CHARS} characters`;
   const line = objectOf(text);
-  if (line === undefined) return 'is no JSON object';
+  if (line === undefined) return 'must be a JSON object';
   const { custom_id: id, url, body } = line;
-  if (typeof id !== 'string' || id === '') return '"custom_id" must be a text';
-  if (typeof url !== 'string' || url === '') return '"url" must name the endpoint';
-  if (!isObject(body)) return '"body" must be the request';
+  if (typeof id !== 'string' || id === '') return '"custom_id" must be a non-empty string';
+  if (typeof url !== 'string' || url === '') return '"url" must be the path of the endpoint';
+  if (!isObject(body)) return '"body" must be the request object';
   if (reading.endpoint === '') reading.endpoint = url;
   if (pathOf(url) !== pathOf(reading.endpoint)) {
-    return `"url" must be ${reading.endpoint}, as in the lines before`;
+    return `"url" must be ${reading.endpoint}, as in the previous lines`;
   }
   const model = typeof body['model'] === 'string' ? body['model'] : 'default';
   const use = reading.models.get(model) ?? {
     requests: 0,
     promptChars: 0,
-    mostTokens: 0,
+    maxTokens: 0,
     unbounded: 0,
   };
   use.requests += 1;
   use.promptChars += promptChars(body);
-  const most = body['max_completion_tokens'] ?? body['max_tokens'] ?? body['max_output_tokens'];
+  const limit = body['max_completion_tokens'] ?? body['max_tokens'] ?? body['max_output_tokens'];
   const choices = typeof body['n'] === 'number' ? body['n'] : 1;
-  if (typeof most === 'number') use.mostTokens += most * choices;
+  if (typeof limit === 'number') use.maxTokens += limit * choices;
   else use.unbounded += choices;
   reading.models.set(model, use);
   return undefined;
@@ -133,34 +128,30 @@ function pathOf(endpoint: string): string {
   return endpoint.replace(PREFIX, '');
 }
 
-export interface Estimate {
-  /** About, in USD. */
-  readonly promptsUsd: number;
-  /** At most, in USD. */
-  readonly answersUsd: number;
-}
-
-/** What a file costs; `undefined` where that is not known before it has run. */
+/**
+ * Estimates the cost in USD: approximate for prompts, an upper bound for completions. Returns
+ * `undefined` if the cost is known only after the run.
+ */
 export function estimateOf(
   { endpoint, models: used }: BatchFile,
   models: readonly Model[],
-): Estimate | undefined {
+): { readonly promptsUsd: number; readonly completionsUsd: number } | undefined {
   if (!BY_TOKENS.includes(pathOf(endpoint))) return undefined;
   let promptsUsd = 0;
-  let answersUsd = 0;
-  for (const [name, { promptChars: chars, mostTokens, unbounded }] of used) {
+  let completionsUsd = 0;
+  for (const [name, { promptChars: chars, maxTokens, unbounded }] of used) {
     const model = modelNamed(models, name);
-    const prices = model?.model_spec.pricing?.['batch'] as Prices | undefined; // as the route promises
+    const prices = model?.model_spec.pricing?.batch;
     if (prices === undefined) return undefined;
-    const { maxCompletionTokens: most } = model?.model_spec ?? {};
-    if (prices.output !== undefined && unbounded > 0 && most === undefined) return undefined;
+    const { maxCompletionTokens: limit } = model?.model_spec ?? {};
+    if (prices.output !== undefined && unbounded > 0 && limit === undefined) return undefined;
     promptsUsd += (chars / CHARS_PER_TOKEN / 1e6) * (prices.input?.usd ?? 0);
-    answersUsd += ((mostTokens + unbounded * (most ?? 0)) / 1e6) * (prices.output?.usd ?? 0);
+    completionsUsd += ((maxTokens + unbounded * (limit ?? 0)) / 1e6) * (prices.output?.usd ?? 0);
   }
-  return { promptsUsd, answersUsd };
+  return { promptsUsd, completionsUsd };
 }
 
-/** By its id or as the default. */
+/** Finds a model by id or trait. */
 function modelNamed(models: readonly Model[], name: string): Model | undefined {
   return (
     models.find(({ id }) => id === name) ??

@@ -2,50 +2,43 @@
  * Writes a POST request as code for curl, Python and TypeScript. Routes of the OpenAI API use the
  * OpenAI SDK, others plain HTTP. The code reads the API key from the environment.
  */
+import { API_URL, SERVICE } from './page-facts.ts';
 
 export interface Sample {
-  readonly name: 'curl' | 'Python' | 'TypeScript';
+  readonly name: string;
   readonly text: string;
 }
 
 /** Environment variables that samples read. */
-export type Credential = 'API_KEY' | 'ADMIN_KEY';
+type Credential = 'API_KEY' | 'ADMIN_KEY';
 
-export interface FormField {
+interface FormField {
   readonly name: string;
   readonly value: string;
-  /** The value names a file. */
+  /** The value is the name of a file. */
   readonly isFile: boolean;
 }
 
-export type SampleBody =
+type SampleBody =
   | { readonly kind: 'json'; readonly value: unknown }
   | { readonly kind: 'form'; readonly fields: readonly FormField[] };
 
-export interface SampleRequest {
-  readonly url: string;
+interface SampleRequest {
+  readonly path: string;
   readonly credential: Credential;
   readonly body: SampleBody;
-  /** File name for a binary response; without it the response is JSON. */
+  /** File name for a binary response; without it, the response is JSON. */
   readonly output?: string | undefined;
-  readonly sdk?: SdkUse | undefined;
-}
-
-/** A request that a method of the OpenAI SDKs makes. */
-export interface SdkUse {
-  readonly baseUrl: string;
-  readonly method: SdkMethod;
-  /** Members of the body that the SDKs do not know. */
-  readonly isBeyond?: (member: string) => boolean;
 }
 
 interface SdkMethod {
-  /** Below the client, in Python's spelling. */
+  /** Below the client, in the spelling of Python. */
   readonly call: string;
-  /** What is worth printing of the `answer`, in Python and in TypeScript. */
-  readonly shows?: string | readonly [python: string, typescript: string];
+  /** The part of `answer` that the sample prints, in Python and in TypeScript. */
+  readonly shows: readonly [python: string, typescript: string];
 }
 
+/** Methods of the OpenAI SDKs by path. */
 const OPENAI: Readonly<Record<string, SdkMethod>> = {
   '/chat/completions': {
     call: 'chat.completions.create',
@@ -55,35 +48,72 @@ const OPENAI: Readonly<Record<string, SdkMethod>> = {
     call: 'embeddings.create',
     shows: ['answer.data[0].embedding', 'answer.data[0]?.embedding'],
   },
-  '/audio/transcriptions': { call: 'audio.transcriptions.create', shows: 'answer.text' },
-  '/batches': { call: 'batches.create', shows: 'answer.id' },
+  '/audio/transcriptions': {
+    call: 'audio.transcriptions.create',
+    shows: ['answer.text', 'answer.text'],
+  },
+  '/batches': { call: 'batches.create', shows: ['answer.id', 'answer.id'] },
 };
 
-/** The method of the OpenAI SDKs for a POST to this path below the base path. */
-export function sdkMethod(path: string): SdkMethod | undefined {
-  return OPENAI[path];
+export function chatSamples(body: Readonly<Record<string, unknown>>): readonly Sample[] {
+  return jsonSamples('/chat/completions', body);
 }
 
-export function samplesOf(request: SampleRequest): readonly Sample[] {
-  const { sdk } = request;
+/** Samples of a route that takes JSON. `path`: below the base path. */
+export function jsonSamples(
+  path: string,
+  body: Readonly<Record<string, unknown>>,
+  credential: Credential = 'API_KEY',
+): readonly Sample[] {
+  return samplesOf({ path, credential, body: { kind: 'json', value: shortened(body) } });
+}
+
+/** Samples of a route that takes one file. `output`: the name of the file in the response. */
+export function formSamples(
+  path: string,
+  file: { readonly field: string; readonly name: string },
+  output?: string,
+): readonly Sample[] {
+  const fields = [{ name: file.field, value: file.name, isFile: true }];
+  // The SDKs require the model, the route does not.
+  if (path in OPENAI) fields.push({ name: 'model', value: 'default', isFile: false });
+  return samplesOf({ path, credential: 'API_KEY', body: { kind: 'form', fields }, output });
+}
+
+function samplesOf(request: SampleRequest): readonly Sample[] {
+  const method = OPENAI[request.path];
   return [
     { name: 'curl', text: curlOf(request) },
     {
       name: 'Python',
-      text: sdk === undefined ? pythonRequest(request) : pythonSdk(request, sdk),
+      text: method === undefined ? pythonRequest(request) : pythonSdk(request, method),
     },
     {
       name: 'TypeScript',
-      text: sdk === undefined ? scriptRequest(request) : scriptSdk(request, sdk),
+      text: method === undefined ? scriptRequest(request) : scriptSdk(request, method),
     },
   ];
 }
 
-/** Characters of a body that fit beside `-d`. */
+const MAX_DATA_URL_CHARS = 2_000;
+
+/** Shortens long data URLs, which would hide the rest of the request. */
+function shortened(value: unknown): unknown {
+  if (typeof value === 'string') {
+    return value.startsWith('data:') && value.length > MAX_DATA_URL_CHARS
+      ? `${value.slice(0, 60)}…`
+      : value;
+  }
+  if (Array.isArray(value)) return value.map(shortened);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, shortened(one)]));
+}
+
+/** Longest JSON on one line with `-d`, in characters. */
 const SHORT_BODY = 44;
 
-function curlOf({ url, credential, body, output }: SampleRequest): string {
-  const lines = [`curl ${isStream(body) ? '-N ' : ''}${shellQuote(url)}`];
+function curlOf({ path, credential, body, output }: SampleRequest): string {
+  const lines = [`curl ${isStream(body) ? '-N ' : ''}${shellQuote(API_URL + path)}`];
   lines.push(`-H "Authorization: Bearer $${credential}"`);
   if (body.kind === 'json') {
     lines.push("-H 'Content-Type: application/json'", `-d ${shellQuote(curlJson(body.value))}`);
@@ -95,7 +125,6 @@ function curlOf({ url, credential, body, output }: SampleRequest): string {
   return lines.join(' \\\n  ');
 }
 
-/** On one line when it fits, else indented under the command. */
 function curlJson(value: unknown): string {
   const short = JSON.stringify(value) ?? '';
   if (short.length <= SHORT_BODY) return short;
@@ -110,8 +139,8 @@ function isStream(body: SampleBody): boolean {
   return body.kind === 'json' && (body.value as { stream?: unknown } | null)?.stream === true; // any JSON
 }
 
-function pythonRequest({ url, credential, body, output }: SampleRequest): string {
-  const args = [PYTHON.string(url)];
+function pythonRequest({ path, credential, body, output }: SampleRequest): string {
+  const args = [PYTHON.string(API_URL + path)];
   args.push(`headers={"Authorization": f"Bearer {os.environ['${credential}']}"}`);
   if (body.kind === 'json') args.push(`json=${literal(body.value, PYTHON, 1)}`);
   else args.push(...pythonForm(body.fields));
@@ -133,32 +162,32 @@ function pythonForm(fields: readonly FormField[]): string[] {
   return texts.length > 0 ? [...args, `data=${literal(data, PYTHON, 1)}`] : args;
 }
 
-function pythonSdk({ body, output }: SampleRequest, sdk: SdkUse): string {
-  const call = `client.${sdk.method.call}(${spread(pythonArguments(body, sdk), '    ')})`;
+function pythonSdk({ body, output }: SampleRequest, method: SdkMethod): string {
+  const call = `client.${method.call}(${spread(pythonArguments(body), '    ')})`;
   const key = 'api_key=os.environ["API_KEY"]';
-  const head = `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${PYTHON.string(sdk.baseUrl)}, ${key})\n`;
+  const head = `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${PYTHON.string(API_URL)}, ${key})\n`;
   const tail = isStream(body)
     ? 'for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)'
     : output === undefined
-      ? `print(${shownOf(sdk.method, 0)})`
+      ? `print(${method.shows[0]})`
       : `answer.write_to_file(${PYTHON.string(output)})`;
   return `${head}answer = ${call}\n${tail}`;
 }
 
-function pythonArguments(body: SampleBody, sdk: SdkUse): string[] {
+function pythonArguments(body: SampleBody): string[] {
   if (body.kind === 'form') {
     return body.fields.map(({ name, value, isFile }) => {
       const text = PYTHON.string(value);
       return `${name}=${isFile ? `open(${text}, "rb")` : text}`;
     });
   }
-  const [known, beyond] = members(body, sdk);
+  const [known, beyond] = members(body);
   const args = known.map(([name, value]) => `${name}=${literal(value, PYTHON, 1)}`);
   if (beyond.length === 0) return args;
   return [...args, `extra_body=${literal(Object.fromEntries(beyond), PYTHON, 1)}`];
 }
 
-function scriptRequest({ url, credential, body, output }: SampleRequest): string {
+function scriptRequest({ path, credential, body, output }: SampleRequest): string {
   const headers = [`authorization: \`Bearer \${process.env.${credential}}\``];
   if (body.kind === 'json') headers.push("'content-type': 'application/json'");
   const options = [
@@ -170,7 +199,7 @@ function scriptRequest({ url, credential, body, output }: SampleRequest): string
   const form = body.kind === 'form' ? `${scriptForm(body.fields)}\n` : '';
   const tail = scriptTail(output, 'await answer.json()');
   const head = imports === '' ? '' : `${imports}\n`;
-  return `${head}${form}const answer = await fetch(${SCRIPT.string(url)}, {${spread(options, '  ')}});\nif (!answer.ok) throw new Error(await answer.text());\n${tail}`;
+  return `${head}${form}const answer = await fetch(${SCRIPT.string(API_URL + path)}, {${spread(options, '  ')}});\nif (!answer.ok) throw new Error(await answer.text());\n${tail}`;
 }
 
 /** Import lines for files that the code reads and writes. */
@@ -195,48 +224,45 @@ function scriptForm(fields: readonly FormField[]): string {
   return ['const form = new FormData();', ...lines].join('\n');
 }
 
-function scriptSdk({ body, output }: SampleRequest, sdk: SdkUse): string {
-  const { method, baseUrl } = sdk;
+function scriptSdk({ body, output }: SampleRequest, method: SdkMethod): string {
   const imports = scriptImports(body, output, "import { createReadStream } from 'node:fs';");
-  const head = `${imports}import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: ${SCRIPT.string(baseUrl)},\n  apiKey: process.env.API_KEY,\n});\n`;
-  const call = `client.${method.call}({${spread(scriptArguments(body, sdk), '  ')}})`;
+  const head = `${imports}import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: ${SCRIPT.string(API_URL)},\n  apiKey: process.env.API_KEY,\n});\n`;
+  const call = `client.${method.call}({${spread(scriptArguments(body), '  ')}})`;
   const tail = isStream(body)
     ? "for await (const chunk of answer) {\n  process.stdout.write(chunk.choices[0]?.delta.content ?? '');\n}"
-    : scriptTail(output, shownOf(method, 1));
+    : scriptTail(output, method.shows[1]);
   return `${head}const answer = await ${call};\n${tail}`;
 }
 
-function scriptArguments(body: SampleBody, sdk: SdkUse): string[] {
+function scriptArguments(body: SampleBody): string[] {
   if (body.kind === 'form') {
     return body.fields.map(({ name, value, isFile }) => {
       const text = SCRIPT.string(value);
       return `${name}: ${isFile ? `createReadStream(${text})` : text}`;
     });
   }
-  const [known, beyond] = members(body, sdk);
+  const [known, beyond] = members(body);
   const written = ([name, value]: [string, unknown]): string =>
     `${SCRIPT.key(name)}: ${literal(value, SCRIPT, 1)}`;
   if (beyond.length === 0) return known.map(written);
   const [first = '', ...rest] = beyond.map(written);
-  const marked = `// @ts-expect-error beyond the types of the SDK\n  ${first}`;
+  const marked = `// @ts-expect-error not in the types of the SDK\n  ${first}`;
   return [...known.map(written), marked, ...rest];
-}
-
-function shownOf({ shows = 'answer' }: SdkMethod, at: 0 | 1): string {
-  return typeof shows === 'string' ? shows : shows[at];
 }
 
 type Members = [string, unknown][];
 
-function members(body: SampleBody, { isBeyond }: SdkUse): [Members, Members] {
+/** Splits the members of a JSON body into those that the SDKs know and the others. */
+function members(body: SampleBody): [Members, Members] {
   const all = body.kind === 'json' ? Object.entries(body.value as object) : []; // the SDKs send objects
+  const unknown = [`${SERVICE}_parameters`, 'top_k', 'min_p'];
   return [
-    all.filter(([name]) => isBeyond?.(name) !== true),
-    all.filter(([name]) => isBeyond?.(name) === true),
+    all.filter(([name]) => !unknown.includes(name)),
+    all.filter(([name]) => unknown.includes(name)),
   ];
 }
 
-/** How a language writes what JSON can say. */
+/** The syntax of JSON values in a language. */
 interface Language {
   readonly indent: string;
   readonly words: Readonly<Record<'true' | 'false' | 'null', string>>;
@@ -265,7 +291,7 @@ const SCRIPT: Language = {
   space: ' ',
 };
 
-/** Characters of a list or an object that stay on one line. */
+/** Longest list or object on one line, in characters. */
 const LINE_CHARS = 64;
 
 function literal(value: unknown, language: Language, level: number): string {
@@ -289,7 +315,7 @@ function literal(value: unknown, language: Language, level: number): string {
   return `${open.trim()}${inner}${parts.join(`,${inner}`)},\n${indent.repeat(level)}${close.trim()}`;
 }
 
-/** Arguments or members, each on a line of its own; nothing where there are none. */
+/** Writes each argument or member on its own line. */
 function spread(parts: readonly string[], indent: string, outer = ''): string {
   if (parts.length === 0) return '';
   return `\n${indent}${parts.join(`,\n${indent}`)},\n${outer}`;

@@ -1,9 +1,9 @@
-/** A list that pages by cursor: the first page is a resource, the others join it when asked for. */
+/** A list with cursor pagination: loads the first page, and later pages on demand. */
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, call } from './api.ts';
 import { type Resource, useCall } from './resource.ts';
 
-/** A page of either form: with `nextCursor`, or as OpenAI has it. */
+/** A page with `nextCursor`, or in the form of the OpenAI API. */
 interface Page<T> {
   readonly data: readonly T[];
   readonly nextCursor?: string | null;
@@ -16,12 +16,12 @@ export interface CursorList<T> {
   readonly rows: readonly T[];
   readonly isLoadingMore: boolean;
   readonly moreError: ApiError | undefined;
-  /** Missing when everything is there. */
+  /** Loads the next page; `undefined` after the last page. */
   readonly more: (() => void) | undefined;
 }
 
-/** `path`: with its filters, without a cursor; `undefined` asks for nothing. */
-export function useCursorList<T>(path: string | undefined): CursorList<T> {
+/** `path`: with its filters, without a cursor. */
+export function useCursorList<T>(path: string): CursorList<T> {
   const first = useCall<Page<T>>(path);
   const [later, setLater] = useState<Page<T>>(NOTHING);
   const [isLoadingMore, setLoading] = useState(false);
@@ -33,7 +33,7 @@ export function useCursorList<T>(path: string | undefined): CursorList<T> {
     setLoading(true);
     setError(undefined);
     try {
-      const mark = (path ?? '').includes('?') ? '&' : '?';
+      const mark = path.includes('?') ? '&' : '?';
       const page = await call<Page<T>>(`${path}${mark}${next}`);
       setLater((before) => ({ ...page, data: [...before.data, ...page.data] }));
     } catch (error) {
@@ -53,7 +53,7 @@ export function useCursorList<T>(path: string | undefined): CursorList<T> {
 
 const NOTHING: Page<never> = { data: [] };
 
-/** The parameter that asks for the page behind one; `undefined` behind the last. */
+/** The query parameter of the next page; `undefined` after the last page. */
 function nextOf(page: Page<unknown> | undefined): string | undefined {
   if (page?.has_more === true) return `after=${encodeURIComponent(page.last_id ?? '')}`;
   const { nextCursor } = page ?? {};

@@ -1,13 +1,12 @@
 /**
- * Numbers, money and times as they are shown. Money comes as JSON numbers that are exact to nine
- * decimals and is shown with as many as it has, never rounded away; times are the viewer's, with UTC
- * beside them.
+ * Formats numbers, money and times. Money is exact to nine decimals and shown without rounding. Times
+ * are in the time zone of the browser.
  */
 
 const NANO_DECIMALS = 9;
 const GROUPED = /\B(?=(\d{3})+(?!\d))/g;
 
-/** `1234.5` is `1,234.50`, `0.0000137` is `0.0000137`. At least `least` decimals, at most nine. */
+/** `1234.5` becomes `1,234.50`, `0.0000137` stays. `least`: minimum number of decimals. */
 export function amountText(value: number | string, least = 2): string {
   const number = Number(value);
   if (!Number.isFinite(number)) return '–';
@@ -18,13 +17,13 @@ export function amountText(value: number | string, least = 2): string {
   return `${sign}${whole.replace(GROUPED, ',')}${fraction === '' ? '' : `.${fraction}`}`;
 }
 
-/** `$1,234.50`; the sign stands before the dollar. */
+/** `$1,234.50`, or `−$1,234.50`. */
 export function usdText(value: number | string, least = 2): string {
   const text = amountText(value, least);
   return text.startsWith('\u2212') ? `\u2212$${text.slice(1)}` : `$${text}`;
 }
 
-/** For axes and tiles, where the exact figure stands beside: three significant digits. */
+/** Rounded, for axes and estimates. */
 export function roughUsd(value: number): string {
   if (value === 0) return '$0';
   const size = Math.abs(value);
@@ -82,7 +81,7 @@ const DAY_OF_YEAR = new Intl.DateTimeFormat('en-GB', {
   year: 'numeric',
 });
 
-/** `14:03:22` of today, `21 Nov 14:03` of this year, `21 Nov 2025` before. */
+/** `14:03:22` for today, `21 Nov 14:03` for this year, else `21 Nov 2025`. */
 export function timeText(iso: string): string {
   const time = new Date(iso);
   const now = new Date();
@@ -107,7 +106,7 @@ export function agoText(iso: string): string {
   return ms > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** A UTC day, `YYYY-MM-DD`, so many days before today. */
+/** The UTC day that many days before today, as `YYYY-MM-DD`. */
 export function dayBefore(days: number): string {
   return new Date(Date.now() - days * DAY_MS).toISOString().slice(0, 10);
 }
@@ -120,7 +119,7 @@ export function shortDay(day: string): string {
   }).format(new Date(`${day}T00:00:00Z`));
 }
 
-/** The two ends of a long id. */
+/** The first and last characters of a long id. */
 export function shortId(id: string, ends = 6): string {
   return id.length <= ends * 2 + 2 ? id : `${id.slice(0, ends)}…${id.slice(-ends)}`;
 }

@@ -1,11 +1,11 @@
 /**
- * What the server tells while a page is open: the balance, the totals of today, settled requests and
- * top-ups. One stream for all pages; it stops while nobody looks and while nobody is signed in.
+ * Server-sent events for all pages: the balance, the totals of today, settled requests and top-ups.
+ * The stream is closed while the page is hidden and while no session exists.
  */
 import { type Signal, effect, signal } from '@preact/signals';
 import { BASE } from './page-facts.ts';
 import { untilReachable } from './server-state.ts';
-import { leave, session } from './session.ts';
+import { SESSION_ENDED, leave, session } from './session.ts';
 import type { Balance, Receipt, Sums, TopUp } from './shapes.ts';
 
 export type LiveState = 'off' | 'connecting' | 'on';
@@ -19,11 +19,11 @@ export const lastTopUp = signal<TopUp | undefined>(undefined);
 
 const RETRY_MS = 5_000;
 
-/** Follows the session for as long as the program runs. */
+/** Opens and closes the stream with the session and the visibility of the page. */
 export function startLive(): void {
-  const isSeen = signal(!document.hidden);
+  const isVisible = signal(!document.hidden);
   document.addEventListener('visibilitychange', () => {
-    isSeen.value = !document.hidden;
+    isVisible.value = !document.hidden;
   });
   addEventListener('offline', () => void untilReachable());
   effect(() => {
@@ -34,12 +34,12 @@ export function startLive(): void {
       lastRequest.value = undefined;
       lastTopUp.value = undefined;
     }
-    if (id === undefined || !isSeen.value) return undefined;
+    if (id === undefined || !isVisible.value) return undefined;
     return follow();
   });
 }
 
-/** Opens the stream; the answer ends it. */
+/** Opens the stream. Returns a function that closes it. */
 function follow(): () => void {
   let source: EventSource | undefined;
   let retry: ReturnType<typeof setTimeout> | undefined;
@@ -50,18 +50,18 @@ function follow(): () => void {
     source.addEventListener('error', () => {
       liveState.value = 'connecting';
       void untilReachable();
-      // A refusal closes it for good, such as too many streams.
+      // An error response, such as too many streams, closes the source permanently.
       if (source?.readyState === EventSource.CLOSED) retry = setTimeout(open, RETRY_MS);
     });
-    hear(source, 'balance', balance);
-    hear(source, 'usage', today);
-    hear(source, 'request', lastRequest);
-    hear(source, 'top_up', lastTopUp);
+    receive(source, 'balance', balance);
+    receive(source, 'usage', today);
+    receive(source, 'request', lastRequest);
+    receive(source, 'top_up', lastTopUp);
     source.addEventListener('end', (event) => {
-      const { reason } = JSON.parse(event.data as string) as { reason: string }; // ours
+      const { reason } = JSON.parse(event.data as string) as { reason: string }; // documented
       if (reason !== 'session') return;
       source?.close();
-      leave('Your session has ended. Sign in again to go on.');
+      leave(SESSION_ENDED);
     });
   };
   open();
@@ -72,8 +72,8 @@ function follow(): () => void {
   };
 }
 
-function hear(source: EventSource, name: string, target: Signal): void {
+function receive(source: EventSource, name: string, target: Signal): void {
   source.addEventListener(name, (event) => {
-    target.value = JSON.parse(event.data as string); // as the route promises
+    target.value = JSON.parse(event.data as string); // documented by the route
   });
 }

@@ -1,46 +1,44 @@
-/** What many pages name things by: the models on offer and the names of keys, asked for once. */
-import { signal } from '@preact/signals';
+/** Data that many pages use, loaded once per session: the models and the names of keys. */
+import { type Signal, signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call } from './api.ts';
 import { session } from './session.ts';
-import type { ApiKey, Model } from './shapes.ts';
+import type { ApiKey, List, Model } from './shapes.ts';
 
-const models = signal<readonly Model[]>([]);
-const keyNames = signal<ReadonlyMap<string, string>>(new Map());
-let modelsOf: string | undefined;
-let keysOf: string | undefined;
+interface Lookup<T> {
+  readonly list: Signal<readonly T[]>;
+  readonly path: string;
+  /** The session that loaded the list. */
+  sessionId: string | undefined;
+}
 
-/** Every model that the viewer may ask; empty until it is there. */
+const models: Lookup<Model> = { list: signal([]), path: '/models?type=all', sessionId: undefined };
+const keys: Lookup<ApiKey> = { list: signal([]), path: '/api_keys', sessionId: undefined };
+
+function useLookup<T>(lookup: Lookup<T>, isAllowed: boolean): readonly T[] {
+  const id = session.value?.id;
+  useEffect(() => {
+    if (!isAllowed || id === undefined || lookup.sessionId === id) return;
+    lookup.sessionId = id;
+    call<List<T>>(lookup.path).then(
+      ({ data }) => (lookup.list.value = data),
+      () => (lookup.sessionId = undefined), // the next page tries again
+    );
+  }, [id, isAllowed]);
+  return isAllowed ? lookup.list.value : [];
+}
+
+/** All models that the session may use; empty until they are loaded. */
 export function useModels(): readonly Model[] {
-  const id = session.value?.id;
-  useEffect(() => {
-    if (id === undefined || modelsOf === id) return;
-    modelsOf = id;
-    call<{ data: readonly Model[] }>('/models?type=all').then(
-      ({ data }) => (models.value = data),
-      () => (modelsOf = undefined), // the next page asks again; filters work without
-    );
-  }, [id]);
-  return models.value;
+  return useLookup(models, true);
 }
 
-/** Descriptions of keys by id; empty for viewers that may not list them. */
-export function useKeyNames(may: boolean): ReadonlyMap<string, string> {
-  const id = session.value?.id;
-  useEffect(() => {
-    if (!may || id === undefined || keysOf === id) return;
-    keysOf = id;
-    call<{ data: readonly ApiKey[] }>('/api_keys').then(
-      ({ data }) => (keyNames.value = new Map(data.map((key) => [key.id, key.description]))),
-      () => (keysOf = undefined), // ids are shown instead
-    );
-  }, [id, may]);
-  return may ? keyNames.value : NO_NAMES;
+/** Descriptions of keys by id; empty for sessions that may not list keys. */
+export function useKeyNames(isAllowed: boolean): ReadonlyMap<string, string> {
+  return new Map(useLookup(keys, isAllowed).map(({ id, description }) => [id, description]));
 }
 
-const NO_NAMES: ReadonlyMap<string, string> = new Map();
-
-/** Keys were made or revoked. */
+/** Call after a key was created, changed or revoked. */
 export function forgetKeyNames(): void {
-  keysOf = undefined;
+  keys.sessionId = undefined;
 }

@@ -1,4 +1,4 @@
-/** The program of the console: finds out who is signed in, and shows the page of the address. */
+/** Entry point of the console in the browser. */
 import { render } from 'preact';
 import { LocationProvider } from 'preact-iso';
 import { startLive } from './live.ts';
@@ -9,7 +9,7 @@ import './styles/layout.css';
 import './styles/parts.css';
 import './styles/pages.css';
 
-/** `/docs` is a document of its own. */
+/** The addresses of this document; `/docs` is another one. */
 const SCOPE = /^\/(?:$|\?|#|console(?:$|[/?#]))/;
 
 applyTheme();

@@ -1,4 +1,4 @@
-/** What the server wrote into the document: how the service is called and what it takes. */
+/** Settings that the server writes into the document: names, base path and payment rails. */
 
 export type Rail = 'base' | 'solana';
 
@@ -12,7 +12,7 @@ const {
 export const TITLE = title;
 /** Prefix of the service's own headers is `x-<name>-`. */
 export const SERVICE = service;
-/** Path of the API, without a slash at its end. */
+/** Base path of the API, without a slash at its end. */
 export const BASE = base;
 export const API_URL = location.origin + base;
 export const RAILS: readonly Rail[] = rails

@@ -1,4 +1,4 @@
-/** Periods of caps and budgets, all in UTC: how they are said, and when the running one began and ends. */
+/** Periods of caps and budgets in UTC: their labels, and start and end of the current period. */
 import type { ApiKey } from './shapes.ts';
 
 export type Period = ApiKey['limitPeriod'];
@@ -7,13 +7,13 @@ export const PERIODS: Readonly<Record<Period, string>> = {
   EPOCH: 'a day',
   WEEK: 'a week',
   MONTH: 'a month',
-  LIFETIME: 'in all',
+  LIFETIME: 'in total',
 };
 export const SO_FAR: typeof PERIODS = {
   EPOCH: 'today',
   WEEK: 'this week',
   MONTH: 'this month',
-  LIFETIME: 'in all',
+  LIFETIME: 'in total',
 };
 export const PERIOD_CHOICES: readonly (readonly [Period, string])[] = [
   ['EPOCH', 'each day, UTC'],
@@ -26,7 +26,7 @@ const DAY_MS = 86_400_000;
 /** 1 January 1970 was a Thursday. */
 const MONDAY_OFFSET = 3;
 
-/** The first day of the running period, `YYYY-MM-DD`; `undefined` for the one that has none. */
+/** The first day of the current period, `YYYY-MM-DD`; `undefined` for `LIFETIME`. */
 export function periodStart(period: Period): string | undefined {
   const day = Math.floor(Date.now() / DAY_MS);
   if (period === 'EPOCH') return dayText(day);
@@ -34,7 +34,7 @@ export function periodStart(period: Period): string | undefined {
   return period === 'MONTH' ? `${dayText(day).slice(0, 7)}-01` : undefined;
 }
 
-/** When spending starts again from zero, in ISO 8601; `undefined`: never. */
+/** The end of the current period in ISO 8601; `undefined` for `LIFETIME`. */
 export function periodEnd(period: Period): string | undefined {
   const start = periodStart(period);
   if (start === undefined) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Something that a page asks the API for: loading, there, failed, or there and being asked for again.
- * What was there stays on the screen while it is renewed, and an answer that is overtaken is dropped.
+ * Data that a page loads from the API. A reload keeps the old data until the new data arrives, and
+ * aborts an earlier load.
  */
 import { type Signal, useSignal } from '@preact/signals';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
@@ -13,7 +13,7 @@ export interface Resource<T> {
   readonly reload: () => void;
 }
 
-/** Loads again whenever `key` changes; `undefined` asks for nothing. */
+/** Loads again when `key` changes; `undefined` loads nothing. */
 export function useResource<T>(
   key: string | undefined,
   load: (signal: AbortSignal) => Promise<T>,
@@ -40,7 +40,7 @@ export function useResource<T>(
     : { data, error, isLoading: isLoading && key !== undefined, reload };
 }
 
-/** The JSON of a path below the base, with its query; `undefined` asks for nothing. */
+/** Loads the JSON of a path below the base; `undefined` loads nothing. */
 export function useCall<T>(path: string | undefined): Resource<T> {
   return useResource(path, (signal) => call<T>(path ?? '', { signal }));
 }

@@ -1,18 +1,15 @@
-/** Who is signed in; asked of the server at the start, and changed by signing in and out. */
+/** The current session: loaded at the start, changed by signing in and out. */
 import { computed, signal } from '@preact/signals';
-import { call, onSignedOut, useCsrfToken } from './api.ts';
-import type { Session, SignInChallenge } from './shapes.ts';
+import { type CallOptions, call, onSignedOut, useCsrfToken } from './api.ts';
+import type { ConsoleResponse, Session, SignInChallenge } from './shapes.ts';
 
-interface ConsoleResponse {
-  readonly session: Session | null;
-  readonly wallet: SignInChallenge | null;
-}
+export const SESSION_ENDED = 'Your session has ended. Sign in again to continue.';
 
-/** `undefined` until the server has answered. */
+/** `undefined` until the server has responded. */
 export const session = signal<Session | null | undefined>(undefined);
 /** Why the last session ended, for the sign-in page. */
 export const endedBecause = signal<string | undefined>(undefined);
-/** Keys and the statement are for ADMIN keys and wallets. */
+/** Only ADMIN keys and wallets may manage keys and read the statement. */
 export const managesAccount = computed(
   () => session.value?.kind === 'wallet' || session.value?.keyKind === 'ADMIN',
 );
@@ -23,50 +20,44 @@ function take(next: Session | null): void {
   session.value = next;
 }
 
-onSignedOut(() => leave('Your session has ended. Sign in again to go on.'));
+onSignedOut(() => leave(SESSION_ENDED));
 
-/** The page forgets who it was for. */
+/** Ends the session in this page. */
 export function leave(reason?: string): void {
   if (session.peek() === null) return;
   endedBecause.value = reason;
   take(null);
 }
 
-/** Asks who is signed in. Throws when the server cannot be reached. */
+/** Loads the session. Throws if the server cannot be reached. */
 export async function findSession(): Promise<void> {
   const { session: found } = await call<ConsoleResponse>('/console/session');
   take(found);
 }
 
-/** What a wallet has to sign now; `null` where the service takes no wallets. */
+/** The challenge that a wallet signs; `null` if the service does not support wallets. */
 export async function signInChallenge(): Promise<SignInChallenge | null> {
   return (await call<ConsoleResponse>('/console/session')).wallet;
 }
 
-async function signIn(headers: Readonly<Record<string, string>>): Promise<void> {
-  const answer = await call<{ session: Session }>('/console/session', { method: 'POST', headers });
+async function signIn(path: string, options: CallOptions): Promise<void> {
+  const response = await call<{ session: Session }>(path, { method: 'POST', ...options });
   endedBecause.value = undefined;
-  take(answer.session);
+  take(response.session);
 }
 
 export function signInByKey(key: string): Promise<void> {
-  return signIn({ authorization: `Bearer ${key}` });
+  return signIn('/console/session', { headers: { authorization: `Bearer ${key}` } });
 }
 
 /** `header`: base64 of the signed challenge. */
 export function signInByWallet(header: string): Promise<void> {
-  return signIn({ 'sign-in-with-x': header });
+  return signIn('/console/session', { headers: { 'sign-in-with-x': header } });
 }
 
-/** `token`: of the link that the terminal printed. */
-export async function signInByLink(token: string): Promise<void> {
-  const body = { token };
-  const answer = await call<{ session: Session }>('/console/session/link', {
-    method: 'POST',
-    body,
-  });
-  endedBecause.value = undefined;
-  take(answer.session);
+/** `token`: from the link that `farebox sign-in` prints. */
+export function signInByLink(token: string): Promise<void> {
+  return signIn('/console/session/link', { body: { token } });
 }
 
 export async function signOut(): Promise<void> {

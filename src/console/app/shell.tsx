@@ -1,4 +1,4 @@
-/** The frame of every page: navigation, the offline bar, and the page of the address. */
+/** The frame of all pages: routing, navigation and the offline bar. */
 import { ErrorBoundary, Route, Router, lazy, useLocation } from 'preact-iso';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError } from './api.ts';
@@ -42,7 +42,7 @@ const OWN: readonly Link[] = [
   ['/console/batches', 'Batches'],
   ['/docs', 'API reference'],
 ];
-/** For ADMIN keys and wallets. */
+/** Only for ADMIN keys and wallets. */
 const MANAGED: readonly Link[] = [
   ['/console/keys', 'Keys'],
   ['/console/budgets', 'Budgets'],
@@ -68,14 +68,14 @@ export function Shell() {
   const { path } = useLocation();
   const [failure, setFailure] = useState<ApiError>();
   const isWelcome = path === '/';
-  const ask = (): void => {
+  const load = (): void => {
     setFailure(undefined);
     findSession().catch((error: unknown) => setFailure(ApiError.of(error)));
   };
-  useEffect(ask, []);
+  useEffect(load, []);
   let shown;
   if (isWelcome) shown = <Welcome />;
-  else if (failure !== undefined) shown = <Alone>{<Failure error={failure} retry={ask} />}</Alone>;
+  else if (failure !== undefined) shown = <Alone>{<Failure error={failure} retry={load} />}</Alone>;
   else if (session.value === undefined) shown = <Alone>{<Loading rows={3} />}</Alone>;
   else if (session.value === null || path === '/console/sign-in') shown = <SignIn />;
   else shown = <SignedIn />;
@@ -97,9 +97,9 @@ function SignedIn() {
   const first = useRef(true);
   const seen = useRef(path);
   useEffect(() => {
-    // The next page comes from the newer build.
+    // Loads the next page from the newer build.
     if (seen.current !== path && isOutdated.peek()) location.reload();
-    // A new page begins at its top, and is read from there.
+    // Screen readers and the scroll position start at the top of the new page.
     if (!first.current && seen.current !== path) {
       main.current?.focus({ preventScroll: true });
       scrollTo(0, 0);
@@ -140,8 +140,8 @@ function SignedIn() {
 function NoPage() {
   return (
     <>
-      <PageHead title="No such page" />
-      <Empty title="There is nothing at this address">
+      <PageHead title="Page not found" />
+      <Empty title="There is no page at this address">
         <p>
           <a href="/console">Go to the overview</a>
         </p>
@@ -154,7 +154,7 @@ function ServerNotice() {
   if (!isReachable.value) {
     return (
       <div class="offline" role="status">
-        The server cannot be reached. This page shows the last known data and continues by itself.
+        The server cannot be reached. The page shows its last data and reconnects automatically.
       </div>
     );
   }
@@ -225,13 +225,13 @@ function isAt(path: string, to: string): boolean {
   return path === to || (to !== '/console' && path.startsWith(`${to}/`));
 }
 
-/** What can be spent now, wherever one is. */
+/** The available balance, on every page. */
 function NavigationBalance() {
   const { value } = balance;
   if (value === undefined) return null;
   const words = { off: 'paused', connecting: 'connecting', on: 'live' }[liveState.value];
   return (
-    <a class="funds" href="/console/credit" title="Credit that can be spent now">
+    <a class="funds" href="/console/credit" title="Available credit">
       <span class={`dot ${liveState.value}`} />
       <span class="unseen">{words}: </span>
       <span class="num">{usdText(Math.floor(value.available.usd * 100) / 100)}</span>
@@ -245,7 +245,7 @@ const THEMES: readonly (readonly [Theme, string])[] = [
   ['dark', 'Dark'],
 ];
 
-/** Who is signed in, the colours, and the way out. */
+/** The session, the theme and the sign-out button. */
 function Viewer() {
   const { value } = session;
   if (value === null || value === undefined) return null;

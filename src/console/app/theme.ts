@@ -1,11 +1,11 @@
-/** Light or dark: by the system, unless the viewer chose; the choice is all that is kept. */
+/** The light or dark theme: that of the system, unless the user chose one. Stores only the choice. */
 import { signal } from '@preact/signals';
 
 export type Theme = 'system' | 'light' | 'dark';
 
 const KEY = 'theme';
 export const theme = signal<Theme>(stored());
-/** Counts changes of the colours, for what is drawn and not styled. */
+/** Counts theme changes, for charts, which CSS does not style. */
 export const colours = signal(0);
 
 function stored(): Theme {
@@ -13,7 +13,7 @@ function stored(): Theme {
     const value = localStorage.getItem(KEY);
     return value === 'light' || value === 'dark' ? value : 'system';
   } catch {
-    // A browser may forbid storage; the system decides then.
+    // Without storage, the theme of the system applies.
     return 'system';
   }
 }
@@ -23,7 +23,7 @@ export function chooseTheme(next: Theme): void {
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    // It lasts for this page only.
+    // Without storage, the choice lasts for this page.
   }
   applyTheme();
 }
@@ -35,7 +35,7 @@ export function applyTheme(): void {
   colours.value += 1;
 }
 
-/** What is drawn and not styled follows the system, too, when that changes. */
+/** Redraws charts when the theme of the system changes. */
 export function followSystem(): void {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => (colours.value += 1));
 }

@@ -1,11 +1,10 @@
 /**
- * A top-up by x402: the offer is asked for, the wallet signs one payment, and that payment is sent
- * until the service says that it is credited or failed. The same payment is sent again, never another
- * one. It is kept in this browser until then, so that a closed tab loses nothing; it can pay nobody
- * but the service.
+ * A top-up by x402: loads the offer, has the wallet sign one payment, and sends this payment until the
+ * server reports it as credited or failed. The browser stores the signed payment until then, so that a
+ * closed tab loses nothing. A stored payment can pay only this service.
  */
 import { signal } from '@preact/signals';
-import { ApiError, call, refusalOf, send } from './api.ts';
+import { ApiError, call, errorOf, send } from './api.ts';
 import { usdText } from './format.ts';
 import type { Rail } from './page-facts.ts';
 import { encodeHeader } from './wallets/sign-in.ts';
@@ -19,23 +18,23 @@ export interface TopUpState {
   readonly address: string;
   readonly amountUsd: number;
   readonly startedAt: string;
-  /** In words, of a failure or of what is waited for. */
-  readonly says?: string;
+  /** Describes a failure, or the state of the payment. */
+  readonly message?: string;
   readonly paymentId?: string;
 }
 
-/** What is kept until it is over. */
+/** The payment in the storage of the browser. */
 interface Kept {
   readonly header: string;
-  /** Marks the retry of the request that opened the payment. */
+  /** Proves a retry of the request that opened the payment. */
   readonly claim?: string;
   readonly state: TopUpState;
 }
 
 const KEY = 'top-up';
 const RETRY_MS = 4_000;
-/** A payment is good for some minutes; the chain's word may take longer. */
-const MOST_TRIES = 150;
+/** Ten minutes: a payment expires earlier, but its confirmation may take longer. */
+const MAX_TRIES = 150;
 
 export const topUp = signal<TopUpState | undefined>(undefined);
 let abort: AbortController | undefined;
@@ -47,14 +46,15 @@ export interface TopUpOffer {
 
 const NAMESPACES: Readonly<Record<Rail, string>> = { base: 'eip155:', solana: 'solana:' };
 
-/** What the service takes on a rail now. Throws when it takes none. */
+/** Loads the offer of the service on a rail. Throws if the rail accepts no payments. */
 export async function findOffer(rail: Rail): Promise<TopUpOffer> {
-  const answer = await send('/x402/top-up', { method: 'POST' });
-  if (answer.status !== 402) throw await refusalOf(answer);
-  const { accepts } = (await answer.json()) as { accepts: readonly Offer[] }; // by x402
+  const response = await send('/x402/top-up', { method: 'POST' });
+  if (response.status !== 402) throw await errorOf(response);
+  const { accepts } = (await response.json()) as { accepts: readonly Offer[] }; // by x402
   const offer = accepts.find(({ network }) => network.startsWith(NAMESPACES[rail]));
-  if (offer === undefined)
-    throw new ApiError(503, 'RAIL_AWAY', 'This rail takes no payments now; try again later');
+  if (offer === undefined) {
+    throw new ApiError(503, 'RAIL_AWAY', 'This rail accepts no payments now. Try again later');
+  }
   if (rail === 'base') return { offer, minimumUsd: usdOfUnits(BigInt(offer.amount)) };
   const block = await call<{ blockhash: string; lastValidBlockHeight: string }>(
     '/x402/solana/blockhash',
@@ -67,7 +67,7 @@ export async function findOffer(rail: Rail): Promise<TopUpOffer> {
   return { offer: { ...offer, extra }, minimumUsd: usdOfUnits(BigInt(offer.amount)) };
 }
 
-/** Signs and pays; resolves when it is over. Never rejects: the state says what became of it. */
+/** Signs and sends a payment; resolves at its end. Never rejects: `topUp` contains the result. */
 export async function startTopUp(wallet: ConnectedWallet, amountUsd: number): Promise<void> {
   const { rail, address } = wallet;
   const state: TopUpState = {
@@ -92,22 +92,22 @@ export async function startTopUp(wallet: ConnectedWallet, amountUsd: number): Pr
   }
 }
 
-/** Goes on with what an earlier page had begun. */
+/** Continues a payment that an earlier page started. */
 export function resumeTopUp(): void {
   const kept = read();
   if (kept === undefined || abort !== undefined) return;
   void settle({
     ...kept,
-    state: { ...kept.state, step: 'confirming', says: 'Going on where this was left' },
+    state: { ...kept.state, step: 'confirming', message: 'Continuing the earlier payment' },
   });
 }
 
-/** The word of a top-up that is over has been read. */
+/** Hides a top-up that has ended. */
 export function dismissTopUp(): void {
   topUp.value = undefined;
 }
 
-/** Forgets the payment; what was sent goes on without this page. */
+/** Stops watching the payment. The server completes a payment that was sent. */
 export function abandonTopUp(): void {
   abort?.abort();
   keep(undefined);
@@ -121,19 +121,20 @@ async function settle(first: Kept): Promise<void> {
   abort = ending;
   topUp.value = state;
   try {
-    for (let attempt = 0; attempt < MOST_TRIES && !ending.signal.aborted; attempt += 1) {
+    for (let attempt = 0; attempt < MAX_TRIES && !ending.signal.aborted; attempt += 1) {
       const outcome = await sendPayment(kept);
       if (outcome.isOver) return;
       kept = outcome.kept;
       keep(kept);
-      topUp.value = { ...state, step: 'confirming', says: outcome.says };
+      topUp.value = { ...state, step: 'confirming', message: outcome.message };
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
     if (!ending.signal.aborted) {
       topUp.value = {
         ...state,
         step: 'confirming',
-        says: 'The chain has not confirmed it for a long time. Nothing is lost: reload this page to look again.',
+        message:
+          'The chain has not confirmed the payment yet. Your payment is safe: reload this page to check again.',
       };
     }
   } finally {
@@ -143,80 +144,73 @@ async function settle(first: Kept): Promise<void> {
 
 type Outcome =
   | { readonly isOver: true }
-  | { readonly isOver: false; readonly kept: Kept; readonly says: string };
+  | { readonly isOver: false; readonly kept: Kept; readonly message: string };
 
-/** Sends the payment once more. */
 async function sendPayment(kept: Kept): Promise<Outcome> {
   const { header, claim, state } = kept;
   const headers = {
     'payment-signature': header,
     ...(claim === undefined ? {} : { 'payment-claim': claim }),
   };
-  let answer: Response;
+  let response: Response;
   try {
-    answer = await send('/x402/top-up', { method: 'POST', headers });
+    response = await send('/x402/top-up', { method: 'POST', headers });
   } catch {
-    // The connection is gone; the same payment is sent when it is back.
+    // The next attempt sends the same payment.
     return {
       isOver: false,
       kept,
-      says: 'The server cannot be reached; the same payment is sent again',
+      message: 'The server cannot be reached. The same payment will be sent again',
     };
   }
-  const given = answer.headers.get('payment-claim');
+  const given = response.headers.get('payment-claim');
   const next = given === null ? kept : { ...kept, claim: given };
-  if (answer.ok && answer.status !== 202) {
-    const { data } = (await answer.json()) as { data: { paymentId: string } }; // as the route promises
+  if (response.ok && response.status !== 202) {
+    const { data } = (await response.json()) as { data: { paymentId: string } }; // documented
     keep(undefined);
     topUp.value = { ...state, step: 'credited', paymentId: data.paymentId };
     return { isOver: true };
   }
-  const refusal = await refusalOf(answer);
-  if (refusal.code === 'PAYMENT_ALREADY_CREDITED') {
+  const error = await errorOf(response);
+  if (error.code === 'PAYMENT_ALREADY_CREDITED') {
     keep(undefined);
     topUp.value = { ...state, step: 'credited' };
     return { isOver: true };
   }
-  if (
-    answer.status === 202 ||
-    answer.status === 503 ||
-    answer.status === 429 ||
-    isUnderWay(refusal)
-  ) {
-    return { isOver: false, kept: next, says: WAITING[refusal.code] ?? refusal.message };
+  if ([202, 429, 503].includes(response.status) || isInProgress(error)) {
+    const isPending = error.code === 'SETTLEMENT_PENDING' || error.code === 'PAYMENT_IN_PROGRESS';
+    const message = isPending
+      ? 'The payment was sent. The chain has not confirmed it yet'
+      : error.message;
+    return { isOver: false, kept: next, message };
   }
-  fail(state, FAILURES.find(([words]) => words.test(refusal.message))?.[1] ?? refusal.message);
+  fail(state, FAILURES.find(([words]) => words.test(error.message))?.[1] ?? error.message);
   return { isOver: true };
 }
 
-function isUnderWay({ code, message }: ApiError): boolean {
+function isInProgress({ code, message }: ApiError): boolean {
   return code === 'PAYMENT_IN_PROGRESS' && !message.includes('identifier');
 }
 
-const WAITING: Readonly<Record<string, string>> = {
-  SETTLEMENT_PENDING: 'The payment is on its way; the chain has not confirmed it yet',
-  PAYMENT_IN_PROGRESS: 'The payment is on its way; the chain has not confirmed it yet',
-};
-
-/** Words of the chain, said for people. */
+/** Patterns in messages of the chain, with an explanation. */
 const FAILURES: readonly (readonly [RegExp, string])[] = [
   [
     /insufficient|balance.*low|0x1\b/i,
-    'The wallet has too little USDC for this payment. Nothing has moved.',
+    'The wallet has too little USDC for this payment. No money was moved.',
   ],
   [
     /simulation_failed/,
-    'The chain would refuse this payment; most likely the wallet has too little USDC. Nothing has moved.',
+    'The chain would reject this payment, probably because the wallet has too little USDC. No money was moved.',
   ],
   [
     /expired|valid_before|blockhash/i,
-    'The signature came too late: the payment had expired. Nothing has moved; sign again.',
+    'The payment expired before it was signed. No money was moved. Try again and sign sooner.',
   ],
 ];
 
-function fail(state: TopUpState, says: string): void {
+function fail(state: TopUpState, message: string): void {
   keep(undefined);
-  topUp.value = { ...state, step: 'failed', says };
+  topUp.value = { ...state, step: 'failed', message };
 }
 
 function keep(kept: Kept | undefined): void {
@@ -224,7 +218,7 @@ function keep(kept: Kept | undefined): void {
     if (kept === undefined) localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, JSON.stringify(kept));
   } catch {
-    // Without storage it lasts as long as the page.
+    // Without storage, the payment lasts as long as the page.
   }
 }
 
@@ -237,12 +231,12 @@ function read(): Kept | undefined {
   }
 }
 
-/** What will be asked for, before anybody signs. */
+/** Explains the steps before the user signs. */
 export function explain(rail: Rail, amountUsd: number, payTo: string): readonly string[] {
   const amount = usdText(amountUsd);
   return [
     `Your wallet asks you to sign a payment of ${amount} in USDC on ${rail === 'base' ? 'Base' : 'Solana'} to ${payTo}.`,
-    'This service sends it and pays the fee of the chain. You need no other coin.',
-    `When the chain has confirmed it, ${amount} is credited to the account of that wallet. You may close this page meanwhile.`,
+    'The service sends the payment and pays the network fee. You need only USDC.',
+    `When the chain has confirmed the payment, ${amount} is credited to the account of your wallet. You can close this page while you wait.`,
   ];
 }

@@ -1,17 +1,17 @@
-/** A form that is sent while the page says how far it is, which `fetch` does not tell. */
-import { ApiError, csrfHeaders, refusalOf } from './api.ts';
+/** Uploads a form with progress, which `fetch` does not report. */
+import { ApiError, csrfHeaders, errorOf } from './api.ts';
 import { BASE } from './page-facts.ts';
 
 interface UploadOptions {
   readonly signal: AbortSignal;
-  /** Called with the share of the bytes that have left, 0 to 1. */
+  /** `share`: the share of the bytes that were sent, 0 to 1. */
   readonly onProgress: (share: number) => void;
 }
 
-/** Headers of an answer that a refusal is made of. */
+/** Headers that `errorOf` reads. */
 const READ = ['x-request-id', 'retry-after'];
 
-/** The JSON that a path below the base answers with. Throws `ApiError`, of status 0 when it was aborted. */
+/** Resolves to the JSON of the response. Rejects with `ApiError`, with status 0 after an abort. */
 export function upload<T>(path: string, form: FormData, options: UploadOptions): Promise<T> {
   const { signal, onProgress } = options;
   return new Promise((resolve, reject) => {
@@ -23,7 +23,7 @@ export function upload<T>(path: string, form: FormData, options: UploadOptions):
     }
     request.upload.addEventListener('progress', ({ loaded, total }) => onProgress(loaded / total));
     request.addEventListener('error', fail('OFFLINE', 'The server cannot be reached'));
-    request.addEventListener('abort', fail('ABORTED', 'The upload was given up'));
+    request.addEventListener('abort', fail('ABORTED', 'The upload was cancelled'));
     request.addEventListener('load', () => {
       const headers = new Headers();
       for (const name of READ) {
@@ -31,9 +31,9 @@ export function upload<T>(path: string, form: FormData, options: UploadOptions):
         if (value !== null) headers.set(name, value);
       }
       const { status, statusText } = request;
-      const answer = new Response(request.responseText, { status, statusText, headers });
-      if (answer.ok) resolve(answer.json() as Promise<T>); // as the route promises
-      else refusalOf(answer).then(reject, reject);
+      const response = new Response(request.responseText, { status, statusText, headers });
+      if (response.ok) resolve(response.json() as Promise<T>); // documented by the route
+      else errorOf(response).then(reject, reject);
     });
     signal.addEventListener('abort', () => request.abort(), { once: true });
     request.send(form);

@@ -1,4 +1,4 @@
-/** What sums of usage count, as columns of a table. */
+/** Columns of usage sums. */
 import { countText, percentText, roughCount } from './format.ts';
 import { type Column, figure } from './parts/table.tsx';
 import type { Sums } from './shapes.ts';

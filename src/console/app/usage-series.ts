@@ -1,16 +1,14 @@
-/** Day rollups as the series of a chart: the largest models by name, the others together. */
-import type { Series } from './parts/chart.tsx';
-import { SERIES_COLOURS } from './parts/chart.tsx';
+/** Converts usage by day and model to chart series: the largest models, and the sum of the others. */
+import { SERIES_COLOURS, type Series } from './parts/chart.tsx';
 
-/** Every UTC day from one to the other, both included. */
+const DAY_MS = 86_400_000;
+
+/** All UTC days from `from` to `to`, both included. */
 export function daysBetween(from: string, to: string): string[] {
   const days: string[] = [];
-  for (
-    let at = Date.parse(`${from}T00:00:00Z`);
-    at <= Date.parse(`${to}T00:00:00Z`);
-    at += 86_400_000
-  ) {
-    days.push(new Date(at).toISOString().slice(0, 10));
+  const lastMs = Date.parse(`${to}T00:00:00Z`);
+  for (let ms = Date.parse(`${from}T00:00:00Z`); ms <= lastMs; ms += DAY_MS) {
+    days.push(new Date(ms).toISOString().slice(0, 10));
   }
   return days;
 }

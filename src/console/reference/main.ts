@@ -1,4 +1,4 @@
-/** The page at `/docs`: Swagger UI over the OpenAPI document of this server, in the viewer's colours. */
+/** The page at `/docs`: Swagger UI for the OpenAPI document of this server. */
 import SwaggerUI from 'swagger-ui-dist/swagger-ui-bundle.js';
 import 'swagger-ui-dist/swagger-ui.css';
 import './reference.css';
@@ -18,10 +18,10 @@ SwaggerUI({
   filter: true,
   defaultModelsExpandDepth: -1,
   displayRequestDuration: true,
-  // A credential stays in the memory of the tab.
+  // Credentials stay in the memory of the tab.
   persistAuthorization: false,
   validatorUrl: 'none',
-  // The page may have been opened under another name of the server than its public address.
+  // Sends requests to the origin of the page, which may differ from the public URL of the server.
   requestInterceptor: (request: { url: string }) => {
     const { pathname, search } = new URL(request.url, location.origin);
     request.url = location.origin + pathname + search;

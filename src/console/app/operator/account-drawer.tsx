@@ -1,9 +1,9 @@
-/** One account: its money, what it may, its keys, its latest requests; and what can be done to it. */
+/** The drawer of an account: balance, settings, keys, budgets and latest requests. */
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
-import { BudgetList, type BudgetsResponse, NewBudget } from '../pages/budgets.tsx';
-import { Caps, MadeKey, type NewKey } from '../pages/keys.tsx';
+import { BudgetList, NewBudget } from '../pages/budgets.tsx';
+import { Caps, CreatedKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
@@ -17,12 +17,11 @@ import {
   useForm,
 } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, State, Time, Usd } from '../parts/values.tsx';
+import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import type { ApiKey, Page, Receipt } from '../shapes.ts';
-import type { Account } from './operator-shapes.ts';
+import type { Account, ApiKey, Budget, List, Page, Receipt } from '../shapes.ts';
 
 interface AccountDrawerProps {
   readonly id: string;
@@ -70,14 +69,9 @@ function AccountFacts({ account }: { account: Account }) {
       <Facts
         of={[
           ['Name', <span class="text">{name}</span>],
-          [
-            'Id',
-            <>
-              <code>{id}</code> <Copy text={id} />
-            </>,
-          ],
+          ['Id', <CopyId value={id} />],
           ['Available', <Usd value={balance.availableUsd} />],
-          ['Set aside', <Usd value={balance.heldUsd} />],
+          ['On hold', <Usd value={balance.heldUsd} />],
           [
             'Daily credit',
             <span class="num">
@@ -85,14 +79,14 @@ function AccountFacts({ account }: { account: Account }) {
             </span>,
           ],
           Number(balance.debtUsd) > 0 && ['Debt', <Usd value={balance.debtUsd} />],
-          ['Since', <Time iso={createdAt} />],
+          ['Created', <Time iso={createdAt} />],
         ]}
       />
     </>
   );
 }
 
-/** A reference names one movement: sent twice, it moves once. */
+/** The reference makes a movement idempotent: a retry moves no money. */
 function newReference(): string {
   return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 }
@@ -120,8 +114,8 @@ function Movement({ account, path, changed }: ChangeProps) {
       );
       toast(
         data.isRepeat
-          ? 'This movement was made before'
-          : `${kind === 'credit' ? 'Credited' : 'Debited'} ${usdText(amount)}; the balance is ${usdText(data.balanceUsd)}`,
+          ? 'Nothing changed: a movement with this reference exists'
+          : `${kind === 'credit' ? 'Credited' : 'Debited'} ${usdText(amount)}. The balance is ${usdText(data.balanceUsd)}`,
       );
       form.set({ amount: '', note: '', reference: newReference() });
       changed();
@@ -133,15 +127,15 @@ function Movement({ account, path, changed }: ChangeProps) {
       <ActionForm
         action={action}
         submit={move}
-        does={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
+        label={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
       >
         <div class="fields-row">
           <Select
             {...field('kind')}
             label="Movement"
             options={[
-              ['credit', 'Credit: give'],
-              ['debit', 'Debit: take'],
+              ['credit', 'Credit: add to the balance'],
+              ['debit', 'Debit: take from the balance'],
             ]}
           />
           <AmountField {...field('amount', 'amountUsd')} label="USD" required />
@@ -149,13 +143,13 @@ function Movement({ account, path, changed }: ChangeProps) {
         <TextField
           {...field('reference')}
           label="Reference"
-          hint="Names this movement; the same one never moves twice."
+          hint="Id of this movement. A repeated reference moves no money."
           required
         />
         <TextField
           {...field('note')}
           label="Note"
-          hint="Stands on the statement."
+          hint="Appears on the statement of the account."
           maxLength={200}
         />
       </ActionForm>
@@ -167,30 +161,27 @@ function Settings({ account, path, changed }: ChangeProps) {
   const { name, plan, disabled, balance } = account;
   const daily = String(Number(balance.dailyAllocation));
   const { action, values, field } = useForm({ name, plan, daily });
-  const save = (body: Readonly<Record<string, unknown>>, says: string): void => {
+  const save = (body: Readonly<Record<string, unknown>>, notice: string): void => {
     void action.run(async () => {
       await call(path, { method: 'PATCH', body });
-      toast(says);
+      toast(notice);
       changed();
     });
   };
   const submit = (): void =>
     save(
       { name: values.name.trim(), plan: values.plan.trim(), dailyDiem: Number(values.daily) },
-      'The account is changed',
+      'The account was changed',
     );
   const toggle = (): void =>
-    save(
-      { disabled: !disabled },
-      disabled ? 'The account is active again' : 'The account is disabled',
-    );
+    save({ disabled: !disabled }, disabled ? 'The account is enabled' : 'The account is disabled');
   return (
     <details class="action">
       <summary>Settings</summary>
       <ActionForm
         action={action}
         submit={submit}
-        does="Save"
+        label="Save"
         others={
           <button
             type="button"
@@ -215,14 +206,14 @@ function Settings({ account, path, changed }: ChangeProps) {
 type AdminKey = ApiKey & { readonly revokedAt?: string | null };
 
 function AccountKeys({ path }: { path: string }) {
-  const keys = useCall<{ data: readonly AdminKey[] }>(`${path}/keys`);
-  const isMaking = useSignal(false);
-  const made = useSignal<NewKey | undefined>(undefined);
+  const keys = useCall<List<AdminKey>>(`${path}/keys`);
+  const isCreating = useSignal(false);
+  const created = useSignal<NewKey | undefined>(undefined);
   const action = useAction();
   const revoke = (key: AdminKey): void => {
     void action.run(async () => {
       await call(`${path}/keys/${encodeURIComponent(key.id)}`, { method: 'DELETE' });
-      toast('The key is revoked');
+      toast('The key was revoked');
       keys.reload();
     });
   };
@@ -230,7 +221,7 @@ function AccountKeys({ path }: { path: string }) {
     <section>
       <div class="section-head">
         <h3>Keys</h3>
-        <button type="button" class="small" onClick={() => (isMaking.value = true)}>
+        <button type="button" class="small" onClick={() => (isCreating.value = true)}>
           Create a key
         </button>
       </div>
@@ -239,7 +230,7 @@ function AccountKeys({ path }: { path: string }) {
         label="Keys of the account"
         from={keys}
         lines={2}
-        empty={<Empty title="It has no key" />}
+        empty={<Empty title="The account has no keys" />}
         keyOf={({ id }) => id}
         columns={[
           {
@@ -271,42 +262,47 @@ function AccountKeys({ path }: { path: string }) {
           },
         ]}
       />
-      {isMaking.value && (
-        <Overlay title="Create a key for the account" close={() => (isMaking.value = false)}>
+      {isCreating.value && (
+        <Overlay title="Create a key for the account" close={() => (isCreating.value = false)}>
           <KeyForm
             save={async (body) => {
               const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
                 method: 'POST',
                 body,
               });
-              isMaking.value = false;
-              made.value = data;
+              isCreating.value = false;
+              created.value = data;
               keys.reload();
             }}
           />
         </Overlay>
       )}
-      {made.value !== undefined && (
-        <MadeKey made={made.value} close={() => (made.value = undefined)} />
+      {created.value !== undefined && (
+        <CreatedKey created={created.value} close={() => (created.value = undefined)} />
       )}
     </section>
   );
 }
 
 function AccountBudgets({ path }: { path: string }) {
-  const budgets = useCall<BudgetsResponse>(path);
-  const isMaking = useSignal(false);
+  const budgets = useCall<List<Budget>>(path);
+  const isCreating = useSignal(false);
   return (
     <section>
       <div class="section-head">
         <h3>Budgets</h3>
-        <button type="button" class="small" onClick={() => (isMaking.value = true)}>
-          Set a budget
+        <button type="button" class="small" onClick={() => (isCreating.value = true)}>
+          Create a budget
         </button>
       </div>
-      <BudgetList from={budgets} path={path} empty={<Empty title="It has no budget" />} isNarrow />
-      {isMaking.value && (
-        <NewBudget path={path} close={() => (isMaking.value = false)} made={budgets.reload} />
+      <BudgetList
+        from={budgets}
+        path={path}
+        empty={<Empty title="The account has no budgets" />}
+        isNarrow
+      />
+      {isCreating.value && (
+        <NewBudget path={path} close={() => (isCreating.value = false)} created={budgets.reload} />
       )}
     </section>
   );
@@ -321,7 +317,7 @@ function AccountRequests({ path }: { path: string }) {
       <Loaded from={requests} rows={3}>
         {({ data }) =>
           data.length === 0 ? (
-            <Empty title="It has asked nothing yet" />
+            <Empty title="The account has sent no requests" />
           ) : (
             <RequestTable
               rows={data}

@@ -1,45 +1,43 @@
-/** Accounts: found by name or id, with their money; opened, credited, debited, stopped. */
+/** The accounts page: search, balances, and creating an account. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
-import { call, query } from '../api.ts';
+import { useAddress } from '../address.ts';
+import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { ActionForm, AmountField, TextField, useForm } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, State, Time } from '../parts/values.tsx';
-import { Empty } from '../parts/loaded.tsx';
+import { Id, NONE, OpenButton, State, Time } from '../parts/values.tsx';
+import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
+import type { Account } from '../shapes.ts';
 import { AccountDrawer, AccountState } from './account-drawer.tsx';
-import type { Account } from './operator-shapes.ts';
 
 export function Accounts() {
-  const { query: given, path, route } = useLocation();
-  const { search = '', plan = '', open } = given;
-  const list = useCursorList<Account>(`/admin/accounts${query({ search, plan })}`);
-  const isMaking = useSignal(false);
-  const filters = { search, plan };
-  const show = (id: string): void => route(path + query({ ...filters, open: id }));
+  const address = useAddress('search', 'plan');
+  const { filters, search, open, show, close } = address;
+  const list = useCursorList<Account>(`/admin/accounts${search}`);
+  const isCreating = useSignal(false);
   const columns: readonly Column<Account>[] = [
     {
       name: 'Account',
       show: ({ id, name, isOperator }) => (
         <>
-          <button type="button" class="link strong text" onClick={() => show(id)}>
+          <OpenButton isStrong open={() => show(id)}>
             {name === '' ? id : name}
-          </button>
+          </OpenButton>
           <span class="under">
             <Id value={id} ends={8} /> {isOperator && <State value="operator" tone="warn" />}
           </span>
         </>
       ),
     },
-    aside('Plan', ({ plan: one }) => one),
+    aside('Plan', ({ plan }) => plan),
     { name: 'State', show: (account) => <AccountState account={account} /> },
     figure('Balance', ({ balance }) => usdText(balance.usd)),
-    figure('Set aside', ({ balance }) => usdText(balance.heldUsd), 'wide'),
+    figure('On hold', ({ balance }) => usdText(balance.heldUsd), 'wide'),
     figure(
       'Daily credit',
       ({ balance: { diem, dailyAllocation } }) =>
@@ -51,42 +49,42 @@ export function Accounts() {
       ({ balance: { debtUsd } }) => (Number(debtUsd) === 0 ? NONE : usdText(debtUsd)),
       'wide',
     ),
-    { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
+    { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
   ];
   return (
     <>
-      <PageHead title="Accounts" lead="Who has credit here.">
-        <button type="button" class="primary" onClick={() => (isMaking.value = true)}>
+      <PageHead title="Accounts" lead="All accounts with their balances.">
+        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
           Create an account
         </button>
       </PageHead>
       <SearchForm
-        key={search}
+        key={filters.search}
         label="Find an account"
-        placeholder="Part of the name, or the beginning of the id"
-        words={search}
-        find={(words) => route(path + query({ ...filters, search: words }))}
+        placeholder="Part of a name, or start of an id"
+        words={filters.search}
+        find={(words) => address.change({ search: words })}
       />
       <CursorTable
         label="Accounts"
         list={list}
-        empty={<Empty title={search === '' ? 'There is no account' : 'No account fits'} />}
+        empty={
+          address.isFiltered ? (
+            <NothingMatches title="No account matches" clear={address.clear} />
+          ) : (
+            <Empty title="There are no accounts" />
+          )
+        }
         columns={columns}
         keyOf={({ id }) => id}
         open={({ id }) => show(id)}
       />
-      {open !== undefined && (
-        <AccountDrawer
-          id={open}
-          close={() => route(path + query(filters), true)}
-          changed={list.first.reload}
-        />
-      )}
-      {isMaking.value && (
+      {open !== undefined && <AccountDrawer id={open} close={close} changed={list.first.reload} />}
+      {isCreating.value && (
         <NewAccount
-          close={() => (isMaking.value = false)}
-          made={(id) => {
-            isMaking.value = false;
+          close={() => (isCreating.value = false)}
+          created={(id) => {
+            isCreating.value = false;
             list.first.reload();
             show(id);
           }}
@@ -96,33 +94,31 @@ export function Accounts() {
   );
 }
 
-const NONE = <span class="soft">–</span>;
-
-function NewAccount({ close, made }: { close: () => void; made: (id: string) => void }) {
+function NewAccount({ close, created }: { close: () => void; created: (id: string) => void }) {
   const { action, values, field } = useForm({ name: '', daily: '' });
   const create = (): void => {
     const { name, daily } = values;
     void action.run(async () => {
       const body = { name: name.trim(), ...(daily === '' ? {} : { dailyDiem: Number(daily) }) };
       const { data } = await call<{ data: Account }>('/admin/accounts', { method: 'POST', body });
-      toast('The account is made');
-      made(data.id);
+      toast('The account was created');
+      created(data.id);
     });
   };
   return (
     <Overlay title="Create an account" close={close}>
-      <ActionForm action={action} submit={create} does="Create">
+      <ActionForm action={action} submit={create} label="Create">
         <TextField
           {...field('name')}
           label="Name"
-          hint="For you to find it by."
+          hint="Identifies the account in lists and commands."
           required
           maxLength={100}
         />
         <AmountField
           {...field('daily', 'dailyDiem')}
           label="Daily credit in USD"
-          hint="Given each day at 00:00 UTC; empty: none."
+          hint="Renewed each day at 00:00 UTC. Leave empty for none."
         />
       </ActionForm>
     </Overlay>

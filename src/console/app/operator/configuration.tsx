@@ -1,34 +1,25 @@
-/** The configuration in force and what a reload would change; and `check`, what is wrong with it. */
+/** The pages Configuration (settings in force and pending changes) and Check. */
 import { CodeBlock } from '../parts/code.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { State } from '../parts/values.tsx';
 import { Loaded, Notice } from '../parts/loaded.tsx';
 import { useCall } from '../resource.ts';
-
-interface ConfigResponse {
-  readonly yaml: string;
-  readonly reload: {
-    readonly ok: boolean;
-    readonly changed: readonly string[];
-    readonly restart: readonly string[];
-    readonly problems: readonly string[];
-  };
-}
+import type { CheckResponse, ConfigResponse } from '../shapes.ts';
 
 export function Configuration() {
   const config = useCall<ConfigResponse>('/admin/config');
   return (
     <>
-      <PageHead title="Configuration" lead="What is in force. Secrets are masked.">
+      <PageHead title="Configuration" lead="The settings in force. Secrets are masked.">
         <button type="button" disabled={config.isLoading} onClick={config.reload}>
-          Look again
+          Refresh
         </button>
       </PageHead>
       <Loaded from={config}>
         {({ yaml, reload }) => (
           <>
             <ReloadNotice reload={reload} />
-            <CodeBlock title="in force" text={yaml} />
+            <CodeBlock title="Settings in force" text={yaml} />
           </>
         )}
       </Loaded>
@@ -42,7 +33,10 @@ function ReloadNotice({
   if (!ok) {
     return (
       <Notice tone="bad">
-        <p>The file on disk would be refused; the server goes on with what is in force.</p>
+        <p>
+          The configuration file is not valid. The server keeps the settings in force until you
+          correct it:
+        </p>
         <ul>
           {problems.map((problem) => (
             <li key={problem} class="text">
@@ -54,25 +48,14 @@ function ReloadNotice({
     );
   }
   if (changed.length === 0 && restart.length === 0) {
-    return (
-      <Notice tone="good">The file on disk is what is in force: a reload changes nothing.</Notice>
-    );
+    return <Notice tone="good">The configuration file has no changes to apply.</Notice>;
   }
   return (
     <Notice tone="warn">
-      {changed.length > 0 && <p>A reload would change: {changed.join(', ')}.</p>}
-      {restart.length > 0 && <p>After a restart only: {restart.join(', ')}.</p>}
+      {changed.length > 0 && <p>The file changes these sections: {changed.join(', ')}.</p>}
+      {restart.length > 0 && <p>Restart the server to apply: {restart.join(', ')}.</p>}
     </Notice>
   );
-}
-
-interface CheckResponse {
-  readonly ok: boolean;
-  readonly findings: readonly {
-    readonly what: string;
-    readonly state: 'ok' | 'note' | 'wrong';
-    readonly says: string;
-  }[];
 }
 
 export function Check() {
@@ -81,17 +64,19 @@ export function Check() {
     <>
       <PageHead
         title="Check"
-        lead="What farebox check says of this server, its engines and its chains."
+        lead="The results of farebox check: database, engines, RPC nodes, web search and payments."
       >
         <button type="button" disabled={check.isLoading} onClick={check.reload}>
-          {check.isLoading ? 'Checking…' : 'Check again'}
+          {check.isLoading ? 'Checking…' : 'Run again'}
         </button>
       </PageHead>
       <Loaded from={check}>
         {({ ok, findings }) => (
           <>
             <p class={`verdict ${ok ? 'good' : 'bad'}`} role="status">
-              {ok ? 'Nothing is wrong.' : 'Something is wrong.'}
+              {ok
+                ? 'All checks passed.'
+                : 'At least one check failed. Correct the lines marked wrong.'}
             </p>
             <ul class="findings">
               {findings.map(({ what, state, says }, at) => (

@@ -1,6 +1,6 @@
 /**
- * Engines and their replicas: health, breakers, queues, latency. Each process of the server has its
- * own view; loads are added up, and replicas stand once for each process.
+ * The engines page: health, circuit breakers, queues and latency. Each server process reports its own
+ * view. The page adds up the loads of engines and lists replicas once per process.
  */
 import { useEffect } from 'preact/hooks';
 import { countText, durationText, percentText } from '../format.ts';
@@ -9,40 +9,7 @@ import { State, Tile } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-
-interface Replica {
-  readonly model: string;
-  readonly isHealthy: boolean;
-  readonly breaker: 'closed' | 'open' | 'half-open';
-  readonly inFlight: number;
-  readonly calls: number;
-  readonly failures: number;
-  readonly latencyMs: number | null;
-}
-
-interface Engine {
-  readonly id: string;
-  readonly source: 'configured' | 'local';
-  readonly inFlight: number;
-  readonly queued: number;
-  readonly connections: number;
-  readonly replicas: readonly Replica[];
-}
-
-interface View {
-  readonly process: string;
-  readonly engines: readonly Engine[];
-  readonly models: readonly {
-    readonly id: string;
-    readonly type: string;
-    readonly isReady: boolean;
-    readonly replicas: readonly { readonly engine: string }[];
-  }[];
-}
-
-interface EnginesResponse extends View {
-  readonly others: readonly View[];
-}
+import type { EnginesResponse, EnginesView } from '../shapes.ts';
 
 const RENEW_MS = 5_000;
 
@@ -58,7 +25,7 @@ export function Engines() {
     <>
       <PageHead
         title="Engines"
-        lead="What runs the models, as the processes of the server see it; renewed every 5 seconds."
+        lead="The engines that run models, as each server process sees them. Refreshes every 5 seconds."
       />
       <Loaded from={engines}>
         {({ others, ...own }) => {
@@ -88,21 +55,23 @@ export function Engines() {
                   {countText(ready)}
                 </Tile>
                 <Tile
-                  name="Replicas out"
+                  name="Unavailable replicas"
                   tone={broken > 0 ? 'bad' : 'good'}
                   note={`of ${replicas.length}`}
                 >
                   {countText(broken)}
                 </Tile>
                 <Tile
-                  name="In flight"
-                  note={`${countText(list.reduce((sum, { queued }) => sum + queued, 0))} wait`}
+                  name="Running calls"
+                  note={`${countText(list.reduce((sum, { queued }) => sum + queued, 0))} queued`}
                 >
                   {countText(list.reduce((sum, { inFlight }) => sum + inFlight, 0))}
                 </Tile>
               </dl>
               {list.length === 0 ? (
-                <Empty title="No engine was configured or found" />
+                <Empty title="No engine is configured or discovered">
+                  <p>Add one under engines in farebox.yaml.</p>
+                </Empty>
               ) : (
                 <>
                   <section>
@@ -135,10 +104,11 @@ export function Engines() {
   );
 }
 
-type EngineSum = Omit<Engine, 'replicas'>;
+type Engine = EnginesView['engines'][number];
+type EngineSum = Pick<Engine, 'id' | 'source' | 'inFlight' | 'queued' | 'connections'>;
 
-/** Each engine once, with the loads of all processes. */
-function engineSums(views: readonly View[]): readonly EngineSum[] {
+/** Adds up the loads of each engine over all processes. */
+function engineSums(views: readonly EnginesView[]): readonly EngineSum[] {
   const sums = new Map<string, EngineSum>();
   for (const { id, source, inFlight, queued, connections } of views.flatMap((one) => one.engines)) {
     const sum = sums.get(id) ?? { id, source, inFlight: 0, queued: 0, connections: 0 };
@@ -155,25 +125,22 @@ function engineSums(views: readonly View[]): readonly EngineSum[] {
 const ENGINE_COLUMNS: readonly Column<EngineSum>[] = [
   { name: 'Engine', show: ({ id }) => <strong class="text">{id}</strong> },
   aside('Source', ({ source }) => source),
-  figure('In flight', ({ inFlight }) => countText(inFlight)),
-  figure('Waiting', ({ queued }) => countText(queued)),
+  figure('Running', ({ inFlight }) => countText(inFlight)),
+  figure('Queued', ({ queued }) => countText(queued)),
   figure('Connections', ({ connections }) => countText(connections), 'wide'),
 ];
 
-interface SeenReplica extends Replica {
-  readonly engine: string;
-  readonly process: string;
-}
+type Replica = Engine['replicas'][number] & { readonly engine: string; readonly process: string };
 
-const PROCESS_COLUMN: Column<SeenReplica> = aside('Process', ({ process }) => process);
-const REPLICA_COLUMNS: readonly Column<SeenReplica>[] = [
+const PROCESS_COLUMN: Column<Replica> = aside('Process', ({ process }) => process);
+const REPLICA_COLUMNS: readonly Column<Replica>[] = [
   { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
   aside('Engine', ({ engine }) => engine),
   PROCESS_COLUMN,
   {
     name: 'Health',
     show: ({ isHealthy }) => (
-      <State value={isHealthy ? 'healthy' : 'away'} tone={isHealthy ? 'good' : 'bad'} />
+      <State value={isHealthy ? 'healthy' : 'unavailable'} tone={isHealthy ? 'good' : 'bad'} />
     ),
   },
   {
@@ -182,7 +149,7 @@ const REPLICA_COLUMNS: readonly Column<SeenReplica>[] = [
       <State value={breaker} tone={{ closed: 'good', open: 'bad', 'half-open': 'warn' }[breaker]} />
     ),
   },
-  figure('In flight', ({ inFlight }) => countText(inFlight), 'wide'),
+  figure('Running', ({ inFlight }) => countText(inFlight), 'wide'),
   figure('Calls', ({ calls }) => countText(calls), 'wide'),
   figure(
     'Failed',

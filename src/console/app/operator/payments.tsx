@@ -1,18 +1,18 @@
-/** Wallet payments of every account by state, and a look into one that is stuck. */
-import { useLocation } from 'preact-iso';
+/** The payments page: wallet payments of all accounts, and the details of one. */
+import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
 import { Transaction, networkName } from '../pages/credit.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Copy, Facts, Id, State, Time, Usd } from '../parts/values.tsx';
+import { CopyId, Facts, Id, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { usdText } from '../format.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { useCall } from '../resource.ts';
-import type { AdminTopUp } from './operator-shapes.ts';
+import type { TopUpAdminItem as AdminTopUp, TopUpDetailResponse } from '../shapes.ts';
 
 const CHOICES = [
   ['', 'Any state'],
@@ -24,19 +24,17 @@ const CHOICES = [
 ] as const;
 
 export function Payments() {
-  const { query: given, path, route } = useLocation();
-  const { state = '', wallet = '', open } = given;
-  const filters = { state, wallet };
-  const asked = state === 'stuck' ? { stuck: 'true', wallet } : filters;
-  const list = useCursorList<AdminTopUp>(`/admin/top-ups${query(asked)}`);
-  const show = (paymentId: string): void => route(path + query({ ...filters, open: paymentId }));
+  const { filters, open, show, change, close } = useAddress('state', 'wallet');
+  const { state, wallet } = filters;
+  const wanted = state === 'stuck' ? { stuck: 'true', wallet } : filters;
+  const list = useCursorList<AdminTopUp>(`/admin/top-ups${query(wanted)}`);
   const columns: readonly Column<AdminTopUp>[] = [
     {
-      name: 'Begun',
+      name: 'Started',
       show: ({ createdAt, paymentId }) => (
-        <button type="button" class="link" onClick={() => show(paymentId)}>
+        <OpenButton open={() => show(paymentId)}>
           <Time iso={createdAt} />
-        </button>
+        </OpenButton>
       ),
     },
     { name: 'Wallet', show: ({ wallet: one }) => <Id value={one} /> },
@@ -47,32 +45,30 @@ export function Payments() {
   ];
   return (
     <>
-      <PageHead title="Payments" lead="What wallets have paid, from the signature to the credit." />
+      <PageHead title="Payments" lead="Wallet payments, from the signature to the credit." />
       <SearchForm
         key={wallet}
         label="Wallet"
         placeholder="Address"
         words={wallet}
-        find={(one) => route(path + query({ ...filters, wallet: one }))}
+        find={(one) => change({ wallet: one })}
       >
         <Select
           label="State"
           value={state}
           options={CHOICES}
-          onInput={(one) => route(path + query({ ...filters, state: one }))}
+          onInput={(one) => change({ state: one })}
         />
       </SearchForm>
       <CursorTable
         label="Payments"
         list={list}
-        empty={<Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payment to show'} />}
+        empty={<Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payments'} />}
         columns={columns}
         keyOf={({ paymentId }) => paymentId}
         open={({ paymentId }) => show(paymentId)}
       />
-      {open !== undefined && (
-        <PaymentDrawer id={open} close={() => route(path + query(filters), true)} />
-      )}
+      {open !== undefined && <PaymentDrawer id={open} close={close} />}
     </>
   );
 }
@@ -87,16 +83,14 @@ function TopUpState({ topUp }: { topUp: AdminTopUp }) {
       />{' '}
       {isStuck && <State value="stuck" tone="bad" />}
       {reversals > 0 && (
-        <span class="under">taken back {reversals === 1 ? 'once' : `${reversals} times`}</span>
+        <span class="under">reverted {reversals === 1 ? 'once' : `${reversals} times`}</span>
       )}
       {failure !== null && <span class="under text">{failure}</span>}
     </>
   );
 }
 
-type Detail = AdminTopUp & Readonly<Record<string, unknown>> & { readonly advice: string | null };
-
-/** Shown in words of their own. */
+/** Members that have their own line; the others are listed by name. */
 const SHOWN = new Set([
   'paymentId',
   'wallet',
@@ -114,7 +108,7 @@ const SHOWN = new Set([
 const ISO = /^\d{4}-\d\d-\d\dT/;
 
 function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
-  const payment = useCall<{ data: Detail }>(`/admin/top-ups/${encodeURIComponent(id)}`);
+  const payment = useCall<TopUpDetailResponse>(`/admin/top-ups/${encodeURIComponent(id)}`);
   return (
     <Overlay kind="drawer" title="Payment" close={close}>
       <Loaded from={payment}>
@@ -126,17 +120,10 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
               </span>
               <TopUpState topUp={data} />
             </p>
-            {data.advice !== null && (
-              <p class={data.isStuck ? 'notice warn' : 'notice'}>{data.advice}</p>
-            )}
+            <p class={data.isStuck ? 'notice warn' : 'notice'}>{data.advice}</p>
             <Facts
               of={[
-                [
-                  'Payment',
-                  <>
-                    <Id value={data.paymentId} ends={8} /> <Copy text={data.paymentId} />
-                  </>,
-                ],
+                ['Payment', <CopyId value={data.paymentId} />],
                 [
                   'Wallet',
                   <a
@@ -147,15 +134,15 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
                 ],
                 ['Network', networkName(data.network)],
                 ['Transaction', <Transaction entry={data} />],
-                ['Begun', <Time iso={data.createdAt} />],
-                ['Changed', <Time iso={data.updatedAt} />],
+                ['Started', <Time iso={data.createdAt} />],
+                ['Last change', <Time iso={data.updatedAt} />],
                 ...Object.entries(data)
                   .filter(([name, value]) => !SHOWN.has(name) && value !== null)
                   .map(([name, value]) => [spaced(name), <AnyFact value={value} />] as const),
               ]}
             />
             <button type="button" onClick={payment.reload}>
-              Look again
+              Refresh
             </button>
           </>
         )}
@@ -164,7 +151,7 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-/** `signedAt` is `signed at`. */
+/** `signedAt` becomes `signed at`. */
 function spaced(name: string): string {
   return name.replaceAll(/([a-z])([A-Z])/g, '$1 $2').toLowerCase();
 }

@@ -1,11 +1,11 @@
-/** What was sold, by day and model. */
+/** The revenue page: charges by day and model. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
 import { useMemo } from 'preact/hooks';
+import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
 import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
 import { DayChart } from '../parts/chart.tsx';
-import { Days } from '../parts/filters.tsx';
+import { Days, USUAL_DAYS } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/values.tsx';
@@ -13,22 +13,13 @@ import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { usageColumns } from '../usage-columns.tsx';
+import type { GroupsResponse } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
-import type { RevenueRow } from './operator-shapes.ts';
 
-interface Revenue {
-  readonly from: string;
-  readonly to: string;
-  readonly totals: Omit<RevenueRow, 'date' | 'model'>;
-  readonly data: readonly RevenueRow[];
-}
-
-const USUAL_DAYS = 30;
-
-type ModelSums = Omit<RevenueRow, 'date' | 'usd' | 'diem'> & {
-  readonly usd: number;
-  readonly diem: number;
-};
+/** Rows by day and model have both members. */
+type Row = GroupsResponse['data'][number] & { readonly date: string; readonly model: string };
+type Revenue = GroupsResponse & { readonly data: readonly Row[] };
+type ModelSums = Omit<Row, 'date' | 'usd' | 'diem'> & Record<'usd' | 'diem', number>;
 
 const COLUMNS: readonly Column<ModelSums>[] = [
   { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
@@ -38,19 +29,15 @@ const COLUMNS: readonly Column<ModelSums>[] = [
 ];
 
 export function Revenue() {
-  const { query: given, path, route } = useLocation();
-  const { from = dayBefore(USUAL_DAYS - 1), to = dayBefore(0) } = given;
+  const { filters, change } = useAddress('from', 'to');
+  const from = filters.from || dayBefore(USUAL_DAYS - 1);
+  const to = filters.to || dayBefore(0);
   const revenue = useCall<Revenue>(`/admin/revenue${query({ from, to })}`);
   return (
     <>
-      <PageHead title="Revenue" lead="What was charged, by day and model. Days are UTC.">
+      <PageHead title="Revenue" lead="Charges by day and model. Days are UTC.">
         <div class="filters">
-          <Days
-            from={from}
-            to={to}
-            usualDays={USUAL_DAYS}
-            change={(changes) => route(path + query({ from, to, ...changes }))}
-          />
+          <Days from={from} to={to} change={change} />
         </div>
       </PageHead>
       <Loaded from={revenue}>{(data) => <RevenueFigures revenue={data} />}</Loaded>
@@ -72,24 +59,24 @@ function RevenueFigures({ revenue }: { revenue: Revenue }) {
     <>
       <dl class="tiles">
         <Tile name="Charged">{usdText(totals.usd)}</Tile>
-        <Tile name="By daily credit">{usdText(totals.diem)}</Tile>
+        <Tile name="Paid with daily credit">{usdText(totals.diem)}</Tile>
         <Tile name="Requests">{countText(totals.requests)}</Tile>
         <Tile name="Errors" note={`${percentText(totals.errors, totals.requests)} of requests`}>
           {countText(totals.errors)}
         </Tile>
-        <Tile name="Tokens" note="in and out">
+        <Tile name="Tokens" note="input and output">
           {roughCount(totals.promptTokens + totals.completionTokens)}
         </Tile>
       </dl>
       {models.length === 0 ? (
-        <Empty title="Nothing was sold in these days" />
+        <Empty title="No charges on these days" />
       ) : (
         <>
           <section>
             <div class="section-head">
               <h2>By day</h2>
               <Segments
-                legend="What the chart shows"
+                legend="Measure of the chart"
                 value={measure.value}
                 options={[
                   ['usd', 'USD'],
@@ -121,7 +108,7 @@ function RevenueFigures({ revenue }: { revenue: Revenue }) {
   );
 }
 
-function sumsByModel(rows: readonly RevenueRow[]): ModelSums[] {
+function sumsByModel(rows: readonly Row[]): ModelSums[] {
   const sums = new Map<string, ModelSums>();
   for (const row of rows) {
     const before = sums.get(row.model);

@@ -1,28 +1,16 @@
-/** Video jobs of every account. */
-import { useLocation } from 'preact-iso';
-import { query } from '../api.ts';
+/** The page of video jobs of all accounts. */
+import { useAddress } from '../address.ts';
 import { bytesText, durationText, usdText } from '../format.ts';
+import { choices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Id, State, Time } from '../parts/values.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
+import type { VideosResponse } from '../shapes.ts';
 
-interface VideoJob {
-  readonly id: string;
-  readonly accountId: string;
-  readonly model: string;
-  readonly state: string;
-  readonly quoteUsd: string;
-  readonly engine: string | null;
-  readonly attempts: number;
-  readonly progress: number | null;
-  readonly createdAt: string;
-  readonly executionMs: number | null;
-  readonly failure: { readonly code: string; readonly message: string } | null;
-  readonly mediaBytes: number | null;
-}
+type VideoJob = VideosResponse['data'][number];
 
 const STATES = ['queued', 'running', 'completed', 'failed', 'cancelled'];
 const TONES: Readonly<Record<string, string>> = {
@@ -42,7 +30,7 @@ const COLUMNS: readonly Column<VideoJob>[] = [
       <>
         <State value={state} tone={TONES[state.toLowerCase()] ?? ''} />
         {failure !== null && <span class="under text">{failure.message}</span>}
-        {failure === null && progress !== null && progress > 0 && progress < 1 && (
+        {failure === null && progress > 0 && progress < 1 && (
           <Bar part={progress} whole={1} label="Progress" />
         )}
       </>
@@ -59,33 +47,33 @@ const COLUMNS: readonly Column<VideoJob>[] = [
   },
   aside(
     'Engine',
-    ({ engine, attempts }) => `${engine ?? '–'}${attempts > 1 ? `, try ${attempts}` : ''}`,
+    ({ engine, attempts }) => `${engine ?? '–'}${attempts > 1 ? `, attempt ${attempts}` : ''}`,
   ),
-  figure('Took', ({ executionMs }) => durationText(executionMs), 'wide'),
-  figure('File', ({ mediaBytes }) => (mediaBytes === null ? '–' : bytesText(mediaBytes)), 'wide'),
+  figure('Duration', ({ executionMs }) => durationText(executionMs), 'wide'),
+  figure('File', ({ mediaBytes }) => (mediaBytes === 0 ? '–' : bytesText(mediaBytes)), 'wide'),
   figure('Quote', ({ quoteUsd }) => usdText(quoteUsd)),
 ];
 
 export function Videos() {
-  const { query: given, path, route } = useLocation();
-  const { state = '' } = given;
-  const list = useCursorList<VideoJob>(`/admin/videos${query({ state })}`);
+  const { filters, search, change } = useAddress('state');
+  const { state } = filters;
+  const list = useCursorList<VideoJob>(`/admin/videos${search}`);
   return (
     <>
-      <PageHead title="Video jobs" lead="Every job, newest first, with what its engine made of it.">
+      <PageHead title="Video jobs" lead="Video jobs of all accounts, newest first.">
         <div class="filters">
           <Select
             label="State"
             value={state}
-            options={[['', 'Any state'], ...STATES.map((one) => [one, one] as const)]}
-            onInput={(one) => route(path + query({ state: one }))}
+            options={choices('Any state', STATES)}
+            onInput={(one) => change({ state: one })}
           />
         </div>
       </PageHead>
       <CursorTable
         label="Video jobs"
         list={list}
-        empty={<Empty title={state === '' ? 'No video was ordered yet' : `No job is ${state}`} />}
+        empty={<Empty title={state === '' ? 'No video jobs yet' : `No job is ${state}`} />}
         columns={COLUMNS}
         keyOf={({ id }) => id}
       />

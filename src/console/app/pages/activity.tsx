@@ -1,114 +1,87 @@
-/** Every request, newest first; its filters are the query of the address, so a view can be shared. */
+/** The activity page: all requests, newest first, with filters in the address. */
 import { useSignal } from '@preact/signals';
-import { useLocation, useRoute } from 'preact-iso';
+import { useRoute } from 'preact-iso';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
-import { query } from '../api.ts';
+import { type Address, useAddress } from '../address.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
-import { BASE } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
-import { type Choices, Days, SearchField, choices } from '../parts/filters.tsx';
+import { Days, SearchField, USUAL_DAYS, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
-import { Empty, NothingFits } from '../parts/loaded.tsx';
+import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { CursorRows } from '../parts/table.tsx';
 import { managesAccount } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
-import { ActivityHead } from './activity-head.tsx';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
-import { Tags } from './tags.tsx';
-
-const USUAL_DAYS = 30;
+import { ActivityHead, Tags } from './tags.tsx';
 
 export function Activity() {
   const { params } = useRoute();
   return params['view'] === 'tags' ? <Tags /> : <Requests />;
 }
 
+const FILTERS = ['from', 'to', 'key', 'model', 'kind', 'status', 'requestId'] as const;
+
 function Requests() {
-  const { query: given, path, route } = useLocation();
-  const {
-    from = '',
-    to = '',
-    key = '',
-    model = '',
-    kind = '',
-    status = '',
-    requestId = '',
-    open,
-  } = given;
-  const filters = { from, to, key, model, kind, status, requestId };
-  const change = (changes: Record<string, string | undefined>): void =>
-    route(path + query({ ...filters, ...changes }));
-  const search = query(filters);
+  const address = useAddress(...FILTERS);
+  const { search, open } = address;
   const list = useCursorList<Receipt>(`/usage/requests${search}`);
-  const isFiltered = search !== '';
   useRenewal(() => list.first.reload());
-  const mark = search === '' ? '?' : '&';
   return (
     <>
       <ActivityHead
-        lead="Every request, newest first, with what it was charged."
+        lead="All requests with their costs, newest first."
         at="/console/activity"
-        csv={`${BASE}/usage/requests${search}${mark}format=csv`}
+        path={`/usage/requests${search}`}
       />
-      <Filters filters={filters} change={change} />
-      <CursorRows list={list} empty={<Nothing isFiltered={isFiltered} clear={() => route(path)} />}>
-        {(rows) => <RequestTable rows={rows} open={(id) => change({ open: id })} />}
+      <Filters address={address} />
+      <CursorRows list={list} empty={<Nothing address={address} />}>
+        {(rows) => <RequestTable rows={rows} open={address.show} />}
       </CursorRows>
-      {open !== undefined && <ReceiptDrawer id={open} close={() => route(path + search, true)} />}
+      {open !== undefined && <ReceiptDrawer id={open} close={address.close} />}
     </>
   );
 }
 
-function Nothing({ isFiltered, clear }: { isFiltered: boolean; clear: () => void }) {
-  if (isFiltered) return <NothingFits title="No request fits these filters" clear={clear} />;
-  const quiet = (today.value?.requests ?? 0) === 0;
+type Filters = Address<(typeof FILTERS)[number]>;
+
+function Nothing({ address: { isFiltered, clear } }: { address: Filters }) {
+  if (isFiltered) return <NothingMatches title="No request matches these filters" clear={clear} />;
   return (
-    <Empty title={`No request in the last ${USUAL_DAYS} days`}>
-      {quiet && (
+    <Empty title={`No requests in the last ${USUAL_DAYS} days`}>
+      {(today.value?.requests ?? 0) === 0 && (
         <p>
-          <a href="/console/playground">Try a model in the playground</a>; its request appears here.
+          <a href="/console/playground">Try a model in the playground</a>. Its request appears here.
         </p>
       )}
     </Empty>
   );
 }
 
-interface FiltersProps {
-  readonly filters: Readonly<Record<string, string>>;
-  readonly change: (changes: Record<string, string | undefined>) => void;
-}
-
-function Filters({ filters, change }: FiltersProps) {
+function Filters({ address: { filters, isFiltered, change, clear } }: { address: Filters }) {
   const models = useModels();
   const keys = useKeyNames(managesAccount.value);
   const typed = useSignal<string | undefined>(undefined);
-  const { from = '', to = '', key = '', model = '', kind = '', status = '' } = filters;
-  const keyChoices: Choices = [
-    ['', 'All keys'],
-    ...[...keys].map(([id, name]) => [id, name] as const),
-  ];
-  if (key !== '' && !keys.has(key)) (keyChoices as [string, string][]).push([key, key]);
-  const names = models.map(({ id }) => id);
-  if (model !== '' && !names.includes(model)) names.push(model);
-  const isSet = Object.values(filters).some((value) => value !== '');
-  const words = typed.value ?? filters['requestId'] ?? '';
+  const { from, to, key, model, kind, status, requestId } = filters;
+  const keyNames = new Map(key === '' ? keys : [[key, key], ...keys]);
+  const modelIds = new Set([...models.map(({ id }) => id), ...(model === '' ? [] : [model])]);
+  const words = typed.value ?? requestId;
   return (
     <Form class="filters" label="Filters" submit={() => change({ requestId: words.trim() })}>
-      <Days from={from} to={to} usualDays={USUAL_DAYS} change={change} />
+      <Days from={from} to={to} change={change} />
       {managesAccount.value && (
         <Select
           label="Key"
           value={key}
-          options={keyChoices}
+          options={[['', 'All keys'], ...keyNames]}
           onInput={(one) => change({ key: one })}
         />
       )}
       <Select
         label="Model"
         value={model}
-        options={choices('All models', names)}
+        options={choices('All models', [...modelIds])}
         onInput={(one) => change({ model: one })}
       />
       <Select
@@ -129,13 +102,13 @@ function Filters({ filters, change }: FiltersProps) {
         value={words}
         onInput={(text) => (typed.value = text)}
       />
-      {isSet && (
+      {isFiltered && (
         <button
           type="button"
           class="small"
           onClick={() => {
             typed.value = '';
-            change({ from: '', to: '', key: '', model: '', kind: '', status: '', requestId: '' });
+            clear();
           }}
         >
           Clear

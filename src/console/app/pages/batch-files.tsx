@@ -1,4 +1,4 @@
-/** Files of an account: what was uploaded for batches, and what they gave. */
+/** The files of batches: uploaded requests and results. */
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { bytesText } from '../format.ts';
@@ -9,7 +9,7 @@ import { Id, Time } from '../parts/values.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import type { StoredFile } from '../shapes.ts';
 
-/** Of Unix seconds. */
+/** A time in Unix seconds. */
 export function At({ seconds, ago = false }: { seconds: number | null; ago?: boolean }) {
   const iso = seconds === null ? null : new Date(seconds * 1_000).toISOString();
   return <Time iso={iso} ago={ago} />;
@@ -51,7 +51,7 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
       ),
     },
     figure('Size', ({ bytes }) => bytesText(bytes)),
-    { name: 'Since', kind: 'wide', show: ({ created_at: at }) => <At seconds={at} /> },
+    { name: 'Created', kind: 'wide', show: ({ created_at: at }) => <At seconds={at} /> },
     { name: 'Expires', kind: 'wide', show: ({ expires_at: at }) => <At seconds={at} ago /> },
     aside('Id', ({ id }) => <Id value={id} ends={8} />),
     {
@@ -82,8 +82,8 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
       {chosen.value !== undefined && (
         <Confirm
           title="Delete the file"
-          does="Delete"
-          says="The file is deleted"
+          label="Delete"
+          notice="The file was deleted"
           close={close}
           run={() =>
             call(`/files/${encodeURIComponent(chosen.value?.id ?? '')}`, { method: 'DELETE' })
@@ -94,8 +94,8 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
           }}
         >
           <p>
-            <strong class="text">{chosen.value.filename}</strong> cannot be had back. The answers of
-            a batch are nowhere else.
+            Deletes <strong class="text">{chosen.value.filename}</strong> permanently. The server
+            keeps no other copy of the results of a batch.
           </p>
         </Confirm>
       )}

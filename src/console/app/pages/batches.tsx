@@ -1,41 +1,48 @@
-/** Batches: how far each is and what it cost, starting one and ending one. */
+/** The batches page: progress and cost of batches, starting one and cancelling one. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
-import { call, query } from '../api.ts';
+import { useAddress } from '../address.ts';
+import { call } from '../api.ts';
+import { jsonSamples } from '../code-samples.ts';
 import { countText, percentText, usdText } from '../format.ts';
 import { type CursorList, useCursorList } from '../cursor-list.ts';
 import { CodeBlock, CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Copy, Facts, Id, State } from '../parts/values.tsx';
+import {
+  Bar,
+  CopyId,
+  Count,
+  Facts,
+  LabelledBar,
+  NONE,
+  OpenButton,
+  State,
+} from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, CursorTable, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import { jsonSamples } from '../samples.ts';
-import type { Batch, StoredFile } from '../shapes.ts';
+import type { Batch, List, StoredFile } from '../shapes.ts';
 import { At, Download, Files } from './batch-files.tsx';
 import { NewBatch } from './new-batch.tsx';
 
-const LOOK_MS = 3_000;
-/** More than may be open. */
+const REFRESH_MS = 3_000;
+/** More batches than can be open at once. */
 const LATEST = 100;
 const OPEN: readonly string[] = ['validating', 'in_progress', 'finalizing', 'cancelling'];
 
 export function Batches() {
-  const { query: given, path, route } = useLocation();
-  const { open } = given;
+  const { open, show, close } = useAddress();
   const list = useCursorList<Batch>('/batches');
   const files = useCursorList<StoredFile>('/files?limit=20');
-  const isMaking = useSignal(false);
+  const isCreating = useSignal(false);
   const latest = useLatest(list);
   const rows = list.rows.map((batch) => latest.get(batch.id) ?? batch);
-  const show = (id: string): void => route(path + query({ open: id }));
   const ended = rows.filter((batch) => !isOpen(batch)).length;
-  // A batch that ends has files.
+  // The end of a batch creates result files.
   useEffect(() => files.first.reload(), [ended]);
-  const renew = (): void => {
+  const reload = (): void => {
     list.first.reload();
     files.first.reload();
   };
@@ -43,9 +50,9 @@ export function Batches() {
     <>
       <PageHead
         title="Batches"
-        lead="Many requests in one file, run within 24 hours when engines have room, at a lower price."
+        lead="Files of requests that run within 24 hours, when engines have free capacity, at a lower price."
       >
-        <button type="button" class="primary" onClick={() => (isMaking.value = true)}>
+        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
           Start a batch
         </button>
       </PageHead>
@@ -63,16 +70,16 @@ export function Batches() {
           key={open}
           id={open}
           known={rows.find(({ id }) => id === open)}
-          close={() => route(path, true)}
-          changed={renew}
+          close={close}
+          changed={reload}
         />
       )}
-      {isMaking.value && (
+      {isCreating.value && (
         <NewBatch
-          close={() => (isMaking.value = false)}
+          close={() => (isCreating.value = false)}
           started={(id) => {
-            isMaking.value = false;
-            renew();
+            isCreating.value = false;
+            reload();
             show(id);
           }}
         />
@@ -85,20 +92,20 @@ function isOpen({ status }: Batch): boolean {
   return OPEN.includes(status);
 }
 
-/** Those that run as they are now, asked again and again until all have ended. */
+/** The current state of batches by id; refreshed while one of them is open. */
 function useLatest({ rows }: CursorList<Batch>): ReadonlyMap<string, Batch> {
   const latest = useSignal<ReadonlyMap<string, Batch>>(new Map());
   const isRunning = rows.some((batch) => isOpen(latest.value.get(batch.id) ?? batch));
   useEffect(() => {
     if (!isRunning) return undefined;
-    const look = (): void => {
+    const refresh = (): void => {
       if (document.hidden) return;
-      call<{ data: readonly Batch[] }>(`/batches?limit=${LATEST}`).then(
+      call<List<Batch>>(`/batches?limit=${LATEST}`).then(
         ({ data }) => (latest.value = new Map(data.map((batch) => [batch.id, batch]))),
-        () => undefined, // the next look may see them
+        () => undefined, // the next call may succeed
       );
     };
-    const timer = setInterval(look, LOOK_MS);
+    const timer = setInterval(refresh, REFRESH_MS);
     return () => clearInterval(timer);
   }, [isRunning]);
   return latest.value;
@@ -118,18 +125,18 @@ const EXAMPLE_LINE = {
 function FirstBatch() {
   return (
     <>
-      <Empty title="There is no batch yet">
+      <Empty title="No batches yet">
         <p>
-          Put one request in each line of a file, start a batch of it here, and come back for the
-          answers. Each request is charged when its answer is there.
+          Write one request per line into a file and start a batch with it. Download the responses
+          when the batch has ended. Each request is charged when it completes.
         </p>
       </Empty>
       <section>
-        <h2>A line of the file</h2>
+        <h2>Example: one line of the file</h2>
         <CodeBlock title="questions.jsonl" text={JSON.stringify(EXAMPLE_LINE)} />
       </section>
       <section>
-        <h2>A batch of an uploaded file, by a program</h2>
+        <h2>Example: start a batch from code</h2>
         <CodeTabs
           samples={jsonSamples('/batches', {
             input_file_id: 'file-…',
@@ -152,9 +159,9 @@ function columnsOf(
       name: 'Batch',
       show: ({ id, created_at: created, endpoint, input_file_id: input }) => (
         <>
-          <button type="button" class="link strong" onClick={() => show(id)}>
+          <OpenButton isStrong open={() => show(id)}>
             <At seconds={created} />
-          </button>
+          </OpenButton>
           <span class="under text">{names.get(input) ?? endpoint}</span>
         </>
       ),
@@ -170,7 +177,11 @@ function columnsOf(
     },
     figure('Failed', ({ request_counts: { failed } }) => countText(failed), 'wide'),
     figure('Cost', (batch) => costOf(batch)),
-    { name: 'Ends by', kind: 'wide', show: (batch) => <Ends batch={batch} /> },
+    {
+      name: 'Ends by',
+      kind: 'wide',
+      show: (batch) => (isOpen(batch) ? <At seconds={batch.expires_at} ago /> : NONE),
+    },
   ];
 }
 
@@ -183,19 +194,11 @@ function Done({ batch }: { batch: Batch }) {
   if (total === 0) return null;
   const ended = completed + failed;
   return (
-    <div class="cap">
-      <Bar part={ended} whole={total} label="Requests that have ended" isCap={false} />
-      <span class="num under">
-        {countText(ended)} of {countText(total)}
-        <span class="wide">, {percentText(ended, total)}</span>
-      </span>
-    </div>
+    <LabelledBar part={ended} whole={total} label="Requests that have ended" isCap={false}>
+      {countText(ended)} of {countText(total)}
+      <span class="wide">, {percentText(ended, total)}</span>
+    </LabelledBar>
   );
-}
-
-function Ends({ batch }: { batch: Batch }) {
-  if (isOpen(batch)) return <At seconds={batch.expires_at} ago />;
-  return <span class="soft">–</span>;
 }
 
 function costOf({ cost }: Batch): string {
@@ -204,7 +207,7 @@ function costOf({ cost }: Batch): string {
 
 interface BatchDrawerProps {
   readonly id: string;
-  /** When the list has it. */
+  /** The batch, if the list contains it. */
   readonly known: Batch | undefined;
   readonly close: () => void;
   readonly changed: () => void;
@@ -212,38 +215,38 @@ interface BatchDrawerProps {
 
 function BatchDrawer({ id, known, close, changed }: BatchDrawerProps) {
   const path = `/batches/${encodeURIComponent(id)}`;
-  const asked = useCall<Batch>(known === undefined ? path : undefined);
-  const isEnding = useSignal(false);
+  const loaded = useCall<Batch>(known === undefined ? path : undefined);
+  const isCancelling = useSignal(false);
   return (
     <Overlay kind="drawer" title="Batch" close={close}>
       {known === undefined ? (
-        <Loaded from={asked}>{(data) => <BatchFacts batch={data} />}</Loaded>
+        <Loaded from={loaded}>{(data) => <BatchFacts batch={data} />}</Loaded>
       ) : (
         <BatchFacts batch={known} />
       )}
       {known !== undefined && isOpen(known) && known.status !== 'cancelling' && (
         <p class="row">
-          <button type="button" class="danger" onClick={() => (isEnding.value = true)}>
+          <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
             Cancel the batch
           </button>
         </p>
       )}
-      {isEnding.value && (
+      {isCancelling.value && (
         <Confirm
           title="Cancel the batch"
-          does="Cancel it"
-          keeps="Let it run"
-          says="The batch is ending"
-          close={() => (isEnding.value = false)}
+          label="Cancel the batch"
+          cancel="Keep it running"
+          notice="The batch is being cancelled"
+          close={() => (isCancelling.value = false)}
           run={() => call(`${path}/cancel`, { method: 'POST' })}
           done={() => {
-            isEnding.value = false;
+            isCancelling.value = false;
             changed();
           }}
         >
           <p>
-            Requests that run now come to their end and are charged; the others do not run. What was
-            answered by then can be downloaded.
+            Running requests complete and are charged. The other requests do not run. You can
+            download the responses that exist.
           </p>
         </Confirm>
       )}
@@ -273,8 +276,8 @@ function BatchFacts({ batch }: { batch: Batch }) {
       )}
       <p class="row">
         {output !== null && (
-          <Download id={output} name={`${id}-answers.jsonl`}>
-            Download {countText(completed)} {completed === 1 ? 'answer' : 'answers'}
+          <Download id={output} name={`${id}-responses.jsonl`}>
+            Download {countText(completed)} {completed === 1 ? 'response' : 'responses'}
           </Download>
         )}
         {failures !== null && (
@@ -288,7 +291,7 @@ function BatchFacts({ batch }: { batch: Batch }) {
       </p>
       {errors !== null && (
         <div class="notice bad">
-          <p>Nothing ran: the file is not in order.</p>
+          <p>No request ran, because the file is not valid:</p>
           <ul>
             {errors.data.map(({ line, param, message }) => (
               <li key={`${line} ${param} ${message}`}>
@@ -301,22 +304,13 @@ function BatchFacts({ batch }: { batch: Batch }) {
       )}
       <Facts
         of={[
-          ['Requests', <span class="num">{countText(total)}</span>],
-          ['Answered', <span class="num">{countText(completed)}</span>],
-          ['Failed or not run', <span class="num">{countText(failed)}</span>],
-          usage !== undefined && [
-            'Tokens in and out',
-            <span class="num">
-              {countText(usage.input_tokens)}, {countText(usage.output_tokens)}
-            </span>,
-          ],
+          ['Requests', <Count value={total} />],
+          ['Completed', <Count value={completed} />],
+          ['Failed or not run', <Count value={failed} />],
+          usage !== undefined && ['Input tokens', <Count value={usage.input_tokens} />],
+          usage !== undefined && ['Output tokens', <Count value={usage.output_tokens} />],
           ['Endpoint', <span class="text">{endpoint}</span>],
-          [
-            'Id',
-            <>
-              <Id value={id} ends={8} /> <Copy text={id} />
-            </>,
-          ],
+          ['Id', <CopyId value={id} />],
           ...Object.entries(metadata ?? {}).map(
             ([name, value]) => [name, <span class="text">{value}</span>] as const,
           ),
@@ -325,8 +319,8 @@ function BatchFacts({ batch }: { batch: Batch }) {
       <h3>Time</h3>
       <Facts
         of={[
-          ['Started', <At seconds={batch.created_at} />],
-          ['Runs since', <At seconds={batch.in_progress_at} />],
+          ['Created', <At seconds={batch.created_at} />],
+          ['Started', <At seconds={batch.in_progress_at} />],
           ended === null
             ? ['Ends by', <At seconds={batch.expires_at} ago />]
             : ['Ended', <At seconds={ended} />],

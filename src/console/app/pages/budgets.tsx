@@ -1,56 +1,53 @@
-/** Budgets of an account: how much is used of each, making one, changing one, taking one away. */
+/** The budgets page: spending per budget; creating, changing and deleting a budget. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
+import { useAddress } from '../address.ts';
 import { call, query } from '../api.ts';
+import { jsonSamples } from '../code-samples.ts';
 import { dayBefore, usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { SearchForm } from '../parts/filters.tsx';
-import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
+import {
+  ActionForm,
+  AmountField,
+  type Choices,
+  Select,
+  TextField,
+  useForm,
+} from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Time } from '../parts/values.tsx';
+import { LabelledBar, NONE, OpenButton, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { PERIODS, PERIOD_CHOICES, SO_FAR, periodEnd, periodStart } from '../periods.ts';
 import { type Resource, useCall } from '../resource.ts';
-import { jsonSamples } from '../samples.ts';
-import type { Budget, TagRow, TagSums } from '../shapes.ts';
+import type { Budget, List, TagRow, TagSums } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
-export interface BudgetsResponse {
-  readonly data: readonly Budget[];
-}
-
 export function Budgets() {
-  const { query: given, path: page, route } = useLocation();
-  const { open } = given;
+  const { open, show, close } = useAddress();
   const path = '/budgets';
-  const budgets = useCall<BudgetsResponse>(path);
-  const isMaking = useSignal(false);
+  const budgets = useCall<List<Budget>>(path);
+  const isCreating = useSignal(false);
   useRenewal(budgets.reload);
   const shown = budgets.data?.data.find(({ id }) => id === open);
   return (
     <>
       <PageHead
         title="Budgets"
-        lead="What may be spent in a day, a week, a month or in all; a request that does not fit is refused before it costs anything."
+        lead="Spending limits per day, week, month or in total. Requests that exceed a budget are rejected before they run."
       >
-        <button type="button" class="primary" onClick={() => (isMaking.value = true)}>
-          Set a budget
+        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
+          Create a budget
         </button>
       </PageHead>
-      <BudgetList
-        from={budgets}
-        path={path}
-        open={({ id }) => route(page + query({ open: id }))}
-        empty={<FirstBudget />}
-      />
-      {isMaking.value && (
-        <NewBudget path={path} close={() => (isMaking.value = false)} made={budgets.reload} />
+      <BudgetList from={budgets} path={path} open={({ id }) => show(id)} empty={<FirstBudget />} />
+      {isCreating.value && (
+        <NewBudget path={path} close={() => (isCreating.value = false)} created={budgets.reload} />
       )}
-      {shown !== undefined && <Values budget={shown} close={() => route(page, true)} />}
+      {shown !== undefined && <Values budget={shown} close={close} />}
     </>
   );
 }
@@ -58,15 +55,15 @@ export function Budgets() {
 function FirstBudget() {
   return (
     <>
-      <Empty title="There is no budget yet">
+      <Empty title="No budgets yet">
         <p>
-          A budget bounds all that the account spends, or what each of your end users does: name
-          them in the tags of a request, as <code>"metadata": {'{"user": "anna"}'}</code>, and no
-          user needs a key.
+          A budget limits the spending of the account, or of each of your end users. Name the user
+          in the metadata of a request, as in <code>"metadata": {'{"user": "anna"}'}</code>. Users
+          need no keys of their own.
         </p>
       </Empty>
       <section>
-        <h2>2 USD a day for each user, by a program</h2>
+        <h2>Example: 2 USD a day for each user</h2>
         <CodeTabs
           samples={jsonSamples('/budgets', { tag: 'user', period: 'EPOCH', usd: 2 }, 'ADMIN_KEY')}
         />
@@ -85,17 +82,17 @@ function nameOf({ tag, value }: Budget): string {
 }
 
 interface BudgetListProps {
-  readonly from: Resource<BudgetsResponse>;
-  /** Where they are, below the base. */
+  readonly from: Resource<List<Budget>>;
+  /** Path of the list, below the base. */
   readonly path: string;
   readonly empty: preact.ComponentChildren;
-  /** In a drawer there is no room for all of it. */
+  /** Hides columns, for a drawer. */
   readonly isNarrow?: boolean;
-  /** Shows the values of one where each has it for itself. */
+  /** Shows the values of a budget that applies to each value of a tag. */
   readonly open?: (budget: Budget) => void;
 }
 
-/** The budgets of an account, with what is done to them. */
+/** A table of budgets with their actions. */
 export function BudgetList({ from, path, empty, isNarrow = false, open }: BudgetListProps) {
   const window = useSignal<{ kind: 'change' | 'delete'; budget: Budget } | undefined>(undefined);
   const close = (): void => {
@@ -111,9 +108,9 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
       show: (budget) => (
         <>
           {open !== undefined && isEachValue(budget) ? (
-            <button type="button" class="link strong text" onClick={() => open(budget)}>
+            <OpenButton isStrong open={() => open(budget)}>
               {nameOf(budget)}
-            </button>
+            </OpenButton>
           ) : (
             <strong class="text">{nameOf(budget)}</strong>
           )}
@@ -123,7 +120,15 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
         </>
       ),
     },
-    { name: 'Used', show: (budget) => <Used budget={budget} /> },
+    {
+      name: 'Spent',
+      show: ({ usd, spentUsd, period }) =>
+        spentUsd === null ? (
+          <span class="soft">per value</span>
+        ) : (
+          <Spent usd={usd} spentUsd={spentUsd} period={period} />
+        ),
+    },
     ...(isNarrow ? [] : WIDE_COLUMNS),
     {
       name: 'Actions',
@@ -165,23 +170,22 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
       {budget !== undefined && kind === 'delete' && (
         <Confirm
           title="Delete the budget"
-          does="Delete"
-          says="The budget is deleted"
+          label="Delete"
+          notice="The budget was deleted"
           close={close}
           run={() => call(`${path}/${encodeURIComponent(budget.id)}`, { method: 'DELETE' })}
           done={done}
         >
           <p>
-            <strong class="text">{nameOf(budget)}</strong>, {usdText(budget.usd)}{' '}
-            {PERIODS[budget.period]}, bounds nothing any more. What was spent stays in the history.
+            Deletes <strong class="text">{nameOf(budget)}</strong>, {usdText(budget.usd)}{' '}
+            {PERIODS[budget.period]}. Its spending is no longer limited. The past usage remains
+            visible.
           </p>
         </Confirm>
       )}
     </>
   );
 }
-
-const NONE = <span class="soft">–</span>;
 
 const WIDE_COLUMNS: readonly Column<Budget>[] = [
   figure(
@@ -190,21 +194,15 @@ const WIDE_COLUMNS: readonly Column<Budget>[] = [
     'wide',
   ),
   {
-    name: 'Starts again',
+    name: 'Resets',
     kind: 'wide',
     show: ({ period }) => {
       const end = periodEnd(period);
       return end === undefined ? <span class="soft">never</span> : <Time iso={end} ago />;
     },
   },
-  { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
+  { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
 ];
-
-function Used({ budget }: { budget: Budget }) {
-  const { usd, spentUsd, period } = budget;
-  if (spentUsd === null) return <span class="soft">each for itself</span>;
-  return <Spent usd={usd} spentUsd={spentUsd} period={period} />;
-}
 
 interface SpentProps extends Pick<Budget, 'usd' | 'period'> {
   readonly spentUsd: number;
@@ -212,17 +210,14 @@ interface SpentProps extends Pick<Budget, 'usd' | 'period'> {
 
 function Spent({ usd, spentUsd, period }: SpentProps) {
   return (
-    <div class="cap">
-      <Bar part={spentUsd} whole={usd} label="Used of the budget" />
-      <span class="num under">
-        {usdText(spentUsd)} of {usdText(usd)} {SO_FAR[period]}
-      </span>
-    </div>
+    <LabelledBar part={spentUsd} whole={usd} label="Used of the budget">
+      {usdText(spentUsd)} of {usdText(usd)} {SO_FAR[period]}
+    </LabelledBar>
   );
 }
 
-const KINDS: readonly (readonly [string, string])[] = [
-  ['all', 'All that the account spends'],
+const KINDS: Choices = [
+  ['all', 'All requests of the account'],
   ['each', 'Each value of a tag, such as each user'],
   ['one', 'One value of a tag'],
 ];
@@ -230,10 +225,10 @@ const KINDS: readonly (readonly [string, string])[] = [
 interface NewBudgetProps {
   readonly path: string;
   readonly close: () => void;
-  readonly made: () => void;
+  readonly created: () => void;
 }
 
-export function NewBudget({ path, close, made }: NewBudgetProps) {
+export function NewBudget({ path, close, created }: NewBudgetProps) {
   const { action, values, field } = useForm({
     kind: 'all',
     tag: 'user',
@@ -252,37 +247,42 @@ export function NewBudget({ path, close, made }: NewBudgetProps) {
     };
     void action.run(async () => {
       await call(path, { method: 'POST', body });
-      toast('The budget is set');
-      made();
+      toast('The budget was created');
+      created();
       close();
     });
   };
   return (
-    <Overlay title="Set a budget" close={close}>
-      <ActionForm action={action} submit={create} does="Set">
-        <Select {...field('kind')} label="What counts" options={KINDS} />
+    <Overlay title="Create a budget" close={close}>
+      <ActionForm action={action} submit={create} label="Create">
+        <Select {...field('kind')} label="Applies to" options={KINDS} />
         {kind !== 'all' && (
           <div class="fields-row">
             <TextField
               {...field('tag')}
               label="Tag"
-              hint="A name in the metadata of requests."
+              hint="Name of a member in the metadata of requests."
               required
             />
             {kind === 'one' && (
-              <TextField {...field('value')} label="Value" hint="As requests send it." required />
+              <TextField
+                {...field('value')}
+                label="Value"
+                hint="Exactly as requests send it."
+                required
+              />
             )}
           </div>
         )}
         <div class="fields-row">
           <AmountField {...field('usd')} label="USD" required />
-          <Select {...field('period')} label="Starts again" options={PERIOD_CHOICES} />
+          <Select {...field('period')} label="Resets" options={PERIOD_CHOICES} />
         </div>
         <p class="hint">
           {kind === 'each' &&
-            'Each value has the whole amount for itself. Requests without the tag do not count. '}
-          It begins with what was spent in the running period so far, and holds beside the caps of
-          keys and other budgets.
+            'Each value has the whole amount. Requests without the tag do not count. '}
+          The budget includes the spending of the current period before its creation. Caps of keys
+          and other budgets apply as well.
         </p>
       </ActionForm>
     </Overlay>
@@ -302,17 +302,17 @@ function ChangeBudget({ budget, path, close, done }: ChangeBudgetProps) {
     void action.run(async () => {
       const body = { usd: Number(values.usd) };
       await call(`${path}/${encodeURIComponent(budget.id)}`, { method: 'PATCH', body });
-      toast('The budget is changed');
+      toast('The budget was changed');
       done();
     });
   };
   return (
     <Overlay title={`Change: ${nameOf(budget)}`} close={close}>
-      <ActionForm action={action} submit={save} does="Save">
+      <ActionForm action={action} submit={save} label="Save">
         <AmountField
           {...field('usd')}
           label={`USD ${PERIODS[budget.period]}`}
-          hint="What was spent already stays spent."
+          hint="Spending of the current period still counts."
           required
         />
       </ActionForm>
@@ -320,17 +320,17 @@ function ChangeBudget({ budget, path, close, done }: ChangeBudgetProps) {
   );
 }
 
-/** Values in one view; the dearest come first. */
-const MOST_VALUES = 100;
-/** As far back as sums can be asked for. */
-const MOST_DAYS = 366;
+/** Number of values shown, most expensive first. */
+const MAX_VALUES = 100;
+/** Longest range of `GET /usage/tags`, in days. */
+const MAX_DAYS = 366;
 
-/** A budget that each value of a tag has for itself: who has used how much of it. */
+/** The spending of each value of a budget that applies to each value of a tag. */
 function Values({ budget, close }: { budget: Budget; close: () => void }) {
   const { id, usd, period } = budget;
   const tag = budget.tag ?? '';
-  const from = periodStart(period) ?? dayBefore(MOST_DAYS - 1);
-  const sums = useCall<TagSums>(`/usage/tags${query({ tag, from, limit: MOST_VALUES })}`);
+  const from = periodStart(period) ?? dayBefore(MAX_DAYS - 1);
+  const sums = useCall<TagSums>(`/usage/tags${query({ tag, from, limit: MAX_VALUES })}`);
   const sought = useSignal('');
   const found = useCall<{ data: Budget }>(
     sought.value === ''
@@ -341,7 +341,7 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
   const columns: readonly Column<TagRow>[] = [
     { name: tag, show: ({ value }) => <strong class="text">{value}</strong> },
     {
-      name: 'Used',
+      name: 'Spent',
       show: ({ cost }) => <Spent usd={usd} spentUsd={cost.usd} period={period} />,
     },
     figure('Left', ({ cost }) => usdText(Math.max(0, usd - cost.usd))),
@@ -353,8 +353,8 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
       close={close}
     >
       <SearchForm
-        label={`Look at one ${tag}`}
-        placeholder="The value as requests send it"
+        label={`Find one ${tag}`}
+        placeholder="Exact value"
         words={sought.value}
         find={(words) => (sought.value = words)}
       />
@@ -370,16 +370,16 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
       )}
       <section>
         <h3>
-          {period === 'LIFETIME' ? `In the last ${MOST_DAYS} days` : `Spent ${SO_FAR[period]}`}
+          {period === 'LIFETIME' ? `Spent in the last ${MAX_DAYS} days` : `Spent ${SO_FAR[period]}`}
         </h3>
         <LoadedTable
           label="Values"
           from={sums}
           lines={4}
           empty={
-            <Empty title="Nothing was spent with this tag">
+            <Empty title="No spending with this tag">
               <p>
-                Send it in the <code>metadata</code> of a request.
+                Send the tag in the <code>metadata</code> of a request.
               </p>
             </Empty>
           }

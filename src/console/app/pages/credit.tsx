@@ -1,40 +1,25 @@
-/** Credit: what is there, adding to it from a wallet, and every movement that made it. */
+/** The credit page: balance, top-up from a wallet, and the statement. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
-import { query } from '../api.ts';
+import { useAddress } from '../address.ts';
 import { shortDay, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
 import { RAILS } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, State, Tile, Time, Usd } from '../parts/values.tsx';
+import { Id, NONE, State, Tile, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, CursorTable, More, Table, aside, figure } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
-import type { Balance, Cost, TopUp } from '../shapes.ts';
+import type { Balance, StatementEntry, TopUp } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { TopUpPanel } from './top-up-panel.tsx';
 
-interface Entry {
-  readonly id: string;
-  readonly type: string;
-  readonly date: string;
-  readonly createdAt: string | null;
-  readonly amount: Cost;
-  readonly balanceAfter: number | null;
-  readonly requests: number | null;
-  readonly note: string | null;
-  readonly network: string | null;
-  readonly transaction: string | null;
-  readonly explorerUrl: string | null;
-}
-
-/** The wallet whose account this is, if it is one's. */
-export function walletOfAccount(): string | undefined {
+/** The wallet that owns the account, if it is the account of a wallet. */
+function walletOfAccount(): string | undefined {
   const { value } = session;
   const [kind, wallet] = (value?.accountId ?? '').split(':');
   return value?.wallet ?? (kind === 'wallet' ? wallet : undefined);
@@ -48,7 +33,7 @@ export function Credit() {
     <>
       <PageHead
         title="Credit"
-        lead="Requests are paid from a prepaid balance; it never goes below zero."
+        lead="Requests are paid from a prepaid balance, which is never negative."
       />
       {shown === undefined ? (
         <Loaded from={funds} rows={2}>
@@ -61,8 +46,8 @@ export function Credit() {
             name="Available now"
             note={
               shown.held.usd > 0
-                ? `${usdText(shown.held.usd)} is set aside for running requests`
-                : 'nothing is set aside'
+                ? `${usdText(shown.held.usd)} is on hold for running requests`
+                : 'nothing is on hold'
             }
           >
             {usdText(shown.available.usd)}
@@ -70,7 +55,7 @@ export function Credit() {
           {shown.diemEpochAllocation > 0 && (
             <Tile
               name="Daily credit left"
-              note={`of ${usdText(shown.diemEpochAllocation)}, spent first, again at 00:00 UTC`}
+              note={`of ${usdText(shown.diemEpochAllocation)}, spent first, renewed at 00:00 UTC`}
             >
               {usdText(shown.balances.diem)}
             </Tile>
@@ -80,14 +65,14 @@ export function Credit() {
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
       {RAILS.length > 0 && wallet === undefined && (
         <p class="notice">
-          A wallet has an account of its own: sign in with it to top it up with USDC. This account
-          gets its credit from whoever runs the server.
+          Only the account of a wallet can be topped up with USDC: sign in with the wallet. The
+          operator of the server adds credit to this account.
         </p>
       )}
       {RAILS.length === 0 && (
         <p class="notice">
-          This service takes no wallet payments; whoever runs it adds credit, with{' '}
-          <code>farebox credit</code> or on the operator's page.
+          This service accepts no wallet payments. The operator adds credit with{' '}
+          <code>farebox credit</code> or on the operator page Accounts.
         </p>
       )}
       {wallet !== undefined && <TopUps />}
@@ -95,8 +80,8 @@ export function Credit() {
         <Statement />
       ) : (
         <p class="notice">
-          The statement is for ADMIN keys and wallets. This key sees its own requests under
-          Activity.
+          Only ADMIN keys and wallets can read the statement. Activity shows the requests of this
+          key.
         </p>
       )}
     </>
@@ -105,7 +90,7 @@ export function Credit() {
 
 const TOP_UP_WORDS: Readonly<Record<TopUp['state'], string>> = {
   open: 'not sent yet',
-  sent: 'on its way',
+  sent: 'pending',
   credited: 'credited',
   failed: 'failed',
 };
@@ -117,7 +102,7 @@ function TopUps() {
     if (lastTopUp.value !== undefined) list.first.reload();
   }, [stamp]);
   const columns: readonly Column<TopUp>[] = [
-    { name: 'Begun', show: ({ createdAt }) => <Time iso={createdAt} /> },
+    { name: 'Started', show: ({ createdAt }) => <Time iso={createdAt} /> },
     aside('Network', ({ network }) => networkName(network)),
     {
       name: 'State',
@@ -156,7 +141,7 @@ export function networkName(network: string): string {
 
 export function Transaction({ entry }: { entry: Pick<TopUp, 'transaction' | 'explorerUrl'> }) {
   const { transaction, explorerUrl } = entry;
-  if (transaction === null) return <span class="soft">–</span>;
+  if (transaction === null) return NONE;
   if (explorerUrl === null) return <Id value={transaction} />;
   return (
     <SafeLink href={explorerUrl}>
@@ -165,24 +150,24 @@ export function Transaction({ entry }: { entry: Pick<TopUp, 'transaction' | 'exp
   );
 }
 
-const TYPES: Readonly<Record<string, string>> = {
+const TYPES: Readonly<Record<StatementEntry['type'], string>> = {
   TOP_UP: 'Top-up',
   CREDIT: 'Credit by the operator',
   REFUND: 'Refund',
-  PAYOUT: 'Paid out',
-  REVERSAL: 'Top-up taken back',
+  PAYOUT: 'Payout',
+  REVERSAL: 'Reverted top-up',
   DEBT: 'Debt',
   CHARGES: 'Requests of the day',
 };
 
-const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
+const STATEMENT_COLUMNS: readonly Column<StatementEntry>[] = [
   {
     name: 'Date',
     show: ({ createdAt, date }) =>
       createdAt === null ? <span class="num">{shortDay(date)}</span> : <Time iso={createdAt} />,
   },
   {
-    name: 'What',
+    name: 'Movement',
     show: (entry) => (
       <>
         {entry.type === 'CHARGES' ? (
@@ -191,7 +176,7 @@ const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
             {entry.requests === 1 ? 'request' : 'requests'}
           </a>
         ) : (
-          (TYPES[entry.type] ?? entry.type)
+          TYPES[entry.type]
         )}
         {entry.note !== null && <span class="under text">{entry.note}</span>}
       </>
@@ -211,15 +196,13 @@ const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
   {
     name: 'Balance after',
     kind: 'figure wide',
-    show: ({ balanceAfter }) =>
-      balanceAfter === null ? <span class="soft">–</span> : <Usd value={balanceAfter} />,
+    show: ({ balanceAfter }) => (balanceAfter === null ? NONE : <Usd value={balanceAfter} />),
   },
 ];
 
 function Statement() {
-  const { query: given, path, route } = useLocation();
-  const { from = '', to = '' } = given;
-  const list = useCursorList<Entry>(`/billing/statement${query({ from, to })}`);
+  const { filters, search, change } = useAddress('from', 'to');
+  const list = useCursorList<StatementEntry>(`/billing/statement${search}`);
   const seen = useSignal(balance.value?.balances.usd);
   useRenewal(list.first.reload);
   const now = balance.value?.balances.usd;
@@ -232,18 +215,13 @@ function Statement() {
       <div class="section-head">
         <h2>Statement</h2>
         <div class="filters">
-          <Days
-            from={from}
-            to={to}
-            usualDays={30}
-            change={(changes) => route(path + query({ from, to, ...changes }))}
-          />
+          <Days {...filters} change={change} />
         </div>
       </div>
       <CursorTable
         label="Statement"
         list={list}
-        empty={<Empty title="Nothing moved in these days" />}
+        empty={<Empty title="No movements on these days" />}
         columns={STATEMENT_COLUMNS}
         keyOf={({ id }) => id}
       />

@@ -1,27 +1,34 @@
-/** What a key may do and spend, as a form for a new key and for one that is there. */
+/** The form of an API key, for creating and changing one. */
 import { useState } from 'preact/hooks';
 import { useModels } from '../lookups.ts';
-import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
+import {
+  ActionForm,
+  AmountField,
+  type Choices,
+  Select,
+  TextField,
+  useForm,
+} from '../parts/form.tsx';
 import { PERIOD_CHOICES } from '../periods.ts';
 import type { ApiKey } from '../shapes.ts';
 
 interface KeyFormProps {
   readonly given?: ApiKey | undefined;
-  /** Gets the body of the request; a refusal is shown in the form. */
+  /** Sends the request body; the form shows its error. */
   readonly save: (body: Readonly<Record<string, unknown>>) => Promise<void>;
 }
 
-const KIND_CHOICES: readonly (readonly [string, string])[] = [
+const KIND_CHOICES: Choices = [
   ['INFERENCE', 'INFERENCE: calls models'],
   ['ADMIN', 'ADMIN: also manages keys and reads the account'],
 ];
-const PRIVACY_CHOICES: readonly (readonly [string, string])[] = [
-  ['ALL', 'Every model'],
+const PRIVACY_CHOICES: Choices = [
+  ['ALL', 'All models'],
   ['PRIVATE_TEXT', 'Text models must be private'],
   ['PRIVATE_ONLY', 'Private models only'],
 ];
 
-/** Empty is no cap. */
+/** An empty text means no cap. */
 function amountOf(text: string): number | null {
   return text.trim() === '' ? null : Number(text);
 }
@@ -47,18 +54,18 @@ export function KeyForm({ given, save }: KeyFormProps) {
       limitPeriod: period,
       modelPrivacy: privacy,
       models: models.length === 0 ? null : models,
-      // The time of a key that expires within a day stays as it is.
+      // An unchanged day keeps the exact time of the expiry.
       ...(given !== undefined && expires === givenDay ? {} : { expiresAt: expires }),
     };
     void action.run(() => save(body));
   };
   return (
-    <ActionForm action={action} submit={submit} does={given === undefined ? 'Create' : 'Save'}>
+    <ActionForm action={action} submit={submit} label={given === undefined ? 'Create' : 'Save'}>
       {given === undefined && <Select {...field('kind')} label="Kind" options={KIND_CHOICES} />}
       <TextField
         {...field('description')}
         label="Description"
-        hint="What uses it, for you to know."
+        hint="For example, the program that uses the key."
         required
         maxLength={64}
       />
@@ -66,16 +73,20 @@ export function KeyForm({ given, save }: KeyFormProps) {
         <AmountField
           {...field('usd', 'consumptionLimit')}
           label="Cap in USD"
-          hint="Empty: no cap."
+          hint="Leave empty for no cap."
         />
-        <AmountField {...field('diem')} label="Cap in daily credit" hint="Empty: no cap." />
-        <Select {...field('period')} label="Caps start again" options={PERIOD_CHOICES} />
+        <AmountField
+          {...field('diem')}
+          label="Cap in daily credit"
+          hint="Leave empty for no cap."
+        />
+        <Select {...field('period')} label="Caps reset" options={PERIOD_CHOICES} />
       </div>
       <div class="fields-row">
         <TextField
           {...field('expires', 'expiresAt')}
           label="Expires"
-          hint="At 00:00 UTC of that day; empty: never."
+          hint="At 00:00 UTC of this day. Leave empty for never."
           type="date"
         />
         <Select {...field('privacy')} label="Privacy" options={PRIVACY_CHOICES} />
@@ -95,7 +106,7 @@ function ModelChoice({ chosen, choose }: ModelChoiceProps) {
   const ids = [...new Set([...models.map(({ id }) => id), ...chosen])];
   return (
     <details class="choice" open={chosen.length > 0}>
-      <summary>Models: {chosen.length === 0 ? 'every one' : `${chosen.length} chosen`}</summary>
+      <summary>Models: {chosen.length === 0 ? 'all' : `${chosen.length} selected`}</summary>
       <div class="checks">
         {ids.map((id) => (
           <label key={id} class="check">

@@ -1,4 +1,4 @@
-/** API keys: what each may do and has spent, making one, changing one, revoking one. */
+/** The keys page: API keys with their caps; creating, changing and revoking a key. */
 import { useSignal } from '@preact/signals';
 import { useState } from 'preact/hooks';
 import { call, query } from '../api.ts';
@@ -9,30 +9,29 @@ import { toast } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, State, Time } from '../parts/values.tsx';
+import { LabelledBar, State, Time } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
-import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { Empty } from '../parts/loaded.tsx';
+import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { PERIODS, SO_FAR } from '../periods.ts';
 import { useCall } from '../resource.ts';
 import { session } from '../session.ts';
-import type { ApiKey } from '../shapes.ts';
+import type { ApiKey, List } from '../shapes.ts';
 import { KeyForm } from './key-form.tsx';
 
 type Window =
   | { readonly kind: 'create' }
   | { readonly kind: 'change'; readonly key: ApiKey }
   | { readonly kind: 'revoke'; readonly key: ApiKey }
-  | { readonly kind: 'made'; readonly made: NewKey };
+  | { readonly kind: 'created'; readonly created: NewKey };
 
-/** A key whose secret is shown once. */
 export interface NewKey {
   readonly apiKey: string;
   readonly description: string;
 }
 
 export function Keys() {
-  const keys = useCall<{ data: readonly ApiKey[] }>('/api_keys');
+  const keys = useCall<List<ApiKey>>('/api_keys');
   const open = useSignal<Window | undefined>(undefined);
   const close = (): void => {
     open.value = undefined;
@@ -45,25 +44,22 @@ export function Keys() {
   useRenewal(keys.reload);
   return (
     <>
-      <PageHead
-        title="Keys"
-        lead="A key is a secret that spends this account's credit, within its caps."
-      >
+      <PageHead title="Keys" lead="API keys of this account. A cap limits what a key can spend.">
         <button type="button" class="primary" onClick={() => (open.value = { kind: 'create' })}>
           Create a key
         </button>
       </PageHead>
-      <Loaded from={keys}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <Empty title="There is no key yet">
-              <p>Programs need one: create it, copy it, and keep it on your server.</p>
-            </Empty>
-          ) : (
-            <KeyTable keys={data} act={(window) => (open.value = window)} />
-          )
+      <LoadedTable
+        label="API keys"
+        from={keys}
+        empty={
+          <Empty title="No keys yet">
+            <p>Create a key for each program that calls the API, and store it on your server.</p>
+          </Empty>
         }
-      </Loaded>
+        columns={columnsOf(keys.data?.data ?? [], (window) => (open.value = window))}
+        keyOf={({ id }) => id}
+      />
       {open.value !== undefined && (
         <KeyWindow window={open.value} close={close} changed={changed} />
       )}
@@ -71,9 +67,12 @@ export function Keys() {
   );
 }
 
-function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window) => void }) {
+function columnsOf(
+  keys: readonly ApiKey[],
+  act: (window: Window) => void,
+): readonly Column<ApiKey>[] {
   const names = new Map(keys.map(({ id, description }) => [id, description]));
-  const columns: readonly Column<ApiKey>[] = [
+  return [
     {
       name: 'Key',
       show: (key) => (
@@ -82,19 +81,17 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
           <span class="under num">
             <State value={key.apiKeyType} tone={key.apiKeyType === 'ADMIN' ? 'warn' : ''} />{' '}
             <span class="num">…{key.last6Chars}</span>{' '}
-            {key.id === session.value?.keyId && <State value="in use here" tone="good" />}
+            {key.id === session.value?.keyId && <State value="this session" tone="good" />}
           </span>
           {key.parentId !== null && (
-            <span class="under text">
-              made by {names.get(key.parentId) ?? 'a key that is gone'}
-            </span>
+            <span class="under text">created by {names.get(key.parentId) ?? 'a revoked key'}</span>
           )}
         </>
       ),
     },
-    { name: 'Used of its caps', show: (key) => <Caps apiKey={key} /> },
+    { name: 'Spent', show: (key) => <Caps apiKey={key} /> },
     figure('Last 7 days', ({ usage }) => usdText(usage.trailingSevenDays.usd), 'wide'),
-    { name: 'May use', kind: 'wide', show: (key) => <Scope apiKey={key} /> },
+    { name: 'Models', kind: 'wide', show: (key) => <Scope apiKey={key} /> },
     {
       name: 'Last used',
       kind: 'wide',
@@ -122,7 +119,6 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
       ),
     },
   ];
-  return <Table label="API keys" columns={columns} rows={keys} keyOf={({ id }) => id} />;
 }
 
 export function Caps({ apiKey }: { apiKey: ApiKey }) {
@@ -141,17 +137,15 @@ export function Caps({ apiKey }: { apiKey: ApiKey }) {
   return (
     <>
       {caps.map(({ currency, cap, used }) => (
-        <div key={currency} class="cap">
-          <Bar
-            part={used}
-            whole={cap}
-            label={`Used of the cap in ${currency === 'usd' ? 'USD' : 'daily credit'}`}
-          />
-          <span class="num under">
-            {usdText(used)} of {usdText(cap)} {PERIODS[limitPeriod]}
-            {currency === 'diem' && ', daily credit'}
-          </span>
-        </div>
+        <LabelledBar
+          key={currency}
+          part={used}
+          whole={cap}
+          label={`Used of the cap in ${currency === 'usd' ? 'USD' : 'daily credit'}`}
+        >
+          {usdText(used)} of {usdText(cap)} {PERIODS[limitPeriod]}
+          {currency === 'diem' && ', daily credit'}
+        </LabelledBar>
       ))}
     </>
   );
@@ -162,7 +156,7 @@ function Scope({ apiKey: { models, modelPrivacy } }: { apiKey: ApiKey }) {
     modelPrivacy
   ];
   const words =
-    models === null ? 'every model' : models.length === 1 ? models[0] : `${models.length} models`;
+    models === null ? 'all models' : models.length === 1 ? models[0] : `${models.length} models`;
   return (
     <span class="soft" title={models?.join(', ')}>
       {words}
@@ -178,9 +172,10 @@ interface KeyWindowProps {
 }
 
 function KeyWindow({ window, close, changed }: KeyWindowProps) {
-  if (window.kind === 'made') return <MadeKey made={window.made} close={close} />;
-  if (window.kind === 'revoke')
+  if (window.kind === 'created') return <CreatedKey created={window.created} close={close} />;
+  if (window.kind === 'revoke') {
     return <RevokeKey apiKey={window.key} close={close} revoked={() => changed(undefined)} />;
+  }
   const given = window.kind === 'change' ? window.key : undefined;
   return (
     <Overlay title={given === undefined ? 'Create a key' : 'Change the key'} close={close}>
@@ -189,30 +184,29 @@ function KeyWindow({ window, close, changed }: KeyWindowProps) {
         save={async (body) => {
           if (given !== undefined) {
             await call('/api_keys', { method: 'PATCH', body: { id: given.id, ...body } });
-            toast('The key is changed');
+            toast('The key was changed');
             changed(undefined);
             return;
           }
           const { data } = await call<{ data: NewKey }>('/api_keys', { method: 'POST', body });
-          changed({ kind: 'made', made: data });
+          changed({ kind: 'created', created: data });
         }}
       />
     </Overlay>
   );
 }
 
-/** The one time that the secret is shown. */
-export function MadeKey({ made, close }: { made: NewKey; close: () => void }) {
-  const { apiKey, description } = made;
+export function CreatedKey({ created, close }: { created: NewKey; close: () => void }) {
+  const { apiKey, description } = created;
   return (
     <ShownOnce
-      title="The key is made"
+      title="The key was created"
       secret={apiKey}
       close={close}
       about={
         <>
-          <strong class="text">{description}</strong> is ready. Its secret is shown only now and
-          stored nowhere: copy it before you close this.
+          Copy the secret of <strong class="text">{description}</strong> now. The server does not
+          store it and cannot show it again.
         </>
       }
     />
@@ -231,22 +225,20 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
   return (
     <Confirm
       title="Revoke the key"
-      does="Revoke"
-      says="The key is revoked"
+      label="Revoke"
+      notice="The key was revoked"
       isReady={isSure}
       close={close}
       run={() => call(`/api_keys${query({ id: apiKey.id })}`, { method: 'DELETE' })}
       done={revoked}
     >
       <p>
-        Requests with <strong class="text">{apiKey.description}</strong> (…{apiKey.last6Chars}) are
-        refused from that moment on, and so are those with keys that it made. This cannot be undone;
-        what it has spent stays in the history.
+        The server rejects all further requests with{' '}
+        <strong class="text">{apiKey.description}</strong> (…{apiKey.last6Chars}) and with keys that
+        it created. You cannot undo this. The past usage of the key remains visible.
       </p>
       {isOwn && (
-        <p class="notice warn">
-          You are signed in with this key: revoking it ends this session too.
-        </p>
+        <p class="notice warn">You are signed in with this key. Revoking it signs you out.</p>
       )}
       <label class="check">
         <input
@@ -254,7 +246,7 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
           checked={isSure}
           onChange={(event) => setSure(event.currentTarget.checked)}
         />
-        Nothing that I need uses it any more
+        No program that I need uses this key
       </label>
     </Confirm>
   );

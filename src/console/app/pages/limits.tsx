@@ -1,49 +1,20 @@
-/** What is left of the limits now, and what they refused. */
+/** The limits page: remaining rate limits by model, and rejected requests. */
 import { roughCount, usdText } from '../format.ts';
 import { useKeyNames } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Id, State, Tile, Time } from '../parts/values.tsx';
+import { Id, LabelledBar, State, Tile, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, Table } from '../parts/table.tsx';
+import { type Column, LoadedTable, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount } from '../session.ts';
+import type { List, RateLimits, Rejection } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
-interface Rate {
-  readonly type: string;
-  readonly amount: number;
-  /** `credits` are those of blockchain RPC. */
-  readonly unit: 'requests' | 'tokens' | 'credits';
-  /** Of the running window. */
-  readonly used: number;
-  readonly left: number;
-}
-
-interface LimitsResponse {
-  readonly data: {
-    readonly accessPermitted: boolean;
-    readonly apiTier: { readonly id: string };
-    readonly balances: { readonly USD: number; readonly DIEM: number };
-    readonly keyExpiration: string | null;
-    readonly nextEpochBegins: string;
-    readonly rateLimits: readonly {
-      readonly apiModelId: string;
-      readonly rateLimits: readonly Rate[];
-    }[];
-  };
-}
-
-interface Refusal {
-  readonly apiKeyId: string;
-  readonly modelId: string;
-  readonly rateLimitType: string;
-  readonly timestamp: string;
-}
-
 export function Limits() {
-  const limits = useCall<LimitsResponse>('/api_keys/rate_limits');
-  const log = useCall<{ data: readonly Refusal[] }>('/api_keys/rate_limits/log');
+  const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');
+  const log = useCall<List<Rejection>>('/api_keys/rate_limits/log');
+  const names = useKeyNames(managesAccount.value);
   useRenewal(() => {
     limits.reload();
     log.reload();
@@ -52,14 +23,14 @@ export function Limits() {
     <>
       <PageHead
         title="Limits"
-        lead="What may still be asked in the running minute and day, by model."
+        lead="Rate limits by model, and what is left of them in the current minute and day."
       />
       <Loaded from={limits}>
         {({ data }) => (
           <>
             <dl class="tiles">
               <Tile name="Plan">{data.apiTier.id}</Tile>
-              <Tile name="May ask now" tone={data.accessPermitted ? 'good' : 'bad'}>
+              <Tile name="Can send requests" tone={data.accessPermitted ? 'good' : 'bad'}>
                 {data.accessPermitted ? 'Yes' : 'No, too little credit'}
               </Tile>
               <Tile
@@ -72,14 +43,14 @@ export function Limits() {
               >
                 {usdText(data.balances.USD)}
               </Tile>
-              <Tile name="Daily caps start again" note="00:00 UTC">
+              <Tile name="Daily caps reset" note="00:00 UTC">
                 <Time iso={data.nextEpochBegins} ago />
               </Tile>
             </dl>
             <section>
               <h2>By model and endpoint</h2>
               {data.rateLimits.length === 0 ? (
-                <Empty title="No model is on offer" />
+                <Empty title="No models are available" />
               ) : (
                 <Table
                   label="Limits by model"
@@ -93,39 +64,43 @@ export function Limits() {
         )}
       </Loaded>
       <section>
-        <h2>What limits refused</h2>
-        <Loaded from={log} rows={3}>
-          {({ data }) =>
-            data.length === 0 ? <Empty title="Nothing was refused" /> : <Refusals rows={data} />
-          }
-        </Loaded>
+        <h2>Rejected requests</h2>
+        <LoadedTable
+          label="Rejected requests"
+          from={log}
+          lines={3}
+          empty={<Empty title="No request was rejected by a limit" />}
+          columns={rejectionColumns(names)}
+          keyOf={(row) => `${row.timestamp} ${row.apiKeyId} ${row.modelId} ${row.rateLimitType}`}
+        />
       </section>
     </>
   );
 }
 
-type ModelRates = LimitsResponse['data']['rateLimits'][number];
+type ModelRates = RateLimits['rateLimits'][number];
+type Rate = ModelRates['rateLimits'][number];
 
 const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
   {
     name: 'Model or endpoint',
     show: ({ apiModelId }) => <span class="model">{nameOf(apiModelId)}</span>,
   },
-  { name: 'Requests a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'RPM')} /> },
-  { name: 'Tokens a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'TPM')} /> },
+  { name: 'Requests / minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'RPM')} /> },
+  { name: 'Tokens / minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'TPM')} /> },
   {
-    name: 'In 24 hours',
+    name: 'Per 24 hours',
     kind: 'figure wide',
     show: (row) => <Left rate={rateOf(row, 'RPD')} />,
   },
 ];
 
-/** An endpoint by its path; what has no limit of its own shares one. */
+/** The id of a model, or the path of an endpoint. Routes without an own limit share one. */
 function nameOf(id: string): string {
   const endpoint = `endpoint:${BASE.slice(1)}`;
   if (!id.startsWith(endpoint)) return id;
   const path = id.slice(endpoint.length);
-  return path === '/*' ? 'every other route' : path;
+  return path === '/*' ? 'all other routes' : path;
 }
 
 function rateOf({ rateLimits }: ModelRates, type: string): Rate | undefined {
@@ -136,33 +111,30 @@ function Left({ rate }: { rate: Rate | undefined }) {
   if (rate === undefined) return <span class="soft">no limit</span>;
   const { amount, used, left, unit } = rate;
   return (
-    <span class="cap">
-      <Bar part={used} whole={amount} label="Used of the limit" />
-      <span class="num under">
-        {roughCount(left)} of {roughCount(amount)} left{unit === 'credits' && ' (credits)'}
-      </span>
-    </span>
+    <LabelledBar part={used} whole={amount} label="Used of the limit">
+      {roughCount(left)} of {roughCount(amount)} left{unit === 'credits' && ' (credits)'}
+    </LabelledBar>
   );
 }
 
-const WORDS: Readonly<Record<string, string>> = {
-  RPM: 'requests a minute',
-  RPD: 'requests a day',
-  TPM: 'tokens a minute',
+const LIMIT_NAMES: Readonly<Record<Rejection['rateLimitType'], string>> = {
+  RPM: 'requests per minute',
+  RPD: 'requests per day',
+  TPM: 'tokens per minute',
   FAILED_REQUESTS: 'failed requests',
-  UNSUPPORTED_FEATURE_REQUESTS: 'requests for what is not supported',
+  UNSUPPORTED_FEATURE_REQUESTS: 'requests for unsupported features',
 };
 
-function Refusals({ rows }: { rows: readonly Refusal[] }) {
-  const names = useKeyNames(managesAccount.value);
-  const columns: readonly Column<Refusal>[] = [
+function rejectionColumns(names: ReadonlyMap<string, string>): readonly Column<Rejection>[] {
+  return [
     { name: 'Time', show: ({ timestamp }) => <Time iso={timestamp} /> },
-    { name: 'Asked for', show: ({ modelId }) => <span class="model">{nameOf(modelId)}</span> },
+    {
+      name: 'Model or endpoint',
+      show: ({ modelId }) => <span class="model">{nameOf(modelId)}</span>,
+    },
     {
       name: 'Limit',
-      show: ({ rateLimitType }) => (
-        <State value={WORDS[rateLimitType] ?? rateLimitType} tone="warn" />
-      ),
+      show: ({ rateLimitType }) => <State value={LIMIT_NAMES[rateLimitType]} tone="warn" />,
     },
     {
       name: 'Key',
@@ -175,12 +147,4 @@ function Refusals({ rows }: { rows: readonly Refusal[] }) {
         ),
     },
   ];
-  return (
-    <Table
-      label="Refusals"
-      columns={columns}
-      rows={rows}
-      keyOf={(row) => `${row.timestamp} ${row.apiKeyId} ${row.modelId} ${row.rateLimitType}`}
-    />
-  );
 }

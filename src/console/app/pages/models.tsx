@@ -1,4 +1,4 @@
-/** What is on offer: prices, context, abilities and limits of every model. */
+/** The models page: prices, context, capabilities and limits of each model. */
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { amountText, countText, roughCount } from '../format.ts';
@@ -6,24 +6,15 @@ import { SearchField } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, State, Time } from '../parts/values.tsx';
+import { Copy, Count, Facts, NONE, OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import type { Amount, Model } from '../shapes.ts';
-
-interface LimitsResponse {
-  readonly data: {
-    readonly rateLimits: readonly {
-      readonly apiModelId: string;
-      readonly rateLimits: readonly { readonly type: string; readonly amount: number }[];
-    }[];
-  };
-}
+import type { Amount, List, Model, RateLimits } from '../shapes.ts';
 
 export function Models() {
-  const models = useCall<{ data: readonly Model[] }>('/models?type=all');
-  const limits = useCall<LimitsResponse>('/api_keys/rate_limits');
+  const models = useCall<List<Model>>('/models?type=all');
+  const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');
   const search = useSignal('');
   const type = useSignal('');
   const opened = useSignal<Model | undefined>(undefined);
@@ -33,15 +24,15 @@ export function Models() {
   );
   return (
     <>
-      <PageHead title="Models" lead="What you may ask, what it can do, and what it costs." />
+      <PageHead title="Models" lead="The models that you can use, with capabilities and prices." />
       <Loaded from={models} rows={8}>
         {({ data }) => {
           const types = [...new Set(data.map((model) => model.type))];
-          const sought = search.value.toLowerCase();
+          const wanted = search.value.toLowerCase();
           const shown = data.filter(
             (model) =>
               (type.value === '' || model.type === type.value) &&
-              `${model.id} ${model.model_spec.name}`.toLowerCase().includes(sought),
+              `${model.id} ${model.model_spec.name}`.toLowerCase().includes(wanted),
           );
           return (
             <>
@@ -60,9 +51,9 @@ export function Models() {
                 />
               </div>
               {shown.length === 0 ? (
-                <Empty title={data.length === 0 ? 'No model is on offer' : 'No model fits'}>
+                <Empty title={data.length === 0 ? 'No models are available' : 'No model matches'}>
                   {data.length === 0 && (
-                    <p>Whoever runs this server adds models to its configuration.</p>
+                    <p>The operator of the server adds models in its configuration.</p>
                   )}
                 </Empty>
               ) : (
@@ -89,9 +80,9 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
       name: 'Model',
       show: (model) => (
         <>
-          <button type="button" class="link strong" onClick={() => open(model)}>
+          <OpenButton isStrong open={() => open(model)}>
             {model.model_spec.name}
-          </button>
+          </OpenButton>
           {model.id !== model.model_spec.name && (
             <span class="under">
               <code>{model.id}</code>
@@ -107,7 +98,11 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
       'wide',
     ),
     { name: 'Price', kind: 'figure', show: (model) => <ShortPrice model={model} /> },
-    { name: 'Can', kind: 'wide', show: (model) => <Abilities model={model} most={4} /> },
+    {
+      name: 'Capabilities',
+      kind: 'wide',
+      show: (model) => <Capabilities model={model} max={4} />,
+    },
     {
       name: 'State',
       show: ({ model_spec: spec }) =>
@@ -125,7 +120,7 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
   );
 }
 
-/** What a unit is of, by the name of its price. */
+/** Units by the name of the price. */
 const UNITS: Readonly<Record<string, string>> = {
   input: 'per million input tokens',
   output: 'per million output tokens',
@@ -134,10 +129,10 @@ const UNITS: Readonly<Record<string, string>> = {
   generation: 'per image',
   per_request: 'per request',
   per_search: 'per web search',
-  per_audio_second: 'per second of sound',
+  per_audio_second: 'per second of audio',
 };
 
-/** The unit of a price, which differs by what a model makes. */
+/** The unit of a price, which depends on the type of the model. */
 function unitOf(model: Model, name: string): string {
   if (model.type === 'tts' && name === 'input') return 'per million characters';
   if (model.type === 'rerank' && name === 'per_search') return 'per search of 100 documents';
@@ -148,7 +143,7 @@ function isAmount(value: unknown): value is Amount {
   return typeof value === 'object' && value !== null && 'usd' in value;
 }
 
-/** Prices that are one amount, by their names. */
+/** The prices that are a single amount, with their names. */
 function amountsOf(prices: object | undefined): (readonly [string, Amount])[] {
   return Object.entries(prices ?? {}).filter((entry): entry is [string, Amount] =>
     isAmount(entry[1]),
@@ -156,16 +151,17 @@ function amountsOf(prices: object | undefined): (readonly [string, Amount])[] {
 }
 
 function ShortPrice({ model }: { model: Model }) {
-  const { input, output } = (model.model_spec.pricing ?? {}) as { input?: Amount; output?: Amount };
+  const prices = amountsOf(model.model_spec.pricing);
+  const { input, output } = Object.fromEntries(prices);
   if (input !== undefined && output !== undefined) {
     return (
       <span class="num">
         ${amountText(input.usd)} <span class="soft">/</span> ${amountText(output.usd)}
-        <span class="under">per million in / out</span>
+        <span class="under">per million input / output tokens</span>
       </span>
     );
   }
-  const [first] = amountsOf(model.model_spec.pricing);
+  const [first] = prices;
   if (first === undefined) return <span class="soft">by quote</span>;
   const [name, price] = first;
   return (
@@ -176,60 +172,59 @@ function ShortPrice({ model }: { model: Model }) {
   );
 }
 
-/** `supportsFunctionCalling` is `function calling`. */
-function abilityName(name: string): string {
+/** `supportsFunctionCalling` becomes `function calling`. */
+function capabilityName(name: string): string {
   return name
     .replace(/^supports/, '')
     .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
     .toLowerCase();
 }
 
-function abilitiesOf(model: Model): string[] {
-  return Object.entries(model.model_spec.capabilities ?? {})
-    .filter(([, value]) => value === true)
-    .map(([name]) => abilityName(name));
-}
-
-function Abilities({ model, most = 20 }: { model: Model; most?: number }) {
-  const all = abilitiesOf(model);
-  if (all.length === 0) return <span class="soft">–</span>;
+function Capabilities({ model, max = 20 }: { model: Model; max?: number }) {
+  const values: Readonly<Record<string, unknown>> = model.model_spec.capabilities ?? {};
+  const all = Object.keys(values).filter((name) => values[name] === true);
+  if (all.length === 0) return NONE;
   return (
     <span class="chips">
-      {all.slice(0, most).map((name) => (
+      {all.slice(0, max).map((name) => (
         <span key={name} class="chip">
-          {name}
+          {capabilityName(name)}
         </span>
       ))}
-      {all.length > most && <span class="soft">+{all.length - most}</span>}
+      {all.length > max && <span class="soft">+{all.length - max}</span>}
     </span>
   );
 }
 
 interface ModelDrawerProps {
   readonly model: Model;
-  readonly rates: readonly { readonly type: string; readonly amount: number }[];
+  readonly rates: RateLimits['rateLimits'][number]['rateLimits'];
   readonly close: () => void;
 }
 
-const RATE_WORDS: Readonly<Record<string, string>> = {
-  RPM: 'requests a minute',
-  RPD: 'requests a day',
-  TPM: 'tokens a minute',
+const RATE_NAMES: Readonly<Record<string, string>> = {
+  RPM: 'Requests per minute',
+  RPD: 'Requests per day',
+  TPM: 'Tokens per minute',
 };
 
 function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
   const { model_spec: spec } = model;
   const prices = amountsOf(spec.pricing);
-  const batchPrices = amountsOf(spec.pricing?.['batch']);
+  const batchPrices = amountsOf(spec.pricing?.batch);
+  const priceFacts = (list: typeof prices) =>
+    list.map(
+      ([name, price]) =>
+        [unitOf(model, name), <span class="num">${amountText(price.usd)}</span>] as const,
+    );
   return (
     <Overlay kind="drawer" title={spec.name} close={close}>
       {spec.description !== '' && <p class="text">{spec.description}</p>}
       {spec.deprecation !== undefined && (
         <p class="notice warn">
-          Retired on {spec.deprecation.date}
+          The model is retired on {spec.deprecation.date}.
           {spec.deprecation.replacementModelId !== undefined &&
-            `; use ${spec.deprecation.replacementModelId}`}
-          .
+            ` Use ${spec.deprecation.replacementModelId} instead.`}
         </p>
       )}
       <p class="row">
@@ -252,7 +247,7 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
             `${countText(model.context_length)} tokens`,
           ],
           spec.maxCompletionTokens !== undefined && [
-            'Most output',
+            'Max. output',
             `${countText(spec.maxCompletionTokens)} tokens`,
           ],
           spec.embeddingDimensions !== undefined && [
@@ -260,50 +255,40 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
             countText(spec.embeddingDimensions),
           ],
           spec.maxInputTokens !== undefined && [
-            'Most input',
+            'Max. input',
             `${countText(spec.maxInputTokens)} tokens`,
           ],
           ['Privacy', spec.privacy],
           spec.traits.length > 0 && ['Traits', spec.traits.join(', ')],
-          ['On offer since', <Time iso={new Date(model.created * 1_000).toISOString()} />],
-          spec.regionRestrictions.length > 0 && ['Not in', spec.regionRestrictions.join(', ')],
+          ['Available since', <Time iso={new Date(model.created * 1_000).toISOString()} />],
+          spec.regionRestrictions.length > 0 && [
+            'Not available in',
+            spec.regionRestrictions.join(', '),
+          ],
         ]}
       />
       <h3>Prices in USD</h3>
       {prices.length === 0 ? (
-        <p class="soft">By quote: ask for one in the playground.</p>
+        <p class="soft">By quote. Request a quote in the playground.</p>
       ) : (
-        <Facts
-          of={prices.map(([name, price]) => [
-            unitOf(model, name),
-            <span class="num">${amountText(price.usd)}</span>,
-          ])}
-        />
+        <Facts of={priceFacts(prices)} />
       )}
       {batchPrices.length > 0 && (
         <>
-          <h3>Prices in a batch</h3>
-          <Facts
-            of={batchPrices.map(([name, price]) => [
-              unitOf(model, name),
-              <span class="num">${amountText(price.usd)}</span>,
-            ])}
-          />
+          <h3>Batch prices in USD</h3>
+          <Facts of={priceFacts(batchPrices)} />
         </>
       )}
-      <h3>Abilities</h3>
+      <h3>Capabilities</h3>
       <p>
-        <Abilities model={model} />
+        <Capabilities model={model} />
       </p>
       <h3>Your limits</h3>
       {rates.length === 0 ? (
-        <p class="soft">None of its own.</p>
+        <p class="soft">No limits for this model alone.</p>
       ) : (
         <Facts
-          of={rates.map(({ type, amount }) => [
-            RATE_WORDS[type] ?? type,
-            <span class="num">{countText(amount)}</span>,
-          ])}
+          of={rates.map(({ type, amount }) => [RATE_NAMES[type] ?? type, <Count value={amount} />])}
         />
       )}
     </Overlay>

@@ -1,14 +1,14 @@
-/** Starting a batch: a file is read, uploaded while one sees how far it is, and run. */
+/** The dialog that starts a batch: reads a file, uploads it with progress and starts the batch. */
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { call } from '../api.ts';
 import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
-import { bytesText, countText, percentText, roughUsd } from '../format.ts';
+import { bytesText, percentText, roughUsd } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Form, Refusal, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Bar, Facts } from '../parts/values.tsx';
+import { Bar, Count, Facts } from '../parts/values.tsx';
 import type { Batch, StoredFile } from '../shapes.ts';
 import { upload } from '../upload.ts';
 
@@ -19,7 +19,7 @@ interface NewBatchProps {
 
 interface Chosen {
   readonly file: File;
-  /** Missing while it is read. */
+  /** `undefined` while the file is read. */
   readonly read: BatchFile | undefined;
 }
 
@@ -36,7 +36,7 @@ export function NewBatch({ close, started }: NewBatchProps) {
   const reading = useRef<AbortController>(undefined);
   const sending = useRef<AbortController>(undefined);
   const uploaded = useRef<{ readonly file: File; readonly id: string }>(undefined);
-  // Whoever closes the window gives the upload up.
+  // Closing the dialog aborts the upload.
   useEffect(
     () => () => {
       reading.current?.abort();
@@ -61,7 +61,7 @@ export function NewBatch({ close, started }: NewBatchProps) {
   };
   const { file, read } = chosen.value ?? {};
   const isReady = read !== undefined && read.problems.length === 0;
-  /** Once for a file, whatever is tried again. */
+  /** Uploads a file once; a retry of the start reuses the upload. */
   const send = async (one: File): Promise<string> => {
     if (uploaded.current?.file === one) return uploaded.current.id;
     const form = new FormData();
@@ -93,8 +93,8 @@ export function NewBatch({ close, started }: NewBatchProps) {
     <Overlay title="Start a batch" close={close}>
       <Form submit={start}>
         <Drop
-          label="A file of requests"
-          hint="One JSON object in each line: custom_id, method, url and body."
+          label="File of requests"
+          hint="One JSON object per line, with custom_id, method, url and body."
           accept=".jsonl,.ndjson,.txt,application/jsonl,application/x-ndjson"
           take={take}
           isBusy={share.value !== undefined}
@@ -129,8 +129,7 @@ function FileFacts({ file, read }: { file: File; read: BatchFile | undefined }) 
           ['File', <span class="text">{`${file.name}, ${bytesText(file.size)}`}</span>],
           endpoint !== '' && ['Endpoint', <span class="text">{endpoint}</span>],
           ...[...models].map(
-            ([name, use]) =>
-              [`Requests to ${name}`, <span class="num">{countText(use.requests)}</span>] as const,
+            ([name, use]) => [`Requests to ${name}`, <Count value={use.requests} />] as const,
           ),
         ]}
       />
@@ -155,13 +154,12 @@ function Cost({ read }: { read: BatchFile }) {
     <p class="soft">
       {estimate === undefined ? (
         <>
-          What it costs is known when it has run; <a href="/console/models">Models</a> has the
-          prices.
+          The cost is known after the run. See the prices on <a href="/console/models">Models</a>.
         </>
       ) : (
-        `About ${roughUsd(estimate.promptsUsd)} for the prompts, and at most ${roughUsd(estimate.answersUsd)} for answers as long as they may be.`
+        `About ${roughUsd(estimate.promptsUsd)} for the prompts, and at most ${roughUsd(estimate.completionsUsd)} for completions.`
       )}{' '}
-      Each request is charged when its answer is there; what does not run costs nothing.
+      Each request is charged when it completes. Requests that do not run cost nothing.
     </p>
   );
 }

@@ -1,4 +1,4 @@
-/** The operator's pages, one by the last part of the address. */
+/** Selects an operator page by the last part of the address. */
 import { useRoute } from 'preact-iso';
 import { Accounts } from '../operator/accounts.tsx';
 import { Audit } from '../operator/audit.tsx';
@@ -28,15 +28,15 @@ export function Operator() {
   if (!isOperator.value || Shown === undefined) {
     return (
       <>
-        <PageHead title={isOperator.value ? 'No such page' : 'For operators'} />
+        <PageHead title={isOperator.value ? 'Page not found' : 'Operators only'} />
         <Empty
           title={
             isOperator.value
-              ? 'There is nothing at this address'
-              : 'This page is for whoever runs the server'
+              ? 'There is no page at this address'
+              : 'Only the operator of the server can open this page'
           }
         >
-          {!isOperator.value && <p>Sign in with an ADMIN key of the owner's account to see it.</p>}
+          {!isOperator.value && <p>Sign in with an ADMIN key of an operator account.</p>}
         </Empty>
       </>
     );

@@ -1,4 +1,4 @@
-/** The first page: what is left, what today and this month cost, and what was just asked. */
+/** The overview page: balance, costs of today and this month, usage chart and latest requests. */
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { query } from '../api.ts';
@@ -17,7 +17,7 @@ import { ReceiptDrawer, RequestTable } from './request-table.tsx';
 
 const CHART_DAYS = 30;
 const LAST_REQUESTS = 8;
-/** Bursts of requests are shown together. */
+/** Delay that combines a burst of requests into one reload. */
 const QUIET_MS = 400;
 
 type Measure = 'cost' | 'requests' | 'tokens' | 'errors';
@@ -45,7 +45,7 @@ export function Overview() {
   const shown = balance.value ?? funds.data;
   return (
     <>
-      <PageHead title="Overview" lead="What is left, and what was used. Days are UTC." />
+      <PageHead title="Overview" lead="Balance, costs and latest requests. Days are UTC." />
       <Figures funds={shown} from={funds} days={days.data} monthStart={monthStart} />
       <Loaded from={days} rows={5}>
         {(data) => <UsageChart data={data} from={chartStart} />}
@@ -58,7 +58,7 @@ export function Overview() {
         <Loaded from={latest}>
           {({ data }) =>
             data.length === 0 ? (
-              <Empty title="No request yet">
+              <Empty title="No requests yet">
                 <p>
                   <a href="/console/playground">Try a model in the playground</a>, or{' '}
                   {managesAccount.value ? (
@@ -66,8 +66,8 @@ export function Overview() {
                   ) : (
                     'take your key'
                   )}{' '}
-                  and send the first request with the sample of <a href="/">the welcome page</a>. It
-                  appears here as soon as it is answered.
+                  and send a request with the sample on <a href="/">the welcome page</a>. Requests
+                  appear here when they complete.
                 </p>
               </Empty>
             ) : (
@@ -83,7 +83,7 @@ export function Overview() {
   );
 }
 
-/** Asks again some moments after a request was settled, once for a burst of them. */
+/** Calls `renew` after a request was settled, once per burst. */
 export function useRenewal(renew: () => void): void {
   const seen = useSignal<{ readonly id: string | undefined; readonly count: number | undefined }>({
     id: lastRequest.peek()?.requestId,
@@ -93,7 +93,7 @@ export function useRenewal(renew: () => void): void {
     const now = { id: lastRequest.value?.requestId, count: today.value?.requests };
     const before = seen.peek();
     seen.value = now;
-    // The first totals are of what was just loaded.
+    // The first totals describe the data that was just loaded.
     const isFirst = before.count === undefined && now.id === before.id;
     if (isFirst || (now.id === before.id && now.count === before.count)) return undefined;
     const timer = setTimeout(renew, QUIET_MS);
@@ -131,7 +131,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
           funds.canConsume ? (
             `${usdText(available.usd)} can be spent now`
           ) : (
-            <a href="/console/credit">Too little for a request: add credit</a>
+            <a href="/console/credit">Too low for a request. Add credit</a>
           )
         }
       >
@@ -140,7 +140,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
       {diemEpochAllocation > 0 && (
         <Tile
           name="Daily credit left"
-          note={`of ${usdText(diemEpochAllocation)}, again at 00:00 UTC`}
+          note={`of ${usdText(diemEpochAllocation)}, renewed at 00:00 UTC`}
         >
           {usdText(balances.diem)}
         </Tile>
@@ -157,10 +157,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
       >
         {days === undefined ? '–' : countText(monthErrors)}
       </Tile>
-      <Tile
-        name="Reserved"
-        note={isHolding ? 'set aside for running requests' : 'nothing is running'}
-      >
+      <Tile name="On hold" note={isHolding ? 'for running requests' : 'no request is running'}>
         {usdText(held.usd + held.diem)}
       </Tile>
     </dl>
@@ -189,14 +186,14 @@ function UsageChart({ data, from }: { data: Days; from: string }) {
       <div class="section-head">
         <h2>The last {CHART_DAYS} days, by model</h2>
         <Segments
-          legend="What the chart shows"
+          legend="Measure of the chart"
           value={value}
           options={MEASURES}
           onInput={(one) => (measure.value = one)}
         />
       </div>
       {series.length === 0 ? (
-        <Empty title="Nothing was used in these days" />
+        <Empty title="No usage on these days" />
       ) : (
         <DayChart
           label={`${value} by day and model`}

@@ -1,4 +1,4 @@
-/** The playground: every kind of work of the service, tried by hand. One tab for each. */
+/** The playground page, with one tab per kind of request. */
 import { useRoute } from 'preact-iso';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tabs } from '../parts/tabs.tsx';
@@ -24,10 +24,10 @@ export function Playground() {
     <>
       <PageHead
         title="Playground"
-        lead="Real requests, charged like any other; each shows what it cost."
+        lead="Send real requests. They are charged like any other, and each shows its cost."
       />
       <Tabs
-        label="Kinds of work"
+        label="Kinds of requests"
         tabs={KINDS.map(([one, title]) => [addressOf(one), title])}
         at={addressOf(name)}
       />

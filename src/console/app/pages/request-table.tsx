@@ -1,8 +1,8 @@
-/** Requests as a list, and the receipt of one in a drawer. */
+/** A table of requests, and the drawer with the receipt of one. */
 import { useEffect } from 'preact/hooks';
 import { countText, durationText, usdText } from '../format.ts';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, Id, State, Time, Usd } from '../parts/values.tsx';
+import { Copy, CopyId, Count, Facts, Id, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -23,14 +23,14 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
     {
       name: 'Time',
       show: ({ createdAt, requestId }) => (
-        <button type="button" class="link" onClick={() => open(requestId)}>
+        <OpenButton open={() => open(requestId)}>
           <Time iso={createdAt} />
-        </button>
+        </OpenButton>
       ),
     },
     {
       name: 'Model',
-      // On a phone only what went wrong is said, so that the cost is in sight.
+      // A phone shows only unsuccessful states, to leave space for the cost.
       show: ({ model, status }) => (
         <>
           <span class="model">{model}</span>
@@ -45,7 +45,7 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
     aside('Kind', ({ kind }) => kind),
     { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
     figure(
-      'Tokens in / out',
+      'Input / output tokens',
       ({ tokens }) => (
         <>
           {countText(tokens.prompt)} <span class="soft">/</span> {countText(tokens.completion)}
@@ -54,7 +54,7 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
       'wide',
     ),
     figure('First token', ({ firstTokenMs }) => durationText(firstTokenMs), 'wide'),
-    figure('Took', ({ latencyMs }) => durationText(latencyMs), 'wide'),
+    figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
     figure('Cost', (row) => usdText(costOf(row))),
   ];
   return (
@@ -71,7 +71,7 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
 interface ReceiptDrawerProps {
   readonly id: string;
   readonly close: () => void;
-  /** Of an operator: where the receipt is asked for. */
+  /** A loaded receipt, for operators, who cannot load receipts of other accounts by id. */
   readonly known?: Receipt | undefined;
 }
 
@@ -97,13 +97,13 @@ export function ReceiptDrawer({ id, close, known }: ReceiptDrawerProps) {
 
 const TOKENS = [
   ['prompt', 'Prompt'],
-  ['cached', 'of these cached'],
-  ['cacheWrite', 'of these written to the cache'],
+  ['cached', 'of which cached'],
+  ['cacheWrite', 'of which written to the cache'],
   ['completion', 'Completion'],
-  ['reasoning', 'of these reasoning'],
+  ['reasoning', 'of which reasoning'],
 ] as const;
 
-/** A text as it is, anything else as JSON. */
+/** Shows text as it is, and any other value as JSON. */
 function AnyValue({ value }: { value: unknown }) {
   if (typeof value === 'string') return <span class="num text">{value}</span>;
   const text = JSON.stringify(value);
@@ -124,29 +124,21 @@ function ReceiptFacts({ receipt }: { receipt: Receipt }) {
           ['Model', receipt.model],
           ['Kind', receipt.kind],
           ['Time', <Time iso={receipt.createdAt} />],
-          [
-            'Request id',
-            <>
-              <Id value={receipt.requestId} ends={8} /> <Copy text={receipt.requestId} />
-            </>,
-          ],
+          ['Request id', <CopyId value={receipt.requestId} />],
           [
             'API key',
             receipt.apiKeyId === null ? 'Wallet' : <Id value={receipt.apiKeyId} ends={8} />,
           ],
         ]}
       />
-      <h3>Money</h3>
+      <h3>Cost</h3>
       <Facts
         of={[
-          [
-            'Reserved',
-            reserved === null || reserved === undefined ? '–' : <Usd value={reserved} />,
-          ],
-          ['Settled', <Usd value={costOf(receipt)} />],
-          cost.diem > 0 && ['of it daily credit', <Usd value={cost.diem} />],
+          ['Held', reserved === null ? '–' : <Usd value={reserved} />],
+          ['Charged', <Usd value={costOf(receipt)} />],
+          cost.diem > 0 && ['of which daily credit', <Usd value={cost.diem} />],
           ['Price version', <code>{receipt.priceVersion}</code>],
-          ...Object.entries(unitPrices?.prices ?? {}).map(
+          ...Object.entries(unitPrices?.['prices'] ?? {}).map(
             ([name, price]) => [`Price, ${name}`, <AnyValue value={price} />] as const,
           ),
         ]}
@@ -156,16 +148,14 @@ function ReceiptFacts({ receipt }: { receipt: Receipt }) {
         of={[
           ...TOKENS.filter(
             ([name]) => name === 'prompt' || name === 'completion' || tokens[name] > 0,
-          ).map(
-            ([name, words]) => [words, <span class="num">{countText(tokens[name])}</span>] as const,
-          ),
+          ).map(([name, words]) => [words, <Count value={tokens[name]} />] as const),
           ['Counted by', tokens.countedBy],
         ]}
       />
-      <h3>Work</h3>
+      <h3>Execution</h3>
       <Facts
         of={[
-          ['Took', durationText(receipt.latencyMs)],
+          ['Duration', durationText(receipt.latencyMs)],
           ['First token', durationText(receipt.firstTokenMs)],
           ['Engine', receipt.router ?? '–'],
           ['Attempts', <span class="num">{receipt.attempts}</span>],

@@ -1,4 +1,4 @@
-/** Where this key or wallet is signed in, and the end of each of these sessions. */
+/** The sessions page: lists and ends the sessions of this key or wallet. */
 import { ApiError, call } from '../api.ts';
 import { toast } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
@@ -7,29 +7,19 @@ import { Id, State, Time } from '../parts/values.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { signOut } from '../session.ts';
+import type { SessionListResponse } from '../shapes.ts';
 
-interface SessionItem {
-  readonly id: string;
-  readonly kind: 'key' | 'wallet';
-  readonly keyId: string | null;
-  readonly wallet: string | null;
-  readonly isCurrent: boolean;
-  readonly createdAt: string;
-  readonly lastUsedAt: string;
-  readonly expiresAt: string;
-  readonly userAgent: string | null;
-  readonly address: string | null;
-}
+type SessionItem = SessionListResponse['data'][number];
 
 export function Sessions() {
-  const sessions = useCall<{ data: readonly SessionItem[] }>('/console/sessions');
+  const sessions = useCall<SessionListResponse>('/console/sessions');
   const action = useAction();
   const end = async (item: SessionItem): Promise<void> => {
     await action.run(async () => {
       try {
         if (item.isCurrent) return await signOut();
         await call(`/console/sessions/${encodeURIComponent(item.id)}`, { method: 'DELETE' });
-        toast('The session is over');
+        toast('The session was ended');
         sessions.reload();
       } catch (error) {
         toast(ApiError.of(error).message, 'bad');
@@ -42,12 +32,12 @@ export function Sessions() {
       show: ({ userAgent, isCurrent }) => (
         <>
           <strong title={userAgent ?? undefined}>{browserOf(userAgent)}</strong>{' '}
-          {isCurrent && <State value="this one" tone="good" />}
+          {isCurrent && <State value="this session" tone="good" />}
         </>
       ),
     },
     {
-      name: 'Signed in by',
+      name: 'Signed in with',
       show: ({ kind, wallet, keyId }) => (
         <span class="soft">
           {kind} <Id value={wallet ?? keyId ?? ''} />
@@ -59,9 +49,9 @@ export function Sessions() {
       kind: 'wide',
       show: ({ address }) => <span class="num">{address ?? '–'}</span>,
     },
-    { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
+    { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
     { name: 'Last used', kind: 'wide', show: ({ lastUsedAt }) => <Time iso={lastUsedAt} ago /> },
-    { name: 'Ends', kind: 'wide', show: ({ expiresAt }) => <Time iso={expiresAt} ago /> },
+    { name: 'Expires', kind: 'wide', show: ({ expiresAt }) => <Time iso={expiresAt} ago /> },
     {
       name: 'Action',
       kind: 'figure',
@@ -83,7 +73,7 @@ export function Sessions() {
     <>
       <PageHead
         title="Sessions"
-        lead="Where you are signed in. A session that is ended is over at once."
+        lead="Browsers that are signed in. Ending a session takes effect immediately."
       />
       <LoadedTable
         label="Sessions"
@@ -100,7 +90,7 @@ const BROWSERS = ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'];
 const NAMES: Readonly<Record<string, string>> = { Edg: 'Edge', OPR: 'Opera' };
 const SYSTEMS = ['Windows', 'Android', 'iPhone', 'iPad', 'Mac OS', 'Linux'];
 
-/** `Chrome on Linux`; the whole text is in the tooltip. */
+/** A short name such as `Chrome on Linux`. */
 function browserOf(userAgent: string | null): string {
   if (userAgent === null || userAgent === '') return 'Unknown';
   const browser = BROWSERS.find((name) => userAgent.includes(`${name}/`));

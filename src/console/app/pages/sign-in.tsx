@@ -1,6 +1,6 @@
 /**
- * Signing in: by API key, by a wallet that signs, or by the link of the terminal, whose token stands
- * after `#` and is cleared before it is used. A key is sent once and kept nowhere.
+ * The sign-in page: by API key, by wallet signature, or by a link with a token after `#`. Removes the
+ * token from the address before it uses it, and does not store keys.
  */
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
@@ -14,15 +14,15 @@ import { WalletSignIn } from './wallet-sign-in.tsx';
 
 const PAGE = '/console/sign-in';
 
-/** Where to go after it: a path of the console, nothing else. */
-export function safeNext(next: string | undefined): string {
+/** Returns `next` if it is a path of the console, else the overview: prevents open redirects. */
+function safeNext(next: string | undefined): string {
   const { origin } = location;
   const url = next !== undefined && URL.canParse(next, origin) ? new URL(next, origin) : undefined;
   const isOwn = url?.origin === origin && /^\/console(?:\/|$)/.test(url.pathname);
   return isOwn && url.pathname !== PAGE ? url.pathname + url.search : '/console';
 }
 
-/** The token of `#…`, taken out of the address so that it is in no history. */
+/** Removes the token after `#` from the address and its history entry, and returns it. */
 function takeToken(): string | undefined {
   const token = location.hash.slice(1);
   if (token === '' || location.pathname !== PAGE) return undefined;
@@ -47,7 +47,7 @@ export function SignIn() {
       } else if (session.peek() !== null) go();
     };
     enter();
-    // A link pasted into the address of this very page changes nothing but the part after `#`.
+    // A link that is pasted while this page is open changes only the part after `#`.
     addEventListener('hashchange', enter);
     return () => removeEventListener('hashchange', enter);
   }, [url]);
@@ -68,12 +68,12 @@ export function SignIn() {
         {endedBecause.value !== undefined && <Notice>{endedBecause.value}</Notice>}
         {byLink.isRunning && <p role="status">Signing in with the link…</p>}
         {byLink.error !== undefined && (
-          <Notice tone="warn">The link cannot be used: {byLink.error.message}</Notice>
+          <Notice tone="warn">The link is not valid: {byLink.error.message}</Notice>
         )}
         <Form submit={() => void submit()}>
           <Field
             label="API key"
-            hint="Exchanged for a session cookie that scripts cannot read. The key is not kept."
+            hint="The server exchanges the key for a session cookie. The browser does not store the key."
           >
             {(attributes) => (
               <input
@@ -96,8 +96,8 @@ export function SignIn() {
         {RAILS.length > 0 && <WalletSignIn signedIn={go} />}
       </div>
       <p class="soft">
-        No key? Whoever runs this server makes one with <code>farebox keys create</code>.{' '}
-        <a href="/docs">Read the reference</a>
+        No key? The operator of the server creates one with <code>farebox keys create</code>.{' '}
+        <a href="/docs">API reference</a>
       </p>
     </main>
   );

@@ -1,62 +1,81 @@
-/** What was used by tag and value: who and what the requests of an account were for. */
+/** The tags page: usage by tag and value, with the days of one value in a drawer. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
 import { useMemo } from 'preact/hooks';
+import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { countText, dayBefore, roughUsd, usdText } from '../format.ts';
+import { dayBefore, roughUsd, usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { CodeTabs } from '../parts/code.tsx';
-import { Days, choices } from '../parts/filters.tsx';
+import { Days, USUAL_DAYS, choices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Facts } from '../parts/values.tsx';
-import { Empty, Loaded, NothingFits } from '../parts/loaded.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { Tabs } from '../parts/tabs.tsx';
+import { Count, Facts, OpenButton } from '../parts/values.tsx';
+import { Empty, Loaded, NothingMatches } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import { chatSamples } from '../samples.ts';
-import type { Sums, TagRow, TagSums } from '../shapes.ts';
+import { chatSamples } from '../code-samples.ts';
+import type { Sums, TagRow, TagSums, UsageDays } from '../shapes.ts';
 import { usageColumns } from '../usage-columns.tsx';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
-import { ActivityHead } from './activity-head.tsx';
 import { useRenewal } from './overview.tsx';
 
-const USUAL_DAYS = 30;
+const VIEWS = [
+  ['/console/activity', 'Requests'],
+  ['/console/activity/tags', 'By tag'],
+] as const;
 
-interface UsageDays {
-  readonly totals: Sums;
-  readonly data: readonly (Sums & { readonly date: string; readonly model: string })[];
+interface ActivityHeadProps {
+  readonly lead: string;
+  readonly at: (typeof VIEWS)[number][0];
+  /** Path of the list below the base, with its filters. */
+  readonly path: string;
+}
+
+/** The head of both views of the activity page. */
+export function ActivityHead({ lead, at, path }: ActivityHeadProps) {
+  return (
+    <>
+      <PageHead title="Activity" lead={lead}>
+        <a
+          class="button"
+          href={`${BASE}${path}${path.includes('?') ? '&' : '?'}format=csv`}
+          download
+        >
+          Export CSV
+        </a>
+      </PageHead>
+      <Tabs label="Views" tabs={VIEWS} at={at} />
+    </>
+  );
 }
 
 export function Tags() {
-  const { query: given, path, route } = useLocation();
-  const { from = '', to = '', tag = '', model = '' } = given;
-  const filters = { from, to, tag, model };
-  const change = (changes: Record<string, string>): void =>
-    route(path + query({ ...filters, ...changes }));
-  const search = query(filters);
+  const { filters, search, isFiltered, change, clear } = useAddress('from', 'to', 'tag', 'model');
+  const { from, to, tag, model } = filters;
   const sums = useCall<TagSums>(`/usage/tags${search}`);
-  // Their names, whichever is chosen.
+  // Options of the tag filter.
   const all = useCall<TagSums>(`/usage/tags${query({ from, to })}`);
   const opened = useSignal<TagRow | undefined>(undefined);
   const models = useModels();
   useRenewal(sums.reload);
-  const names = [...new Set(all.data?.data.map((row) => row.tag)), ...(tag === '' ? [] : [tag])];
-  const mark = search === '' ? '?' : '&';
+  const names = new Set([...(all.data?.data.map((row) => row.tag) ?? []), tag].filter(Boolean));
   return (
     <>
       <ActivityHead
-        lead="What was used by the tags of requests, the dearest first. Days are UTC."
+        lead="Usage by the tags of requests, most expensive first. Days are UTC."
         at="/console/activity/tags"
-        csv={`${BASE}/usage/tags${search}${mark}format=csv`}
+        path={`/usage/tags${search}`}
       />
       <div class="filters">
-        <Days from={from} to={to} usualDays={USUAL_DAYS} change={change} />
+        <Days from={from} to={to} change={change} />
         <Select
           label="Tag"
           value={tag}
-          options={choices('All tags', [...new Set(names)])}
+          options={choices('All tags', [...names])}
           onInput={(one) => change({ tag: one })}
         />
         <Select
@@ -72,7 +91,7 @@ export function Tags() {
       <LoadedTable
         label="Usage by tag"
         from={sums}
-        empty={<NoTags isFiltered={search !== ''} clear={() => route(path)} />}
+        empty={<NoTags isFiltered={isFiltered} clear={clear} />}
         columns={columnsOf((row) => (opened.value = row))}
         keyOf={(row) => JSON.stringify([row.tag, row.value])}
         open={(row) => (opened.value = row)}
@@ -89,17 +108,19 @@ export function Tags() {
 }
 
 function NoTags({ isFiltered, clear }: { isFiltered: boolean; clear: () => void }) {
-  if (isFiltered) return <NothingFits title="No tagged request fits these filters" clear={clear} />;
+  if (isFiltered) {
+    return <NothingMatches title="No tagged request matches these filters" clear={clear} />;
+  }
   return (
     <>
-      <Empty title="No request was tagged in these days">
+      <Empty title="No tagged requests on these days">
         <p>
-          Tag requests with what they are for: a user, a project, a run. Their sums appear here, and
-          a <a href="/console/budgets">budget</a> can bound each value.
+          Add tags such as a user or a project to the metadata of requests. This page then shows the
+          usage of each value, and a <a href="/console/budgets">budget</a> can limit it.
         </p>
       </Empty>
       <section>
-        <h2>A request for a user and a project</h2>
+        <h2>Example: a request with two tags</h2>
         <CodeTabs
           samples={chatSamples({
             model: 'default',
@@ -118,9 +139,9 @@ function columnsOf(open: (row: TagRow) => void): readonly Column<TagRow>[] {
       name: 'Tag and value',
       show: (row) => (
         <>
-          <button type="button" class="link strong text" onClick={() => open(row)}>
+          <OpenButton isStrong open={() => open(row)}>
             {row.value === '' ? '(empty)' : row.value}
-          </button>
+          </OpenButton>
           <span class="under text">{row.tag}</span>
         </>
       ),
@@ -140,11 +161,11 @@ interface TagDrawerProps {
   readonly close: () => void;
 }
 
-/** The days of one value. */
+/** The usage of one value by day. */
 function TagDrawer({ row, filters, close }: TagDrawerProps) {
   const { tag, value } = row;
-  const from = filters.from === '' ? dayBefore(USUAL_DAYS - 1) : filters.from;
-  const to = filters.to === '' ? dayBefore(0) : filters.to;
+  const from = filters.from || dayBefore(USUAL_DAYS - 1);
+  const to = filters.to || dayBefore(0);
   const usage = useCall<UsageDays>(
     `/usage${query({ ...filters, from, to, tag })}&tagValue=${encodeURIComponent(value)}`,
   );
@@ -161,10 +182,10 @@ function TagDrawer({ row, filters, close }: TagDrawerProps) {
             <section>
               <Facts
                 of={[
-                  ['Requests', <span class="num">{countText(totals.requests)}</span>],
-                  ['Errors', <span class="num">{countText(totals.errors)}</span>],
-                  ['Tokens in', <span class="num">{countText(totals.promptTokens)}</span>],
-                  ['Tokens out', <span class="num">{countText(totals.completionTokens)}</span>],
+                  ['Requests', <Count value={totals.requests} />],
+                  ['Errors', <Count value={totals.errors} />],
+                  ['Input tokens', <Count value={totals.promptTokens} />],
+                  ['Output tokens', <Count value={totals.completionTokens} />],
                 ]}
               />
             </section>

@@ -1,4 +1,4 @@
-/** Topping up from a wallet: amount, what will happen, the signature, and what became of it. */
+/** Top-up from a wallet: amount, explanation, signature and progress. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { shortId, timeText, usdText } from '../format.ts';
@@ -23,7 +23,6 @@ import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
 const AMOUNTS = [5, 10, 25, 100];
 const USUAL_USD = 10;
 
-/** A wallet pays on the rail of its kind. */
 function railOf(wallet: string): Rail {
   return wallet.startsWith('0x') ? 'base' : 'solana';
 }
@@ -34,7 +33,7 @@ export function TopUpPanel({ wallet }: { wallet: string }) {
   const step = state?.step;
   useEffect(resumeTopUp, []);
   useEffect(() => {
-    if (step === 'credited') toast('The top-up is credited');
+    if (step === 'credited') toast('The top-up was credited');
   }, [step]);
   return (
     <section class="top-up">
@@ -67,7 +66,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
       const connected = await choice.connect();
       if (connected.address.toLowerCase() !== wallet.toLowerCase()) {
         throw new WalletError(
-          `${choice.name} shows the account ${shortId(connected.address)}, but you are signed in with ${shortId(wallet)}. Change the account in your wallet: credit goes to the wallet that pays.`,
+          `${choice.name} uses the account ${shortId(connected.address)}, but you are signed in with ${shortId(wallet)}. Switch the account in your wallet, because the paying wallet gets the credit.`,
         );
       }
       close();
@@ -77,7 +76,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
   return (
     <Overlay title="Add credit" close={close}>
       <p>
-        From your wallet <Id value={wallet} /> on {RAIL_NAMES[rail]}, in USDC.
+        Pay in USDC from your wallet <Id value={wallet} /> on {RAIL_NAMES[rail]}.
       </p>
       <Segments
         legend="Amount"
@@ -87,7 +86,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
         onInput={(one) => (amount.value = one)}
       />
       <AmountField
-        label="In USD"
+        label="Amount in USD"
         hint={atLeast}
         problem={isTooLittle ? atLeast : undefined}
         value={amount.value}
@@ -96,7 +95,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
       <Refusal error={error} />
       {offer !== undefined && !isTooLittle && (
         <>
-          <h3>What will happen</h3>
+          <h3>What happens next</h3>
           <ol class="steps">
             {explain(rail, usd, shortId(offer.offer.payTo)).map((text) => (
               <li key={text}>{text}</li>
@@ -122,7 +121,7 @@ const STEPS = [
 function Progress({ again }: { again: () => void }) {
   const { value: state } = topUp;
   if (state === undefined) return null;
-  const { step, amountUsd, rail, says, startedAt } = state;
+  const { step, amountUsd, rail, message, startedAt } = state;
   const at = STEPS.findIndex(([one]) => one === step);
   const isOver = step === 'credited' || step === 'failed';
   return (
@@ -131,7 +130,7 @@ function Progress({ again }: { again: () => void }) {
         {step === 'failed'
           ? 'The top-up failed'
           : step === 'credited'
-            ? `${usdText(amountUsd)} is credited`
+            ? `${usdText(amountUsd)} was credited`
             : `Adding ${usdText(amountUsd)} on ${RAIL_NAMES[rail]}`}
       </p>
       {step !== 'failed' && (
@@ -147,11 +146,11 @@ function Progress({ again }: { again: () => void }) {
           ))}
         </ol>
       )}
-      {step === 'signing' && <p>Open your wallet and sign.</p>}
-      {says !== undefined && <p class="text">{says}</p>}
+      {step === 'signing' && <p>Open your wallet and sign the payment.</p>}
+      {message !== undefined && <p class="text">{message}</p>}
       {!isOver && (
         <p class="soft">
-          Begun at {timeText(startedAt)}. You may close this page; it goes on when you come back.
+          Started at {timeText(startedAt)}. You can close this page; it continues when you return.
         </p>
       )}
       <p class="row">

@@ -1,4 +1,4 @@
-/** The wallets of this browser, one to be chosen. */
+/** A list of the wallets in this browser. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { RAILS, type Rail } from '../page-facts.ts';
@@ -9,20 +9,20 @@ export const RAIL_NAMES: Readonly<Record<Rail, string>> = { base: 'Base', solana
 interface WalletListProps {
   readonly isBusy: boolean;
   readonly choose: (choice: WalletChoice) => void;
-  /** Default: every rail. */
+  /** Default: all rails. */
   readonly rail?: Rail | undefined;
 }
 
 export function WalletList({ isBusy, choose, rail }: WalletListProps) {
-  const { list, isLooking } = useWallets();
+  const { list, isSearching } = useWallets();
   const shown = list.filter((one) => rail === undefined || one.rail === rail);
   const kinds = (rail === undefined ? RAILS : [rail]).map((one) => RAIL_NAMES[one]).join(' or ');
   if (shown.length === 0) {
     return (
       <p class="notice" role="status">
-        {isLooking
-          ? 'Looking for wallets…'
-          : `No wallet of ${kinds} was found in this browser. Install one, or open this page in the browser of your wallet.`}
+        {isSearching
+          ? 'Searching for wallets…'
+          : `No ${kinds} wallet was found in this browser. Install one, or open this page in the browser of your wallet app.`}
       </p>
     );
   }
@@ -45,37 +45,33 @@ export function WalletList({ isBusy, choose, rail }: WalletListProps) {
   );
 }
 
-/** Wallets of this browser on the rails of the service, as they announce themselves. */
+/** The wallets of this browser for the rails of the service, updated when one announces itself. */
 function useWallets(): {
   readonly list: readonly WalletChoice[];
-  readonly isLooking: boolean;
+  readonly isSearching: boolean;
 } {
   const found = useSignal<Readonly<Record<string, readonly WalletChoice[]>>>({});
-  const isLooking = useSignal(true);
+  const isSearching = useSignal(true);
   useEffect(() => {
     const stops: (() => void)[] = [];
     let isOver = false;
-    const tell = (rail: string) => (wallets: readonly WalletChoice[]) => {
-      found.value = { ...found.value, [rail]: wallets };
-    };
-    const look = async (): Promise<void> => {
+    const search = async (): Promise<void> => {
       for (const rail of RAILS) {
         const watch =
           rail === 'base'
             ? (await import('../wallets/evm.ts')).watchEvmWallets
             : (await import('../wallets/solana.ts')).watchSolanaWallets;
-        if (!isOver) stops.push(watch(tell(rail)));
+        if (isOver) return;
+        stops.push(watch((wallets) => (found.value = { ...found.value, [rail]: wallets })));
       }
-      isLooking.value = false;
     };
-    look().catch(() => {
-      // The code of the wallets did not come; the list says that there are none.
-      isLooking.value = false;
-    });
+    search()
+      .catch(() => undefined) // the wallet code did not load, so the list stays empty
+      .finally(() => (isSearching.value = false));
     return () => {
       isOver = true;
       for (const stop of stops) stop();
     };
   }, []);
-  return { list: Object.values(found.value).flat(), isLooking: isLooking.value };
+  return { list: Object.values(found.value).flat(), isSearching: isSearching.value };
 }

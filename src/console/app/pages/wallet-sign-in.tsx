@@ -1,10 +1,10 @@
-/** Signing in with a wallet of this browser; its code is loaded when somebody asks for it. */
+/** Sign-in with a wallet of this browser. Loads the wallet code on demand. */
 import { useSignal } from '@preact/signals';
 import { RAILS } from '../page-facts.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { signInByWallet, signInChallenge } from '../session.ts';
 import type { ConnectedWallet, WalletChoice } from '../wallets/wallet.ts';
-import { WalletList } from './wallet-list.tsx';
+import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
 
 export function WalletSignIn({ signedIn }: { signedIn: () => void }) {
   const isOpen = useSignal(false);
@@ -14,7 +14,7 @@ export function WalletSignIn({ signedIn }: { signedIn: () => void }) {
       signInChallenge(),
       import('../wallets/sign-in.ts'),
     ]);
-    if (challenge === null) throw new Error('This service takes no wallets');
+    if (challenge === null) throw new Error('This service does not support wallets');
     await signInByWallet(await signInHeader(wallet, challenge));
   };
   const choose = async (choice: WalletChoice): Promise<void> => {
@@ -35,10 +35,8 @@ export function WalletSignIn({ signedIn }: { signedIn: () => void }) {
       {action.isRunning && <p role="status">Waiting for your wallet…</p>}
       <Refusal error={action.error} />
       <p class="hint">
-        {RAILS.length === 2
-          ? 'A wallet of Base or Solana'
-          : `A wallet of ${RAILS[0] === 'base' ? 'Base' : 'Solana'}`}{' '}
-        signs a text, which costs nothing and moves nothing.
+        A {RAILS.map((rail) => RAIL_NAMES[rail]).join(' or ')} wallet signs a message. This costs
+        nothing and moves no money.
       </p>
     </section>
   );

@@ -1,4 +1,4 @@
-/** One webhook: what it tells, its secret, and what became of its messages; and what is done to it. */
+/** The drawer of a webhook: its thresholds, secret, messages and actions. */
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
@@ -8,21 +8,21 @@ import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, Id, State, Time } from '../parts/values.tsx';
+import { CopyId, Facts, OpenButton, State, Time } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { type Column, CursorTable } from '../parts/table.tsx';
 import type { Delivery, SecretWebhook, Thresholds, Webhook } from '../shapes.ts';
 import { WebhookForm } from './webhook-form.tsx';
 
-/** What it is told of, each in a line. */
-export function Tells({ thresholds }: { thresholds: Thresholds }) {
+/** The conditions of a webhook, one per line. */
+export function Conditions({ thresholds }: { thresholds: Thresholds }) {
   const { balanceUsd, keyLimitPercent, budgetPercent, dailySpendUsd } = thresholds;
   const lines = [
     balanceUsd !== null && `balance below ${usdText(balanceUsd)}`,
-    keyLimitPercent !== null && `a key's cap at ${keyLimitPercent} %`,
-    budgetPercent !== null && `a budget at ${budgetPercent} %`,
-    dailySpendUsd !== null && `a day's spending at ${usdText(dailySpendUsd)}`,
+    keyLimitPercent !== null && `cap of a key used to ${keyLimitPercent} %`,
+    budgetPercent !== null && `budget used to ${budgetPercent} %`,
+    dailySpendUsd !== null && `daily spending of ${usdText(dailySpendUsd)}`,
   ];
   return <ul class="num">{lines.map((line) => line !== false && <li key={line}>{line}</li>)}</ul>;
 }
@@ -41,13 +41,13 @@ interface WebhookDrawerProps {
   readonly webhook: Webhook;
   readonly close: () => void;
   readonly changed: () => void;
-  /** A message was sent. */
+  /** Called after a test message. */
   readonly sent: () => void;
 }
 
 type DrawerWindow =
   | { readonly kind: 'change' | 'rotate' | 'delete' }
-  | { readonly kind: 'secret'; readonly of: SecretWebhook }
+  | { readonly kind: 'secret'; readonly webhook: SecretWebhook }
   | { readonly kind: 'message'; readonly delivery: Delivery };
 
 export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerProps) {
@@ -71,7 +71,7 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
   const pause = (): void => {
     void action.run(async () => {
       await call(path, { method: 'PATCH', body: { paused: !paused } });
-      toast(paused ? 'The webhook tells again' : 'The webhook is paused');
+      toast(paused ? 'The webhook is active' : 'The webhook is paused');
       changed();
     });
   };
@@ -79,16 +79,11 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
     <Overlay kind="drawer" title="Webhook" close={close}>
       <Facts
         of={[
-          ['Address', <span class="text">{url}</span>],
-          ['Tells', <Tells thresholds={thresholds} />],
+          ['URL', <span class="text">{url}</span>],
+          ['Sends at', <Conditions thresholds={thresholds} />],
           paused && ['State', <State value="paused" tone="warn" />],
-          ['Since', <Time iso={createdAt} />],
-          [
-            'Id',
-            <>
-              <Id value={id} ends={8} /> <Copy text={id} />
-            </>,
-          ],
+          ['Created', <Time iso={createdAt} />],
+          ['Id', <CopyId value={id} />],
         ]}
       />
       <p class="row">
@@ -116,8 +111,8 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
           label="Messages"
           list={list}
           empty={
-            <Empty title="Nothing was told yet">
-              <p>Thresholds are looked at once a minute. A test is sent at once.</p>
+            <Empty title="No messages yet">
+              <p>The server checks the thresholds once a minute. A test is sent immediately.</p>
             </Empty>
           }
           columns={messageColumns((delivery) => (window.value = { kind: 'message', delivery }))}
@@ -162,7 +157,7 @@ function DrawerOverlay(props: DrawerOverlayProps) {
             given={webhook}
             save={async (url, thresholds) => {
               await call(path, { method: 'PATCH', body: { url, thresholds } });
-              toast('The webhook is changed');
+              toast('The webhook was changed');
               shut();
               changed();
             }}
@@ -171,31 +166,35 @@ function DrawerOverlay(props: DrawerOverlayProps) {
       );
     case 'rotate':
       return (
-        <RotateSecret path={path} close={shut} rotated={(of) => show({ kind: 'secret', of })} />
+        <RotateSecret
+          path={path}
+          close={shut}
+          rotated={(rotated) => show({ kind: 'secret', webhook: rotated })}
+        />
       );
     case 'delete':
       return (
         <Confirm
           title="Delete the webhook"
-          does="Delete"
-          says="The webhook is deleted"
+          label="Delete"
+          notice="The webhook was deleted"
           close={shut}
           run={() => call(path, { method: 'DELETE' })}
           done={deleted}
         >
           <p>
-            Nothing more is sent to <strong class="text">{webhook.url}</strong>, and what it was
-            sent is forgotten.
+            Stops all messages to <strong class="text">{webhook.url}</strong> and deletes their
+            history.
           </p>
         </Confirm>
       );
     case 'secret':
-      return <ShownSecret of={window.of} close={shut} />;
+      return <ShownSecret webhook={window.webhook} close={shut} />;
     case 'message':
       return (
         <Overlay title={window.delivery.event} close={shut}>
           <DeliveryFacts delivery={window.delivery} />
-          <CodeBlock title="The message" text={JSON.stringify(window.delivery.payload, null, 2)} />
+          <CodeBlock title="Message" text={JSON.stringify(window.delivery.payload, null, 2)} />
         </Overlay>
       );
   }
@@ -204,56 +203,56 @@ function DrawerOverlay(props: DrawerOverlayProps) {
 interface RotateSecretProps {
   readonly path: string;
   readonly close: () => void;
-  readonly rotated: (of: SecretWebhook) => void;
+  readonly rotated: (webhook: SecretWebhook) => void;
 }
 
 function RotateSecret({ path, close, rotated }: RotateSecretProps) {
-  const made = useSignal<SecretWebhook | undefined>(undefined);
+  const created = useSignal<SecretWebhook | undefined>(undefined);
   return (
     <Confirm
-      title="Give it a new secret"
-      does="Make a new secret"
-      keeps="Keep the old one"
+      title="Create a new secret"
+      label="Create a new secret"
+      cancel="Keep the old secret"
       close={close}
       run={async () => {
-        made.value = await call<SecretWebhook>(`${path}/secret/rotate`, { method: 'POST' });
+        created.value = await call<SecretWebhook>(`${path}/secret/rotate`, { method: 'POST' });
       }}
       done={() => {
-        if (made.value !== undefined) rotated(made.value);
+        if (created.value !== undefined) rotated(created.value);
       }}
     >
       <p>
-        For 24 hours messages are signed with both, so that you can change the receiver meanwhile.
+        For 24 hours, messages are signed with both secrets, so that you can update the receiver.
       </p>
     </Confirm>
   );
 }
 
-/** What a test came to, in words. */
+/** The result of a test message. */
 function Tested({ delivery }: { delivery: Delivery }) {
   const { status, responseStatus, error } = delivery;
   return (
     <p class={`notice ${TONES[status]}`} role="status">
       {status === 'delivered'
-        ? `The test was taken: the address answered with ${responseStatus}.`
+        ? `The test was delivered: the URL returned status ${responseStatus}.`
         : status === 'pending'
-          ? 'The test is on its way: the list says what becomes of it.'
-          : `The test did not arrive. ${error ?? ''}`}
+          ? 'The test is pending. The list below shows its result.'
+          : `The test was not delivered. ${error ?? ''}`}
     </p>
   );
 }
 
-/** Why it is where it is: the address's answer, or what kept it from answering. */
+/** The response status or the error of a delivery, and its next attempt. */
 function Reason({ delivery }: { delivery: Delivery }) {
   const { error, responseStatus, nextAttemptAt, attempts } = delivery;
-  const words = error ?? (responseStatus === null ? 'on its way' : `answered ${responseStatus}`);
+  const words = error ?? (responseStatus === null ? 'pending' : `status ${responseStatus}`);
   return (
     <span class="under text">
       {words}
       {attempts > 1 && `, sent ${attempts} times`}
       {nextAttemptAt !== null && (
         <>
-          , again <Time iso={nextAttemptAt} ago />
+          , next attempt <Time iso={nextAttemptAt} ago />
         </>
       )}
     </span>
@@ -266,9 +265,9 @@ function messageColumns(open: (delivery: Delivery) => void): readonly Column<Del
       name: 'Message',
       show: (delivery) => (
         <>
-          <button type="button" class="link strong text" onClick={() => open(delivery)}>
+          <OpenButton isStrong open={() => open(delivery)}>
             {delivery.event}
-          </button>
+          </OpenButton>
           <span class="under">
             <Time iso={delivery.createdAt} />
           </span>
@@ -293,17 +292,12 @@ function DeliveryFacts({ delivery }: { delivery: Delivery }) {
     <Facts
       of={[
         ['State', <DeliveryState delivery={delivery} />],
-        error !== null && ['Why', <span class="text">{error}</span>],
-        ['Answer of the address', responseStatus === null ? 'none' : String(responseStatus)],
-        ['Sent', attempts === 1 ? 'once' : `${attempts} times`],
-        ['Made', <Time iso={createdAt} />],
-        nextAttemptAt !== null && ['Again', <Time iso={nextAttemptAt} ago />],
-        [
-          'webhook-id',
-          <>
-            <Id value={id} ends={8} /> <Copy text={id} />
-          </>,
-        ],
+        error !== null && ['Error', <span class="text">{error}</span>],
+        ['Response status', responseStatus === null ? 'none' : String(responseStatus)],
+        ['Attempts', String(attempts)],
+        ['Created', <Time iso={createdAt} />],
+        nextAttemptAt !== null && ['Next attempt', <Time iso={nextAttemptAt} ago />],
+        ['webhook-id', <CopyId value={id} />],
       ]}
     />
   );
@@ -311,27 +305,26 @@ function DeliveryFacts({ delivery }: { delivery: Delivery }) {
 
 const VERIFY = `import { Webhook } from 'standardwebhooks';
 
-// Throws for a message that is not signed with the secret.
+// Throws if the message is not signed with the secret.
 const message = new Webhook(secret).verify(body, headers);`;
 
-/** The one time that the secret is shown. */
-export function ShownSecret({ of, close }: { of: SecretWebhook; close: () => void }) {
-  const { secret, previousSecretUntil } = of;
+export function ShownSecret({ webhook, close }: { webhook: SecretWebhook; close: () => void }) {
+  const { secret, previousSecretUntil } = webhook;
   const isNew = previousSecretUntil === undefined;
   return (
     <ShownOnce
-      title={isNew ? 'The webhook is made' : 'The new secret'}
+      title={isNew ? 'The webhook was created' : 'The new secret'}
       secret={secret}
       close={close}
-      about="Its messages are signed with this secret, as Standard Webhooks says. It is shown only now: copy it before you close this."
+      about="Messages are signed with this secret as specified by Standard Webhooks. Copy it now, it is not shown again."
     >
       {!isNew && (
         <p>
-          Until <Time iso={previousSecretUntil} /> messages are signed with the secret before as
-          well.
+          Until <Time iso={previousSecretUntil} />, messages are also signed with the previous
+          secret.
         </p>
       )}
-      <CodeBlock title="How your address checks a message" text={VERIFY} />
+      <CodeBlock title="Verify a message" text={VERIFY} />
     </ShownOnce>
   );
 }

@@ -1,4 +1,4 @@
-/** Where and when a webhook tells, as a form for a new one and for one that is there. */
+/** The form of a webhook, for creating and changing one. */
 import { ActionForm, AmountField, PercentField, TextField, useForm } from '../parts/form.tsx';
 import type { Thresholds, Webhook } from '../shapes.ts';
 
@@ -9,7 +9,7 @@ const EVENT_OF: Readonly<Record<keyof Thresholds, string>> = {
   dailySpendUsd: 'spend.daily',
 };
 
-/** The thresholds that are given, with their events. */
+/** Returns the thresholds that are set, and their events. */
 export function withEvents(thresholds: Thresholds) {
   const given = Object.entries(EVENT_OF).filter(
     ([name]) => thresholds[name as keyof Thresholds] !== null, // a name of the table
@@ -28,47 +28,47 @@ interface WebhookFormProps {
 }
 
 export function WebhookForm({ given, save }: WebhookFormProps) {
-  const text = (value: number | null | undefined): string => String(value ?? '');
+  const initial = (name: keyof Thresholds): string => String(given?.thresholds[name] ?? '');
   const { action, values, field } = useForm({
     url: given?.url ?? '',
-    balanceUsd: text(given?.thresholds.balanceUsd),
-    keyLimitPercent: text(given?.thresholds.keyLimitPercent),
-    budgetPercent: text(given?.thresholds.budgetPercent),
-    dailySpendUsd: text(given?.thresholds.dailySpendUsd),
+    balanceUsd: initial('balanceUsd'),
+    keyLimitPercent: initial('keyLimitPercent'),
+    budgetPercent: initial('budgetPercent'),
+    dailySpendUsd: initial('dailySpendUsd'),
   });
   const submit = (): void => {
-    const number = (value: string): number | null => (value.trim() === '' ? null : Number(value));
-    const { url, balanceUsd, keyLimitPercent, budgetPercent, dailySpendUsd } = values;
+    const number = (name: keyof Thresholds): number | null =>
+      values[name].trim() === '' ? null : Number(values[name]);
     void action.run(() =>
-      save(url.trim(), {
-        balanceUsd: number(balanceUsd),
-        keyLimitPercent: number(keyLimitPercent),
-        budgetPercent: number(budgetPercent),
-        dailySpendUsd: number(dailySpendUsd),
+      save(values.url.trim(), {
+        balanceUsd: number('balanceUsd'),
+        keyLimitPercent: number('keyLimitPercent'),
+        budgetPercent: number('budgetPercent'),
+        dailySpendUsd: number('dailySpendUsd'),
       }),
     );
   };
   const threshold = (name: keyof Thresholds) => field(name, `thresholds.${name}`);
   return (
-    <ActionForm action={action} submit={submit} does={given === undefined ? 'Create' : 'Save'}>
+    <ActionForm action={action} submit={submit} label={given === undefined ? 'Create' : 'Save'}>
       <TextField
         {...field('url')}
-        label="Address"
-        hint="A public http or https address that takes a POST."
+        label="URL"
+        hint="A public http or https URL that accepts POST requests."
         required
       />
-      <h3>When it is told</h3>
+      <h3>Send a message at</h3>
       <div class="fields-row">
         <AmountField {...threshold('balanceUsd')} label="Balance below, in USD" />
-        <AmountField {...threshold('dailySpendUsd')} label="Spending of a day, in USD" />
+        <AmountField {...threshold('dailySpendUsd')} label="Daily spending, in USD" />
       </div>
       <div class="fields-row">
-        <PercentField {...threshold('keyLimitPercent')} label="Used of a key's cap, in percent" />
-        <PercentField {...threshold('budgetPercent')} label="Used of a budget, in percent" />
+        <PercentField {...threshold('keyLimitPercent')} label="Used cap of a key, in percent" />
+        <PercentField {...threshold('budgetPercent')} label="Used budget, in percent" />
       </div>
       <p class="hint">
-        What is empty is not told. With 90 percent a message comes in time; a request that does not
-        fit is refused before a cap is used to its last cent.
+        Leave a field empty to send no message. Choose 90 percent or less for caps and budgets,
+        because requests can be rejected before the last percent is used.
       </p>
     </ActionForm>
   );

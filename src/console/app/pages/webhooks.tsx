@@ -1,42 +1,40 @@
-/** Webhooks of an account: what each tells, whether its last message arrived, and making one. */
+/** The webhooks page: conditions and last message of each webhook, and creating one. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
-import { call, query } from '../api.ts';
+import { useAddress } from '../address.ts';
+import { call } from '../api.ts';
+import { jsonSamples } from '../code-samples.ts';
 import { CodeTabs } from '../parts/code.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { State, Time } from '../parts/values.tsx';
+import { OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import { jsonSamples } from '../samples.ts';
-import type { Delivery, Page, SecretWebhook, Webhook } from '../shapes.ts';
+import type { Delivery, List, Page, SecretWebhook, Webhook } from '../shapes.ts';
 import {
+  Conditions,
   DeliveryState,
   ShownSecret,
-  Tells,
   WebhookDrawer,
   deliveriesPath,
 } from './webhook-drawer.tsx';
 import { WebhookForm, withEvents } from './webhook-form.tsx';
 
 export function Webhooks() {
-  const { query: given, path, route } = useLocation();
-  const { open } = given;
-  const webhooks = useCall<{ data: readonly Webhook[] }>('/webhooks');
-  const looks = useSignal(0);
-  const isMaking = useSignal(false);
-  const made = useSignal<SecretWebhook | undefined>(undefined);
-  const show = ({ id }: Webhook): void => route(path + query({ open: id }));
+  const { open, show, close } = useAddress();
+  const webhooks = useCall<List<Webhook>>('/webhooks');
+  const tests = useSignal(0);
+  const isCreating = useSignal(false);
+  const created = useSignal<SecretWebhook | undefined>(undefined);
   const shown = webhooks.data?.data.find(({ id }) => id === open);
   return (
     <>
       <PageHead
         title="Webhooks"
-        lead="A signed message to an address of yours when a balance, a cap, a budget or a day comes to its threshold."
+        lead="Signed messages to your URL when a balance, cap, budget or daily spending reaches a threshold."
       >
-        <button type="button" class="primary" onClick={() => (isMaking.value = true)}>
+        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
           Create a webhook
         </button>
       </PageHead>
@@ -45,33 +43,33 @@ export function Webhooks() {
         from={webhooks}
         lines={3}
         empty={<FirstWebhook />}
-        columns={columnsOf(show, looks.value)}
+        columns={columnsOf(show, tests.value)}
         keyOf={({ id }) => id}
-        open={show}
+        open={({ id }) => show(id)}
       />
       {shown !== undefined && (
         <WebhookDrawer
           key={shown.id}
           webhook={shown}
-          close={() => route(path, true)}
+          close={close}
           changed={webhooks.reload}
-          sent={() => (looks.value += 1)}
+          sent={() => (tests.value += 1)}
         />
       )}
-      {isMaking.value && (
-        <Overlay title="Create a webhook" close={() => (isMaking.value = false)}>
+      {isCreating.value && (
+        <Overlay title="Create a webhook" close={() => (isCreating.value = false)}>
           <WebhookForm
             save={async (url, thresholds) => {
               const body = { url, ...withEvents(thresholds) };
-              made.value = await call<SecretWebhook>('/webhooks', { method: 'POST', body });
-              isMaking.value = false;
+              created.value = await call<SecretWebhook>('/webhooks', { method: 'POST', body });
+              isCreating.value = false;
               webhooks.reload();
             }}
           />
         </Overlay>
       )}
-      {made.value !== undefined && (
-        <ShownSecret of={made.value} close={() => (made.value = undefined)} />
+      {created.value !== undefined && (
+        <ShownSecret webhook={created.value} close={() => (created.value = undefined)} />
       )}
     </>
   );
@@ -85,53 +83,57 @@ function FirstWebhook() {
   };
   return (
     <>
-      <Empty title="There is no webhook yet">
+      <Empty title="No webhooks yet">
         <p>
-          Be told before the credit is gone: create one, try it with a test message, and see here
-          what your address answered.
+          A webhook notifies you before the credit is used up. Create one, send a test message, and
+          see the response of your server here.
         </p>
       </Empty>
       <section>
-        <h2>When the balance falls below 5 USD, by a program</h2>
+        <h2>Example: notify when the balance falls below 5 USD</h2>
         <CodeTabs samples={jsonSamples('/webhooks', body, 'ADMIN_KEY')} />
       </section>
     </>
   );
 }
 
-/** `looks`: grows when there may be a new message. */
-function columnsOf(show: (webhook: Webhook) => void, looks: number): readonly Column<Webhook>[] {
+/** `tests`: the number of test messages, which reloads the last message. */
+function columnsOf(show: (id: string) => void, tests: number): readonly Column<Webhook>[] {
   return [
     {
-      name: 'Address',
-      show: (webhook) => (
-        <button type="button" class="link strong text" onClick={() => show(webhook)}>
-          {webhook.url}
-        </button>
+      name: 'URL',
+      show: ({ id, url }) => (
+        <OpenButton isStrong open={() => show(id)}>
+          {url}
+        </OpenButton>
       ),
     },
-    { name: 'Tells', kind: 'wide', show: ({ thresholds }) => <Tells thresholds={thresholds} /> },
+    {
+      name: 'Sends at',
+      kind: 'wide',
+      show: ({ thresholds }) => <Conditions thresholds={thresholds} />,
+    },
     {
       name: 'Last message',
       show: ({ id, paused }) => (
         <>
           {paused && <State value="paused" tone="warn" />}
-          <LastMessage id={id} looks={looks} />
+          <LastMessage id={id} tests={tests} />
         </>
       ),
     },
-    { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
+    { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
   ];
 }
 
-function LastMessage({ id, looks }: { id: string; looks: number }) {
+function LastMessage({ id, tests }: { id: string; tests: number }) {
   const { data, reload } = useCall<Page<Delivery>>(`${deliveriesPath(id)}?limit=1`);
   useEffect(() => {
-    if (looks > 0) reload();
-  }, [looks]);
+    if (tests > 0) reload();
+  }, [tests]);
   if (data === undefined) return null;
   const [last] = data.data;
-  if (last === undefined) return <span class="soft">none yet</span>;
+  if (last === undefined) return <span class="soft">none</span>;
   return (
     <>
       <DeliveryState delivery={last} />

@@ -1,10 +1,10 @@
-/** The page at `/`: what this is, how to begin, and where the rest is. */
+/** The welcome page at `/`: what the service does, a code sample, and links. */
 import { API_URL, RAILS, TITLE } from '../page-facts.ts';
 import { CodeTabs } from '../parts/code.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { session } from '../session.ts';
-import { chatSamples } from '../samples.ts';
+import { chatSamples } from '../code-samples.ts';
 
 export function Welcome() {
   useTitle('Welcome');
@@ -12,8 +12,8 @@ export function Welcome() {
   const body = { model: 'default', messages: [{ role: 'user', content: 'Hello' }] };
   const pays =
     RAILS.length > 0
-      ? 'Pay from a prepaid balance, by API key or straight from a wallet with USDC.'
-      : 'Pay per request from a prepaid balance, by API key.';
+      ? 'Pay per request from a prepaid balance with an API key, or with USDC from a wallet.'
+      : 'Pay per request from a prepaid balance with an API key.';
   return (
     <div class="welcome">
       <header>
@@ -22,7 +22,7 @@ export function Welcome() {
           {TITLE}
         </a>
         <nav aria-label="Main">
-          <a href="/docs">Reference</a>
+          <a href="/docs">API reference</a>
           <a href="/console" class="button primary">
             {isIn ? 'Console' : 'Sign in'}
           </a>
@@ -30,16 +30,16 @@ export function Welcome() {
       </header>
       <main id="content">
         <section class="hero">
-          <h1>One address for every model</h1>
+          <h1>One API for all models</h1>
           <p class="lead">
-            An inference API in the OpenAI protocol. {pays} Each answer says what it cost.
+            An OpenAI-compatible inference API. {pays} Each response contains its cost.
           </p>
           <p class="row">
             <a href="/console/playground" class="button primary">
-              Try it in the playground
+              Open the playground
             </a>
             <a href="/docs" class="button">
-              Read the reference
+              Read the API reference
             </a>
           </p>
           <dl class="address">
@@ -51,29 +51,28 @@ export function Welcome() {
         </section>
         <CodeTabs samples={chatSamples(body)} />
         <section class="points">
-          <Point title="Your client works">
-            Set the base URL and the key of any OpenAI SDK. Streaming, tools, images and JSON
-            schemas are the protocol's own.
+          <Point title="Works with your client">
+            Set the base URL and the API key of any OpenAI SDK. Streaming, tools, images and JSON
+            schemas work as in the OpenAI API.
           </Point>
-          <Point title="Exact to nine decimals">
-            The most a request can cost is set aside before it runs, the true cost is taken when it
-            ends. A balance never goes below zero, and every request has its receipt.
+          <Point title="Exact billing">
+            The server holds the largest possible cost before a request runs, and charges the actual
+            cost to nine decimals. The balance is never negative, and each request has a receipt.
           </Point>
-          <Point title="Safe to retry">
-            Send an <code>Idempotency-Key</code>: however often a request is repeated, it runs and
-            is charged once.
+          <Point title="Safe retries">
+            Requests with the same <code>Idempotency-Key</code> run once and are charged once.
           </Point>
-          <Point title="See all of it">
-            The console shows balance, requests, keys and limits as they change, and lets you talk
-            to every model on offer.
+          <Point title="Live console">
+            The console shows balance, requests, keys and limits as they change, and has a
+            playground for all models.
           </Point>
         </section>
       </main>
       <footer>
-        <a href="/docs">Reference</a>
+        <a href="/docs">API reference</a>
         <a href={`${API_URL}/openapi.json`}>OpenAPI</a>
         <a href="/console">Console</a>
-        <span>This page needs nothing from other servers.</span>
+        <span>This page loads nothing from other servers.</span>
       </footer>
     </div>
   );

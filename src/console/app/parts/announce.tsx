@@ -1,4 +1,4 @@
-/** What changed, said aloud by screen readers, and shown for a moment in a corner when it matters. */
+/** Messages for screen readers, and short notices in a corner of the page. */
 import { signal } from '@preact/signals';
 
 const spoken = signal('');
@@ -6,12 +6,12 @@ const shown = signal<{ readonly text: string; readonly tone: string } | undefine
 const SHOWN_MS = 6_000;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Says it to those who listen. */
+/** Sends a message to screen readers. */
 export function announce(text: string): void {
   spoken.value = text;
 }
 
-/** Says it to everybody. */
+/** Shows a notice for some seconds, and sends it to screen readers. */
 export function toast(text: string, tone: 'good' | 'bad' = 'good'): void {
   announce(text);
   shown.value = { text, tone };

@@ -1,6 +1,6 @@
 /**
- * Bars by day, stacked by what they are split by, drawn by uPlot, which is loaded with the first
- * chart. The same figures stand in a table for those who do not see it.
+ * A chart of stacked bars by day, and its figures as a table for screen readers. uPlot draws it and is
+ * loaded with the first chart.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { shortDay } from '../format.ts';
@@ -18,16 +18,16 @@ interface DayChartProps {
   /** `YYYY-MM-DD`, oldest first. */
   readonly days: readonly string[];
   readonly series: readonly Series[];
-  /** On the axis. */
+  /** Formats values on the axis. */
   readonly rough: (value: number) => string;
-  /** Beside the bar under the pointer. */
+  /** Formats values in the legend and the table. */
   readonly exact: (value: number) => string;
 }
 
 const HEIGHT = 200;
-/** Room for the first and the last bar, in seconds. */
+/** Space before the first and after the last bar, in seconds. */
 const HALF_DAY = 43_200;
-/** The colours of series, in order; the last stands for the rest. */
+/** The last colour is for all series beyond it. */
 export const SERIES_COLOURS = 7;
 
 export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
@@ -94,12 +94,12 @@ interface Drawing extends Pick<DayChartProps, 'days' | 'series' | 'rough'> {
   readonly onDay: (at: number | undefined) => void;
 }
 
-/** Draws into `box` and follows its width; the answer ends it. */
+/** Draws into `box` and follows its width. Resolves to a function that removes the chart. */
 async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
   const { default: UPlot } = await import('uplot');
   const { days, series, rough, onDay } = drawing;
   const style = getComputedStyle(box);
-  // A custom property is a text; a colour is what it comes to here, in this scheme.
+  // Resolves a custom property to a colour of the current theme.
   const colour = (name: string): string => {
     box.style.color = `var(${name})`;
     return style.color;
@@ -138,7 +138,7 @@ async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
         },
         { ...axis, font, size: 64, space: 36, values: (_plot, splits) => splits.map(rough) },
       ],
-      // The tallest is drawn first, so that the others stand before it.
+      // The tallest bar is drawn first, so that it does not cover the others.
       series: [
         {},
         ...stacked.map((_values, index) => {
@@ -168,7 +168,7 @@ async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
   };
 }
 
-/** Each series on top of those before it. */
+/** Adds each series to the sum of the series before it. */
 function stack(series: readonly Series[]): number[][] {
   const sums: number[] = [];
   return series.map(({ values }) =>

@@ -1,11 +1,7 @@
-/** Samples of code, one of several languages at a time, to be copied. */
+/** Code with a copy button: one block, or one tab per language. */
 import { useId, useState } from 'preact/hooks';
+import type { Sample } from '../code-samples.ts';
 import { Copy } from './values.tsx';
-
-export interface Sample {
-  readonly name: string;
-  readonly text: string;
-}
 
 export function CodeTabs({ samples }: { samples: readonly Sample[] }) {
   const [at, setAt] = useState(0);
@@ -47,7 +43,6 @@ export function CodeTabs({ samples }: { samples: readonly Sample[] }) {
   );
 }
 
-/** One text that is code, with its name. */
 export function CodeBlock({ title, text }: { title: string; text: string }) {
   return (
     <div class="sample">

@@ -1,4 +1,4 @@
-/** Asks whether what cannot be undone is meant, and does it. */
+/** A dialog that asks for confirmation of an action that cannot be undone, and runs it. */
 import type { ComponentChildren } from 'preact';
 import { toast } from './announce.tsx';
 import { Refusal, useAction } from './form.tsx';
@@ -6,47 +6,37 @@ import { Overlay } from './overlay.tsx';
 
 interface ConfirmProps {
   readonly title: string;
-  /** On its button. */
-  readonly does: string;
-  /** Said when it is done. */
-  readonly says?: string;
-  /** On the button that leaves all as it is. */
-  readonly keeps?: string;
+  /** Label of the button that runs the action. */
+  readonly label: string;
+  /** Label of the other button. */
+  readonly cancel?: string;
+  /** Notice after the action has succeeded. */
+  readonly notice?: string;
   readonly isReady?: boolean;
   readonly close: () => void;
-  /** A refusal of it is shown in the window. */
   readonly run: () => Promise<unknown>;
   readonly done: () => void;
-  /** What will happen. */
+  /** Explains the consequences. */
   readonly children: ComponentChildren;
 }
 
-export function Confirm({
-  title,
-  does,
-  says,
-  keeps = 'Keep it',
-  isReady = true,
-  close,
-  run,
-  done,
-  children,
-}: ConfirmProps) {
+export function Confirm(props: ConfirmProps) {
+  const { title, label, cancel = 'Cancel', notice, isReady = true, close, run, done } = props;
   const action = useAction();
   const confirm = (): void => {
     void action.run(async () => {
       await run();
-      if (says !== undefined) toast(says);
+      if (notice !== undefined) toast(notice);
       done();
     });
   };
   return (
     <Overlay title={title} close={close}>
-      {children}
+      {props.children}
       <Refusal error={action.error} />
       <p class="row end">
         <button type="button" onClick={close}>
-          {keeps}
+          {cancel}
         </button>
         <button
           type="button"
@@ -54,7 +44,7 @@ export function Confirm({
           disabled={!isReady || action.isRunning}
           onClick={confirm}
         >
-          {does}
+          {label}
         </button>
       </p>
     </Overlay>

@@ -1,4 +1,4 @@
-/** A place for files of the viewer. */
+/** A field for files, which can be dropped or chosen. */
 import { useId, useRef, useState } from 'preact/hooks';
 
 interface DropProps {
@@ -9,7 +9,6 @@ interface DropProps {
   readonly isBusy?: boolean;
 }
 
-/** A place for files: dropped, pasted into the picker, or chosen. */
 export function Drop({ label, hint, accept, take, isBusy = false }: DropProps) {
   const [isOver, setOver] = useState(false);
   const input = useRef<HTMLInputElement>(null);

@@ -1,60 +1,46 @@
-/** What narrows a list, in a row above it: days, and words to search for. */
+/** Filters above a list: days and a search field. */
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { dayBefore } from '../format.ts';
-import { Field, Form } from './form.tsx';
+import { type Choices, Field, Form } from './form.tsx';
 
-/** Values to choose one of, or any of them. */
+/** Options of a `Select`; `any` is the label of the first, which filters nothing. */
 export function choices(any: string, values: readonly string[]): Choices {
   return [['', any], ...values.map((value) => [value, value] as const)];
 }
 
-export type Choices = readonly (readonly [value: string, label: string])[];
-
 interface DaysProps {
   readonly from: string;
   readonly to: string;
-  /** How many days are shown where none is chosen; they end today. */
-  readonly usualDays: number;
   readonly change: (changes: { from: string } | { to: string }) => void;
 }
 
-/** The first and the last UTC day. */
-export function Days({ from, to, usualDays, change }: DaysProps) {
+/** Without a choice, lists show this many days until today. */
+export const USUAL_DAYS = 30;
+
+/** The first and the last UTC day; an empty text shows the default. */
+export function Days({ from, to, change }: DaysProps) {
+  const days = [
+    ['from', 'From (UTC)', from || dayBefore(USUAL_DAYS - 1)],
+    ['to', 'To (UTC)', to || dayBefore(0)],
+  ] as const;
   return (
     <>
-      <Day
-        label="From (UTC)"
-        value={from === '' ? dayBefore(usualDays - 1) : from}
-        choose={(day) => change({ from: day })}
-      />
-      <Day
-        label="To (UTC)"
-        value={to === '' ? dayBefore(0) : to}
-        choose={(day) => change({ to: day })}
-      />
+      {days.map(([name, label, value]) => (
+        <Field key={name} label={label}>
+          {(attributes) => (
+            <input
+              {...attributes}
+              type="date"
+              value={value}
+              onChange={({ currentTarget: { value: day } }) =>
+                change(name === 'from' ? { from: day } : { to: day })
+              }
+            />
+          )}
+        </Field>
+      ))}
     </>
-  );
-}
-
-interface DayProps {
-  readonly label: string;
-  readonly value: string;
-  readonly choose: (day: string) => void;
-}
-
-function Day({ label, value, choose }: DayProps) {
-  return (
-    <Field label={label}>
-      {(attributes) => (
-        <input
-          {...attributes}
-          type="date"
-          value={value}
-          onChange={(event) => choose(event.currentTarget.value)}
-        />
-      )}
-    </Field>
   );
 }
 
@@ -89,7 +75,7 @@ interface SearchFormProps extends Pick<SearchFieldProps, 'label' | 'placeholder'
   readonly children?: ComponentChildren;
 }
 
-/** Searches when it is sent. */
+/** A search field that applies its text when it is submitted. */
 export function SearchForm({ words, find, children, ...field }: SearchFormProps) {
   const [typed, setTyped] = useState(words);
   return (

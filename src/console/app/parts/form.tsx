@@ -1,4 +1,4 @@
-/** Forms: fields with their label, their hint and what is wrong with them, and what a button does. */
+/** Forms: fields with label, hint and error, and the actions of their buttons. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { ApiError } from '../api.ts';
@@ -37,7 +37,6 @@ interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> 
   readonly inputMode?: 'decimal' | 'numeric';
 }
 
-/** One line of text, or what a browser has a picker for. */
 export function TextField({
   label,
   hint,
@@ -46,7 +45,7 @@ export function TextField({
   type = 'text',
   ...input
 }: TextFieldProps) {
-  // One of the kinds of a field, whose types tell them apart.
+  // The attribute types of `input` depend on its type; these attributes exist for all of them.
   const kind = type as 'text';
   return (
     <Field label={label} hint={hint} problem={problem}>
@@ -62,7 +61,7 @@ export function TextField({
   );
 }
 
-/** An amount of money or credit, none of it negative, with as many decimals as it has. */
+/** A non-negative amount with any number of decimals. */
 export function AmountField(props: TextFieldProps) {
   return <TextField {...props} type="number" min="0" step="any" inputMode="decimal" />;
 }
@@ -72,7 +71,7 @@ export function PercentField(props: TextFieldProps) {
   return <TextField {...props} type="number" min="1" max="100" inputMode="numeric" />;
 }
 
-type Choices = readonly (readonly [value: string, label: string])[];
+export type Choices = readonly (readonly [value: string, label: string])[];
 
 interface SelectProps extends Pick<FieldProps, 'label' | 'problem'> {
   readonly value: string;
@@ -80,7 +79,6 @@ interface SelectProps extends Pick<FieldProps, 'label' | 'problem'> {
   readonly onInput: (value: string) => void;
 }
 
-/** A choice of one. */
 export function Select({ label, problem, value, options, onInput }: SelectProps) {
   return (
     <Field label={label} problem={problem}>
@@ -109,7 +107,7 @@ interface SegmentsProps<T extends string> {
   readonly onInput: (value: T) => void;
 }
 
-/** A choice of few, all of them in sight. */
+/** Radio buttons in one row. */
 export function Segments<T extends string>(props: SegmentsProps<T>) {
   const { legend, isLegendSeen = false, value, options, onInput } = props;
   const group = useId();
@@ -133,7 +131,7 @@ export interface Action {
   clear(): void;
 }
 
-/** One thing that a button does: not twice at once, and its refusal is kept. */
+/** The action of a button: runs once at a time and keeps its last error. */
 export function useAction(): Action {
   const [isRunning, setRunning] = useState(false);
   const [error, setError] = useState<ApiError>();
@@ -149,9 +147,9 @@ export function useAction(): Action {
         await work();
         return true;
       } catch (thrown) {
-        const refusal = ApiError.of(thrown);
-        setError(refusal);
-        announce(refusal.message);
+        const failure = ApiError.of(thrown);
+        setError(failure);
+        announce(failure.message);
         return false;
       } finally {
         setRunning(false);
@@ -160,7 +158,7 @@ export function useAction(): Action {
   };
 }
 
-/** What was refused, above the button that asked. */
+/** The error of an action. */
 export function Refusal({ error }: { error: ApiError | undefined }) {
   if (error === undefined) return null;
   return (
@@ -170,7 +168,7 @@ export function Refusal({ error }: { error: ApiError | undefined }) {
   );
 }
 
-/** What is wrong with one field, by the server's words; `field` is its path with points in between. */
+/** The server's message about one field; `field` is a path such as `thresholds.balanceUsd`. */
 function problemOf(error: ApiError | undefined, field: string): string | undefined {
   let tree = error?.details;
   for (const name of field.split('.')) tree = isTree(tree) ? tree[name] : undefined;
@@ -181,7 +179,7 @@ function isTree(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
 }
 
-/** Its own, else the first of what is below. */
+/** The message at this level, else the first message below it. */
 function firstProblem(tree: unknown): string | undefined {
   if (!isTree(tree)) return undefined;
   const { _errors: own, ...below } = tree;
@@ -195,7 +193,7 @@ export interface FormState<Name extends string> {
   readonly action: Action;
   readonly values: Readonly<Record<Name, string>>;
   readonly set: (changes: Partial<Record<Name, string>>) => void;
-  /** What a field needs; `sentAs`: its name in the body, by which the server says what is wrong. */
+  /** Props of a field. `sentAs`: its path in the request body, which finds the server's message. */
   readonly field: (name: Name, sentAs?: string) => BoundField;
 }
 
@@ -205,7 +203,7 @@ interface BoundField {
   readonly onInput: (value: string) => void;
 }
 
-/** The texts of a form, and what it does with them. */
+/** The values of a form and the action of its button. */
 export function useForm<Name extends string>(initial: Record<Name, string>): FormState<Name> {
   const action = useAction();
   const [values, setValues] = useState(initial);
@@ -231,7 +229,6 @@ interface FormProps {
   readonly children: ComponentChildren;
 }
 
-/** A form that the page sends itself. */
 export function Form({ submit, label, children, ...attributes }: FormProps) {
   return (
     <form
@@ -250,15 +247,15 @@ export function Form({ submit, label, children, ...attributes }: FormProps) {
 interface ActionFormProps {
   readonly action: Action;
   readonly submit: () => void;
-  /** What its button says. */
-  readonly does: ComponentChildren;
-  /** Before its button. */
+  /** Label of the submit button. */
+  readonly label: ComponentChildren;
+  /** Buttons before the submit button. */
   readonly others?: ComponentChildren;
   readonly children: ComponentChildren;
 }
 
-/** Fields, what was refused, and the button. */
-export function ActionForm({ action, submit, does, others, children }: ActionFormProps) {
+/** Fields, the error of the action, and the submit button. */
+export function ActionForm({ action, submit, label, others, children }: ActionFormProps) {
   return (
     <Form submit={submit}>
       {children}
@@ -266,7 +263,7 @@ export function ActionForm({ action, submit, does, others, children }: ActionFor
       <p class="row end">
         {others}
         <button type="submit" class="primary" disabled={action.isRunning}>
-          {does}
+          {label}
         </button>
       </p>
     </Form>

@@ -1,4 +1,4 @@
-/** What a page shows when there is nothing, nothing yet, a refusal, or no server. */
+/** Empty, loading and error states of a page. */
 import type { ComponentChildren } from 'preact';
 import type { ApiError } from '../api.ts';
 import type { Resource } from '../resource.ts';
@@ -14,18 +14,18 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** A list whose filters leave nothing of it. */
-export function NothingFits({ title, clear }: { title: string; clear: () => void }) {
+/** A list without a row that matches its filters. */
+export function NothingMatches({ title, clear }: { title: string; clear: () => void }) {
   return (
     <Empty title={title}>
       <button type="button" onClick={clear}>
-        Show all
+        Remove the filters
       </button>
     </Empty>
   );
 }
 
-/** Lines in the place of what is coming. */
+/** Placeholder lines. */
 export function Loading({ rows = 6 }: { rows?: number }) {
   return (
     <div class="loading" role="status">
@@ -44,7 +44,7 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
       <p class="title">{isOffline ? 'The server cannot be reached' : error.message}</p>
       <p class="soft">
         {isOffline
-          ? 'It may be restarting, or your connection is gone. What is on the screen is kept.'
+          ? 'Check your connection, or wait until the server has restarted. The page keeps its data.'
           : `${error.code}, status ${error.status}`}
         {error.retryAfter !== undefined &&
           `. Try again in ${durationText(error.retryAfter * 1_000)}`}
@@ -67,7 +67,7 @@ interface LoadedProps<T> {
   readonly children: (data: T) => ComponentChildren;
 }
 
-/** What was loaded; before it lines, after a failure the words of it above what was there. */
+/** Shows loaded data, placeholder lines before it, and an error above the last data. */
 export function Loaded<T>({ from, rows, children }: LoadedProps<T>) {
   const { data, error, reload } = from;
   return (

@@ -1,4 +1,4 @@
-/** The sign of the service. */
+/** The logo. */
 
 export function Mark() {
   return (

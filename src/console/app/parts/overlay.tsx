@@ -1,6 +1,6 @@
 /**
- * Windows over the page: a drawer at its side, a dialog in its middle. When one closes, the focus
- * returns to the element that opened it, or to the content if that element is gone.
+ * A drawer at the side of the page, or a dialog in its middle. When it closes, the focus returns to
+ * the element that opened it, or to the content if that element was removed.
  */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
@@ -21,7 +21,7 @@ export function Overlay({ title, kind = 'dialog', close, children }: OverlayProp
     dialog?.showModal();
     return () => {
       dialog?.close();
-      // The page may render its rows again in the same step, so the opener is looked up after it.
+      // After this render, because the page may replace the opener in the same step.
       setTimeout(() => {
         if (document.activeElement !== document.body) return;
         const isThere = opener instanceof HTMLElement && opener.isConnected;

@@ -1,4 +1,4 @@
-/** The head of a page: its name, what it is for, and what can be done. Names the tab too. */
+/** The head of a page: title, description and buttons. Sets the title of the browser tab. */
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { TITLE } from '../page-facts.ts';
@@ -6,7 +6,6 @@ import { TITLE } from '../page-facts.ts';
 interface PageHeadProps {
   readonly title: string;
   readonly lead?: ComponentChildren;
-  /** Buttons. */
   readonly children?: ComponentChildren;
 }
 

@@ -1,4 +1,4 @@
-/** A window with a secret that is shown this one time. */
+/** A dialog with a secret that is shown once. */
 import type { ComponentChildren } from 'preact';
 import { Overlay } from './overlay.tsx';
 import { Copy } from './values.tsx';
@@ -7,9 +7,9 @@ interface ShownOnceProps {
   readonly title: string;
   readonly secret: string;
   readonly close: () => void;
-  /** Before the secret. */
+  /** Text before the secret. */
   readonly about: ComponentChildren;
-  /** After it. */
+  /** Content after the secret. */
   readonly children?: ComponentChildren;
 }
 

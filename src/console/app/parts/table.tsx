@@ -1,4 +1,4 @@
-/** Lists as tables that scroll on their own, and the way to more of them. */
+/** Tables of lists, complete or loaded page by page. */
 import type { ComponentChildren } from 'preact';
 import type { CursorList } from '../cursor-list.ts';
 import type { Resource } from '../resource.ts';
@@ -7,11 +7,10 @@ import { Failure, Loaded } from './loaded.tsx';
 export interface Column<T> {
   readonly name: string;
   readonly show: (row: T) => ComponentChildren;
-  /** Figures stand to the right; `wide` columns are left out on a phone. */
+  /** `figure` aligns to the right; `wide` hides the column on a phone. */
   readonly kind?: 'figure' | 'wide' | 'figure wide';
 }
 
-/** A column of figures. */
 export function figure<T>(
   name: string,
   text: (row: T) => ComponentChildren,
@@ -21,7 +20,7 @@ export function figure<T>(
   return { name, kind, show: (row) => <span class="num">{text(row)}</span> };
 }
 
-/** A column of words that matter less, left out on a phone. */
+/** A column of secondary text, hidden on a phone. */
 export function aside<T>(name: string, text: (row: T) => ComponentChildren): Column<T> {
   return { name, kind: 'wide', show: (row) => <span class="soft">{text(row)}</span> };
 }
@@ -31,7 +30,7 @@ interface TableProps<T> {
   readonly columns: readonly Column<T>[];
   readonly rows: readonly T[];
   readonly keyOf: (row: T) => string;
-  /** Opens what a row is about. */
+  /** Called for a click on a row. */
   readonly open?: (row: T) => void;
 }
 
@@ -70,12 +69,11 @@ export function Table<T>({ label, columns, rows, keyOf, open }: TableProps<T>) {
   );
 }
 
-/** A press on a link or button of the row is not one on the row. */
 function isControl(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest('a,button,input,select') !== null;
 }
 
-/** The next part of a list that pages by cursor. */
+/** Loads the next page of a list. */
 export function More({ list }: { list: CursorList<unknown> }) {
   if (list.more === undefined) return null;
   return (
@@ -89,12 +87,12 @@ export function More({ list }: { list: CursorList<unknown> }) {
 
 interface CursorRowsProps<T> {
   readonly list: CursorList<T>;
-  /** Instead of no rows. */
+  /** Shown if there are no rows. */
   readonly empty: ComponentChildren;
   readonly children: (rows: readonly T[]) => ComponentChildren;
 }
 
-/** A list that pages by cursor: its rows as they are shown, the way to more, and what failed. */
+/** The rows of a cursor list, its next-page button and its errors. */
 export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
   return (
     <>
@@ -119,11 +117,10 @@ export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
 
 interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly list: CursorList<T>;
-  /** Instead of no rows. */
   readonly empty: ComponentChildren;
 }
 
-/** A list that pages by cursor, as a table. */
+/** A cursor list as a table. */
 export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
   return (
     <CursorRows list={list} empty={empty}>
@@ -134,13 +131,12 @@ export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
 
 interface LoadedTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly from: Resource<{ readonly data: readonly T[] }>;
-  /** Lines in the place of what is coming. */
+  /** Number of placeholder lines. */
   readonly lines?: number;
-  /** Instead of no rows. */
   readonly empty?: ComponentChildren;
 }
 
-/** A list that comes whole, as a table. */
+/** A complete list as a table. */
 export function LoadedTable<T>({ from, lines = 6, empty, ...table }: LoadedTableProps<T>) {
   return (
     <Loaded from={from} rows={lines}>

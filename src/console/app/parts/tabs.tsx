@@ -1,17 +1,17 @@
-/** Views of one page, each with an address of its own. */
+/** Tabs of a page, each with its own address. */
 import { useEffect, useRef } from 'preact/hooks';
 
 interface TabsProps {
   readonly label: string;
   readonly tabs: readonly (readonly [address: string, title: string])[];
-  /** The address that is shown. */
+  /** Address of the current tab. */
   readonly at: string;
 }
 
 export function Tabs({ label, tabs, at }: TabsProps) {
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
-    // On a phone the tabs scroll; the one that is shown must be in sight.
+    // On a phone, the tabs scroll; keeps the current one visible.
     const shown = nav.current?.querySelector('[aria-current]');
     shown?.scrollIntoView({ block: 'nearest', inline: 'center' });
   }, [at]);

@@ -1,17 +1,23 @@
-/** How values are shown: money, times, ids, states; each with its exact form within reach. */
+/** Values on a page: money, times, ids, states and usage bars. */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { agoText, shortId, timeText, usdText, utcText } from '../format.ts';
+import { agoText, countText, shortId, timeText, usdText, utcText } from '../format.ts';
 import { announce } from './announce.tsx';
 
-/** An exact amount of USD. */
 export function Usd({ value, least = 2 }: { value: number | string; least?: number }) {
   return <span class="num">{usdText(value, least)}</span>;
 }
 
-/** The viewer's time, with UTC on hover and for those who listen. */
+export function Count({ value }: { value: number }) {
+  return <span class="num">{countText(value)}</span>;
+}
+
+/** A missing value. */
+export const NONE = <span class="soft">–</span>;
+
+/** A time in the time zone of the browser, with UTC as tooltip. */
 export function Time({ iso, ago = false }: { iso: string | null | undefined; ago?: boolean }) {
-  if (iso === null || iso === undefined) return <span class="soft">–</span>;
+  if (iso === null || iso === undefined) return NONE;
   return (
     <time dateTime={iso} title={utcText(iso)} class="num">
       {ago ? agoText(iso) : timeText(iso)}
@@ -19,12 +25,36 @@ export function Time({ iso, ago = false }: { iso: string | null | undefined; ago
   );
 }
 
-/** A long id, cut in its middle; the whole of it is copied. */
+/** A long id, shortened in its middle. */
 export function Id({ value, ends = 6 }: { value: string; ends?: number }) {
   return (
     <code class="id" title={value}>
       {shortId(value, ends)}
     </code>
+  );
+}
+
+/** An id with a copy button. */
+export function CopyId({ value }: { value: string }) {
+  return (
+    <>
+      <Id value={value} ends={8} /> <Copy text={value} />
+    </>
+  );
+}
+
+interface OpenButtonProps {
+  readonly open: () => void;
+  readonly isStrong?: boolean;
+  readonly children: ComponentChildren;
+}
+
+/** The link in a table row that opens its drawer; it makes the row usable by keyboard. */
+export function OpenButton({ open, isStrong = false, children }: OpenButtonProps) {
+  return (
+    <button type="button" class={isStrong ? 'link strong text' : 'link'} onClick={open}>
+      {children}
+    </button>
   );
 }
 
@@ -45,41 +75,39 @@ const TONES: Readonly<Record<string, string>> = {
   'half-open': 'warn',
 };
 
-/** A state in a word, coloured by what it means. */
 export function State({ value, tone }: { value: string; tone?: string }) {
   return <span class={`state ${tone ?? TONES[value] ?? ''}`}>{value}</span>;
 }
 
 const COPIED_MS = 1_500;
 
-/** Copies a text; says so where it was pressed and to those who listen. */
+/** Copies a text and confirms it on the button. */
 export function Copy({ text, label = 'Copy' }: { text: string; label?: string }) {
-  const [said, setSaid] = useState<string>();
+  const [result, setResult] = useState<string>();
   useEffect(() => {
-    if (said === undefined) return undefined;
-    const timer = setTimeout(() => setSaid(undefined), COPIED_MS);
+    if (result === undefined) return undefined;
+    const timer = setTimeout(() => setResult(undefined), COPIED_MS);
     return () => clearTimeout(timer);
-  }, [said]);
+  }, [result]);
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(text);
-      setSaid('Copied');
+      setResult('Copied');
       announce('Copied');
     } catch {
-      // Without the permission, or over plain HTTP, there is no clipboard.
-      setSaid('Select it and copy');
+      // Browsers deny the clipboard without permission and over plain HTTP.
+      setResult('Select the text to copy it');
     }
   };
   return (
     <button type="button" class="small" onClick={() => void copy()}>
-      {said ?? label}
+      {result ?? label}
     </button>
   );
 }
 
 type Fact = readonly [name: string, value: ComponentChildren];
 
-/** Names and their values. */
 export function Facts({ of }: { of: readonly (Fact | false)[] }) {
   return (
     <dl class="facts">
@@ -104,7 +132,6 @@ interface TileProps {
   readonly tone?: 'good' | 'bad' | 'warn' | undefined;
 }
 
-/** One figure that matters. */
 export function Tile({ name, children, note, tone }: TileProps) {
   return (
     <div class={`tile ${tone ?? ''}`}>
@@ -119,11 +146,20 @@ interface BarProps {
   readonly part: number;
   readonly whole: number;
   readonly label: string;
-  /** Whether its end is bad, as that of a cap is and that of work is not. */
+  /** Warns near the end: for caps, not for progress. */
   readonly isCap?: boolean;
 }
 
-/** How much of a cap is used, or of some work done. */
+/** A bar with its figures below. */
+export function LabelledBar({ children, ...bar }: BarProps & { children: ComponentChildren }) {
+  return (
+    <div class="cap">
+      <Bar {...bar} />
+      <span class="num under">{children}</span>
+    </div>
+  );
+}
+
 export function Bar({ part, whole, label, isCap = true }: BarProps) {
   const share = whole === 0 ? 1 : Math.min(1, part / whole);
   const tone = !isCap ? '' : share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : '';

@@ -1,20 +1,20 @@
-/** Settings of the chat: model, system prompt, web search, sampling. Empty fields are not sent. */
+/** Chat settings: model, system prompt, web search and sampling. Empty fields are not sent. */
 import { signal } from '@preact/signals';
 import { Field, Select } from '../parts/form.tsx';
-import { type ModelChoice, ModelSelect } from './parts.tsx';
+import { type ModelChoice, ModelSelect, hasCapability } from './parts.tsx';
 
 export interface Settings {
   readonly system: string;
   readonly search: 'off' | 'auto' | 'on';
   readonly effort: string;
-  /** As typed. */
+  /** Texts of the number fields. */
   readonly numbers: Readonly<Record<string, string>>;
 }
 
 export const settings = signal<Settings>({ system: '', search: 'off', effort: '', numbers: {} });
 
 const NUMBERS = [
-  ['max_completion_tokens', 'Most tokens', 1, undefined, 1],
+  ['max_completion_tokens', 'Max. completion tokens', 1, undefined, 1],
   ['temperature', 'Temperature', 0, 2, 0.1],
   ['top_p', 'Top p', 0, 1, 0.05],
   ['frequency_penalty', 'Frequency penalty', -2, 2, 0.1],
@@ -22,7 +22,7 @@ const NUMBERS = [
   ['seed', 'Seed', 0, undefined, 1],
 ] as const;
 
-/** What is sent of the settings. */
+/** The request parameters of the settings. */
 export function parametersOf({ numbers, effort }: Settings): Record<string, unknown> {
   const set = Object.entries(numbers).filter(
     ([, text]) => text.trim() !== '' && !Number.isNaN(Number(text)),
@@ -39,9 +39,8 @@ function change(changes: Partial<Settings>): void {
 
 export function ChatSettings({ choice }: { choice: ModelChoice }) {
   const { system, search, effort, numbers } = settings.value;
-  const { capabilities = {} } = choice.model?.model_spec ?? {};
-  const efforts = (capabilities['reasoningEffortOptions'] ?? []) as readonly string[]; // of GET /models
-  const canSearch = capabilities['supportsWebSearch'] === true;
+  const efforts = choice.model?.model_spec.capabilities?.reasoningEffortOptions ?? [];
+  const canSearch = hasCapability(choice.model, 'supportsWebSearch');
   return (
     <aside class="settings" aria-label="Settings">
       <ModelSelect choice={choice} />
@@ -51,7 +50,7 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
             {...attributes}
             rows={4}
             value={system}
-            placeholder="How the model should behave"
+            placeholder="Instructions for the model"
             onInput={(event) => change({ system: event.currentTarget.value })}
           />
         )}
@@ -62,8 +61,8 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
           value={search}
           options={[
             ['off', 'Off'],
-            ['auto', 'When the model wants it'],
-            ['on', 'Before each answer'],
+            ['auto', 'If the model requests it'],
+            ['on', 'Before each response'],
           ]}
           onInput={(one) => change({ search: one as Settings['search'] })}
         />
@@ -72,7 +71,7 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
         <Select
           label="Reasoning effort"
           value={effort}
-          options={[['', 'Usual'], ...efforts.map((one) => [one, one] as const)]}
+          options={[['', 'Default'], ...efforts.map((one) => [one, one] as const)]}
           onInput={(one) => change({ effort: one })}
         />
       )}
@@ -87,7 +86,7 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
                   {...{ min, max, step }}
                   type="number"
                   inputMode="decimal"
-                  placeholder="usual"
+                  placeholder="default"
                   value={numbers[name] ?? ''}
                   onInput={(event) =>
                     change({ numbers: { ...numbers, [name]: event.currentTarget.value } })

@@ -1,7 +1,7 @@
-/** Chat: a conversation beside its settings. */
+/** The chat tab: a conversation and its settings. */
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { chatSamples } from '../samples.ts';
+import { chatSamples } from '../code-samples.ts';
 import { bytesText, countText, durationText, usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { Failure } from '../parts/loaded.tsx';
@@ -13,17 +13,24 @@ import {
   type Turn,
   bodyOf,
   clearConversation,
-  repeat,
-  say,
+  regenerate,
+  sendMessage,
   stop,
   turns,
 } from './conversation.ts';
 import { Markdown, SafeLink } from './markdown.tsx';
-import { CodeWindow, type ModelChoice, costText, dataUrlOf, useModelChoice } from './parts.tsx';
+import {
+  CodeWindow,
+  type ModelChoice,
+  costText,
+  dataUrlOf,
+  hasCapability,
+  useModelChoice,
+} from './parts.tsx';
 
 const draft = signal('');
 const attached = signal<readonly Attachment[]>([]);
-/** As the service takes them. */
+/** The limit of the server. */
 const MAX_FILE_BYTES = 25_000_000;
 
 function optionsOf(model: Model | undefined, { system, search }: Settings): Options {
@@ -44,30 +51,25 @@ export function Chat() {
     0,
   );
   const options = optionsOf(choice.model, settings.value);
-  // The page is left: nobody reads the rest.
+  // Stops the response when the user leaves the page.
   useEffect(() => stop, []);
   const showCode = (): void => {
     const text = draft.value.trim();
-    const said: readonly Turn[] =
-      text === '' && turns.value.length > 0
-        ? turns.value
-        : [
-            ...turns.value,
-            {
-              id: 0,
-              role: 'user',
-              text: text === '' ? 'Hello' : text,
-              attachments: attached.value,
-            },
-          ];
-    code.value = bodyOf(said, options);
+    const isDraft = text !== '' || turns.value.length === 0;
+    const next: Turn = {
+      id: 0,
+      role: 'user',
+      text: text === '' ? 'Hello' : text,
+      attachments: attached.value,
+    };
+    code.value = bodyOf(isDraft ? [...turns.value, next] : turns.value, options);
   };
   return (
     <div class="chat">
       <section class="conversation" aria-label="Conversation">
         <Turns
           choice={choice}
-          again={() => void repeat(options)}
+          again={() => void regenerate(options)}
           showCode={(body) => (code.value = body)}
         />
         <Composer isRunning={isRunning} model={choice.model} options={options} />
@@ -125,8 +127,8 @@ function Turns({ choice, again, showCode }: TurnsProps) {
     >
       {shown.length === 0 && (
         <div class="empty">
-          <p class="title">Say something to {choice.model?.model_spec.name ?? 'a model'}</p>
-          <p>The answer streams in, with its tokens and what it cost to nine decimals.</p>
+          <p class="title">Send a message to {choice.model?.model_spec.name ?? 'a model'}</p>
+          <p>The response is streamed, with its tokens and its exact cost.</p>
           <p class="row">
             {STARTERS.map((text) => (
               <button key={text} type="button" class="small" onClick={() => (draft.value = text)}>
@@ -173,10 +175,10 @@ function Message({ turn, isLast, again, showCode }: MessageProps) {
   }
   const { text, thinking = '', citations = [], error, isRunning = false, body } = turn;
   return (
-    <article class="message" aria-label="Answer" aria-busy={isRunning}>
+    <article class="message" aria-label="Response" aria-busy={isRunning}>
       {thinking !== '' && (
         <details class="thinking">
-          <summary>{isRunning && text === '' ? 'Thinking…' : 'Thought'}</summary>
+          <summary>{isRunning && text === '' ? 'Reasoning…' : 'Reasoning'}</summary>
           <p class="text">{thinking}</p>
         </details>
       )}
@@ -202,7 +204,7 @@ function Message({ turn, isLast, again, showCode }: MessageProps) {
             )}
             {isLast && error === undefined && (
               <button type="button" class="link" onClick={again}>
-                Again
+                Regenerate
               </button>
             )}
           </span>
@@ -218,7 +220,7 @@ function Bill({ turn: { usage, cost, firstTokenMs, tookMs, wasStopped, error } }
     usage === undefined
       ? undefined
       : `${countText(usage.prompt_tokens)} in, ${countText(usage.completion_tokens)} out`,
-    firstTokenMs === undefined ? undefined : `first word ${durationText(firstTokenMs)}`,
+    firstTokenMs === undefined ? undefined : `first token ${durationText(firstTokenMs)}`,
     tookMs === undefined || error !== undefined ? undefined : durationText(tookMs),
     wasStopped === true ? 'stopped' : undefined,
   ];
@@ -278,7 +280,7 @@ async function attach(files: readonly File[]): Promise<void> {
   for (const file of files) {
     if (file.size > MAX_FILE_BYTES) {
       toast(
-        `${file.name} has ${bytesText(file.size)}; at most ${bytesText(MAX_FILE_BYTES)} can be sent`,
+        `${file.name} has ${bytesText(file.size)}. Attach a file of at most ${bytesText(MAX_FILE_BYTES)}`,
         'bad',
       );
       continue;
@@ -302,9 +304,9 @@ function Composer({ isRunning, model, options }: ComposerProps) {
     const files = attached.value;
     draft.value = '';
     attached.value = [];
-    void say(text, files, options);
+    void sendMessage(text, files, options);
   };
-  const seesImages = model?.model_spec.capabilities?.['supportsVision'] === true;
+  const seesImages = hasCapability(model, 'supportsVision');
   return (
     <form
       class="composer"
@@ -328,7 +330,7 @@ function Composer({ isRunning, model, options }: ComposerProps) {
       <textarea
         id="message"
         rows={3}
-        placeholder={`Message ${model?.model_spec.name ?? ''}. Enter sends, Shift+Enter is a new line.`}
+        placeholder={`Message ${model?.model_spec.name ?? ''}. Enter sends, Shift+Enter adds a line.`}
         value={draft.value}
         onInput={(event) => (draft.value = event.currentTarget.value)}
         onPaste={(event) => {

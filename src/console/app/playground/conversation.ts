@@ -1,9 +1,9 @@
 /**
- * A conversation with a model: what was said, what is being said, and what each answer cost. The
- * state of the tab; it is gone when the page is closed.
+ * The conversation of the chat tab: messages, the streamed response, and the cost of each. It lasts as
+ * long as the page is open.
  */
 import { signal } from '@preact/signals';
-import { ApiError, call, refusalOf, send } from '../api.ts';
+import { ApiError, call, errorOf, send } from '../api.ts';
 import { SERVICE } from '../page-facts.ts';
 import type { Cost, Receipt } from '../shapes.ts';
 import { eventsOf } from './sse.ts';
@@ -36,7 +36,7 @@ export interface Turn {
   readonly cost?: Partial<Cost>;
   readonly firstTokenMs?: number;
   readonly tookMs?: number;
-  /** The request that led to it. */
+  /** The request of this response. */
   readonly body?: Readonly<Record<string, unknown>>;
 }
 
@@ -56,32 +56,32 @@ export function clearConversation(): void {
   turns.value = [];
 }
 
-/** Ends the answer that is running; what was said until then stays, and is charged. */
+/** Aborts the running response. Its text so far stays and is charged. */
 export function stop(): void {
   running?.abort();
 }
 
-/** Says something and waits for the answer to end. Never rejects. */
-export async function say(
+/** Sends a message and waits for the end of the response. Never rejects. */
+export async function sendMessage(
   text: string,
   attachments: readonly Attachment[],
   options: Options,
 ): Promise<void> {
   const question: Turn = { id: nextId++, role: 'user', text, attachments };
   turns.value = [...turns.peek(), question];
-  await answer(options);
+  await respond(options);
 }
 
-/** Asks once more for the last answer. */
-export async function repeat(options: Options): Promise<void> {
+/** Replaces the last response with a new one. */
+export async function regenerate(options: Options): Promise<void> {
   const before = turns.peek();
   const last = before.findLastIndex(({ role }) => role === 'user');
   if (last === -1) return;
   turns.value = before.slice(0, last + 1);
-  await answer(options);
+  await respond(options);
 }
 
-async function answer(options: Options): Promise<void> {
+async function respond(options: Options): Promise<void> {
   const body = bodyOf(turns.peek(), options);
   const id = nextId++;
   const startedMs = performance.now();
@@ -100,10 +100,10 @@ async function answer(options: Options): Promise<void> {
   }
 }
 
-/** The request of what has been said so far. */
-export function bodyOf(said: readonly Turn[], options: Options): Record<string, unknown> {
+/** The request body for a conversation. */
+export function bodyOf(all: readonly Turn[], options: Options): Record<string, unknown> {
   const { model, system, parameters, search } = options;
-  const messages = said
+  const messages = all
     .filter(
       ({ text, error, attachments = [] }) =>
         error === undefined && (text !== '' || attachments.length > 0),
@@ -149,13 +149,13 @@ async function stream(
 ): Promise<void> {
   const response = await send('/chat/completions', { method: 'POST', body, signal: abort });
   change(id, { requestId: response.headers.get('x-request-id') ?? undefined });
-  if (!response.ok) throw await refusalOf(response);
+  if (!response.ok) throw await errorOf(response);
   if (response.body === null) return;
   let text = '';
   let thinking = '';
   let isFirst = true;
   let isWaiting = false;
-  // The screen is drawn once a frame, however fast the words come.
+  // Renders at most once per frame.
   const show = (): void => {
     if (isWaiting) return;
     isWaiting = true;
@@ -165,8 +165,8 @@ async function stream(
     });
   };
   for await (const event of eventsOf(response.body)) {
-    const chunk = event as Chunk; // as the route promises
-    if (chunk.error !== undefined) throw errorOf(chunk);
+    const chunk = event as Chunk; // documented by the route
+    if (chunk.error !== undefined) throw streamError(chunk);
     const delta = chunk.choices?.[0]?.delta;
     if (isFirst && (delta?.content || delta?.reasoning_content)) {
       isFirst = false;
@@ -185,17 +185,17 @@ async function stream(
   change(id, { text, thinking });
 }
 
-/** An error inside a stream: `{"error": "…", "code": "…"}`, or OpenAI's object. */
-function errorOf({ error, code }: Chunk): ApiError {
-  const said =
+/** An error inside a stream: `{"error": "…", "code": "…"}`, or the error object of OpenAI. */
+function streamError({ error, code }: Chunk): ApiError {
+  const message =
     typeof error === 'object' && error !== null ? (error as { message?: unknown }).message : error;
-  return new ApiError(500, typeof code === 'string' ? code : 'STREAM_FAILED', String(said));
+  return new ApiError(500, typeof code === 'string' ? code : 'STREAM_FAILED', String(message));
 }
 
 const RECEIPT_TRIES = 6;
 const RECEIPT_PAUSE_MS = 400;
 
-/** What a stopped answer was charged stands on its receipt a moment later. */
+/** Loads the cost of a stopped response, whose receipt exists some moments later. */
 async function findReceipt(id: number): Promise<void> {
   const requestId = turns.peek().find((turn) => turn.id === id)?.requestId;
   if (requestId === undefined) return;
@@ -214,7 +214,7 @@ async function findReceipt(id: number): Promise<void> {
       });
       return;
     } catch {
-      // The cost is on the page Activity all the same.
+      // The activity page also shows the cost.
     }
   }
 }

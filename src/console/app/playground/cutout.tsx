@@ -1,4 +1,4 @@
-/** Background removal: the picture before and after, under one slider. */
+/** The background removal tab: compares the image before and after with a slider. */
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
 import { request } from '../api.ts';
@@ -6,7 +6,7 @@ import { bytesText, durationText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Drop } from '../parts/file-drop.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { formSamples } from '../samples.ts';
+import { formSamples } from '../code-samples.ts';
 import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';
 
 interface Result {
@@ -27,10 +27,10 @@ export function Cutout() {
       const form = new FormData();
       form.set('image', given);
       const startedMs = performance.now();
-      const answer = await request('/image/background-remove', { method: 'POST', body: form });
+      const response = await request('/image/background-remove', { method: 'POST', body: form });
       result.value = {
-        after: await answer.blob(),
-        requestId: answer.headers.get('x-request-id') ?? '',
+        after: await response.blob(),
+        requestId: response.headers.get('x-request-id') ?? '',
         tookMs: performance.now() - startedMs,
       };
     });
@@ -41,8 +41,8 @@ export function Cutout() {
     <div class="split">
       <div>
         <Drop
-          label="A photograph"
-          hint="PNG, JPEG, WebP, AVIF, TIFF or GIF up to 25 MB. It is charged per image."
+          label="Image"
+          hint="PNG, JPEG, WebP, AVIF, TIFF or GIF up to 25 MB. Charged per image."
           accept="image/*"
           take={take}
           isBusy={action.isRunning}
@@ -69,9 +69,7 @@ export function Cutout() {
       <section aria-label="Result">
         {before === undefined ? (
           <Empty title="Before and after">
-            <p>
-              Drop a picture of a person or a thing; it comes back with a transparent background.
-            </p>
+            <p>Choose an image of a person or an object to make its background transparent.</p>
           </Empty>
         ) : (
           <Compare before={before} after={after} />
@@ -104,7 +102,7 @@ function Compare({ before, after }: { before: string; after: string | undefined 
         <img src={before} alt="Before" />
         {after !== undefined && (
           <div class="over" style={{ clipPath: `inset(0 0 0 ${share.value}%)` }}>
-            <img src={after} alt="After, without its background" />
+            <img src={after} alt="After, with a transparent background" />
           </div>
         )}
       </div>

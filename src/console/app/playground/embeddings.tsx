@@ -1,10 +1,10 @@
-/** Embeddings: how close texts are to each other, as a table of cosines. */
+/** The embeddings tab: compares texts in a table of cosine similarities. */
 import { signal, useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { countText } from '../format.ts';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { jsonSamples } from '../samples.ts';
+import { jsonSamples } from '../code-samples.ts';
 import type { Cost } from '../shapes.ts';
 import { CodeButton, ModelSelect, costText, useModelChoice } from './parts.tsx';
 
@@ -38,8 +38,8 @@ export function Embeddings() {
   const body = { model: choice.model?.id ?? 'default', input: texts };
   const run = (): void => {
     void action.run(async () => {
-      const answer = await call<EmbeddingsResponse>('/embeddings', { method: 'POST', body });
-      const { data, usage, cost } = answer;
+      const response = await call<EmbeddingsResponse>('/embeddings', { method: 'POST', body });
+      const { data, usage, cost } = response;
       const vectors = data.map(({ embedding }) => embedding);
       result.value = {
         texts,
@@ -54,7 +54,7 @@ export function Embeddings() {
     <div class="split">
       <Form submit={run}>
         <ModelSelect choice={choice} />
-        <Field label="Texts, one a line" hint={`${texts.length} of at most ${MAX_TEXTS}`}>
+        <Field label="Texts, one per line" hint={`${texts.length} texts, from 2 to ${MAX_TEXTS}`}>
           {(attributes) => (
             <textarea
               {...attributes}
@@ -85,10 +85,13 @@ export function Embeddings() {
         {result.value === undefined ? (
           <Empty
             title={
-              choice.model === undefined ? 'No embedding model is on offer' : 'How alike are they?'
+              choice.model === undefined ? 'No embedding model is available' : 'Similarity of texts'
             }
           >
-            <p>Each text becomes a vector; 1 means the same direction, 0 means unrelated.</p>
+            <p>
+              The model converts each text to a vector. A cosine of 1 means the same direction, 0
+              means unrelated.
+            </p>
           </Empty>
         ) : (
           <Cosines result={result.value} />

@@ -1,6 +1,6 @@
 /**
- * An answer as people read it. The text is taken apart by marked's lexer and built as elements, never
- * as HTML, so nothing that a model writes is markup of the page; links lead to http(s) only.
+ * Renders Markdown of a model. The lexer of marked parses the text, and this file builds elements from
+ * the tokens. HTML in the text stays text, and links lead to http(s) only.
  */
 import { type Token, type Tokens, lexer } from 'marked';
 import type { ComponentChildren } from 'preact';
@@ -12,7 +12,7 @@ export function Markdown({ text, citations = 0 }: { text: string; citations?: nu
   return <div class="prose">{blocks(tokens)}</div>;
 }
 
-/** `[REF]0[/REF]` becomes a link to its source below the answer. */
+/** `[REF]0[/REF]` becomes the number of a source below the response. */
 function withReferences(text: string, citations: number): string {
   if (citations === 0) return text;
   return text.replaceAll(/\[REF\]([\d,\s]+)\[\/REF\]/g, (_all, numbers: string) =>
@@ -51,7 +51,7 @@ function Block({ token }: { token: Token }): ComponentChildren {
     case 'text':
       return <>{token.tokens === undefined ? token.text : inline(token.tokens)}</>;
     default:
-      // HTML of a model is its text.
+      // HTML is shown as text.
       return <p>{token.raw}</p>;
   }
 }
@@ -110,8 +110,8 @@ function Inline({ token }: { token: Token }): ComponentChildren {
     case 'link':
       return <SafeLink href={token.href}>{inline(token.tokens)}</SafeLink>;
     case 'image':
-      // Loading it would tell a stranger that the answer was read.
-      return <SafeLink href={token.href}>{token.text === '' ? 'picture' : token.text}</SafeLink>;
+      // A link, because loading the image would reveal the reader to another server.
+      return <SafeLink href={token.href}>{token.text === '' ? 'image' : token.text}</SafeLink>;
     case 'escape':
       return <>{token.text}</>;
     case 'text': {
@@ -123,7 +123,7 @@ function Inline({ token }: { token: Token }): ComponentChildren {
   }
 }
 
-/** Leads out only to the web, and tells nobody where from. */
+/** A link for untrusted URLs: http(s) only, without a referrer. */
 export function SafeLink({ href, children }: { href: string; children: ComponentChildren }) {
   if (!/^https?:\/\//i.test(href)) return <>{children}</>;
   return (

@@ -1,4 +1,4 @@
-/** What the tabs of the playground share: the choice of a model, files of the viewer, the cost. */
+/** Shared by the tabs of the playground: model selection, files, code samples and costs. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
@@ -6,7 +6,8 @@ import { usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { CodeTabs, type Sample } from '../parts/code.tsx';
+import { CodeTabs } from '../parts/code.tsx';
+import type { Sample } from '../code-samples.ts';
 import { useCall } from '../resource.ts';
 import type { Cost, Model, Receipt } from '../shapes.ts';
 
@@ -16,18 +17,23 @@ export interface ModelChoice {
   readonly choose: (id: string) => void;
 }
 
-/** Models of a type on offer; the one of the address is chosen, else the default. */
+/** The available models of a type. Selects the model in the address, else the default. */
 export function useModelChoice(type: string): ModelChoice {
   const { query, path, route } = useLocation();
   const models = useModels().filter((model) => model.type === type && !model.model_spec.offline);
-  const asked = query['model'];
-  const usual =
-    models.find(({ model_spec: { traits } }) => traits.includes('default')) ?? models[0];
   return {
     models,
-    model: models.find(({ id }) => id === asked) ?? usual,
+    model:
+      models.find(({ id }) => id === query['model']) ??
+      models.find(({ model_spec: { traits } }) => traits.includes('default')) ??
+      models[0],
     choose: (id) => route(`${path}?model=${encodeURIComponent(id)}`, true),
   };
+}
+
+export function hasCapability(model: Model | undefined, name: string): boolean {
+  const values: Readonly<Record<string, unknown>> = model?.model_spec.capabilities ?? {};
+  return values[name] === true;
 }
 
 export function ModelSelect({ choice }: { choice: ModelChoice }) {
@@ -40,29 +46,27 @@ export function ModelSelect({ choice }: { choice: ModelChoice }) {
     <Select
       label="Model"
       value={model?.id ?? ''}
-      options={options.length === 0 ? [['', 'none on offer']] : options}
+      options={options.length === 0 ? [['', 'none available']] : options}
       onInput={choose}
     />
   );
 }
 
-/** What a request cost, exactly. */
 export function costText(cost: Partial<Cost> | undefined): string {
   return cost === undefined ? '' : usdText((cost.usd ?? 0) + (cost.diem ?? 0));
 }
 
-/** `data:…` of a file. */
+/** Reads a file as a `data:` URL. */
 export function dataUrlOf(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    // A text, as `readAsDataURL` gives it.
-    reader.addEventListener('load', () => resolve(reader.result as string));
+    reader.addEventListener('load', () => resolve(reader.result as string)); // by `readAsDataURL`
     reader.addEventListener('error', () => reject(new Error('The file cannot be read')));
     reader.readAsDataURL(file);
   });
 }
 
-/** An address of a blob for as long as the component shows it. */
+/** An object URL that is revoked with the component. */
 export function useObjectUrl(blob: Blob | undefined): string | undefined {
   const [url, setUrl] = useState<string>();
   useEffect(() => {
@@ -74,19 +78,19 @@ export function useObjectUrl(blob: Blob | undefined): string | undefined {
   return url;
 }
 
-/** The request that was made, for other programs. */
+/** Shows a request as code. */
 export function CodeWindow({ samples, close }: { samples: readonly Sample[]; close: () => void }) {
   return (
-    <Overlay title="The same request" close={close}>
+    <Overlay title="This request as code" close={close}>
       <CodeTabs samples={samples} />
       <p class="hint">
-        Set <code>API_KEY</code> in the environment; a key is made on the page Keys.
+        Set the environment variable <code>API_KEY</code> to a key from the page Keys.
       </p>
     </Overlay>
   );
 }
 
-/** Shows the request that would be made. */
+/** A button that shows the next request as code. */
 export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
   const isOpen = useSignal(false);
   return (
@@ -99,7 +103,7 @@ export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
   );
 }
 
-/** What a request cost, read from its receipt, where the answer is a file and cannot say it. */
+/** The cost from the receipt of a request, for responses that cannot contain it. */
 export function ReceiptCost({ requestId }: { requestId: string }) {
   const { data } = useCall<Receipt>(requestId === '' ? undefined : `/usage/${requestId}`);
   if (data === undefined) return null;

@@ -1,6 +1,6 @@
 /** Reads server-sent events of a streamed response. */
 
-/** Longest event; a stream with a longer one is not made of events. */
+/** Bounds the memory for a stream that is not made of events. */
 const MAX_EVENT_CHARS = 16 * 1024 * 1024;
 
 /** Yields the JSON of each event until `[DONE]` or the end of the stream. */
@@ -22,7 +22,7 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
       if (rest.length > MAX_EVENT_CHARS) throw new Error('The stream is not made of events');
     }
   } finally {
-    await reader.cancel().catch(() => undefined); // it is over anyway
+    await reader.cancel().catch(() => undefined); // the result does not matter
   }
 }
 

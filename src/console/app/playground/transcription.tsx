@@ -1,11 +1,11 @@
-/** Transcription: a recording, of the web or a file, as text. */
+/** The transcription tab: transcribes a recording from a URL or a file. */
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/values.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { formSamples, jsonSamples } from '../samples.ts';
+import { formSamples, jsonSamples } from '../code-samples.ts';
 import { CodeButton, ReceiptCost } from './parts.tsx';
 
 interface Result {
@@ -14,8 +14,8 @@ interface Result {
   readonly requestId: string;
 }
 
-/** Of either route. */
-interface Said {
+/** The responses of both routes. */
+interface Transcript {
   readonly transcript?: string;
   readonly lang?: string;
   readonly text?: string;
@@ -27,38 +27,37 @@ export function Transcription() {
   const file = useSignal<File | undefined>(undefined);
   const result = useSignal<Result | undefined>(undefined);
   const action = useAction();
-  const run = (hear: () => Promise<Response>): void => {
+  const run = (path: string, body: unknown): void => {
     result.value = undefined;
     void action.run(async () => {
-      const answer = await hear();
-      const said = (await answer.json()) as Said; // as the routes promise
+      const response = await request(path, { method: 'POST', body });
+      const { transcript, text, lang, language } = (await response.json()) as Transcript; // documented
       result.value = {
-        transcript: said.transcript ?? said.text ?? '',
-        lang: said.lang ?? said.language ?? 'und',
-        requestId: answer.headers.get('x-request-id') ?? '',
+        transcript: transcript ?? text ?? '',
+        lang: lang ?? language ?? 'und',
+        requestId: response.headers.get('x-request-id') ?? '',
       };
     });
   };
-  const hearUrl = (): void => {
+  const transcribeUrl = (): void => {
     file.value = undefined;
-    const body = { url: url.value };
-    run(() => request('/video/transcriptions', { method: 'POST', body }));
+    run('/video/transcriptions', { url: url.value });
   };
   const take = ([given]: readonly File[]): void => {
     if (given === undefined) return;
     file.value = given;
     const body = new FormData();
     body.set('file', given);
-    // The form that tells the language.
+    // This format contains the language.
     body.set('response_format', 'verbose_json');
-    run(() => request('/audio/transcriptions', { method: 'POST', body }));
+    run('/audio/transcriptions', body);
   };
   return (
     <div class="split">
-      <Form submit={hearUrl}>
+      <Form submit={transcribeUrl}>
         <Field
-          label="Address of a recording"
-          hint="Sound or video that is public; the server fetches it. Charged per second of sound."
+          label="URL of a recording"
+          hint="A public audio or video file, which the server downloads. Charged per second of audio."
         >
           {(attributes) => (
             <input
@@ -72,14 +71,14 @@ export function Transcription() {
           )}
         </Field>
         <Drop
-          label="Or a recording of yours"
-          hint="The same formats, up to 25 MB."
+          label="Or a file"
+          hint="An audio or video file up to 25 MB."
           accept="audio/*,video/*"
           take={take}
           isBusy={action.isRunning}
         />
         {file.value !== undefined && <p class="soft text">{file.value.name}</p>}
-        {action.isRunning && <p role="status">Listening…</p>}
+        {action.isRunning && <p role="status">Transcribing…</p>}
         <Refusal error={action.error} />
         <p class="row">
           <button type="submit" class="primary" disabled={action.isRunning}>
@@ -96,11 +95,15 @@ export function Transcription() {
       </Form>
       <section aria-label="Result">
         {result.value === undefined ? (
-          <Empty title="What was said" />
+          <Empty title="Transcript">
+            <p>The text of the recording appears here.</p>
+          </Empty>
         ) : (
           <>
             <p class="transcript text">
-              {result.value.transcript === '' ? 'Nothing was understood.' : result.value.transcript}
+              {result.value.transcript === ''
+                ? 'The recording contains no recognizable speech.'
+                : result.value.transcript}
             </p>
             <p class="bill num row">
               <ReceiptCost requestId={result.value.requestId} />

@@ -1,15 +1,15 @@
-/** Video: a quote, the order, the job's progress, the film; and the jobs of before. */
+/** The video tab: quote, job, progress and result, and the latest jobs. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { ApiError, call, refusalOf, send } from '../api.ts';
+import { ApiError, call, errorOf, send } from '../api.ts';
+import { jsonSamples } from '../code-samples.ts';
 import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, Refusal, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { useResource } from '../resource.ts';
-import { jsonSamples } from '../samples.ts';
-import type { Model } from '../shapes.ts';
+import type { List, Model } from '../shapes.ts';
 import { CodeButton, ModelSelect, dataUrlOf, useModelChoice, useObjectUrl } from './parts.tsx';
 
 interface Job {
@@ -29,12 +29,12 @@ interface Progress {
 }
 
 const POLL_MS = 4_000;
-/** What a model lists of these is a choice. */
+/** Constraints of a model that become selects: its member, the request parameter, and the label. */
 const CHOICES = [
   ['durations', 'duration', 'Duration'],
   ['resolutions', 'resolution', 'Resolution'],
-  ['aspect_ratios', 'aspect_ratio', 'Shape'],
-  ['upscale_factors', 'upscale_factor', 'Factor'],
+  ['aspect_ratios', 'aspect_ratio', 'Aspect ratio'],
+  ['upscale_factors', 'upscale_factor', 'Upscale factor'],
 ] as const;
 
 export function Video() {
@@ -48,30 +48,33 @@ export function Video() {
   const body = bodyOf(choice.model, prompt.value, source.value, chosen.value);
   const stamp = JSON.stringify(body);
   const isQuoted = quote.value?.of === stamp;
-  const ask = (): void => {
+  const requestQuote = (): void => {
     void action.run(async () => {
-      // A quote takes no prompt and no media.
+      // The quote route accepts no prompt and no image.
       const { prompt: _prompt, image_url: _image, ...rest } = body as Record<string, unknown>;
-      const answer = await call<{ quote: number }>('/video/quote', { method: 'POST', body: rest });
-      quote.value = { usd: answer.quote, of: stamp };
+      const { quote: usd } = await call<{ quote: number }>('/video/quote', {
+        method: 'POST',
+        body: rest,
+      });
+      quote.value = { usd, of: stamp };
     });
   };
   const order = (): void => {
     void action.run(async () => {
-      // What names the job, and no more of the answer: the job is the body of later requests.
+      // Only these members, because the job is the body of later requests.
       const { model, queue_id } = await call<Job>('/video/queue', { method: 'POST', body });
       job.value = { model, queue_id };
     });
   };
-  const constraints = choice.model?.model_spec.constraints ?? {};
+  const constraints = constraintsOf(choice.model);
   const takesImage = constraints['model_type'] === 'image-to-video';
   const takesVideo = constraints['model_type'] === 'video';
   return (
     <div class="split">
-      <Form submit={isQuoted ? order : ask}>
+      <Form submit={isQuoted ? order : requestQuote}>
         <ModelSelect choice={choice} />
         {!takesVideo && (
-          <Field label="Prompt" hint="What is to be seen.">
+          <Field label="Prompt" hint="Description of the video.">
             {(attributes) => (
               <textarea
                 {...attributes}
@@ -84,8 +87,8 @@ export function Video() {
         )}
         {(takesImage || takesVideo) && (
           <Drop
-            label={takesVideo ? 'The video' : 'The first picture'}
-            hint={source.value === '' ? 'Sent with the order.' : 'Ready.'}
+            label={takesVideo ? 'Video' : 'First image'}
+            hint={source.value === '' ? 'Sent with the request.' : 'Selected.'}
             accept={takesVideo ? 'video/*' : 'image/*'}
             take={([file]) => {
               if (file !== undefined) void dataUrlOf(file).then((url) => (source.value = url));
@@ -117,24 +120,28 @@ export function Video() {
           <CodeButton samples={() => jsonSamples('/video/queue', body)} />
         </p>
         <p class="hint">
-          The quote is set aside when you order, charged when the film is there, and given back when
-          it fails.
+          The server holds the quoted price during the job, charges it when the video is ready, and
+          releases it if the job fails.
         </p>
       </Form>
       <section aria-label="Result">
         {job.value === undefined ? (
           <Empty
             title={
-              choice.model === undefined ? 'No video model is on offer' : 'Your film appears here'
+              choice.model === undefined ? 'No video model is available' : 'Your video appears here'
             }
           />
         ) : (
-          <Film key={job.value.queue_id} job={job.value} />
+          <VideoResult key={job.value.queue_id} job={job.value} />
         )}
         <Jobs open={(one) => (job.value = one)} newest={job.value?.queue_id} />
       </section>
     </div>
   );
+}
+
+function constraintsOf(model: Model | undefined): Readonly<Record<string, unknown>> {
+  return model?.model_spec.constraints ?? {};
 }
 
 function bodyOf(
@@ -143,7 +150,7 @@ function bodyOf(
   source: string,
   chosen: Readonly<Record<string, string>>,
 ): Readonly<Record<string, unknown>> {
-  const constraints = model?.model_spec.constraints ?? {};
+  const constraints = constraintsOf(model);
   const body: Record<string, unknown> = { model: model?.id ?? '' };
   for (const [list, field] of CHOICES) {
     const values = constraints[list];
@@ -159,38 +166,38 @@ function bodyOf(
   return body;
 }
 
-/** One job, asked about until it is over. */
-function Film({ job }: { job: Job }) {
+/** Polls a job until it ends, and shows its progress and its video. */
+function VideoResult({ job }: { job: Job }) {
   const progress = useSignal<Progress>({ status: 'PROCESSING' });
-  const film = useSignal<Blob | undefined>(undefined);
+  const video = useSignal<Blob | undefined>(undefined);
   const failure = useSignal<ApiError | undefined>(undefined);
   const action = useAction();
   useEffect(() => {
     const abort = new AbortController();
-    const look = async (): Promise<void> => {
+    const poll = async (): Promise<void> => {
       while (!abort.signal.aborted) {
-        const answer = await send('/video/retrieve', {
+        const response = await send('/video/retrieve', {
           method: 'POST',
           body: job,
           signal: abort.signal,
         });
-        if (!answer.ok) throw await refusalOf(answer);
-        if (answer.headers.get('content-type')?.startsWith('video/') === true) {
-          film.value = await answer.blob();
+        if (!response.ok) throw await errorOf(response);
+        if (response.headers.get('content-type')?.startsWith('video/') === true) {
+          video.value = await response.blob();
           progress.value = { status: 'COMPLETED', progress: 1 };
           return;
         }
-        progress.value = (await answer.json()) as Progress; // as the route promises
+        progress.value = (await response.json()) as Progress; // documented by the route
         if (progress.value.status !== 'PROCESSING') return;
         await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       }
     };
-    look().catch((error: unknown) => {
+    poll().catch((error: unknown) => {
       if (!abort.signal.aborted) failure.value = ApiError.of(error);
     });
     return () => abort.abort();
   }, [job.queue_id]);
-  const url = useObjectUrl(film.value);
+  const url = useObjectUrl(video.value);
   const { status, progress: share = 0, remaining_time: leftMs } = progress.value;
   const cancel = (): void => {
     void action.run(async () => {
@@ -200,8 +207,8 @@ function Film({ job }: { job: Job }) {
   if (failure.value !== undefined) return <Refusal error={failure.value} />;
   if (url !== undefined) {
     return (
-      <figure class="film">
-        <video src={url} controls playsInline aria-label="The film" />
+      <figure class="result-video">
+        <video src={url} controls playsInline aria-label="Video" />
         <figcaption class="row">
           <State value={status} />
           <a href={url} download={`${job.queue_id}.mp4`}>
@@ -217,7 +224,7 @@ function Film({ job }: { job: Job }) {
         <State value={status} tone="warn" /> {percentText(share, 1)}
         {leftMs !== undefined && `, about ${durationText(leftMs)} left`}
       </p>
-      <Bar part={share} whole={1} label="Progress of the film" isCap={false} />
+      <Bar part={share} whole={1} label="Progress of the video" isCap={false} />
       <Refusal error={action.error} />
       {status === 'PROCESSING' && (
         <button type="button" class="small" disabled={action.isRunning} onClick={cancel}>
@@ -230,7 +237,7 @@ function Film({ job }: { job: Job }) {
 
 function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | undefined }) {
   const jobs = useResource(`jobs ${newest ?? ''}`, (signal) =>
-    call<{ data: readonly JobItem[] }>('/video/jobs?limit=10', { signal }),
+    call<List<JobItem>>('/video/jobs?limit=10', { signal }),
   );
   return (
     <Loaded from={jobs} rows={2}>

@@ -1,6 +1,6 @@
 /**
- * Wallets of Base, which announce themselves by EIP-6963. Payments are EIP-3009 authorizations: the
- * wallet signs, the service sends, and nothing is asked of any other server.
+ * Base wallets, discovered by EIP-6963. A payment is an EIP-3009 authorization: the wallet signs it,
+ * and the service sends it. This code calls no other server.
  */
 import { createStore } from 'mipd';
 import { getAddress } from 'viem/utils';
@@ -21,8 +21,10 @@ interface Provider {
 
 /** The wallet does not know the chain. */
 const UNKNOWN_CHAIN = 4902;
-/** What a wallet needs to add a chain that it does not know. */
-const KNOWN_CHAINS: Readonly<Record<number, object>> = {
+/** Parameters of `wallet_addEthereumChain`. */
+const KNOWN_CHAINS: Readonly<
+  Record<number, Readonly<Record<string, unknown>> & { readonly chainName: string }>
+> = {
   8453: {
     chainName: 'Base',
     nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
@@ -37,11 +39,11 @@ const KNOWN_CHAINS: Readonly<Record<number, object>> = {
   },
 };
 
-/** Tells of the wallets that are there now and whenever one joins; the answer ends it. */
-export function watchEvmWallets(tell: (wallets: readonly WalletChoice[]) => void): () => void {
+/** Reports the wallets now and whenever one is added. Returns a function that stops it. */
+export function watchEvmWallets(report: (wallets: readonly WalletChoice[]) => void): () => void {
   const store = createStore();
-  const say = (): void =>
-    tell(
+  const update = (): void =>
+    report(
       store.getProviders().map(({ info, provider }) => ({
         id: `evm:${info.uuid}`,
         name: info.name,
@@ -50,8 +52,8 @@ export function watchEvmWallets(tell: (wallets: readonly WalletChoice[]) => void
         connect: () => connect(info.name, provider),
       })),
     );
-  say();
-  const stop = store.subscribe(say);
+  update();
+  const stop = store.subscribe(update);
   return () => {
     stop();
     store.destroy();
@@ -59,24 +61,24 @@ export function watchEvmWallets(tell: (wallets: readonly WalletChoice[]) => void
 }
 
 async function connect(name: string, provider: Provider): Promise<ConnectedWallet> {
-  const accounts = await ask<readonly string[]>(provider, 'eth_requestAccounts');
-  const [first] = accounts;
-  if (first === undefined)
-    throw new WalletError('The wallet gave no account. Unlock it and try again.');
+  const [first] = await call<readonly string[]>(provider, 'eth_requestAccounts');
+  if (first === undefined) {
+    throw new WalletError('The wallet returned no account. Unlock it and try again.');
+  }
   const address = getAddress(first);
   return {
     name,
     rail: 'base',
     address,
-    signText: (text) => ask<string>(provider, 'personal_sign', [hexOf(text), address]),
+    signText: (text) => call<string>(provider, 'personal_sign', [hexOf(text), address]),
     signPayment: (offer, units) => signPayment(provider, address, offer, units),
   };
 }
 
-async function ask<T>(provider: Provider, method: string, params?: unknown): Promise<T> {
+async function call<T>(provider: Provider, method: string, params?: unknown): Promise<T> {
   try {
-    const call = params === undefined ? { method } : { method, params };
-    return (await provider.request(call)) as T; // by EIP-1193, of that method
+    const request = params === undefined ? { method } : { method, params };
+    return (await provider.request(request)) as T; // EIP-1193 defines the result of each method
   } catch (error) {
     throw walletError(error);
   }
@@ -127,62 +129,54 @@ async function signPayment(
     message: authorization,
   };
   const params = [from, JSON.stringify(typedData)];
-  const signature = await ask<string>(provider, 'eth_signTypedData_v4', params);
+  const signature = await call<string>(provider, 'eth_signTypedData_v4', params);
   return { authorization, signature };
 }
 
-/** A wallet signs for the chain that it shows, so it is asked to show the right one. */
+/** Wallets sign only for their selected chain. */
 async function switchChain(provider: Provider, chainId: number): Promise<void> {
+  const isSelected = async (): Promise<boolean> =>
+    Number(await call<string>(provider, 'eth_chainId')) === chainId;
+  if (await isSelected()) return;
+  const known = KNOWN_CHAINS[chainId];
+  const wrongChain = new WalletError(
+    `Your wallet uses another chain. Switch it to ${known?.chainName ?? `chain ${chainId}`} and try again.`,
+  );
   const wanted = `0x${chainId.toString(16)}`;
-  const now = await ask<string>(provider, 'eth_chainId');
-  if (Number(now) === chainId) return;
-  const { chainName = `the chain ${chainId}` } = (KNOWN_CHAINS[chainId] ?? {}) as {
-    chainName?: string;
-  };
   try {
     await provider.request({ method: 'wallet_switchEthereumChain', params: [{ chainId: wanted }] });
   } catch (error) {
-    const known = KNOWN_CHAINS[chainId];
     const { code } = error as { code?: unknown }; // EIP-1193
-    if (code === UNKNOWN_CHAIN && known !== undefined) {
-      await ask(provider, 'wallet_addEthereumChain', [{ chainId: wanted, ...known }]);
-    } else {
-      throw new WalletError(
-        `Your wallet is on another chain. Switch it to ${chainName} and try again.`,
-      );
-    }
+    if (code !== UNKNOWN_CHAIN || known === undefined) throw wrongChain;
+    await call(provider, 'wallet_addEthereumChain', [{ chainId: wanted, ...known }]);
   }
-  if (Number(await ask<string>(provider, 'eth_chainId')) !== chainId) {
-    throw new WalletError(
-      `Your wallet is on another chain. Switch it to ${chainName} and try again.`,
-    );
-  }
+  if (!(await isSelected())) throw wrongChain;
 }
 
 const BALANCE_OF = '0x70a08231';
 
-/** Says that there is too little before anything is signed, where the wallet can tell. */
+/** Throws before the signature if the balance is too low and the wallet can read it. */
 async function checkFunds(
   provider: Provider,
   from: string,
   { asset }: Offer,
   units: bigint,
 ): Promise<void> {
-  let held: bigint;
+  let balance: bigint;
   try {
     const data = BALANCE_OF + from.slice(2).toLowerCase().padStart(64, '0');
-    const answer = await provider.request({
+    const result = await provider.request({
       method: 'eth_call',
       params: [{ to: asset, data }, 'latest'],
     });
-    held = BigInt(String(answer));
+    balance = BigInt(String(result));
   } catch {
-    // Not every wallet answers it; the service looks before it sends anything.
+    // Some wallets do not support this call. The service checks the balance before it sends.
     return;
   }
-  if (held >= units) return;
+  if (balance >= units) return;
   throw new WalletError(
-    `This wallet has ${usdText(usdOfUnits(held))} in USDC on Base, which is less than ${usdText(usdOfUnits(units))}. Nothing was signed.`,
+    `This wallet has ${usdText(usdOfUnits(balance))} in USDC on Base, which is less than ${usdText(usdOfUnits(units))}. Nothing was signed. Choose a smaller amount.`,
   );
 }
 

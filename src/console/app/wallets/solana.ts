@@ -1,7 +1,7 @@
 /**
- * Wallets of Solana, found by the Wallet Standard. A payment is a transfer of the offer's token whose
- * fee the service pays: the wallet signs its part, the service adds its own and sends it. The offer
- * carries a recent block hash, so that no node is asked.
+ * Solana wallets, discovered by the Wallet Standard. A payment is a token transfer with the service as
+ * fee payer: the wallet signs its part, the service adds its signature and sends the transaction. The
+ * offer contains a recent blockhash, so that this code calls no node.
  */
 import {
   type Address,
@@ -35,7 +35,7 @@ interface Account {
   readonly chains: readonly string[];
 }
 
-/** What is used of the Wallet Standard's features. */
+/** The features of the Wallet Standard that this code uses. */
 interface Features {
   readonly 'standard:connect'?: { connect(): Promise<{ accounts: readonly Account[] }> };
   readonly 'solana:signMessage'?: {
@@ -55,11 +55,11 @@ interface Features {
 
 type Wallet = ReturnType<ReturnType<typeof getWallets>['get']>[number];
 
-/** Tells of the wallets that are there now and whenever one joins; the answer ends it. */
-export function watchSolanaWallets(tell: (wallets: readonly WalletChoice[]) => void): () => void {
+/** Reports the wallets now and whenever one is added. Returns a function that stops it. */
+export function watchSolanaWallets(report: (wallets: readonly WalletChoice[]) => void): () => void {
   const wallets = getWallets();
-  const say = (): void =>
-    tell(
+  const update = (): void =>
+    report(
       wallets
         .get()
         .filter(isUsable)
@@ -71,17 +71,12 @@ export function watchSolanaWallets(tell: (wallets: readonly WalletChoice[]) => v
           connect: () => connect(wallet),
         })),
     );
-  say();
-  const stops = [wallets.on('register', say), wallets.on('unregister', say)];
+  update();
+  const stops = [wallets.on('register', update), wallets.on('unregister', update)];
   return () => stops.forEach((stop) => stop());
 }
 
-function featuresOf(wallet: Wallet): Features {
-  return wallet.features;
-}
-
-function isUsable(wallet: Wallet): boolean {
-  const features = featuresOf(wallet);
+function isUsable({ features }: Wallet): boolean {
   return (
     features['standard:connect'] !== undefined &&
     features['solana:signMessage'] !== undefined &&
@@ -90,13 +85,13 @@ function isUsable(wallet: Wallet): boolean {
 }
 
 async function connect(wallet: Wallet): Promise<ConnectedWallet> {
-  const features = featuresOf(wallet);
-  const connected = await asked(() => features['standard:connect']?.connect());
+  const features: Features = wallet.features;
+  const connected = await rethrown(() => features['standard:connect']?.connect());
   const account = connected?.accounts.find(({ chains }) =>
     chains.some((one) => one.startsWith('solana:')),
   );
   if (account === undefined) {
-    throw new WalletError('The wallet gave no Solana account. Unlock it and try again.');
+    throw new WalletError('The wallet returned no Solana account. Unlock it and try again.');
   }
   return {
     name: wallet.name,
@@ -105,25 +100,28 @@ async function connect(wallet: Wallet): Promise<ConnectedWallet> {
     signText: async (text) => {
       const message = new TextEncoder().encode(text);
       const [signed] =
-        (await asked(() => features['solana:signMessage']?.signMessage({ account, message }))) ??
+        (await rethrown(() => features['solana:signMessage']?.signMessage({ account, message }))) ??
         [];
-      if (signed === undefined) throw new WalletError('The wallet signed nothing.');
+      if (signed === undefined) throw new WalletError(NOT_SIGNED);
       return getBase58Decoder().decode(signed.signature);
     },
     signPayment: async (offer, units) => {
       const transaction = await transferOf(addressOf(account.address), offer, units);
       const chain = account.chains.find((one) => one.startsWith('solana:')) ?? 'solana:mainnet';
       const [signed] =
-        (await asked(() =>
+        (await rethrown(() =>
           features['solana:signTransaction']?.signTransaction({ account, chain, transaction }),
         )) ?? [];
-      if (signed === undefined) throw new WalletError('The wallet signed nothing.');
+      if (signed === undefined) throw new WalletError(NOT_SIGNED);
       return { transaction: getBase64Decoder().decode(signed.signedTransaction) };
     },
   };
 }
 
-async function asked<T>(work: () => Promise<T> | undefined): Promise<T | undefined> {
+const NOT_SIGNED = 'The wallet returned no signature. Try again.';
+
+/** Converts errors of the wallet to `WalletError`. */
+async function rethrown<T>(work: () => Promise<T> | undefined): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
@@ -135,17 +133,17 @@ const TOKEN_PROGRAM = addressOf('TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA');
 const ASSOCIATED_PROGRAM = addressOf('ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL');
 const COMPUTE_PROGRAM = addressOf('ComputeBudget111111111111111111111111111111');
 const MEMO_PROGRAM = addressOf('MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr');
-/** As the x402 scheme "exact" has them. */
+/** Values of the x402 scheme `exact`. */
 const COMPUTE_UNITS = 20_000;
 const MICRO_LAMPORTS = 1n;
 const DECIMALS = 6;
 const MEMO_BYTES = 16;
 
-/** The bytes that the wallet signs: a transfer whose fee the service pays. */
+/** The transaction that the wallet signs, with the service as fee payer. */
 async function transferOf(owner: Address, offer: Offer, units: bigint): Promise<Uint8Array> {
   const { feePayer, recentBlockhash, lastValidBlockHeight = '0' } = offer.extra;
   if (feePayer === undefined || recentBlockhash === undefined) {
-    throw new WalletError('The service has no fresh block of Solana now. Try again in a moment.');
+    throw new WalletError('The service has no recent Solana blockhash. Try again in a moment.');
   }
   const mint = addressOf(offer.asset);
   const [source, destination] = await Promise.all([
@@ -198,7 +196,7 @@ async function transferOf(owner: Address, offer: Offer, units: bigint): Promise<
   return new Uint8Array(getTransactionEncoder().encode(compileTransaction(message)));
 }
 
-/** The account in which an owner holds a token. */
+/** The associated token account of an owner. */
 async function tokenAccountOf(owner: Address, mint: Address): Promise<Address> {
   const encoder = getAddressEncoder();
   const seeds = [owner, TOKEN_PROGRAM, mint].map((one) => encoder.encode(one));
@@ -206,7 +204,7 @@ async function tokenAccountOf(owner: Address, mint: Address): Promise<Address> {
   return found;
 }
 
-/** Two payments of one amount differ by it. */
+/** Makes two payments of the same amount different. */
 function memo(given: string | undefined): Uint8Array {
   if (given !== undefined) return new TextEncoder().encode(given);
   const random = crypto.getRandomValues(new Uint8Array(MEMO_BYTES));

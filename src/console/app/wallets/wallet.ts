@@ -1,7 +1,7 @@
-/** Wallets of the browser, whatever their kind: found, connected, asked to sign. */
+/** The interface of browser wallets, and their errors. */
 import type { Rail } from '../page-facts.ts';
 
-/** One entry of `accepts` of the answer 402. */
+/** One entry of `accepts` in a 402 response. */
 export interface Offer {
   readonly scheme: string;
   readonly network: string;
@@ -16,30 +16,30 @@ export interface ConnectedWallet {
   readonly name: string;
   readonly rail: Rail;
   readonly address: string;
-  /** Of a text; hex on Base, base58 on Solana. */
+  /** Returns the signature in hex on Base, in base58 on Solana. */
   signText(text: string): Promise<string>;
-  /** The inner payload of an x402 payment of `units` of the offer's token. */
+  /** Returns the payload of an x402 payment. `units`: amount in units of the token. */
   signPayment(offer: Offer, units: bigint): Promise<Readonly<Record<string, unknown>>>;
 }
 
 export interface WalletChoice {
   readonly id: string;
   readonly name: string;
-  /** A picture in a `data:` URL, when the wallet has one. */
+  /** An image in a `data:` URL. */
   readonly icon: string | undefined;
   readonly rail: Rail;
   connect(): Promise<ConnectedWallet>;
 }
 
-/** Why a wallet did not sign, in words for people. */
+/** Why a wallet did not sign, as a message for the user. */
 export class WalletError extends Error {}
 
-/** EIP-1193: the user said no. */
+/** EIP-1193: the user rejected the request. */
 const REJECTED = 4001;
-/** EIP-1193: the wallet waits for an answer to an earlier question. */
+/** EIP-1193: an earlier request is still open. */
 const BUSY = -32_002;
 
-/** What a wallet threw, in words. */
+/** Converts an error of a wallet. */
 export function walletError(error: unknown): WalletError {
   if (error instanceof WalletError) return error;
   const { code, message = '' } = (error ?? {}) as { code?: unknown; message?: string };
@@ -48,20 +48,20 @@ export function walletError(error: unknown): WalletError {
   }
   if (code === BUSY) {
     return new WalletError(
-      'Your wallet still waits for an answer: open it and finish or close that.',
+      'Your wallet has an open request. Open the wallet, confirm or reject it, and try again.',
     );
   }
   return new WalletError(
-    `The wallet answered: ${message === '' ? 'nothing' : message.slice(0, 300)}`,
+    `The wallet reported: ${message === '' ? 'an error without a message' : message.slice(0, 300)}`,
   );
 }
 
-/** Pictures of wallets are data; anything else would be a request to somebody. */
+/** Accepts only `data:` images, because a URL would be a request to another server. */
 export function safeIcon(icon: string | undefined): string | undefined {
   return icon?.startsWith('data:image/') === true ? icon : undefined;
 }
 
-/** USDC and its like: one USD is a million units. */
+/** USDC has six decimals. */
 export const UNITS_PER_USD = 1_000_000;
 
 export function usdOfUnits(units: bigint): number {
