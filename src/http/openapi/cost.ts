@@ -1,9 +1,9 @@
-/** What an answer says of its charge, in every route that says it. */
+/** Charge of a request, in all responses that contain it. */
 import { z } from 'zod';
 
 export const Cost = z
   .strictObject({
-    usd: z.number().min(0).describe('USD charged, exact to nine decimals.'),
-    diem: z.number().min(0).describe('Daily credit charged.'),
+    usd: z.number().min(0).describe('Charge in USD, exact to nine decimals.'),
+    diem: z.number().min(0).describe('Charge to the daily credit.'),
   })
   .meta({ id: 'Cost' });

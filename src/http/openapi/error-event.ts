@@ -1,9 +1,9 @@
-/** The last event of a streamed answer that failed after its status had left. */
+/** Final event of a stream that failed after its status was sent. */
 import { z } from 'zod';
 
 export const ErrorEvent = z.strictObject({
-  type: z.literal('error').describe('What the event is.'),
+  type: z.literal('error').describe('Type of the event.'),
   error: z
-    .looseObject({ message: z.string().describe('A sentence for people.') })
-    .describe('What went wrong; nothing was charged.'),
+    .looseObject({ message: z.string().describe('Error message.') })
+    .describe('Error after which nothing was charged.'),
 });

@@ -1,7 +1,7 @@
-/** The bodies of refusals as JSON Schema: errors, and the 402s with their payment options. */
+/** JSON Schemas of error responses, and of 402 responses with payment options. */
 import type { JsonSchema } from '../describe.ts';
 
-/** An object of these members, all of them required unless some are named, and no others. */
+/** Schema of an object with exactly these members. By default all are required. */
 function object(
   properties: Readonly<Record<string, JsonSchema>>,
   given: { readonly description?: string; readonly required?: readonly string[] } = {},
@@ -10,7 +10,7 @@ function object(
   return { type: 'object', ...description, required, additionalProperties: false, properties };
 }
 
-/** An object of texts, each with what it says. */
+/** Schema of an object of strings; `words` are their descriptions. */
 function texts(words: Readonly<Record<string, string>>, description: string) {
   const members = Object.entries(words).map(([name, about]) => [name, text(about)]);
   return object(Object.fromEntries(members), { description });
@@ -34,97 +34,117 @@ export function reference(name: string) {
 
 const TEXT = { type: 'string' };
 const OPTIONAL_TEXT = { type: ['string', 'null'] };
-const PIXELS = { type: 'integer', description: 'Pixels of the refused image.' };
+const PIXELS = { type: 'integer', description: 'Size of the rejected image, in pixels.' };
 const ERROR_TREE = { $ref: '#/components/schemas/ErrorTree' };
 
-/** What a refusal can say beside its sentence and its code, each for some codes only. */
+/** Optional members of an error response; each belongs to some codes. */
 const FURTHER_FIELDS = {
-  details: { ...ERROR_TREE, description: 'Validation: a key for each invalid field.' },
+  details: { ...ERROR_TREE, description: 'Validation errors, with a key for each invalid field.' },
   issues: {
     type: 'array',
-    description: 'The same as a flat list.',
+    description: 'Validation errors as a list.',
     items: object({
-      code: text('What kind of mistake it is.'),
-      path: list({ type: ['string', 'integer'] }, 'Names and places that lead to the field.'),
-      message: text('What was wrong and what would be right.'),
+      code: text('Kind of the validation error.'),
+      path: list(
+        { type: ['string', 'integer'] },
+        'Path of the field: member names and list indexes.',
+      ),
+      message: text('Error message: what is wrong and what would be valid.'),
     }),
   },
   limit: object(
     {
-      currency: { enum: ['USD', 'DIEM'], description: 'What the limit is in.' },
-      amount: text('The limit, decimal.'),
-      spent: text('What the key has spent of it, decimal.'),
-      resetsAt: { ...OPTIONAL_TEXT, description: 'ISO 8601; null when it never does.' },
+      currency: { enum: ['USD', 'DIEM'], description: 'Currency of the limit.' },
+      amount: text('Limit, as a decimal number.'),
+      spent: text('Amount that the key has spent, as a decimal number.'),
+      resetsAt: {
+        ...OPTIONAL_TEXT,
+        description: 'Time of the next reset, ISO 8601; null if the limit has no reset.',
+      },
     },
-    { description: 'The spend limit of the key that is reached.' },
+    { description: 'Spend limit of the key that is reached.' },
   ),
-  customMessage: text('Blockchain RPC: the limit in figures.'),
-  currentBalanceUsd: { type: 'number', description: 'INSUFFICIENT_BALANCE: what is posted.' },
+  customMessage: text('JSON-RPC: the limit with its numbers.'),
+  currentBalanceUsd: {
+    type: 'number',
+    description: 'INSUFFICIENT_BALANCE: posted balance, in USD.',
+  },
   minimumBalanceUsd: {
     type: 'number',
-    description: 'INSUFFICIENT_BALANCE: what the request needs at least.',
+    description: 'INSUFFICIENT_BALANCE: balance that the request needs, in USD.',
   },
   width: PIXELS,
   height: PIXELS,
-  credits_refunded: { const: true, description: 'A failed video: what was set aside is back.' },
+  credits_refunded: { const: true, description: 'Failed video: the hold was released.' },
 };
 
 const PAYMENT_REQUIRED = {
   x402Version: { const: 2, description: 'Version of the x402 protocol.' },
-  error: text('A sentence for people.'),
+  error: text('Error message.'),
   resource: object(
     {
-      url: text('Its address.'),
-      description: text('What it is.'),
-      mimeType: text('What it answers with.'),
+      url: text('URL of the resource.'),
+      description: text('Description of the resource.'),
+      mimeType: text('Content type of the response.'),
       serviceName: text('Name of the service.'),
-      tags: list(TEXT, 'What it is about.'),
+      tags: list(TEXT, 'Topics of the resource.'),
     },
-    { description: 'What is paid for.', required: ['url', 'description', 'mimeType'] },
+    {
+      description: 'Resource that the payment is for.',
+      required: ['url', 'description', 'mimeType'],
+    },
   ),
   accepts: {
     type: 'array',
-    description: 'Payment options of a wallet; sign exactly one. Empty where only keys pay.',
+    description: 'Payment options for wallets; sign exactly one. Empty if only API keys can pay.',
     items: reference('PaymentOption'),
   },
   extensions: {
     type: 'object',
-    description: 'What goes beyond the protocol, each with its own schema.',
+    description: 'Extensions of the protocol.',
     additionalProperties: false,
     properties: {
       'sign-in-with-x': reference('SignInChallenge'),
       'payment-identifier': object(
         {
-          info: { type: 'object', description: 'Whether an id is needed.' },
+          info: { type: 'object', description: '`required`: true if a payment needs an id.' },
           schema: { type: 'object', description: 'JSON Schema of the id.' },
         },
-        { description: 'What an id that a client adds to its payment looks like.' },
+        { description: 'Id that a client can add to its payment.' },
       ),
       'refund-policy': object(
-        { info: { type: 'object', description: 'The terms in short, and their address.' } },
-        { description: 'What becomes of a payment whose request is not served.' },
+        { info: { type: 'object', description: 'Summary of the terms, and their URL.' } },
+        { description: 'Refund of a payment whose request fails.' },
       ),
       eip2612GasSponsoring: object(
         { info: { type: 'object', description: '`version` of the extension.' } },
         {
           description:
-            'The wallet may sign its approval of Permit2 (EIP-2612) beside a payment of the scheme `upto`.',
+            'With the scheme `upto`, the wallet can also sign its approval of Permit2 (EIP-2612).',
         },
       ),
       'bound-nonce': object(
-        { info: texts({ hash: 'The hash: `keccak256`.' }, 'How the nonce is made.') },
+        { info: texts({ hash: 'Hash function: `keccak256`.' }, 'Parameters of the nonce.') },
         {
           description:
-            'Payments on Base: the nonce may be the hash of the lines `x402 bound nonce v1`, origin, `resource.url` and `salt`, with `info.salt` (0x and 64 hex digits) added to the extension of the payment.',
+            'Payments on Base: binds a signature to this server. The nonce is the hash of the lines `x402 bound nonce v1`, origin, `resource.url` and `salt`; the payment sends `info.salt` (0x and 64 hex digits) in this extension.',
         },
       ),
       bazaar: {
         type: 'object',
-        description: 'For indexes: a request, its answer, and their schema.',
+        description: 'For indexes: example request and response, with their schemas.',
       },
       'offer-receipt': object(
-        { info: { type: 'object', description: '`offers`: each option, as JWS and as EIP-712.' } },
-        { description: 'The options, signed by this service. Too long for most headers.' },
+        {
+          info: {
+            type: 'object',
+            description: '`offers`: each payment option, signed as JWS and as EIP-712.',
+          },
+        },
+        {
+          description:
+            'Payment options signed by this service. Usually only in the body, because headers are too short.',
+        },
       ),
     },
   },
@@ -132,18 +152,18 @@ const PAYMENT_REQUIRED = {
     {
       apiKey: texts(
         {
-          header: 'The header that a key is sent in.',
-          getKey: 'Where a key is had.',
-          docs: 'Where it is explained.',
+          header: 'Request header for the key.',
+          getKey: 'URL to get a key.',
+          docs: 'URL of the documentation.',
         },
         'Access with an API key.',
       ),
       x402Wallet: texts(
         {
-          header: 'The header that a sign-in is sent in.',
-          legacyHeader: 'Its older name.',
+          header: 'Request header for the sign-in.',
+          legacyHeader: 'Older name of the header.',
           topUp: 'Method and path of the top-up.',
-          docs: 'Where it is explained.',
+          docs: 'URL of the documentation.',
         },
         'Access with a wallet.',
       ),
@@ -152,34 +172,34 @@ const PAYMENT_REQUIRED = {
   ),
 };
 
-/** What a payment needs to know: the same for a stranger and for a wallet. */
+/** Members that responses to anonymous requests and to wallets have in common. */
 const { authOptions: _, ...PAYMENT_OFFER } = PAYMENT_REQUIRED;
 
 const INSUFFICIENT_CREDIT = {
-  error: { const: 'Payment required', description: 'A sentence for people.' },
-  code: { const: 'PAYMENT_REQUIRED', description: 'The word of the error catalogue.' },
-  reason: { const: 'insufficient_balance', description: 'Why payment is required.' },
-  message: text('What is missing, in a sentence.'),
-  currentBalanceUsd: number('What the wallet has; below zero what it owes.'),
-  minimumBalanceUsd: number('What this request needs.'),
-  description: text('What a top-up is.'),
-  suggestedTopUpUsd: number('A top-up that lasts for a while.'),
-  minimumTopUpUsd: number('The smallest top-up.'),
-  supportedTokens: list(TEXT, 'Tokens that can be paid in.'),
-  supportedChains: list(TEXT, 'Networks that can be paid on, CAIP-2.'),
+  error: { const: 'Payment required', description: 'Error message.' },
+  code: { const: 'PAYMENT_REQUIRED', description: 'Error code.' },
+  reason: { const: 'insufficient_balance', description: 'Reason of the 402.' },
+  message: text('Missing amount, as a sentence.'),
+  currentBalanceUsd: number('Credit of the wallet in USD; negative for a debt.'),
+  minimumBalanceUsd: number('Credit that this request needs, in USD.'),
+  description: text('Explanation of top-ups.'),
+  suggestedTopUpUsd: number('Suggested amount of a top-up, in USD.'),
+  minimumTopUpUsd: number('Minimum amount of a top-up, in USD.'),
+  supportedTokens: list(TEXT, 'Symbols of the accepted tokens.'),
+  supportedChains: list(TEXT, 'Accepted networks, CAIP-2.'),
   topUpInstructions: object(
     {
-      step1: text('What to do first.'),
-      step2: text('What to do next.'),
-      step3: text('What to do last.'),
-      receiverWallet: text('The address that is paid.'),
-      tokenAddress: text('The contract, or on Solana the mint, of the token.'),
+      step1: text('First step.'),
+      step2: text('Second step.'),
+      step3: text('Third step.'),
+      receiverWallet: text('Address of the receiver.'),
+      tokenAddress: text('Contract of the token; on Solana its mint.'),
       tokenDecimals: { type: 'integer', description: 'Decimals of the token.' },
-      network: text('The network of the address.'),
-      minimumAmountUsd: number('The smallest top-up.'),
+      network: text('Network of the address.'),
+      minimumAmountUsd: number('Minimum amount of a top-up, in USD.'),
     },
     {
-      description: 'How to top up.',
+      description: 'Steps of a top-up.',
       required: ['step1', 'step2', 'step3', 'receiverWallet', 'tokenAddress', 'network'],
     },
   ),
@@ -187,30 +207,30 @@ const INSUFFICIENT_CREDIT = {
 };
 
 const PAYMENT_REASON = object(
-  { reason: text('A word of the x402 protocol.') },
-  { description: 'Why a payment was not taken.' },
+  { reason: text('Error code of the x402 protocol.') },
+  { description: 'Reason why the payment was not accepted.' },
 );
-const ERROR_CODE = text('A word for programs, from the error catalogue.');
+const ERROR_CODE = text('Stable error code; see the error catalogue.');
 const EXTRA = {
   type: 'object',
   description:
-    'What signing needs on this network, and `minimumTopUpUsd` and `suggestedTopUpUsd`, the least and the suggested top-up.',
+    'Parameters of the signature on this network; `minimumTopUpUsd` and `suggestedTopUpUsd` are the minimum and the suggested top-up.',
 };
-const BASE_UNITS = text('Base units; USDC has 6 decimals.');
+const BASE_UNITS = text('Amount in base units of the token; USDC has 6 decimals.');
 
-/** The shapes of error bodies, as components. */
+/** Components with the bodies of error responses. */
 export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
   ErrorTree: {
     type: 'object',
-    description: '`_errors` on every level and one key for each invalid field or item.',
+    description: '`_errors` at every level, and one key for each invalid field or item.',
     required: ['_errors'],
-    properties: { _errors: list(TEXT, 'What is wrong with this field itself.') },
-    // With the type of `_errors` beside its own: types of languages give both one index.
+    properties: { _errors: list(TEXT, 'Error messages of this field.') },
+    // Includes the type of `_errors`, because generated types have one index signature for both.
     additionalProperties: { anyOf: [ERROR_TREE, list(TEXT)] },
   },
   Error: object(
-    { error: text('A sentence for people.'), code: ERROR_CODE, ...FURTHER_FIELDS },
-    { description: 'What was wrong and what would be right.', required: ['error', 'code'] },
+    { error: text('Error message.'), code: ERROR_CODE, ...FURTHER_FIELDS },
+    { description: 'Error response.', required: ['error', 'code'] },
   ),
   OpenAiError: object(
     {
@@ -219,68 +239,69 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
       x402Version: { enum: [1, 2], description: 'Version of the x402 protocol.' },
       accepts: list(
         { anyOf: [reference('PaymentOption'), reference('PaymentOptionV1')] },
-        'Payment options of a wallet; sign exactly one.',
+        'Payment options for wallets; sign exactly one.',
       ),
       details: PAYMENT_REASON,
       error: object(
         {
-          message: text('A sentence for people.'),
-          type: text('The kind of error, a word of OpenAI.'),
-          param: { ...OPTIONAL_TEXT, description: 'The field that is wrong, where one is.' },
-          code: { ...OPTIONAL_TEXT, description: 'A word for programs, from the error catalogue.' },
+          message: text('Error message.'),
+          type: text('Type of the error, as in the OpenAI protocol.'),
+          param: { ...OPTIONAL_TEXT, description: 'Invalid field, if there is one.' },
+          code: { ...OPTIONAL_TEXT, description: 'Stable error code; see the error catalogue.' },
           ...FURTHER_FIELDS,
         },
-        { description: 'The refusal.', required: ['message', 'type', 'param', 'code'] },
+        { description: 'Error.', required: ['message', 'type', 'param', 'code'] },
       ),
     },
     {
       description:
-        "OpenAI's shape, for SDKs of that protocol and with the header `x-svc-error-format: openai`. What a refusal of a payment says else stands beside `error`.",
+        'Error response in the OpenAI format, for SDKs of that protocol and with the header `x-svc-error-format: openai`. Members about payments are beside `error`.',
       required: ['error'],
     },
   ),
   PaymentRefused: object(
-    { error: ERROR_CODE, message: text('A sentence for people.'), details: PAYMENT_REASON },
+    { error: ERROR_CODE, message: text('Error message.'), details: PAYMENT_REASON },
     {
-      description: 'Why a payment was not taken; `message` says whether money has moved.',
+      description:
+        'Response to a payment that was not accepted; `message` states whether money was transferred.',
       required: ['error', 'message'],
     },
   ),
   PaymentRequired: object(PAYMENT_REQUIRED, {
-    description: 'How to get access: sent when a request has no credentials.',
+    description: 'Response to a request without credentials: ways to get access.',
     required: ['x402Version', 'error', 'resource', 'accepts', 'extensions'],
   }),
   PaymentRequiredV1: object(
     {
       x402Version: { const: 1, description: 'Version of the x402 protocol.' },
-      error: text('A sentence for people.'),
+      error: text('Error message.'),
       accepts: list(reference('PaymentOptionV1'), 'Payment options; sign exactly one.'),
     },
-    { description: 'The same for clients of version 1, with `?x402Version=1`.' },
+    { description: 'Response for x402 clients of version 1, with `?x402Version=1`.' },
   ),
   PaymentOption: object({
     scheme: {
       enum: ['exact', 'upto'],
-      description: 'The amount is paid as it stands, or is the most that a request may take of it.',
+      description: '`exact`: the amount is transferred. `upto`: at most the amount is transferred.',
     },
-    network: text('CAIP-2, such as `eip155:8453`.'),
-    asset: text('The contract, or on Solana the mint, of the token.'),
+    network: text('Network, CAIP-2, such as `eip155:8453`.'),
+    asset: text('Contract of the token; on Solana its mint.'),
     amount: BASE_UNITS,
-    payTo: text('The address that is paid.'),
-    maxTimeoutSeconds: number('How long the signature has to be good for.'),
+    payTo: text('Address of the receiver.'),
+    maxTimeoutSeconds: number('Validity that the signature needs, in seconds.'),
     extra: EXTRA,
   }),
   PaymentOptionV1: object(
     {
-      scheme: { const: 'exact', description: 'The amount is paid as it stands.' },
-      network: text('A name, such as `base`.'),
+      scheme: { const: 'exact', description: 'The amount is transferred.' },
+      network: text('Name of the network, such as `base`.'),
       maxAmountRequired: BASE_UNITS,
-      resource: text('The address of what is paid for.'),
-      description: text('What is paid for.'),
-      mimeType: text('What it answers with.'),
-      payTo: text('The address that is paid.'),
-      maxTimeoutSeconds: number('How long the signature has to be good for.'),
-      asset: text('The contract, or on Solana the mint, of the token.'),
+      resource: text('URL of the resource.'),
+      description: text('Description of the resource.'),
+      mimeType: text('Content type of the response.'),
+      payTo: text('Address of the receiver.'),
+      maxTimeoutSeconds: number('Validity that the signature needs, in seconds.'),
+      asset: text('Contract of the token; on Solana its mint.'),
       extra: EXTRA,
     },
     { required: ['scheme', 'network', 'maxAmountRequired', 'resource', 'payTo', 'asset', 'extra'] },
@@ -289,25 +310,25 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
     {
       info: texts(
         {
-          domain: 'Who asks for the sign-in.',
-          uri: 'What it is for.',
-          version: 'Version of the text, `1`.',
-          nonce: 'To be used once.',
-          issuedAt: 'ISO 8601.',
-          expirationTime: 'ISO 8601; until then it can be used.',
-          statement: 'What the wallet shows to its owner.',
+          domain: 'Domain that requests the sign-in.',
+          uri: 'URI that the sign-in is for.',
+          version: 'Version of the message, `1`.',
+          nonce: 'Nonce, valid for one sign-in.',
+          issuedAt: 'Time of issue, ISO 8601.',
+          expirationTime: 'Time of expiry, ISO 8601.',
+          statement: 'Text that the wallet shows.',
         },
-        'The fields of the text (EIP-4361).',
+        'Fields of the message (EIP-4361).',
       ),
       supportedChains: list(
-        texts({ chainId: 'CAIP-2.', type: 'How it signs.' }, 'A chain.'),
-        'Chains whose wallets can sign in.',
+        texts({ chainId: 'CAIP-2.', type: 'Signature type.' }, 'Chain.'),
+        'Supported chains.',
       ),
     },
-    { description: 'What a wallet signs to sign in.' },
+    { description: 'Message that a wallet signs to sign in.' },
   ),
   InsufficientCredit: object(
     { ...PAYMENT_OFFER, ...INSUFFICIENT_CREDIT },
-    { description: 'A wallet is known and its credit is too low.' },
+    { description: 'Response to a wallet whose credit is too low.' },
   ),
 };

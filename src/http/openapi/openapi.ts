@@ -1,7 +1,4 @@
-/**
- * The OpenAPI 3.1 document of the running server, made from all of its routes: the schemas
- * validate, and the statuses are those of stages and routes.
- */
+/** Generates the OpenAPI 3.1 document of the server from its routes and the schemas that validate requests. */
 import { z } from 'zod';
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { type ParameterDescription, type RouteDescription, TAGS } from '../describe.ts';
@@ -33,11 +30,10 @@ export interface OpenApiOptions {
   /** Public origin. */
   readonly publicUrl: string;
   readonly basePath: string;
-  /** Whether wallets can sign in and pay here. */
+  /** True if wallets can sign in and pay. */
   readonly takesWallets: boolean;
 }
 
-/** An OpenAPI document; its shape is checked by the test. */
 export type OpenApiDocument =
   ReturnType<typeof openApiDocument> extends Generator<undefined, infer Made> ? Made : never;
 
@@ -50,15 +46,15 @@ export interface Operation {
   readonly parameters?: readonly (OperationParameter | Reference)[];
   readonly requestBody?: { readonly required: boolean; readonly content: OperationContent };
   readonly responses: Readonly<Record<string, OperationResponse | Reference>>;
-  /** The 202 of an open payment: among `responses` clients would take it for a success. */
+  /** The 202 of a pending payment. It is not in `responses`, because clients would treat it as a success. */
   readonly 'x-pending-payment'?: OperationResponse | Reference;
-  /** A call cannot be undone by another. */
+  /** The operation cannot be undone. */
   readonly 'x-destructive'?: boolean;
 }
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
 
-/** Makes the document, in pieces of some milliseconds. Throws for a route without a description. */
+/** Yields every few milliseconds, and returns the document. Throws for a route without a description. */
 export function* openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   const shared = new SharedResponses();
@@ -68,7 +64,7 @@ export function* openApiDocument(routes: readonly Route[], options: OpenApiOptio
     const path = route.path.replaceAll(/:([A-Za-z]+)/g, '{$1}');
     paths[path] = {
       ...paths[path],
-      // The base path does not stand before these.
+      // These paths do not begin with the base path.
       ...(route.root === true ? { servers: [{ url: options.publicUrl }] as never } : {}),
       [route.method.toLowerCase()]: operationOf(route, { components, shared, options }),
     };
@@ -97,7 +93,7 @@ export function* openApiDocument(routes: readonly Route[], options: OpenApiOptio
   return yield* named(document, options.serviceName);
 }
 
-/** Refusals before a path and its method are known. */
+/** Errors of requests that match no operation. */
 const NO_OPERATION: readonly FaultCode[] = [
   'MALFORMED_REQUEST',
   'NOT_FOUND',
@@ -106,8 +102,8 @@ const NO_OPERATION: readonly FaultCode[] = [
   'HEADERS_TOO_LARGE',
 ];
 
-function refusalWords(code: FaultCode): string {
-  const allow = code === 'METHOD_NOT_ALLOWED' ? ', and `allow` names the methods' : '';
+function errorText(code: FaultCode): string {
+  const allow = code === 'METHOD_NOT_ALLOWED' ? ', with the allowed methods in `allow`' : '';
   return `${FAULTS[code].status} \`${code}\`${allow}`;
 }
 
@@ -115,11 +111,11 @@ function infoOf({ title, version }: OpenApiOptions) {
   return {
     title: `${title} API`,
     version,
-    description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
+    description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from the prepaid balance of an API key or a wallet.
 
-Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.
+Requests that match no operation receive an error response with the body \`Error\`: ${NO_OPERATION.map(errorText).join('; ')}. Every GET operation also supports HEAD.
 
-Headers that many answers have are not repeated at each: \`x-common-headers\` of this document names those of every answer, of answers to a known caller, and of refusals.`,
+Operations do not repeat common headers: \`x-common-headers\` of this document lists the headers of every response, of responses to authenticated callers, and of error responses.`,
   };
 }
 
@@ -134,25 +130,24 @@ const SECURITY_SCHEMES = {
   apiKey: {
     type: 'http',
     scheme: 'bearer',
-    description:
-      'An API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`; `x-api-key` with the key alone is taken too.',
+    description: 'API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`, or the key in `x-api-key`.',
   },
   adminKey: {
     type: 'http',
     scheme: 'bearer',
-    description: 'An ADMIN key: `Authorization: Bearer SVC_ADMIN_KEY_…`.',
+    description: 'ADMIN key: `Authorization: Bearer SVC_ADMIN_KEY_…`.',
   },
   wallet: {
     type: 'apiKey',
     in: 'header',
     name: 'SIGN-IN-WITH-X',
-    description: 'A signed sign-in of a wallet, base64 of JSON (x402, no account).',
+    description: 'Signed sign-in of a wallet, base64 of JSON (x402, without an account).',
   },
 } as const;
 
 function descriptionOf(route: Route): RouteDescription {
   if (route.describe !== undefined) return route.describe;
-  throw new Error(`The route ${route.method} ${route.path} does not describe itself`);
+  throw new Error(`The route ${route.method} ${route.path} has no description`);
 }
 
 interface DocumentParts {
@@ -186,7 +181,7 @@ function operationOf(route: Route, { components, shared, options }: DocumentPart
   };
 }
 
-/** `GET /usage/:id` is `getUsageId`. */
+/** `GET /usage/:id` -> `getUsageId`. */
 function operationId(route: Route): string {
   const words = route.path.split(/[^A-Za-z0-9]+/).filter((word) => word !== '');
   const tail = words.map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join('');
@@ -204,7 +199,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   operator: [{ adminKey: [] }],
 };
 
-/** Without a rail no wallet can sign in; a wallet's route is then there and refuses. */
+/** Without payment rails no wallet can sign in, and wallet routes return an error. */
 function securityOf({ auth }: Route, { takesWallets: isTaken }: OpenApiOptions) {
   const schemes = SECURITY[auth];
   const others = schemes.filter((scheme) => !('wallet' in scheme));
@@ -220,7 +215,7 @@ const IDEMPOTENCY_KEY: ParameterDescription = {
   name: 'Idempotency-Key',
   in: 'header',
   about:
-    'A name for this request, `[A-Za-z0-9_-]{1,255}`. Repeated within 24 hours with the same body it gets the same answer and costs nothing; with another body it is a 400.',
+    'Unique key of this request, `[A-Za-z0-9_-]{1,255}`. A repeat with the same body within 24 hours receives the stored response and costs nothing. With another body it gets 400.',
   schema: z.string().regex(/^[A-Za-z0-9_-]{1,255}$/),
   example: 'b7c1f0de-1',
 };
@@ -228,7 +223,7 @@ const METADATA: ParameterDescription = {
   name: 'x-svc-metadata',
   in: 'header',
   about:
-    'Tags of the request, as `metadata` of a chat has them, where a body has no room for them: a JSON object with what is not ASCII escaped. A member of the body goes before that of the header.',
+    'Tags of the request, for bodies without `metadata`: a JSON object in ASCII, with other characters escaped. Members of the body take precedence.',
   schema: z.string(),
   example: '{"user":"anna"}',
 };
@@ -241,7 +236,7 @@ function parametersOf(
   const given = about.parameters ?? [];
   const inPath = [...route.path.matchAll(/:([A-Za-z]+)/g)].map(([, name = '']) => {
     const described = given.find((one) => one.in === 'path' && one.name === name);
-    return described ?? { name, in: 'path' as const, about: 'Part of the path' };
+    return described ?? { name, in: 'path' as const, about: 'Part of the path.' };
   });
   const others = given.filter((one) => one.in !== 'path');
   const shared = [
@@ -268,7 +263,7 @@ function parameterOf(one: ParameterDescription, components: Components) {
 
 function queryParameters(query: z.ZodObject, components: Components): OperationParameter[] {
   return Object.entries(query.shape).map(([name, member]) => {
-    // A coerced number says only as an output that it is one.
+    // Only the output schema of a coerced number has the type `number`.
     const schema = components.schema(member as z.ZodType, 'output'); // members of an object are types
     const { description = '', ...rest } = schema;
     const required = !(member as z.ZodType).safeParse(undefined).success; // as above

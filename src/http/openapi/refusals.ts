@@ -1,11 +1,11 @@
-/** Error codes of a route and its stages, by status, and the schemas of their bodies. */
+/** Error codes of a route and of the stages before it, by status, and the schemas of the responses. */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type { JsonSchema } from '../describe.ts';
 import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route } from '../route.ts';
 import { reference } from './error-schemas.ts';
 
-/** Of a payment: at the top-up, and in a header of an inference request. */
+/** Error codes of payments, in top-ups and in headers of inference requests. */
 export const PAYMENT_REFUSALS: readonly FaultCode[] = [
   'INVALID_PAYMENT_FORMAT',
   'INVALID_PAYMENT',
@@ -25,7 +25,7 @@ export const PAYMENT_REFUSALS: readonly FaultCode[] = [
   'SETTLEMENT_PENDING',
 ];
 
-/** Refusals of running a model, for the routes that do. */
+/** Error codes of routes that run a model. */
 export const MODEL_REFUSALS: readonly FaultCode[] = [
   'INVALID_MODEL',
   'PRO_ONLY_MODEL',
@@ -42,7 +42,7 @@ export const MODEL_REFUSALS: readonly FaultCode[] = [
   'REQUEST_TIMEOUT',
 ];
 
-/** Refusals of pictures that a request brings or names by URL. */
+/** Error codes of images in requests. */
 export const PICTURE_REFUSALS: readonly FaultCode[] = [
   'UNSAFE_URL',
   'FETCH_FAILED',
@@ -51,12 +51,12 @@ export const PICTURE_REFUSALS: readonly FaultCode[] = [
   'IMAGE_TOO_LARGE',
 ];
 
-/** Refusals of a wallet's sign-in. */
+/** Error codes of the sign-in of a wallet. */
 export const SIGN_IN_REFUSALS = Object.keys(FAULTS).filter((code) =>
   /^X402_(?:INVALID_)?SIGN_IN/.test(code),
 ) as FaultCode[]; // keys of the catalogue
 
-/** The codes that a route can answer with: its own, and those of its stages. */
+/** Returns the error codes of a route and of the stages before it. */
 export function refusalsOf(route: Route): FaultCode[] {
   const { describe, operational, auth, method, body, sells } = route;
   const stages: readonly (readonly [isPassed: boolean, codes: readonly FaultCode[]])[] = [
@@ -72,7 +72,7 @@ export function refusalsOf(route: Route): FaultCode[] {
         'AUTHENTICATION_FAILED_INACTIVE_KEY',
         'API_ACCESS_DISABLED',
         'CSRF_CHECK_FAILED',
-        // A wallet's token is read wherever a bearer is, and can be too old.
+        // A wallet token is a bearer token, and can be expired.
         'X402_INVALID_SIGN_IN',
         'PAYMENT_REQUIRED',
         'PAYMENT_HEADER_NOT_ACCEPTED',
@@ -82,7 +82,7 @@ export function refusalsOf(route: Route): FaultCode[] {
     [paysHere(route), PAYMENT_REFUSALS],
     [auth.startsWith('admin'), ['ADMIN_KEY_REQUIRED']],
     [auth === 'operator', ['ADMIN_KEY_REQUIRED', 'OPERATOR_KEY_REQUIRED']],
-    // Of methods that can have a body, whether the route reads one or not.
+    // Methods that can have a body, also if the route reads none.
     [method !== 'GET', ['PAYLOAD_TOO_LARGE', 'INVALID_CONTENT_TYPE']],
     [body !== undefined, ['INVALID_JSON']],
     [
@@ -113,7 +113,7 @@ export function takesWallets(route: Route): boolean {
   return route.auth.endsWith('wallet');
 }
 
-/** Codes by status, lowest first. */
+/** Groups codes by status, in ascending order. */
 export function byStatus(
   codes: readonly FaultCode[],
   statusesOf: (code: FaultCode) => readonly number[] = (code) => [FAULTS[code].status],
@@ -125,7 +125,7 @@ export function byStatus(
     .sort(([a], [b]) => a - b);
 }
 
-/** The body of a refusal of `route` with one of `codes`; other codes do not fit. */
+/** Returns the schema of an error response of `route` with one of `codes`. */
 export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSchema {
   const shapes = [narrowed('Error', 'code', codes), reference('OpenAiError')];
   const ofPayments = paysHere(route) ? codes.filter(isOfPayment) : [];
@@ -134,13 +134,13 @@ export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSche
   return { anyOf: shapes };
 }
 
-/** The bodies of x402, which are the same in every protocol. */
+/** Returns the x402 bodies, which are the same in every error format. */
 function paymentOffers(route: Route): JsonSchema[] {
   const offers = [reference('PaymentRequired'), reference('PaymentRequiredV1')];
   return takesWallets(route) ? [...offers, reference('InsufficientCredit')] : offers;
 }
 
-/** In the form of the route's protocol; a path that cannot be read is of no route yet. */
+/** Adds the bodies of other formats to the error schema of a protocol, for errors before the route is known. */
 export function ownError(route: Route, status: number, own: JsonSchema): JsonSchema {
   if (status === 402 && takesWallets(route)) return { anyOf: [own, ...paymentOffers(route)] };
   const isPathRead = status !== 400 || !route.path.includes(':');
@@ -151,17 +151,17 @@ function narrowed(name: string, member: string, codes: readonly FaultCode[]): Js
   return {
     allOf: [
       reference(name),
-      { properties: { [member]: { enum: [...codes], description: 'One of these codes.' } } },
+      { properties: { [member]: { enum: [...codes], description: 'Error code of this status.' } } },
     ],
   };
 }
 
-/** A chain that cannot be reached is a payment's 503. */
+/** True for error codes of payments; a 503 means that the chain is unreachable. */
 function isOfPayment(code: FaultCode): boolean {
   return code === 'SERVICE_UNAVAILABLE' || PAYMENT_REFUSALS.includes(code);
 }
 
-/** Whether a payment can come with a request of the route. */
+/** True if a request of the route can contain a payment. */
 export function paysHere(route: Route): boolean {
   return (
     (route.auth === 'key-or-wallet' && route.sells !== undefined) ||

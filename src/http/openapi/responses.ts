@@ -1,6 +1,4 @@
-/**
- * The responses of an operation: its own, and the errors of its stages by status, as components.
- */
+/** Responses of an operation: its own, and error responses by status as shared components. */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { STATUS_CODES } from '../../core/node-http.ts';
 import type {
@@ -26,7 +24,6 @@ export interface OperationExample {
   readonly value: unknown;
 }
 
-/** Stands for a component of the document. */
 export interface Reference {
   readonly $ref: string;
 }
@@ -38,7 +35,7 @@ export type OperationContent = Readonly<
       readonly schema: JsonSchema;
       readonly example?: unknown;
       readonly examples?: Readonly<Record<string, OperationExample | Reference>>;
-      /** What the `data:` of each event of a stream holds. */
+      /** Schema of `data:` in each event of a stream. */
       readonly 'x-event-schema'?: JsonSchema;
     }
   >
@@ -57,7 +54,7 @@ export function contentOf(
       ...(events === undefined ? {} : { 'x-event-schema': components.schema(events, io) }),
     },
   ]);
-  return Object.fromEntries(entries) as OperationContent; // built entry by entry above
+  return Object.fromEntries(entries) as OperationContent; // built from the entries above
 }
 
 export function responsesOf(
@@ -71,11 +68,11 @@ export function responsesOf(
   );
   const responses = [...own].map(([status, response]) => [status, response] as const);
   const errors = byStatus(refusalsOf(route), about.refusalBody?.statuses)
-    // A 202 of what is sold is in `x-pending-payment`.
+    // The 202 of a priced route is in `x-pending-payment`.
     .filter(([status]) => status !== 202 || route.sells === undefined)
     .map(([status, codes]) => {
       const error = refusalOf(route, status, codes, components);
-      // A 503 of /readyz is a result, and the errors of stages come beside it.
+      // A status can be a result and an error, for example the 503 of /readyz.
       const result = own.get(status);
       return [status, shared.refer(status, result ? merged(result, error) : error)] as const;
     });
@@ -101,7 +98,7 @@ function headersOf(headers: Record<string, HeaderReference>) {
   return Object.keys(headers).length === 0 ? {} : { headers };
 }
 
-/** Headers that follow from who calls and what is sold. */
+/** Headers that depend on the authentication and the price of the route. */
 function callerGroups(route: Route): HeaderGroup[] {
   const groups: HeaderGroup[] = route.auth === 'public' ? [] : ['balance', 'rate'];
   if (isRpc(route)) groups.push('id');
@@ -138,7 +135,7 @@ function isRpc({ describe }: Route): boolean {
 
 function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
   const groups = callerGroups(route);
-  // Every caller without credentials gets the payment options, on every route.
+  // Every route sends payment options to callers without credentials.
   if (status === 402) groups.push('payment');
   if (status === 401) groups.push('authenticate');
   if (status === 429 && isRpc(route)) groups.push('rpc-limit');
@@ -158,8 +155,8 @@ function merged(own: OperationResponse, refusal: OperationResponse): OperationRe
 }
 
 /**
- * An example for each code, shared among the routes of the standard format. A protocol with a
- * format of its own shows one, and those with another code.
+ * Returns an example for each code. Routes with the standard format share them. Routes with their own format
+ * have one example, and one for each code that their format shows in a different way.
  */
 function examplesOf(
   route: Route,
@@ -168,7 +165,7 @@ function examplesOf(
   const own = route.describe?.refusalBody;
   if (own === undefined) {
     const entries = codes.map((code) => [code, { $ref: `#/components/examples/${code}` }]);
-    return Object.fromEntries(entries) as Record<string, Reference>; // one for each code
+    return Object.fromEntries(entries) as Record<string, Reference>; // has one entry per code
   }
   const examples: Record<string, OperationExample> = {};
   const shown = new Set<string>();
@@ -184,7 +181,7 @@ function examplesOf(
   return examples;
 }
 
-/** The examples that operations refer to. */
+/** Returns the shared examples. */
 export function exampleComponents(routes: readonly Route[]): Record<string, OperationExample> {
   const common = routes.filter((route) => route.describe?.refusalBody === undefined);
   const entries = [...new Set(common.flatMap(refusalsOf))]
@@ -196,18 +193,18 @@ export function exampleComponents(routes: readonly Route[]): Record<string, Oper
   return Object.fromEntries(entries);
 }
 
-/** Reason phrases that name a response for people better than those of HTTP do. */
+/** Names of components for which the HTTP reason phrase is misleading. */
 const RESPONSE_NAMES: Readonly<Record<number, string>> = {
   202: 'PaymentPending',
   422: 'UnprocessableContent',
 };
 
-/** Error responses, each of them once among the components. */
+/** Collects error responses as components without duplicates. */
 export class SharedResponses {
   readonly all: Record<string, OperationResponse> = {};
   readonly #names = new Map<string, string>();
 
-  /** The reference to a response, named after its status and numbered from the second on. */
+  /** Returns a reference named after the status, with a number from the second component on. */
   refer(status: number, response: OperationResponse): Reference {
     const key = `${status} ${JSON.stringify(response)}`;
     const words = RESPONSE_NAMES[status] ?? STATUS_CODES[status] ?? String(status);

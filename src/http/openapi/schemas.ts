@@ -1,4 +1,4 @@
-/** JSON Schemas of the document, made from zod; those with an id become components. */
+/** Converts zod schemas to JSON Schemas; schemas with an id become components. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { JsonSchema } from '../describe.ts';
@@ -6,7 +6,7 @@ import type { JsonSchema } from '../describe.ts';
 export class Components {
   readonly #schemas = new Map<string, JsonSchema>();
 
-  /** The JSON Schema of a request (`input`) or of an answer (`output`). */
+  /** Returns the JSON Schema of a request (`input`) or a response (`output`). */
   schema(source: z.ZodType | JsonSchema, io: 'input' | 'output'): JsonSchema {
     if (!(source instanceof z.ZodType)) return source;
     const made = z.toJSONSchema(source, jsonSchemaOptions(io));
@@ -25,7 +25,7 @@ export class Components {
     return { $ref: `#/components/schemas/${root}` };
   }
 
-  /** Puts a schema in under a name of its own. */
+  /** Adds a component with the given name, and returns a reference to it. */
   define(name: string, schema: JsonSchema): JsonSchema {
     this.#schemas.set(name, schema);
     return { $ref: `#/components/schemas/${name}` };
@@ -35,7 +35,7 @@ export class Components {
     return Object.fromEntries([...this.#schemas].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
-  /** What is asked and what is answered can differ under one id: defaults are optional to send. */
+  /** Input and output schemas of one id can differ: a member with a default is optional in a request. */
   #nameFor(name: string, definition: unknown, io: 'input' | 'output'): string {
     const known = this.#schemas.get(name);
     if (known === undefined) return name;
@@ -44,7 +44,7 @@ export class Components {
   }
 }
 
-/** A transformation before a schema (nulls dropped) hides it; what follows is what is taken. */
+/** For a schema after a transformation (which drops nulls), zod would return an empty schema; this uses the inner one. */
 function jsonSchemaOptions(io: 'input' | 'output'): z.core.ToJSONSchemaParams {
   return {
     target: 'draft-2020-12',
@@ -61,17 +61,17 @@ function jsonSchemaOptions(io: 'input' | 'output'): z.core.ToJSONSchemaParams {
   };
 }
 
-/** The schema with its local references pointing into the components. */
+/** Replaces local references by references to components. */
 function withReferences(schema: unknown, names: ReadonlyMap<string, string>): JsonSchema {
   const text = JSON.stringify(schema, (key, value: unknown) => {
     if (key !== '$ref' || typeof value !== 'string') return withoutId(value);
     const name = value.replace('#/$defs/', '');
     return `#/components/schemas/${names.get(name) ?? name}`;
   });
-  return JSON.parse(text) as JsonSchema; // only texts under `$ref` change
+  return JSON.parse(text) as JsonSchema; // only values of `$ref` change
 }
 
-/** A schema says its id by its name among the components. */
+/** Removes the id, which is the name of the component. */
 function withoutId(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || !('type' in value)) return value;
   if (!('id' in value) || typeof value.id !== 'string') return value;
@@ -79,7 +79,7 @@ function withoutId(value: unknown): unknown {
   return rest;
 }
 
-/** Members and texts of the wire's `svc` under the service's own name, letters and digits all. */
+/** Replaces `svc` in names by the service name, which has only letters and digits. */
 export function* named<T>(node: T, serviceName: string): Generator<undefined, T> {
   if (serviceName === 'svc') return node;
   const written = JSON.stringify(node);
