@@ -133,7 +133,7 @@ export const METRICS = {
   unhandledRejections: counter(
     'farebox_unhandled_rejections_total',
     [],
-    'Promises that failed with nobody there to hear it: a defect of this server or of a library. The log has the stack.',
+    'Unhandled promise rejections: a defect of this server or of a library. The log has the stack.',
   ),
   draining: gauge('farebox_draining', [], '1 while the server shuts down.'),
   spansSent: counter('farebox_trace_spans_sent_total', [], 'Spans that a collector took.'),

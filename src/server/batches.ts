@@ -1,4 +1,4 @@
-/** Wires batches: endpoints, spare capacity of engines, and requests as their caller. */
+/** Composes the batches feature: its endpoints, and running their requests in the name of the caller. */
 import {
   type Batch,
   type BatchHost,
@@ -18,9 +18,7 @@ import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { ServerMetrics } from './metrics.ts';
 
-/**
- * Routes that take JSON and give JSON, whole, with the type of the model that their requests name.
- */
+/** Routes that batches can use (JSON request, non-streaming JSON response), with the type of their models. */
 const ENDPOINTS: Readonly<Record<string, BatchType>> = {
   '/chat/completions': 'text',
   '/completions': 'text',
@@ -33,9 +31,9 @@ const ENDPOINTS: Readonly<Record<string, BatchType>> = {
   '/rerank': 'rerank',
 };
 
-/** A refusal is some sentences. */
-const MAX_REFUSAL_BYTES = 1024 * 1024;
-/** Names are told back as far as that. */
+/** Error responses are short. */
+const MAX_ERROR_BYTES = 1024 * 1024;
+/** Maximum length of a model name in an error message. */
 const MAX_SHOWN_CHARS = 100;
 
 export interface BatchesWiring {
@@ -61,7 +59,7 @@ export function batches(
       ran: (result) => metrics.batchRequestRan(result),
     },
     endpoints: () => Object.keys(ENDPOINTS).filter(isServed),
-    // Anybody can make wallets, and fill the room that all share.
+    // Wallets are free to create, so without this rule anonymous callers could fill the shared storage.
     requireCredit: async (caller) => {
       if (walletOfAccount(caller.accountId) !== undefined) await sales.requireCredit(caller);
     },
@@ -84,7 +82,7 @@ function modelsOf(
     const model = resolve(path, name);
     const shown = name.slice(0, MAX_SHOWN_CHARS);
     if (model?.batch === false) return `The model "${shown}" is not offered in batches`;
-    // What names none, or one that its route knows better, is refused by the route.
+    // The route itself rejects a missing model.
     if (model !== undefined || name === '') return undefined;
     return `The endpoint has no model "${shown}"; choose one from GET /models`;
   };
@@ -97,7 +95,7 @@ function modelsOf(
     hasCapacity: (path, name) => {
       const model = resolve(path, name);
       if (model === undefined) return !isStarting();
-      // A model without engines says so itself.
+      // The request to a model without engines fails with its own error.
       return model.replicas.length === 0 || engines.hasSpareCapacity(model.replicas);
     },
   };
@@ -114,13 +112,12 @@ async function run(
     caller = await callerOf(shared, wallets, batch);
   } catch (error) {
     if (!(error instanceof Fault)) throw error;
-    // A key that was revoked, an account that was disabled: its requests are refused, one by one.
-    const refusal = errorResponse(error, true);
-    const { status } = refusal;
-    const refused = Buffer.from(JSON.stringify(refusal.body));
-    return { status, requestId: '', canRetry: false, body: refused };
+    // For example a revoked key: each of its requests gets the error.
+    const { status, body: errorBody } = errorResponse(error, true);
+    const bytes = Buffer.from(JSON.stringify(errorBody));
+    return { status, requestId: '', canRetry: false, body: bytes };
   }
-  const answer = await server.internal.run({
+  const response = await server.internal.run({
     caller: { ...caller, isBatch: true },
     method: 'POST',
     path,
@@ -134,25 +131,25 @@ async function run(
     countsFailures: false,
     deliver,
   });
-  const { status, headers } = answer;
+  const { status, headers } = response;
   const requestId = String(headers['x-request-id'] ?? '');
   if (status === 200) {
-    // It was taken over when it was charged.
-    for await (const _piece of answer.body);
+    // `deliver` has received the body.
+    for await (const _piece of response.body);
     return { status, requestId, canRetry: false, body: NOTHING };
   }
-  const canPass = status === 409 || status === 429 || status >= 500;
+  const isTransient = status === 409 || status === 429 || status >= 500;
   return {
     status,
     requestId,
-    canRetry: canPass && headers['x-should-retry'] !== 'false',
-    body: await readResponse(answer, MAX_REFUSAL_BYTES),
+    canRetry: isTransient && headers['x-should-retry'] !== 'false',
+    body: await readResponse(response, MAX_ERROR_BYTES),
   };
 }
 
 const NOTHING = Buffer.alloc(0);
 
-/** Who asked for the batch, with what it may do now. Throws 401 and 403. */
+/** Returns the caller of the batch with its current permissions. Throws 401 and 403. */
 async function callerOf(
   { stores }: FeatureParts,
   wallets: Wallets,

@@ -1,4 +1,4 @@
-/** Wires the chat, models, embeddings and personas, with documents, web and media. */
+/** Composes chat, models, embeddings, reranking, moderation and personas. */
 import type { LargeBodies } from './large-bodies.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
@@ -43,17 +43,15 @@ export interface Extras {
   readonly media: MediaSettings;
   readonly web: Web;
   readonly personas: Personas;
-  /** Ends the workers and the connections to the search provider. */
   close(): Promise<void>;
 }
 
-/** What of it the chat needs, and what is there with the database. */
 export interface ChatExtras extends Extras {
   readonly sealer: Sealer;
   readonly cacheScope: CacheScope;
 }
 
-/** Opens everything; rejects when the folder of personas cannot be read. */
+/** Rejects if the folder of personas cannot be read. */
 export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
   const { allow, ports, userAgent } = config.fetch;
   const guard = new Guard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
@@ -66,7 +64,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
   const documents = new Documents({ clock, log, ...config.documents });
   const { search, scraping } = config;
   const web = new Web({ guard, log, documents, search, scraping });
-  // Every process reads its own folder: this is no job that one does for all.
+  // Every process reads its own folder, so this is not a job of the leader.
   const stopReading =
     config.personas.folder === undefined
       ? undefined
@@ -84,14 +82,13 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
   };
 }
 
-/** An item is never larger than a file may be, however it comes. */
+/** Limits of images and files are at most the limit of an uploaded file. */
 function contentBounds({ content, http: { fileLimitBytes } }: Config): Config['content'] {
   const maxImageBytes = Math.min(content.maxImageBytes, fileLimitBytes);
   const maxFileBytes = Math.min(content.maxFileBytes, fileLimitBytes);
   return { ...content, maxImageBytes, maxFileBytes };
 }
 
-/** The chat, its models and personas, and the embeddings, which need the same parts. */
 export function chatFeature(
   shared: FeatureParts,
   extras: ChatExtras,
@@ -156,7 +153,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
   };
 }
 
-/** What the chat flow takes of it; prices and engine settings follow a changed configuration. */
+/** Prices and engine settings follow a changed configuration. */
 function additionParts(extras: Extras, clock: Clock, config: ConfigInForce): AdditionParts {
   const { personas, web, documents, media } = extras;
   return {
@@ -182,7 +179,7 @@ function additionParts(extras: Extras, clock: Clock, config: ConfigInForce): Add
   };
 }
 
-/** xAI's own spelling, which other servers with such a search have taken over. */
+/** The request members of xAI, which other servers with such a search also use. */
 function xaiSearch(maxResults: number) {
   return {
     search_parameters: {

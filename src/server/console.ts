@@ -1,4 +1,4 @@
-/** The console's side of the server, wired: its sessions and the cookie that they travel in. */
+/** Composes the sessions of the console and their cookie. */
 import type { ConfigInForce } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import { SessionCookie } from '../http/session-cookie.ts';
@@ -7,7 +7,7 @@ import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import { perConfig } from './sale-parts.ts';
 
-/** The cookie under the name and the public origin that are in force. */
+/** Returns the cookie with the current service name and public origin. */
 export function sessionCookie(config: ConfigInForce): () => SessionCookie {
   return perConfig(
     config,

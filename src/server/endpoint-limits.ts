@@ -1,4 +1,4 @@
-/** Limits of endpoints that sell no model, as `GET /api_keys/rate_limits` lists them. */
+/** Limits of routes without a model, for `GET /api_keys/rate_limits`. */
 import type { EndpointLimits } from '../account/account.ts';
 import type { WindowState } from '../billing/limits/limits.ts';
 import { type LimitOf, limitRefusal } from '../billing/sale.ts';
@@ -11,10 +11,9 @@ import { retrieveLimit } from '../video/video-generation/video-generation.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 const UNSOLD = 'unsold';
-/** What a listing names it. */
 const UNSOLD_ENDPOINTS = 'endpoint:api/v1/*';
 
-/** What everything that sells nothing counts against, each account for itself. */
+/** Returns the limit of all unpriced routes together, which each account has. */
 export function unsoldLimit(
   { limits }: Config,
   clock: Clock,
@@ -31,7 +30,6 @@ export function unsoldLimit(
   return { caller, modelId: UNSOLD, rate, ownLimit: { bucket: UNSOLD, loggedAs, refusal } };
 }
 
-/** What the account's feature is built from beside what all share. */
 export function accountParts<T extends FeatureParts>(
   shared: T,
   server: { readonly isClosing: boolean },

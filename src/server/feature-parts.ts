@@ -1,4 +1,4 @@
-/** What the features are built from: the parts that all of them share. */
+/** Dependencies that all features share. */
 import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
 import type { ConfigInForce } from '../config/config.ts';
 import type { Engines } from '../engines/engines.ts';
@@ -11,9 +11,8 @@ import type { Caller } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import type { Stores } from './stores.ts';
 
-/** What every feature is built from. */
 export interface FeatureParts {
-  /** The settings in force now; sections that need a restart keep their first value in a feature. */
+  /** Current settings. Features keep the first value of sections that need a restart. */
   readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly catalog: Catalog;
@@ -21,9 +20,9 @@ export interface FeatureParts {
   readonly sales: Sales;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
-  /** How often a caller may use a model, by the settings of now. */
+  /** Returns the rate limit of a caller for a model, by the current settings. */
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-  /** The only way to fetch what a caller names by URL. */
+  /** The only way to fetch a URL from a caller. */
   readonly guard: Guard;
   readonly clock: Clock;
   readonly ids: Ids;

@@ -1,4 +1,4 @@
-/** The HTTP server, wired: who calls, how many at once, and who is told of each request. */
+/** Composes the HTTP server: authentication, concurrency, limits, logs and observers of requests. */
 import { hostname } from 'node:os';
 import { AbuseGuard } from '../http/abuse-guard.ts';
 import { ResponseHeaders, standardHeaders } from '../http/response-headers.ts';
@@ -27,10 +27,10 @@ export interface HttpServerParts {
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
   readonly wallets: Wallets;
-  /** Requests of a caller that run at once. */
+  /** Concurrency limits of callers. */
   readonly slots: Slots;
   readonly idempotency: Idempotency;
-  /** Told of every request, after the guard and the log. */
+  /** Notified of every request, after the guard and the log. */
   readonly observers: readonly RequestObserver[];
 }
 
@@ -47,7 +47,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     processId: stores.processId,
   });
   const make = new ResponseHeaders({ serviceName: service.name, clock });
-  // What can be spent: what jobs and running requests hold is spoken for.
+  // The available balance excludes holds of jobs and running requests.
   const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
     const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.funds(
       caller.accountId,
@@ -58,7 +58,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     };
     return make.balanceHeaders(available, caller);
   };
-  // The limit of a model where one is known, else the one of everything that sells nothing.
+  // The limit of the model, or the one of unpriced routes.
   const modelLimit = (caller: Caller, model: CatalogModel | undefined): LimitOf =>
     model === undefined
       ? unsoldLimit(config.current, clock, caller)
@@ -95,8 +95,8 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
       const known = facts ?? (model && { model, deprecation: undefined });
       const headers = known === undefined ? {} : make.answered(known);
       if (caller === undefined || known?.sale !== undefined) return headers;
-      const left = route?.limitOf?.(caller) ?? modelLimit(caller, known?.model);
-      return { ...headers, ...(await sales.limitHeaders(left)) };
+      const limit = route?.limitOf?.(caller) ?? modelLimit(caller, known?.model);
+      return { ...headers, ...(await sales.limitHeaders(limit)) };
     },
     observers: [guard, new RequestLog(log), ...observers],
   });
@@ -127,14 +127,14 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       return secret === undefined ? undefined : callerOfSession(secret, context);
     },
     callerOfPayment: async (header, context) => {
-      // Each payment is a question to the chain, wherever it is sent.
+      // Each payment causes a call to a node, on every route.
       await limitPayments(shared, context, config.current.payments.routesPerMinute.topUp);
       return wallets.callerOfPayment(header, context);
     },
     callerOfQuote: async (context, route) => {
       const caller = wallets.callerOfQuote(context, route);
       if (caller === undefined) return undefined;
-      // Above the limit the 402 names the first payment in place of the price.
+      // Above the limit the 402 contains the first payment instead of the price.
       const { topUp } = config.current.payments.routesPerMinute;
       return (await isWithinQuotes(shared, context, topUp)) ? caller : undefined;
     },
@@ -144,7 +144,7 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       if (isWallet) wallets.entered(caller, context, route);
       const { walletConcurrency, keyConcurrency } = config.current.limits;
       const limit = isWallet ? walletConcurrency : keyConcurrency;
-      // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
+      // Requests with an `Idempotency-Key` continue after a disconnect, and still count.
       const entering = slots.enter(caller.accountId, limit);
       if (entering instanceof Promise) {
         return entering.then((leave) => {
@@ -158,7 +158,7 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
   };
 }
 
-/** Counts a request whose body is read and priced for an anonymous caller. */
+/** Counts a price quote for an anonymous caller; returns `false` above the limit. */
 async function isWithinQuotes(
   parts: FeatureParts,
   context: RequestContext,
@@ -173,17 +173,16 @@ async function isWithinQuotes(
   }
 }
 
-/** The refusal of a caller who has no slot. */
 function tooManyAtOnce({ kind }: Caller, limit: number): Fault {
   return new Fault(kind === 'wallet' ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
-    message: `Too many concurrent requests: at most ${limit} run at once`,
+    message: `Too many concurrent requests: at most ${limit} can run at the same time`,
     retryAfterSeconds: 1,
   });
 }
 
 /**
- * Writes one log line for each request, without secrets. Warns once about a proxy in front that is
- * not trusted: all of its callers then count as one address.
+ * Logs one line per request, without secrets. Warns once about a proxy that is not trusted, because all of
+ * its callers count as one address.
  */
 class RequestLog implements RequestObserver {
   readonly #log: Log;
@@ -213,7 +212,7 @@ class RequestLog implements RequestObserver {
       firstTokenMs: notes.firstTokenMs,
       code: notes.code,
     };
-    // Health checks and scrapes come every few seconds.
+    // Health checks and scrapes would fill the log.
     if (route?.operational === true) this.#log.debug(fields, 'Request');
     else this.#log.info(fields, 'Request');
   }
@@ -223,7 +222,7 @@ class RequestLog implements RequestObserver {
     this.#hasNoticed = true;
     this.#log.warn(
       { peer: address },
-      'A proxy in front forwards requests and its X-Forwarded-For is not believed, so all its callers count as one address; if the peer is your proxy, set http.trustProxy to true or to its address',
+      'A proxy sends X-Forwarded-For, but http.trustProxy is not set, so all its callers count as one address; if the peer is your proxy, set http.trustProxy to true or to its address',
     );
   }
 }

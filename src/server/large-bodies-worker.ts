@@ -1,4 +1,4 @@
-/** Worker thread of `large-bodies.ts`: reads one body after the other, or says why it is refused. */
+/** Worker thread of `large-bodies.ts`: parses one body after the other. */
 import { type ParsedObject, parseJsonBody } from '../json/json-scan.ts';
 import { parentPort } from 'node:worker_threads';
 import { type ChatRequestOptions, parseChatRequest } from '../chat/wire/chat-request.ts';
@@ -6,7 +6,7 @@ import { Fault, type FaultCode, type FaultOptions } from '../core/faults.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import { scanRequest } from '../json/json-spans.ts';
 
-/** The readers of bodies; what they give is cloned, and the bytes travel beside it. */
+/** Parsers by kind. Results are cloned without their bytes, which are transferred. */
 const READERS = {
   chat: (body: Buffer, options: ChatRequestOptions) =>
     withoutBytes(parseChatRequest(body, options)),
@@ -17,31 +17,31 @@ const READERS = {
 
 export type Readers = typeof READERS;
 
-/** One body; its bytes move to the thread. */
+/** Message to the thread; `bytes` is transferred. */
 export interface LargeBody {
   readonly kind: keyof Readers;
   readonly bytes: ArrayBuffer;
   readonly options: unknown;
 }
 
-/** What was read; the bytes move back. */
+/** Message from the thread; `bytes` is transferred back. */
 export type LargeBodyRead =
   | { readonly value: unknown; readonly bytes: ArrayBuffer }
   | {
-      readonly refusal: { readonly code: FaultCode; readonly options: FaultOptions };
+      readonly fault: { readonly code: FaultCode; readonly options: FaultOptions };
     };
 
 parentPort?.on('message', ({ kind, bytes, options }: LargeBody) => {
   const read: (body: Buffer, options: never) => unknown = READERS[kind];
-  let answer: LargeBodyRead;
+  let result: LargeBodyRead;
   try {
-    answer = { value: read(Buffer.from(bytes), options as never), bytes }; // as `#read` pairs them
+    result = { value: read(Buffer.from(bytes), options as never), bytes }; // `#read` passes matching options
   } catch (error) {
-    // A refusal travels as its parts; anything else is a bug and ends the thread.
+    // A Fault is sent as data; any other error is a bug and ends the thread.
     if (!(error instanceof Fault)) throw error;
-    answer = { refusal: { code: error.code, options: error.options } };
+    result = { fault: { code: error.code, options: error.options } };
   }
-  parentPort?.postMessage(answer, 'bytes' in answer ? [answer.bytes] : []);
+  parentPort?.postMessage(result, 'bytes' in result ? [result.bytes] : []);
 });
 
 function withoutBytes<T extends { readonly source: ParsedObject }>({ source, ...rest }: T) {

@@ -33,7 +33,7 @@ function refusalOf(read: () => unknown): Fault {
   throw new Error('It was taken');
 }
 
-test('a large chat is read as a small one is, and its engine gets the same bytes', async (t) => {
+test('a large chat request is parsed like a small one, and the engine receives the same bytes', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const bytes = chatOf({ unknown: { deep: [1, null] }, user: 'x', stream: true });
@@ -52,7 +52,7 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   assert.ok(engineRequest(there, target).equals(engineRequest(here, target)));
 });
 
-test('the bytes move, unless other bytes stand beside them', async (t) => {
+test('a body is transferred without a copy if its memory contains no other data', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const alone = chatOf({});
@@ -66,7 +66,7 @@ test('the bytes move, unless other bytes stand beside them', async (t) => {
   assert.ok(copied.source.bytes.equals(expected));
 });
 
-test('large embeddings are read as small ones are', async (t) => {
+test('a large embeddings request is parsed like a small one', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const input = Array.from({ length: 200 }, () => TEXT.slice(0, 8_000));
@@ -76,7 +76,7 @@ test('large embeddings are read as small ones are', async (t) => {
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
 });
 
-test('a large JSON-RPC body is scanned as a small one is', async (t) => {
+test('a large JSON-RPC body is scanned like a small one', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const call = `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[${JSON.stringify(TEXT)}]}`;
@@ -87,7 +87,7 @@ test('a large JSON-RPC body is scanned as a small one is', async (t) => {
   }
 });
 
-test('any large JSON is read as a small one is', async (t) => {
+test('any large JSON body is parsed like a small one', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   assert.deepEqual(await bodies.json(Buffer.from(JSON.stringify([TEXT, { a: null }])), CALLER), [
@@ -97,7 +97,7 @@ test('any large JSON is read as a small one is', async (t) => {
   await assert.rejects(bodies.json(Buffer.from(`["${TEXT}`), CALLER), { code: 'INVALID_JSON' });
 });
 
-test('a large body is refused in the same words', async (t) => {
+test('an invalid large body gets the same error as a small one', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const wrong = [
@@ -126,7 +126,7 @@ test('a large body is refused in the same words', async (t) => {
   }
 });
 
-test('bodies that come together are each answered with their own', async (t) => {
+test('concurrent bodies each get their own result', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const models = ['a', 'b', 'c', 'd'];
@@ -139,7 +139,7 @@ test('bodies that come together are each answered with their own', async (t) => 
   );
 });
 
-test('one caller with many bodies holds up another by one or two of them', async (t) => {
+test('a caller with many bodies delays another one by at most two bodies', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const order: string[] = [];
@@ -153,7 +153,7 @@ test('one caller with many bodies holds up another by one or two of them', async
   assert.deepEqual(order.slice(0, 6), ['many', 'many', 'few', 'other', 'many', 'few']);
 });
 
-test('what waits behind a body that ends the thread is read by another', async (t) => {
+test('another thread parses the bodies that wait behind a crash', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
@@ -165,7 +165,7 @@ test('what waits behind a body that ends the thread is read by another', async (
   assert.equal((await second).model, 'second');
 });
 
-test('a thread without work ends after a minute, and the next body starts another', async (t) => {
+test('an idle thread ends after a minute, and the next body starts a new one', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();
   await bodies.chat(chatOf({}), CALLER, OPTIONS);
@@ -184,7 +184,7 @@ test('a thread without work ends after a minute, and the next body starts anothe
   await bodies.close();
 });
 
-test('a body that comes while an idle thread ends is read by another', async (t) => {
+test('a body that arrives while an idle thread ends is parsed by a new one', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   await bodies.chat(chatOf({}), CALLER, OPTIONS);
@@ -195,7 +195,7 @@ test('a body that comes while an idle thread ends is read by another', async (t)
   await resting;
 });
 
-test('a thread that is ended fails what waits for it', async (t) => {
+test('`close` rejects the waiting bodies', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();
   const waiting = bodies.chat(chatOf({}), CALLER, OPTIONS);
@@ -205,7 +205,7 @@ test('a thread that is ended fails what waits for it', async (t) => {
   await failed;
 });
 
-/** The threads that start from here on. */
+/** Records the threads that start from now on. */
 function watchThreads(t: TestContext): Worker[] {
   const started: Worker[] = [];
   const note = (worker: Worker): void => void started.push(worker);

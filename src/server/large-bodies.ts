@@ -1,9 +1,10 @@
 /**
- * Reads large JSON bodies on another thread, one at a time with turns for callers: tens of
- * megabytes take tenths of a second. Results and errors are those of the readers of small bodies.
+ * Parses large JSON bodies in a worker thread, because tens of megabytes would block the event loop for
+ * tenths of a second. Bodies are parsed one at a time, in turns of callers. Results and errors equal those of
+ * small bodies.
  *
- * Bytes move to the thread and back without a copy. The thread starts with the first large body and
- * ends after a minute without one.
+ * Bytes are transferred to the thread and back without a copy. The thread starts with the first large body
+ * and ends after a minute without one.
  */
 import type { ParsedObject } from '../json/json-scan.ts';
 import { Worker } from 'node:worker_threads';
@@ -24,11 +25,11 @@ interface Reading extends PromiseWithResolvers<LargeBodyRead> {
   readonly options: unknown;
 }
 
-/** `caller` is the account whose turn a body takes. */
+/** `caller` is the account whose turn the body uses. */
 export class LargeBodies {
   #worker: Worker | undefined;
   #reading: Reading | undefined;
-  /** As many as there are running requests at most, with the bodies that those may have. */
+  /** Bounded by the number of running requests and the memory of their bodies. */
   readonly #waiting = new FairQueue<Reading>();
   #bodies = 0;
   #bodiesAtRest = 0;
@@ -54,18 +55,18 @@ export class LargeBodies {
     return (await this.#read('json', bytes, caller, undefined)).value;
   }
 
-  /** Called once a minute: ends a thread that had nothing to do since the last call. */
+  /** Called once a minute: ends a thread that had no work since the last call. */
   async rest(): Promise<void> {
     const isIdle = this.#bodies === this.#bodiesAtRest && this.#reading === undefined;
     this.#bodiesAtRest = this.#bodies;
     if (isIdle) await this.close();
   }
 
-  /** Fails what still waits. */
+  /** Rejects waiting bodies. */
   async close(): Promise<void> {
     const worker = this.#worker;
     if (worker === undefined) return;
-    // From here on a body starts another thread: this one would not answer any more.
+    // A body that arrives from now on starts another thread.
     this.#worker = undefined;
     const reason = new Error(ENDED);
     this.#reading?.reject(reason);
@@ -87,10 +88,10 @@ export class LargeBodies {
     if (this.#reading === undefined) this.#begin(reading);
     else this.#waiting.add(caller, reading);
     const read = await reading.promise;
-    // Taking the answer over was a piece of work, and what the request asks for is another.
+    // Deserializing the result was one piece of work; the request continues in the next turn.
     await nextTurn();
-    if ('refusal' in read) throw new Fault(read.refusal.code, read.refusal.options);
-    const value = read.value as ReturnType<Readers[Kind]>; // by the same reader, on the thread
+    if ('fault' in read) throw new Fault(read.fault.code, read.fault.options);
+    const value = read.value as ReturnType<Readers[Kind]>; // parsed by this reader in the thread
     return { body: Buffer.from(read.bytes), value };
   }
 
@@ -116,7 +117,7 @@ export class LargeBodies {
   #ended(worker: Worker, reason: Error): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    // What waits is read by another thread: it was not to blame.
+    // Another thread parses the waiting bodies, which did not cause the error.
     this.#done((reading) => reading.reject(reason));
   }
 
@@ -135,7 +136,7 @@ function withBytes<T extends WithoutBytes>({ body, value }: { body: Buffer; valu
   return { ...value, source: { ...value.source, bytes: body } };
 }
 
-/** The memory of a buffer when nothing else is in it, or a copy. */
+/** Returns the memory of a buffer, or a copy if the memory contains other data. */
 function movable(bytes: Buffer): ArrayBuffer {
   const { buffer } = bytes;
   const isAlone = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;

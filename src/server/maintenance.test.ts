@@ -10,7 +10,7 @@ import { LimitLog } from '../billing/limits/limits.ts';
 import { Maintenance } from './maintenance.ts';
 
 for (const dialect of ['sqlite', 'postgres'] as const) {
-  test(`one of two processes does the shared jobs, and both do their own (${dialect})`, async () => {
+  test(`one of two processes runs the leader jobs, and both run their own (${dialect})`, async () => {
     const databaseUrl = dialect === 'postgres' ? await emptyPostgresDatabase() : undefined;
     const app = await startTestApp(databaseUrl === undefined ? {} : { databaseUrl });
     const { stores } = app.app;
@@ -45,7 +45,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     await app.stop();
   });
 
-  test(`old refusals go and young ones stay (${dialect})`, async () => {
+  test(`rows of the limit log are deleted after their retention (${dialect})`, async () => {
     const databaseUrl = dialect === 'postgres' ? await emptyPostgresDatabase() : undefined;
     const app = await startTestApp(databaseUrl === undefined ? {} : { databaseUrl });
     const clock = new TestClock(Date.now());

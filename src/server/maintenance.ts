@@ -1,6 +1,6 @@
 /**
- * Background jobs. Each process runs its own; one of all processes, by a lease, runs those on the
- * database: jobs of features each minute, partitions of the next days, and retention.
+ * Runs background jobs each minute. Each process runs its own jobs. The process with the lease also runs the
+ * jobs on the database: jobs of features, partitions of the next days, and retention.
  */
 import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
@@ -11,9 +11,9 @@ import type { Feature } from '../http/route.ts';
 import { Leases } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 
-/** Partitions are made so many days ahead: a process may be down over a long weekend. */
+/** Partitions are created some days ahead, because the server can be down over a weekend. */
 const DAYS_AHEAD = 7;
-/** Running requests write on the day before. */
+/** Rows of yesterday are kept, because running requests can still write them. */
 const LEAST_DAYS = 2;
 const JOBS_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
 
@@ -22,12 +22,11 @@ export interface MaintenanceParts {
   readonly stores: Stores;
   readonly limitLog: LimitLog;
   readonly windows: Pick<Windows, 'prune'>;
-  /** Each may bring a job of this process, and one that one of all processes does. */
   readonly features: readonly Pick<Feature, 'perProcessJob' | 'leaderJob'>[];
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** Told of every job, for the metrics. */
+  /** Notified of every job, for the metrics. */
   readonly ran?: (result: 'done' | 'failed') => void;
 }
 
@@ -43,7 +42,7 @@ export class Maintenance {
     this.#leases = new Leases({ store: stores.store, clock, holder: ids.uuid() });
   }
 
-  /** Prepares the days, then works once a minute. */
+  /** Creates partitions, then runs the jobs once a minute. */
   async start(): Promise<void> {
     const { clock, stores, limitLog } = this.#parts;
     await prepareDays(stores, limitLog, clock.nowMs());
@@ -69,8 +68,8 @@ export class Maintenance {
       }
       if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
     } catch (error) {
-      // The database is away: the next minute tries again.
-      this.#parts.log.debug({ reason: reasonOf(error) }, 'No jobs without the database');
+      // The database is unreachable: the next minute retries.
+      this.#parts.log.debug({ reason: reasonOf(error) }, 'Background jobs wait for the database');
     }
   }
 
@@ -81,12 +80,12 @@ export class Maintenance {
       this.#parts.ran?.('done');
     } catch (error) {
       this.#parts.ran?.('failed');
-      // The next minute tries again.
-      this.#parts.log.warn({ reason: reasonOf(error) }, 'A job of the background failed');
+      // The next minute retries.
+      this.#parts.log.warn({ reason: reasonOf(error) }, 'A background job failed');
     }
   }
 
-  /** Prepares the days that come and drops what is old enough. */
+  /** Creates partitions of the next days and deletes rows after their retention. */
   async days(): Promise<void> {
     const { config, stores, limitLog, clock } = this.#parts;
     const { usageDays, postingDays, limitLogDays } = config.current.retention;
@@ -102,7 +101,7 @@ export class Maintenance {
   }
 }
 
-/** Before the first row of a day is written, so that nothing has to be moved. */
+/** Creates partitions before rows of these days are written, so that no row has to be moved. */
 async function prepareDays(stores: Stores, limitLog: LimitLog, nowMs: number): Promise<void> {
   const today = dayOf(nowMs);
   await stores.ledger.prepareDays(today - 1, today + DAYS_AHEAD);

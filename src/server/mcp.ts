@@ -1,4 +1,4 @@
-/** The MCP server, wired: its tools run the routes of this very server. */
+/** Composes the MCP server, whose tools call routes of this server. */
 import { type CallRoute, readResponse } from '../http/internal-call.ts';
 import { type McpFeature, mcpFeature } from '../mcp/mcp.ts';
 import type { Wallets } from '../wallet/wallet.ts';
@@ -12,7 +12,7 @@ interface McpEndpointParts {
   readonly wallets: Wallets;
 }
 
-/** A few hundred names. */
+/** The response has a few hundred names. */
 const MAX_NETWORKS_BYTES = 1024 * 1024;
 
 export function mcpEndpoint(
@@ -29,7 +29,7 @@ export function mcpEndpoint(
     version,
     call,
     readLargeJson: (bytes, caller) => largeBodies.json(bytes, caller),
-    // They do not change while the server runs.
+    // The networks do not change while the server runs.
     networks: async () => (networks ??= config.current.rpc.enabled ? await networksOf(call) : []),
     searchPrice: () => config.current.search?.usdPerSearch,
     takesWallets: wallets.payments !== undefined,
@@ -38,8 +38,8 @@ export function mcpEndpoint(
 
 async function networksOf(call: CallRoute): Promise<readonly string[]> {
   const path = '/crypto/rpc/networks';
-  const answer = await call({ method: 'GET', path, address: '', countsFailures: false });
-  const bytes = await readResponse(answer, MAX_NETWORKS_BYTES);
-  const { networks } = JSON.parse(bytes.toString()) as { networks: string[] }; // our own route's
+  const response = await call({ method: 'GET', path, address: '', countsFailures: false });
+  const bytes = await readResponse(response, MAX_NETWORKS_BYTES);
+  const { networks } = JSON.parse(bytes.toString()) as { networks: string[] }; // response of our own route
   return networks;
 }

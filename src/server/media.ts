@@ -1,4 +1,4 @@
-/** Wires background removal, videos and transcription, with one guard for URLs of callers. */
+/** Composes images, background removal, video, speech and transcription. */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
@@ -31,13 +31,13 @@ import type { FeatureParts } from './feature-parts.ts';
 import { openWorkFolder } from '../engines/work-folder.ts';
 
 const MB = 1_000_000;
-/** An engine that was never timed. */
+/** Estimate for an engine without a measurement. */
 const USUAL_SECONDS = 120;
 
 export interface MediaFeatureParts {
   readonly documents: Documents;
   readonly callbacks: VideoCallbacks | undefined;
-  /** Stands before every path that a caller is told. */
+  /** Prefix of every path in a response. */
   readonly basePath: string;
   readonly largeBodies: LargeBodies;
 }
@@ -106,7 +106,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
       audioTranscriptionsRoute(hearingFiles),
       audioTranslationsRoute(hearingFiles),
     ],
-    // The lock of the data folder proves it.
+    // The lock of the data folder guarantees it.
     start: () => video.start({ alone: shared.stores.store.dialect === 'sqlite' }),
     close: async () => {
       try {

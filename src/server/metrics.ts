@@ -1,4 +1,4 @@
-/** Feeds the metrics. It cannot fail a request, and works without the database. */
+/** Collects the metrics. It cannot fail a request, and works without the database. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { HttpServer, RequestObserver } from '../http/http.ts';
 import type { RequestContext, RouteName } from '../http/request-context.ts';
@@ -35,8 +35,8 @@ const FIRST_TOKEN_BOUNDS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 const NANOSECONDS = 1e9;
 type LoopDelay = ReturnType<typeof monitorEventLoopDelay>;
 /**
- * By a timer: samples of each loop iteration (Node 26) leave out callbacks of sockets and files, so
- * that a callback that blocks for 40 ms shows as 4.
+ * Measured by a timer. Samples per loop iteration (Node 26) exclude callbacks of sockets and files, so that
+ * a callback that blocks for 40 ms shows as 4.
  */
 const LOOP_RESOLUTION_MS = 10;
 const BREAKER_STATES = ['closed', 'open', 'half-open'] as const;
@@ -51,28 +51,28 @@ export interface ServerMetricsParts {
   readonly payments: Payments | undefined;
   readonly unhandledRejections: RejectionFigures;
   readonly traces: Traces | undefined;
-  /** Where several processes share the port. */
+  /** Set if several processes share the port. */
   readonly siblings: Siblings | undefined;
 }
 
-/** What a process tells its siblings: its figures as a page, or its view of the engines as JSON. */
+/** Data that processes exchange: `metrics` is a page of metrics, `engines` is JSON. */
 export type OwnView = 'metrics' | 'engines';
 
-/** The other processes on the port of this one, of which a request meets any. */
+/** The other processes on the same port. */
 export interface Siblings {
-  /** The number of this process among them: the label of its figures. */
+  /** Number of this process, which is a label of its metrics. */
   readonly worker: number;
-  /** Theirs; one that does not answer within a moment is left out. */
+  /** Returns the data of the others; omits processes that do not respond in time. */
   ask(of: OwnView): Promise<readonly string[]>;
 }
 
-/** What is counted of a route; kept, so that a request looks up nothing by its labels. */
+/** Metrics of a route; kept so that a request needs no lookup by labels. */
 interface RouteFigures {
   readonly seconds: Buckets;
   readonly byStatus: Map<number, Figure>;
 }
 
-/** The same of a model and a kind of work; each is made with its first value. */
+/** Metrics of a model and a kind of work; each is created with its first value. */
 interface SoldFigures {
   readonly settled: Partial<Record<Outcome['status'], Figure>>;
   readonly tokens: Partial<Record<keyof typeof TOKEN_KINDS, Figure>>;
@@ -81,7 +81,7 @@ interface SoldFigures {
   firstToken?: Buckets;
 }
 
-/** What the label `kind` calls the tokens of a settle. */
+/** Value of the label `kind` for each token count. */
 const TOKEN_KINDS = {
   prompt: 'prompt',
   completion: 'completion',
@@ -89,7 +89,7 @@ const TOKEN_KINDS = {
   cacheWrite: 'cache_write',
   reasoning: 'reasoning',
 } as const;
-const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; // its own keys
+const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; // keys of the object
 
 export class ServerMetrics implements RequestObserver {
   readonly #parts: ServerMetricsParts;
@@ -103,7 +103,7 @@ export class ServerMetrics implements RequestObserver {
   readonly #chores = figures(METRICS.chores);
   readonly #batchRequests = figures(METRICS.batchRequests);
   readonly #routes = new Map<RouteName | undefined, RouteFigures>();
-  /** By kind of work and model. */
+  /** Keys: kind of work, then model. */
   readonly #sold = new Map<string, Map<string, SoldFigures>>();
   readonly #loop: LoopDelay;
   readonly #stopLoop: () => void;
@@ -120,7 +120,7 @@ export class ServerMetrics implements RequestObserver {
   }
 
   ended({ route, statusCode, notes }: RequestContext, tookMs: number): void {
-    // The pattern of a route is bounded and its method is one of ours; a caller can send any word.
+    // Labels use the route, because a caller can send any path and method.
     const path = route?.path ?? 'unknown';
     let known = this.#routes.get(route);
     if (known === undefined) {
@@ -163,12 +163,12 @@ export class ServerMetrics implements RequestObserver {
     const sold: SoldFigures = { settled: {}, tokens: {} };
     const models = this.#sold.get(kind) ?? new Map<string, SoldFigures>();
     this.#sold.set(kind, models);
-    // Models come and go; a metric counts no more of them apart either.
+    // Bounds the memory; the metrics have the same limit.
     if (models.size < MAX_SERIES) models.set(modelId, sold);
     return sold;
   }
 
-  /** Promises of this process that failed with nobody there to hear it. */
+  /** Number of unhandled promise rejections in this process. */
   get unhandledRejections(): number {
     return this.#parts.unhandledRejections.count;
   }
@@ -181,7 +181,7 @@ export class ServerMetrics implements RequestObserver {
     this.#batchRequests.at(result).value += 1;
   }
 
-  /** The page of a scrape, with the figures of all processes on the port. Never throws. */
+  /** Returns the metrics of all processes on the port. Never throws. */
   async page(server: ServerState): Promise<string> {
     const { siblings } = this.#parts;
     if (siblings === undefined) return await this.ownPage(server);
@@ -266,7 +266,7 @@ export class ServerMetrics implements RequestObserver {
     const { stores, clock, payments } = this.#parts;
     gauges.set('journal', stores.ledger.holds.journaled);
     const holds = await withinASecond(clock, stores.ledger.openHolds());
-    // A disk that is full still answers reads.
+    // On a full disk reads still succeed.
     const takesWrites = stores.store.unavailable() === undefined;
     gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
     gauges.show(...DATABASE_GAUGES);
@@ -286,11 +286,11 @@ export class ServerMetrics implements RequestObserver {
 
 type GaugeName = keyof typeof METRICS;
 
-/** What a scrape finds: of parts that come and go, those that are there. */
+/** Gauges of one scrape, which contain only current parts. */
 class Gauges {
   readonly all = new Map<GaugeName, Metric<Figure>>();
 
-  /** Shows metrics though they may have no value. */
+  /** Adds metrics that may have no value. */
   show(...names: readonly GaugeName[]): void {
     for (const name of names) this.all.set(name, figures(METRICS[name]));
   }
@@ -335,15 +335,15 @@ function loopFigures(loop: LoopDelay): readonly (readonly [string, number])[] {
   ];
 }
 
-/** The value, or `undefined` when the database fails or takes longer: a scrape does not wait. */
+/** Resolves to `undefined` if the work fails or takes more than a second. */
 export async function withinASecond<T>(clock: Clock, work: Promise<T>): Promise<T | undefined> {
-  const answered = new AbortController();
-  const tooLate = clock.sleep(SECOND_MS, answered.signal).then(
+  const settled = new AbortController();
+  const tooLate = clock.sleep(SECOND_MS, settled.signal).then(
     () => undefined,
     () => undefined, // the work was faster
   );
-  const answer = work.catch(() => undefined); // the figure is left out; the store has logged why
-  const first = await Promise.race([answer, tooLate]);
-  answered.abort();
+  const result = work.catch(() => undefined); // the store has logged the error
+  const first = await Promise.race([result, tooLate]);
+  settled.abort();
   return first;
 }

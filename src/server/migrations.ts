@@ -1,4 +1,4 @@
-/** The schema of all folders, in the order in which a new database gets it. */
+/** Migrations of all folders, in the order of their execution. */
 import { IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
 import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';

@@ -25,7 +25,7 @@ describe('farebox move', () => {
     return { code, out, error };
   }
 
-  test('copies everything, proves it, and the keys work on the new database', async () => {
+  test('`farebox move` copies and verifies all tables, and the keys work on the new database', async () => {
     const upstream = await TestUpstream.start();
     upstream.otherwise = { kind: 'json', usage: true };
     after(() => upstream.kill());
@@ -68,10 +68,10 @@ models:
 
     const again = await farebox('move', '--to', target);
     assert.equal(again.code, 1);
-    assert.match(again.error, /The target is not empty/);
+    assert.match(again.error, /The target database must be empty/);
   });
 
-  test('wants the address of a PostgreSQL database', async () => {
+  test('`farebox move` needs the URL of a PostgreSQL database', async () => {
     const { code, error } = await farebox('move', '--to', 'sqlite:./other.db');
     assert.equal(code, 2);
     assert.match(error, /--to must name a PostgreSQL database/);

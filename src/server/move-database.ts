@@ -1,18 +1,18 @@
 /**
- * Copies an installation from SQLite to an empty PostgreSQL in one transaction, and proves the
- * copy: the same rows and sums in every table of the file, and equal, clean audits of both.
+ * Copies the database from SQLite to an empty PostgreSQL in one transaction, and verifies the copy: equal
+ * row counts and sums in every table, and equal audits without differences.
  */
 import { dayOf } from '../core/clock.ts';
 import type { AuditReport } from '../billing/ledger/ledger.ts';
 import type { Parameter, Queryable, Store } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 
-/** The store's own tables: each database keeps its own record of migrations and leases. */
+/** Tables that are not copied: each database has its own migrations and leases. */
 const OWN_TABLES = /^(?:sqlite_|store_)/;
 const BATCH_ROWS = 500;
-/** A row with bytes may have 16 MB of them. */
+/** A row with bytes can have 16 MB. */
 const BATCH_ROWS_OF_BYTES = 16;
-/** PostgreSQL counts placeholders in 16 bits. */
+/** PostgreSQL allows 65,535 placeholders. */
 const MAX_PLACEHOLDERS = 60_000;
 const STEP_TIMEOUT_MS = 600_000;
 /** Older days share the default partition. */
@@ -28,7 +28,7 @@ export interface MoveReport {
   readonly tables: readonly MovedTable[];
   readonly source: AuditReport;
   readonly target: AuditReport;
-  /** Tables whose rows or sums differ; empty when the copy is exact. */
+  /** Tables whose row counts or sums differ. */
   readonly differences: readonly string[];
 }
 
@@ -39,7 +39,7 @@ export interface Move {
   readonly onProgress: (doneRows: number, totalRows: number) => void;
 }
 
-/** Copies and proves. Throws when the target has rows already. */
+/** Throws if the target has rows. */
 export async function moveDatabase(move: Move): Promise<MoveReport> {
   const { source, target } = move;
   const tables = await tablesOf(source.store);
@@ -89,12 +89,14 @@ async function refuseRows(store: Store, tables: readonly Table[]): Promise<void>
   for (const { name } of tables) {
     const rows = await store.query(`SELECT 1 AS found FROM ${name} LIMIT 1`);
     if (rows.length > 0) {
-      throw new Error(`The target is not empty: ${name} has rows. Move to a new, empty database`);
+      throw new Error(
+        `The target database must be empty, but ${name} has rows; use a new database`,
+      );
     }
   }
 }
 
-/** Every day that has rows gets its partition before they come. */
+/** Creates the partitions of all days that have rows. */
 async function makeDays({ source, target, nowMs }: Move): Promise<void> {
   const today = dayOf(nowMs);
   const first = (await source.ledger.firstDay()) ?? today;
@@ -150,7 +152,7 @@ async function copyTable(
   }
 }
 
-/** The columns by which a table is read in pages: its primary key, or its row numbers. */
+/** Columns for reading a table in pages: the primary key, or `rowid`. */
 async function keyOf(source: Queryable, table: Table): Promise<string[]> {
   const rows = await source.query<{ name: string }>(
     'SELECT name FROM pragma_table_info($1) WHERE pk > 0 ORDER BY pk',
@@ -168,7 +170,7 @@ async function countOf(store: Queryable, table: string): Promise<number> {
   return Number(row?.rows ?? 0n);
 }
 
-/** A prime: sums of remainders stay small where sums of times would overflow. */
+/** A prime. Sums of remainders do not overflow, unlike sums of times. */
 const MODULUS = 1_000_003;
 
 async function compareAll(

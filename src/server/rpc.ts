@@ -1,4 +1,4 @@
-/** The JSON-RPC proxy, wired: nodes, credit cap, idempotency, routes. */
+/** Composes the JSON-RPC proxy: nodes, credit limits, idempotency, routes. */
 import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
@@ -8,7 +8,7 @@ import { proxyOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
-/** Counts credits in memory if this is the only process, else in the database. */
+/** Counts credits in memory if this is the only process, otherwise in the database. */
 export function openCredits({ stores: { store }, clock }: FeatureParts): Credits {
   return isShared(store) ? new SharedCredits(store, clock) : new MemoryCredits(store, clock);
 }

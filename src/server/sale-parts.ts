@@ -1,6 +1,6 @@
 /**
- * Where requests are paid, wired: rate windows, admission, the sale, and the answers that it keeps.
- * Windows are in memory for one process on a file, in the database for all that share one.
+ * Composes the sale of requests: rate windows, concurrency, admission, charging and idempotency. Windows are
+ * in memory with SQLite, and in the database with PostgreSQL, where processes share them.
  */
 import type { Config, ConfigInForce } from '../config/config.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
@@ -38,7 +38,7 @@ export interface SaleSetup {
   readonly wallets: Wallets;
   readonly catalog: Catalog;
   readonly engines: Engines;
-  /** Told of every settle. */
+  /** Notified of every settle. */
   readonly observers: readonly SaleObserver[];
 }
 
@@ -48,14 +48,14 @@ export interface SaleParts {
   readonly windows: Windows;
   readonly slots: Slots;
   readonly limitLog: LimitLog;
-  /** How often a caller may use a model, by the settings of now. */
+  /** Returns the rate limit of a caller for a model, by the current settings. */
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
 const BYTES_PER_MIB = 1_048_576;
 
 const NOT_TRIED = {
-  message: 'No engine would take it, so its payment is not taken',
+  message: 'No engine can serve the request, so its payment is not accepted',
   status: null,
   body: null,
   retryAfterSeconds: null,
@@ -93,11 +93,11 @@ export function openSale(setup: SaleSetup): SaleParts {
   return { sales, idempotency, windows, slots, limitLog, rateOf };
 }
 
-/** Frees what processes before this one left behind on the data folder: nobody else runs it. */
-export async function startSale(shared: Freeing): Promise<void> {
+/** Releases money, slots and keys of previous processes, which have ended: only one can use the data folder. */
+export async function startSale(shared: ReleaseParts): Promise<void> {
   if (!isShared(shared.stores.store)) await shared.idempotency.releaseAll();
   const { endedBefore } = shared.stores.ledger.holds;
-  for (const processId of endedBefore) await freeProcess(shared, processId);
+  for (const processId of endedBefore) await releaseProcess(shared, processId);
 }
 
 export async function closeSale({ slots, idempotency }: SaleParts): Promise<void> {
@@ -105,14 +105,14 @@ export async function closeSale({ slots, idempotency }: SaleParts): Promise<void
   await idempotency.close();
 }
 
-type Freeing = SaleParts & Pick<SaleSetup, 'stores' | 'log'>;
+type ReleaseParts = SaleParts & Pick<SaleSetup, 'stores' | 'log'>;
 
 /**
- * Gives back at once what a process had that has ended for sure: money, slots, and keys of requests
- * last, so that who repeats one finds the rest free. What fails runs out by itself.
+ * Releases the money, the slots and then the idempotency keys of a process that has ended. Keys are last, so
+ * that a retry finds everything else released. After a failure they expire.
  */
-export async function freeProcess(
-  { slots, idempotency, stores, log }: Freeing,
+export async function releaseProcess(
+  { slots, idempotency, stores, log }: ReleaseParts,
   processId: string,
 ): Promise<void> {
   try {
@@ -120,8 +120,11 @@ export async function freeProcess(
     await slots.processEnded(processId);
     await idempotency.processEnded(processId);
   } catch (error) {
-    // The database is away: it is judged by its silence.
-    log.warn({ reason: reasonOf(error) }, 'What an ended process had is not free yet');
+    // The database is unreachable: the leases of the process expire later.
+    log.warn(
+      { reason: reasonOf(error) },
+      'Holds, slots and keys of an ended process are not released yet; they expire',
+    );
   }
 }
 
@@ -132,7 +135,7 @@ function countersOn({ store, ledger, processId }: Stores, clock: Clock) {
   return { windows: new LeasedWindows(parts), slots: new SharedSlots(parts) };
 }
 
-/** What is worked out of the settings once, and again when they change: for what each request asks. */
+/** Returns a getter for a value that is computed once for each configuration. */
 export function perConfig<T>(config: ConfigInForce, make: (config: Config) => T): () => T {
   let made: { readonly from: Config; readonly value: T } | undefined;
   return () => {

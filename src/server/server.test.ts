@@ -1,4 +1,4 @@
-/** A whole server: every part of it ends, whatever became of the others; what its log says. */
+/** Shutdown and logs of a complete server. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,7 +8,7 @@ import { call, chatBody } from '../../test/app/call.ts';
 import { startTestApp } from '../../test/app/test-app.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 
-test('what fails at the end of a server is logged, and the rest ends all the same', async (t) => {
+test('`close` logs a part that fails and closes the others', async (t) => {
   const dataFolder = mkdtempSync(join(tmpdir(), 'farebox-server-'));
   t.after(() => rmSync(dataFolder, { recursive: true, force: true }));
   const lines: LogLine[] = [];
@@ -22,14 +22,14 @@ test('what fails at the end of a server is logged, and the rest ends all the sam
   const failed = lines.filter(({ level }) => level === 'error');
   assert.deepEqual(
     failed.map(({ message, fields }) => [message, fields['reason']]),
-    Array.from({ length: 2 }, () => ['A part of the server has not ended well', 'away']),
+    Array.from({ length: 2 }, () => ['Closing a part of the server failed', 'away']),
   );
-  // The lock of the data folder is free.
+  // The lock of the data folder is released.
   const next = await startTestApp({ dataFolder });
   await next.stop();
 });
 
-test('what strangers ask for in vain fills no log of failures', async (t) => {
+test('failed anonymous requests cause no warnings in the log', async (t) => {
   const lines: LogLine[] = [];
   const farebox = await startTestApp({ log: memoryLog(lines) });
   t.after(() => farebox.stop());

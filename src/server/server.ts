@@ -1,6 +1,4 @@
-/**
- * The only composition root: builds every part and passes its dependencies. Apps share no state.
- */
+/** The composition root: builds every part and passes its dependencies. Apps share no state. */
 import { join } from 'node:path';
 import { LargeBodies } from './large-bodies.ts';
 import type { OpenApiDocument } from '../http/openapi/openapi.ts';
@@ -26,7 +24,7 @@ import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
-import { closeSale, freeProcess, openSale, startSale } from './sale-parts.ts';
+import { closeSale, releaseProcess, openSale, startSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -56,17 +54,17 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
-  /** Unique among all processes, ended ones too; default: a new one. */
+  /** Unique among all processes, including ended ones. Default: a new UUID. */
   readonly processId?: string;
-  /** Engines that another process runs; default: this one runs its own. */
+  /** Local engines of another process. Default: this process runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
-  /** Other processes on the same port; default: there are none. */
+  /** Other processes on the same port. Default: none. */
   readonly siblings?: Siblings;
-  /** What the process has heard of promises that nobody waited for; default: nothing. */
+  /** Count of unhandled rejections in this process. Default: 0. */
   readonly unhandledRejections?: RejectionFigures;
-  /** Shows downloads to whoever sits at the terminal. */
+  /** Shows downloads on the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
-  /** What only the program around the server can do; default: its routes are not there. */
+  /** Operations of the command line. Without them their routes do not exist. */
   readonly operations?: Operations;
 }
 
@@ -75,28 +73,26 @@ export interface App {
   readonly catalog: Catalog;
   readonly engines: Engines;
   readonly localEngines: LocalEngineSource;
-  /** Resolves when the engines of this machine were looked for and the embedded one is up. */
+  /** Resolves after the discovery of local engines and the start of the embedded one. */
   readonly localReady: Promise<void>;
   readonly server: HttpServer;
-  /** Where it listens, `http://host:port`. */
+  /** Listen address, `http://host:port`. */
   readonly address: string;
-  /** What it serves, as an OpenAPI 3.1 document. */
   openApi(): OpenApiDocument;
-  /** All that it serves. */
   readonly routes: readonly Route[];
-  /** What siblings ask of this process. */
+  /** Returns data for other processes on the same port. */
   ownView(of: OwnView): Promise<string>;
-  /** Another process has ended for sure: what it had is free at once. */
+  /** Releases holds, slots and keys of another process that has ended. */
   processEnded(processId: string): Promise<void>;
-  /** Takes over what can change without a restart. */
+  /** Applies the settings that can change without a restart. */
   configure(config: Config): void;
-  /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
+  /** Rejects new requests, waits for running ones until the deadline, settles holds, and closes everything. */
   close(): Promise<void>;
 }
 
 const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
-/** Builds and starts everything; resolves when the server listens. */
+/** Resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
   const { clock, ids, log, version } = parts;
   const config = { current: parts.config };
@@ -125,8 +121,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const documented = { config, version, basePath: BASE_PATH, assets, server };
 
   const mcp = mcpEndpoint(serving, server.internal.run, largeBodies);
-  // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
-  // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
+  // All features with their routes and jobs. `chatFeature` includes models, embeddings and characters;
+  // `mediaFeature` includes images, audio and video.
   const features: readonly Feature[] = [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
@@ -160,7 +156,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     routes,
     ownView: async (of) =>
       of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
-    processEnded: (processId) => freeProcess(shared, processId),
+    processEnded: (processId) => releaseProcess(shared, processId),
     configure: (next) => {
       config.current = next;
       registry.configure();
@@ -186,14 +182,14 @@ function openWebhooks(shared: FeatureParts): WebhooksFeature {
   return webhooksFeature({ ...shared, callbackSecret, serviceName: service.name });
 }
 
-/** One after the other, each whatever became of those before it. */
+/** Runs all parts in order; a failure does not stop the next ones. */
 async function endEach(log: Log, ends: readonly (() => unknown)[]): Promise<void> {
   for (const end of ends) {
     try {
       await end();
     } catch (error) {
-      // Engines, holds and the lock of the data folder must not outlive the server for that.
-      log.error({ reason: reasonOf(error) }, 'A part of the server has not ended well');
+      // The other parts, such as engines and the lock of the data folder, must end too.
+      log.error({ reason: reasonOf(error) }, 'Closing a part of the server failed');
     }
   }
 }
@@ -205,7 +201,7 @@ interface OpenParts {
   readonly wallets: Wallets;
 }
 
-/** What every feature is built from: models and engines, the sale, and whoever is told of it. */
+/** Builds the shared parts of features: models, engines, the sale, and observers. */
 function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenParts) {
   const { clock, ids, log } = parts;
   const traces = openTraces(parts);
@@ -234,14 +230,14 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     () => traces?.close(),
     () =>
       limitLog.flush().catch((error: unknown) => {
-        // The database is away: log lines cost nobody money.
-        log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+        // The database is unreachable; these rows are not worth a retry.
+        log.warn({ reason: reasonOf(error) }, 'The limit log could not be written');
       }),
   ];
   return { shared, registry, metrics, observers, observerEnds };
 }
 
-/** One server a data folder, when the database is a file in it. */
+/** Allows one server per data folder if the database is a file in it. */
 function lockFor(config: Config): ServerLock | undefined {
   if (!config.databaseUrl.startsWith('sqlite:')) return undefined;
   const lock = lockDataFolder(config.dataFolder);

@@ -1,4 +1,4 @@
-/** The database with accounts and money, as the server and every command open it. */
+/** Opens the database, identities and the ledger, for the server and for commands. */
 import { join } from 'node:path';
 import type { Config } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
@@ -12,7 +12,7 @@ import { MIGRATIONS } from './migrations.ts';
 
 export interface StoresParts {
   readonly config: Config;
-  /** Unique among all processes, ended ones too; default: a new one. */
+  /** Unique among all processes, including ended ones. Default: a new UUID. */
   readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -20,7 +20,7 @@ export interface StoresParts {
 }
 
 export interface Stores {
-  /** Of this process, in what it shares with others. */
+  /** Id of this process in rows that processes share. */
   readonly processId: string;
   readonly store: Store;
   readonly identity: Identity;
@@ -28,7 +28,7 @@ export interface Stores {
   close(): Promise<void>;
 }
 
-/** Opens the database and brings its schema up to date. Its failures are in words. */
+/** Opens the database and runs migrations. Throws errors with a message for the operator. */
 export async function openStores(parts: StoresParts): Promise<Stores> {
   const { config, clock, ids, log } = parts;
   const store = await openMigrated(parts);
@@ -49,9 +49,9 @@ export async function openStores(parts: StoresParts): Promise<Stores> {
       epochDeadAfterMs: config.cluster.deadAfterSeconds * SECOND_MS,
     }),
     close: async () => {
-      // With the database away, the times of last use are all that is lost.
+      // Without the database only the times of last use are lost.
       await identity.stop().catch((error: unknown) => {
-        log.warn({ reason: reasonOf(error) }, 'Times of last use are not noted');
+        log.warn({ reason: reasonOf(error) }, 'Times of last use could not be stored');
       });
       await store.close();
     },
@@ -77,31 +77,29 @@ async function openMigrated({ config, clock, ids, log }: StoresParts): Promise<S
   } catch (error) {
     await store?.close();
     const problem = openProblem(error, config.databaseUrl);
-    // What an operator can mend is said in their words; anything else as it is.
+    // Problems that an operator can fix have their own message.
     throw problem === undefined ? error : new Error(problem, { cause: error });
   }
 }
 
-/** A local file is either there or nothing runs; a shared database can go away for a while. */
+/** Only a PostgreSQL database, which can be temporarily unreachable, needs a journal. */
 function journalFor(config: Config): { journalFolder?: string } {
   if (config.databaseUrl.startsWith('sqlite:')) return {};
   return { journalFolder: join(config.dataFolder, 'journal') };
 }
 
-/** What the first start makes: shown once. */
+/** The owner account of the first start; its secrets are shown once. */
 export interface FirstOwner {
   readonly accountId: string;
   readonly keyId: string;
-  /** Of an ADMIN key. */
+  /** Secret of an ADMIN key. */
   readonly secret: string;
   readonly creditNano: Nano;
-  /** Signs the owner in, once and within minutes; only where the terminal is the owner's own. */
+  /** Secret of a sign-in link, valid once and for minutes. Only if the server listens on loopback. */
   readonly linkSecret: string | undefined;
 }
 
-/**
- * Makes the owner account with credit and key on the first start, and on loopback a sign-in link.
- */
+/** Creates the owner account with credit and a key on the first start, and on loopback a sign-in link. */
 export async function welcomeOwner(
   stores: Stores,
   config: Config,
@@ -124,7 +122,7 @@ async function makeOwner(
   if ((await stores.identity.oldestAccount()) !== undefined) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return stores.store.transaction(async (tx) => {
-    // Of several machines that start at once, one makes the owner.
+    // If several servers start at the same time, one creates the owner.
     if (!(await claimOnce(tx, 'first owner', 0))) return undefined;
     const account = await stores.identity.createAccount('owner', 'staff', tx);
     await stores.identity.makeOperator(account.id, tx);
@@ -142,7 +140,7 @@ async function makeOwner(
     const { key, secret } = await stores.identity.createKey(
       {
         accountId: account.id,
-        // Whoever starts the service runs it.
+        // The person who starts the server is its operator.
         kind: 'ADMIN',
         description: 'first key',
         expiresMs: undefined,

@@ -6,7 +6,7 @@ const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
 const SPAN = '00f067aa0ba902b7';
 
 describe('trace context', () => {
-  test('a well-formed traceparent is read and written back', () => {
+  test('a valid `traceparent` is parsed and formatted', () => {
     const header = `00-${TRACE}-${SPAN}-01`;
     const parent = parseTraceParent(header);
     assert.deepEqual(parent, { traceId: TRACE, spanId: SPAN, isSampled: true });
@@ -14,11 +14,11 @@ describe('trace context', () => {
     assert.equal(parseTraceParent(`00-${TRACE}-${SPAN}-02`)?.isSampled, false);
   });
 
-  test('a later version may have more behind it', () => {
+  test('a later version of `traceparent` may have further fields', () => {
     assert.equal(parseTraceParent(`01-${TRACE}-${SPAN}-01-more`)?.traceId, TRACE);
   });
 
-  test('what is not well formed is as good as absent', () => {
+  test('an invalid `traceparent` is ignored', () => {
     for (const header of [
       undefined,
       '',
@@ -34,7 +34,7 @@ describe('trace context', () => {
     }
   });
 
-  test('a trace state passes as it stands when it is bounded text', () => {
+  test('a `tracestate` is forwarded if it is short text', () => {
     assert.equal(passableTraceState('a=1,b=2'), 'a=1,b=2');
     assert.equal(passableTraceState('a=1\r\nx: y'), undefined);
     assert.equal(passableTraceState('a'.repeat(600)), undefined);

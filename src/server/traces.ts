@@ -1,9 +1,9 @@
 /**
- * Traces to a collector: a server span for each request and a client span for each engine call, by
- * the HTTP and GenAI semantic conventions of OpenTelemetry.
+ * Sends traces to a collector: a server span for each request and a client span for each engine call, by the
+ * HTTP and GenAI semantic conventions of OpenTelemetry.
  *
- * The trace id of a `traceparent` is continued; of its decision only "not sampled" counts, so that
- * a stranger cannot switch tracing on. Spans hold no prompts, completions or keys.
+ * A request continues the trace of its `traceparent`. A caller can turn sampling off but not on. Spans
+ * contain no prompts, completions or keys.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { RequestObserver } from '../http/http.ts';
@@ -26,7 +26,7 @@ export interface TracesParts {
   readonly log: Log;
 }
 
-/** The traces of a server; `undefined` when no collector is configured. */
+/** Returns `undefined` if no collector is configured. */
 export function openTraces(parts: TracesParts): Traces | undefined {
   const { endpoint, headers, sampleRatio } = parts.config.tracing;
   if (endpoint === undefined) return undefined;
@@ -47,19 +47,19 @@ export class Traces implements RequestObserver {
   }
 
   begun(context: RequestContext): void {
-    // Health checks and scrapes would drown the rest.
+    // Health checks and scrapes are not traced.
     if (context.route?.operational === true) return;
     const trace = new RequestTrace(this.#source, (name) => context.header(name));
     this.#byRequest.set(context.requestId, trace);
   }
 
-  /** Runs a handler so that its engine calls find the trace. */
+  /** Runs a handler in the context of its trace, for engine calls. */
   readonly within: NonNullable<RequestObserver['within']> = (context, work) => {
     const trace = this.#byRequest.get(context.requestId);
     return trace === undefined ? work() : this.#running.run(trace, work);
   };
 
-  /** Asked by the engines about every call. */
+  /** Called for every engine call. */
   readonly observeCall: CallObserver = (call) => {
     const running = this.#running.getStore()?.call();
     if (running === undefined) return undefined;
@@ -106,7 +106,7 @@ export class Traces implements RequestObserver {
     trace.end(route === undefined ? 'HTTP' : `${route.method} ${route.path}`, attributes, isError);
   }
 
-  /** Spans that a collector took, and spans that were dropped. */
+  /** Number of spans that were sent and that were dropped. */
   get counts(): { readonly sent: number; readonly dropped: number } {
     return this.#source.exporter;
   }
@@ -134,7 +134,6 @@ function callAttributes(call: EngineCall, outcome: EngineOutcome | undefined): A
 const TRACE_ID_BYTES = 16;
 const SPAN_ID_BYTES = 8;
 
-/** What the traces of a server are made by. */
 interface TraceSource {
   readonly clock: Clock;
   readonly ids: Ids;
@@ -143,7 +142,7 @@ interface TraceSource {
   readonly exporter: Exporter;
 }
 
-/** One request on its way. Spans leave when it ends. */
+/** Trace of one running request. Its spans are exported when it ends. */
 class RequestTrace {
   readonly #source: TraceSource;
   readonly #parent: TraceParent | undefined;
@@ -155,7 +154,7 @@ class RequestTrace {
   readonly #calls: Span[] = [];
   #usage: Attributes = {};
 
-  /** `header` reads a header by which the request joins a trace. */
+  /** `header` returns a request header. */
   constructor(source: TraceSource, header: (name: string) => string | undefined) {
     const { ids, clock, sampleRatio } = source;
     const parent = parseTraceParent(header('traceparent'));
@@ -169,7 +168,7 @@ class RequestTrace {
     this.#startedMs = clock.monotonicMs();
   }
 
-  /** Begins the span of an engine call, with flat request headers for the engine. */
+  /** Starts the span of an engine call; returns request headers for the engine as a flat list. */
   call() {
     const { clock, ids } = this.#source;
     const own = { ...this.#own, spanId: ids.hex(SPAN_ID_BYTES) };
@@ -193,12 +192,12 @@ class RequestTrace {
     return { headers, end };
   }
 
-  /** What the request used, known when it is settled: for the span of its last call. */
+  /** Adds the usage, known at the settle, to the span of the last call. */
   used(attributes: Attributes): void {
     this.#usage = { ...this.#usage, ...attributes };
   }
 
-  /** Ends the request; its spans are queued. */
+  /** Ends the trace and queues its spans. */
   end(name: string, attributes: Attributes, isError: boolean): void {
     if (!this.#own.isSampled) return;
     const { clock, exporter } = this.#source;
@@ -222,20 +221,20 @@ class RequestTrace {
   }
 }
 
-/** The end of a span in Unix milliseconds, never before its start when the clock is set back. */
+/** Returns the end of a span in Unix milliseconds, also if the clock was set back. */
 function endOf(startMs: number, tookMs: number): number {
   return startMs + Math.round(tookMs);
 }
 
 const RATIO_DIGITS = 13;
 
-/** The same for every process that sees the trace: the id itself decides. */
+/** Decides by the trace id, so that all processes of a trace decide the same. */
 function isBelow(traceId: string, ratio: number): boolean {
   const share = Number.parseInt(traceId.slice(-RATIO_DIGITS), 16) / 16 ** RATIO_DIGITS;
   return share < ratio;
 }
 
-/** The W3C trace context of a caller; what is not well formed is as good as absent. */
+/** W3C trace context of a caller. */
 interface TraceParent {
   /** 32 hex digits, not all zero. */
   readonly traceId: string;
@@ -252,7 +251,7 @@ export function parseTraceParent(header: string | undefined): TraceParent | unde
   const [, version, traceId = '', spanId = '', flags = '0', more] =
     TRACEPARENT.exec(header?.trim() ?? '') ?? [];
   if (version === undefined || version === 'ff') return undefined;
-  // Version 00 has nothing after its flags; later ones may.
+  // Only versions after 00 can have further fields.
   if (version === '00' && more !== undefined) return undefined;
   if (/^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined;
   return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & SAMPLED) === SAMPLED };
@@ -262,7 +261,7 @@ export function formatTraceParent({ traceId, spanId, isSampled }: TraceParent): 
   return `00-${traceId}-${spanId}-0${isSampled ? '1' : '0'}`;
 }
 
-/** A `tracestate` that can be passed on as it stands. */
+/** Returns the `tracestate` if it is valid and short enough to forward. */
 export function passableTraceState(header: string | undefined): string | undefined {
   return header !== undefined && TRACESTATE.test(header) ? header : undefined;
 }

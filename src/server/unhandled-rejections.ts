@@ -1,10 +1,10 @@
 /**
- * Unhandled rejections of libraries are logged and counted, and the process goes on: whatever
- * awaited the result has its own error or timeout.
+ * Logs and counts unhandled rejections, which do not end the process: code that awaits the result has its
+ * own error or timeout.
  *
- * An uncaught exception ends the process at once, since it can leave memory half changed. The disk
- * is consistent: holds of a dead process are released, and the next start completes journaled
- * settles and payments.
+ * An uncaught exception ends the process immediately, because it can leave memory inconsistent. The disk is
+ * consistent: holds of a dead process are released, and the next start completes journaled settles and
+ * payments.
  */
 import type { EventEmitter } from 'node:events';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
@@ -14,14 +14,13 @@ export interface RejectionFigures {
   readonly count: number;
 }
 
-/** What this listens on: the process, or what a test has in its place. */
+/** The process, or a replacement in tests. */
 type RejectionSource = Pick<EventEmitter, 'on'> & { exit(code: number): void };
 
-/** A library that fails on every request must not fill the disk. */
+/** Limits the log if a library fails on every request. */
 const MAX_LINES_PER_MINUTE = 20;
 const UNCAUGHT_EXIT_CODE = 1;
 
-/** Listens as long as the source lives. */
 export function countRejections(source: RejectionSource, log: Log, clock: Clock): RejectionFigures {
   const figures = { count: 0 };
   let minuteStartMs = -Infinity;
@@ -36,7 +35,7 @@ export function countRejections(source: RejectionSource, log: Log, clock: Clock)
     lines += 1;
     if (lines > MAX_LINES_PER_MINUTE) return;
     const fields = { stack: safeStack(reason), count: figures.count };
-    log.error(fields, 'A promise failed with nobody there to hear it; the process goes on');
+    log.error(fields, 'Unhandled promise rejection; the process continues');
   });
   source.on('uncaughtException', (error: unknown) => {
     log.error({ stack: safeStack(error) }, 'An uncaught exception ends this process');
@@ -46,12 +45,12 @@ export function countRejections(source: RejectionSource, log: Log, clock: Clock)
 }
 
 const MAX_MESSAGE_CHARS = 200;
-/** A longer word may be a key or a signature. */
+/** A longer word can be a key or a signature. */
 const MIN_SECRET_CHARS = 24;
 const MAX_FRAMES = 30;
 const MAX_CAUSES = 3;
 
-/** The stack of an error, without URLs, credentials and long words of its messages. */
+/** Returns the stack of an error without URLs, credentials and long words in its messages. */
 function safeStack(error: unknown): string {
   const parts: string[] = [];
   let cause: unknown = error;

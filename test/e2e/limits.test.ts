@@ -207,7 +207,7 @@ test('one request above those that may run at once gets the one refusal', async 
     const answers = await Promise.all(all);
     const refused = answers.filter((one) => one.status === 429);
     assert.equal(refused.length, 1);
-    assert.match(refused[0]?.body.error, /at most 4 run at once/);
+    assert.match(refused[0]?.body.error, /at most 4 can run at the same time/);
     assert.equal(
       (await call(bench.farebox, '/chat/completions', { secret, body: chatBody({ stream: true }) }))
         .status,
@@ -242,7 +242,7 @@ test('work that goes on after its caller left keeps its place among those that r
     await sleep(50);
     const refused = await ask('next');
     assert.equal(refused.status, 429);
-    assert.match(refused.body.error, /at most 4 run at once/);
+    assert.match(refused.body.error, /at most 4 can run at the same time/);
     gate.resolve();
     await until(async () => (await ask('next')).status === 200);
   } finally {

@@ -54,7 +54,6 @@ const NOT_YET: readonly string[] = [
   'src/payments/',
   'src/rerank/',
   'src/rpc/',
-  'src/server/',
   'src/sessions/',
   'src/video/',
   'src/wallet/',

@@ -1,70 +1,72 @@
-/** What the operator's routes about the running service answer, and what they say of themselves. */
+/** Schemas and descriptions of the operator's routes about the running service. */
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { JobState } from '../../video/job.ts';
 
-const Time = z.string().describe('ISO 8601, UTC.');
+const Time = z.string().describe('Time, ISO 8601, UTC.');
 const Count = z.number().int();
-const Usd = z.string().describe('USD as decimal text.');
+const Usd = z.string().describe('Amount in USD, as a decimal number.');
 
 export type EnginesView = z.infer<typeof EnginesView>;
 const EnginesView = z
   .object({
-    process: z.string().describe('The process whose view it is: its host and its number.'),
+    process: z.string().describe('Host and process id.'),
     engines: z
       .array(
         z.object({
           id: z.string().describe('Name of the engine.'),
           source: z
             .enum(['configured', 'local'])
-            .describe('Of the configuration, or of this machine.'),
-          inFlight: Count.describe('Calls that run.'),
-          queued: Count.describe('Calls that wait for a slot.'),
-          connections: Count.describe('Open sockets.'),
+            .describe('`configured`: in the configuration; `local`: discovered or embedded.'),
+          inFlight: Count.describe('Running calls.'),
+          queued: Count.describe('Waiting calls.'),
+          connections: Count.describe('Open connections.'),
           keepsAlive: z
             .boolean()
             .describe(
-              'Whether connections serve more than one request; false since the engine sent bytes that belong to no request.',
+              'True if connections are reused; false after the engine sent bytes outside a response.',
             ),
           replicas: z
             .array(
               z.object({
-                model: z.string().describe('As the engine names it.'),
-                isHealthy: z.boolean().describe('Whether calls go to it now.'),
+                model: z.string().describe('Model id at the engine.'),
+                isHealthy: z.boolean().describe('True if the replica receives calls.'),
                 breaker: z
                   .enum(['closed', 'open', 'half-open'])
-                  .describe('open: taken out for a while.'),
-                inFlight: Count.describe('Calls that run.'),
-                calls: Count.describe('Since it is configured.'),
-                failures: Count.describe('Of the calls.'),
+                  .describe('State of the circuit breaker; `open`: temporarily disabled.'),
+                inFlight: Count.describe('Running calls.'),
+                calls: Count.describe('Calls since the engine was configured.'),
+                failures: Count.describe('Failed calls.'),
                 latencyMs: z
                   .number()
                   .nullable()
-                  .describe('To the first byte, a moving average; null before the first answer.'),
+                  .describe(
+                    'Moving average of the time to the first byte, in ms; null before the first response.',
+                  ),
               }),
             )
-            .describe('Models that were called since the engine is configured.'),
+            .describe('Models that were called since the engine was configured.'),
         }),
       )
-      .describe('Where models run.'),
+      .describe('Engines.'),
     models: z
       .array(
         z.object({
           id: z.string().describe('Id of the model.'),
-          type: z.string().describe('What it makes.'),
-          isReady: z.boolean().describe('A call would be tried now.'),
+          type: z.string().describe('Type of the model.'),
+          isReady: z.boolean().describe('True if a replica is available.'),
           replicas: z
             .array(
               z.object({
                 engine: z.string().describe('Name of the engine.'),
-                model: z.string().describe('As the engine names it.'),
+                model: z.string().describe('Model id at the engine.'),
               }),
             )
-            .describe('Where it runs.'),
+            .describe('Replicas of the model.'),
         }),
       )
-      .describe('What is offered.'),
+      .describe('Models on offer.'),
   })
   .meta({ id: 'EnginesOfProcess' });
 
@@ -75,7 +77,7 @@ const EnginesResponse = z
     others: z
       .array(EnginesView)
       .describe(
-        'The same of the other workers of this server; each has its own breakers and queues.',
+        'State of the other workers of this server; each has its own circuit breakers and queues.',
       ),
   })
   .meta({ id: 'OperatorEngines' });
@@ -83,7 +85,7 @@ const EnginesResponse = z
 export const ENGINES: RouteDescription = {
   tag: 'Operator',
   summary: 'Engines and replicas',
-  response: jsonResponse('Health and load now, as each process sees it.', EnginesResponse, {
+  response: jsonResponse('Current health and load in each process.', EnginesResponse, {
     process: 'api-1/4711',
     engines: [
       {
@@ -127,27 +129,27 @@ export type VideosResponse = z.infer<typeof VideosResponse>;
 const VideosResponse = pageOf(
   z
     .object({
-      id: z.string().describe('The `queue_id`.'),
-      accountId: z.string().describe('Who ordered it.'),
-      keyId: z.string().nullable().describe('Null for a wallet.'),
+      id: z.string().describe('Id of the job (`queue_id`).'),
+      accountId: z.string().describe('Account of the caller.'),
+      keyId: z.string().nullable().describe('API key; null for a wallet.'),
       model: z.string().describe('Id of the model.'),
-      state: JobState.describe('How far it is.'),
-      quoteUsd: Usd,
-      engine: z.string().nullable().describe('Where it was ordered.'),
-      attempts: Count.describe('Orders that an engine took.'),
-      progress: z.number().describe('0 to 1.'),
+      state: JobState.describe('State of the job.'),
+      quoteUsd: Usd.describe('Price of the job, in USD.'),
+      engine: z.string().nullable().describe('Engine of the job; null before the submission.'),
+      attempts: Count.describe('Number of submissions to an engine.'),
+      progress: z.number().describe('Progress, from 0 to 1.'),
       createdAt: Time,
-      startedAt: Time.nullable().describe('When an engine began; ISO 8601, UTC. Null before.'),
-      finishedAt: Time.nullable().describe('When it was final; ISO 8601, UTC. Null before.'),
-      executionMs: Count.describe('Milliseconds that the engine has worked on it.'),
+      startedAt: Time.nullable().describe('Start at the engine, ISO 8601, UTC; null before.'),
+      finishedAt: Time.nullable().describe('End of the job, ISO 8601, UTC; null before.'),
+      executionMs: Count.describe('Execution time at the engine, in ms.'),
       failure: z
         .object({
-          code: z.string().describe('A word for programs, from the error catalogue.'),
-          message: z.string().describe('A sentence for people.'),
+          code: z.string().describe('Stable error code.'),
+          message: z.string().describe('Error message.'),
         })
         .nullable()
-        .describe('Why it failed; null otherwise.'),
-      mediaBytes: Count.describe('Of the video, while it is kept.'),
+        .describe('Error of a failed job; null otherwise.'),
+      mediaBytes: Count.describe('Size of the stored video, in bytes.'),
     })
     .meta({ id: 'OperatorVideo' }),
 );
@@ -156,7 +158,7 @@ export const VIDEOS: RouteDescription = {
   tag: 'Operator',
   summary: 'Video jobs',
   query: VideosQuery,
-  response: jsonResponse('Jobs of every account, newest first.', VideosResponse, {
+  response: jsonResponse('Jobs of all accounts, newest first.', VideosResponse, {
     object: 'list',
     data: [],
     nextCursor: null,
@@ -171,16 +173,18 @@ export const TopUpsQuery = z.object({
   stuck: z
     .enum(['true', 'false'])
     .optional()
-    .describe('`true`: only what waits for more than ten minutes, or is missing on its chain.'),
+    .describe(
+      '`true`: only payments that wait for more than ten minutes, or are missing on their chain.',
+    ),
   ...cursorQuery(),
 });
 
 const TOP_UP = {
   paymentId: z.string().describe('Id of the payment.'),
-  network: z.string().describe('CAIP-2.'),
-  wallet: z.string().describe('The address that paid.'),
+  network: z.string().describe('Network, CAIP-2.'),
+  wallet: z.string().describe('Address of the payer.'),
   amountUsd: Usd,
-  state: TOP_UP_STATE.describe('How far it is.'),
+  state: TOP_UP_STATE.describe('State of the payment.'),
   transaction: z
     .string()
     .nullable()
@@ -188,15 +192,13 @@ const TOP_UP = {
   explorerUrl: z
     .string()
     .nullable()
-    .describe('Where people look the transaction up; null where no explorer is known.'),
-  failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
+    .describe('URL of the transaction in a block explorer; null if no explorer is known.'),
+  failure: z.string().nullable().describe('Reason of the failure, or the last error.'),
   createdAt: Time,
   updatedAt: Time,
-  isWatched: z
-    .boolean()
-    .describe('The chain could still undo the credit, or show a failed payment as paid.'),
-  reversals: Count.describe('How often its chain took it back.'),
-  isStuck: z.boolean().describe('Wants somebody to look.'),
+  isWatched: z.boolean().describe('True until the credit or the failure is final on the chain.'),
+  reversals: Count.describe('Number of reversals by the chain.'),
+  isStuck: z.boolean().describe('True if the operator should check the payment.'),
 };
 
 export type TopUpAdminItem = z.infer<typeof TopUpAdminItem>;
@@ -209,7 +211,7 @@ export const TOP_UPS: RouteDescription = {
   tag: 'Operator',
   summary: 'Payments',
   query: TopUpsQuery,
-  response: jsonResponse('Payments of every wallet, newest first.', TopUpsResponse, {
+  response: jsonResponse('Payments of all wallets, newest first.', TopUpsResponse, {
     object: 'list',
     data: [],
     nextCursor: null,
@@ -221,41 +223,37 @@ const TopUpDetailResponse = z.object({
   data: z
     .object({
       ...TOP_UP,
-      attempts: Count.describe('Looks at it so far.'),
-      nextCheckAt: Time.describe('When it is looked at again.'),
-      leaseUntil: Time.nullable().describe('A process works on it until then.'),
-      startHeight: z.string().describe('Height of the chain when it was written down.'),
-      creditedHeight: z
-        .string()
-        .nullable()
-        .describe('Height of the block that carried it; null before.'),
+      attempts: Count.describe('Number of checks.'),
+      nextCheckAt: Time.describe('Time of the next check, ISO 8601, UTC.'),
+      leaseUntil: Time.nullable().describe(
+        'End of the lease of the process that handles the payment; null without a lease.',
+      ),
+      startHeight: z.string().describe('Block height at which the payment was received.'),
+      creditedHeight: z.string().nullable().describe('Block of the transaction; null before.'),
       expiresAt: z
         .string()
-        .describe('When the authorization ends: Unix seconds on Base, a block height on Solana.'),
-      vanishedAt: Time.nullable().describe('Since when a credit is missing on the chain.'),
-      payTo: z
-        .string()
-        .nullable()
-        .describe('The address that was paid; null where it was not written down.'),
+        .describe('Expiry of the authorization: Unix seconds on Base, block height on Solana.'),
+      vanishedAt: Time.nullable().describe(
+        'Time since which a credited transaction is missing on the chain; null otherwise.',
+      ),
+      payTo: z.string().nullable().describe('Address of the receiver; null if it was not stored.'),
       asset: z
         .string()
         .nullable()
-        .describe(
-          'The contract, or on Solana the mint, of the token; null where it was not written down.',
-        ),
-      advice: z.string().describe('What happens next, and what a person can do.'),
+        .describe('Contract of the token, on Solana its mint; null if it was not stored.'),
+      advice: z.string().describe('Next automatic step, and what the operator can do.'),
     })
     .meta({ id: 'OperatorTopUpDetail' })
-    .describe('The payment.'),
+    .describe('Payment.'),
 });
 
 export const TOP_UP_DETAIL: RouteDescription = {
   tag: 'Operator',
-  summary: 'Look into a payment',
+  summary: 'Get a payment',
   parameters: [
     { name: 'paymentId', in: 'path', about: 'Id of the payment.', example: 'x402-9f3c2a71' },
   ],
-  response: jsonResponse('All that is known of it.', TopUpDetailResponse, {
+  response: jsonResponse('Payment with all details.', TopUpDetailResponse, {
     data: {
       paymentId: 'x402-9f3c2a71',
       network: 'eip155:8453',
@@ -279,7 +277,7 @@ export const TOP_UP_DETAIL: RouteDescription = {
       vanishedAt: null,
       payTo: '0x1111111111111111111111111111111111111111',
       asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-      advice: 'The transaction is sent and not mined; it is looked at again by itself',
+      advice: 'The transaction is sent but has too few confirmations; the server checks it again',
     },
   }),
   refusals: ['PAYMENT_NOT_FOUND'],
@@ -288,28 +286,28 @@ export const TOP_UP_DETAIL: RouteDescription = {
 export type AuditResponse = z.infer<typeof AuditResponse>;
 const AuditResponse = z
   .object({
-    ok: z.boolean().describe('Every stored amount is the sum of its postings.'),
-    accounts: Count.describe('Accounts that were recomputed.'),
-    transfers: Count.describe('Postings that were read.'),
+    ok: z.boolean().describe('True if every stored amount equals the sum of its postings.'),
+    accounts: Count.describe('Number of accounts.'),
+    transfers: Count.describe('Number of postings.'),
     openHolds: Count.describe(
-      'Requests and jobs that have something set aside, of this process and in rows.',
+      'Number of holds of requests and jobs, in this process and in the database.',
     ),
     leasedUsd: Usd.describe(
-      'What processes that share a PostgreSQL have leased for their requests; what of it they hold each process knows of its own.',
+      'Amount that processes on PostgreSQL have leased for requests, in USD.',
     ),
-    owedUsd: Usd.describe('Owed to callers.'),
-    debtsUsd: Usd.describe('Owed by callers after reversals.'),
-    revenueUsd: Usd.describe('Charged since the beginning.'),
+    owedUsd: Usd.describe('Balances of callers, in USD.'),
+    debtsUsd: Usd.describe('Debts of callers after reversed payments, in USD.'),
+    revenueUsd: Usd.describe('Charges since the beginning, in USD.'),
     differences: z
       .array(
         z.object({
-          account: z.string().describe('The account of the ledger.'),
-          what: z.string().describe('Which of its amounts.'),
+          account: z.string().describe('Account of the ledger.'),
+          what: z.string().describe('Name of the amount.'),
           storedUsd: Usd,
           recomputedUsd: Usd,
         }),
       )
-      .describe('What does not add up; empty when all is well.'),
+      .describe('Amounts that differ from their postings.'),
   })
   .meta({ id: 'OperatorAudit' });
 
@@ -317,8 +315,8 @@ export const AUDIT: RouteDescription = {
   tag: 'Operator',
   summary: 'Audit',
   about:
-    'Recomputes every balance from the postings, as `farebox audit` does. It reads every row and takes as long; who asks meanwhile gets the same answer.',
-  response: jsonResponse('What the postings say.', AuditResponse, {
+    'Recomputes every balance from the postings, as `farebox audit` does. It reads every row. Concurrent requests share one audit.',
+  response: jsonResponse('Result of the audit.', AuditResponse, {
     ok: true,
     accounts: 12,
     transfers: 34000,
@@ -334,23 +332,23 @@ export const AUDIT: RouteDescription = {
 export type ConfigResponse = z.infer<typeof ConfigResponse>;
 const ConfigResponse = z
   .object({
-    yaml: z.string().describe('The settings in force as YAML, secrets masked.'),
+    yaml: z.string().describe('Current settings as YAML, with masked secrets.'),
     reload: z
       .object({
-        ok: z.boolean().describe('The file can be taken over.'),
-        changed: z.array(z.string()).describe('Sections that the file changes.'),
-        restart: z.array(z.string()).describe('Of them, those that wait for a restart.'),
-        problems: z.array(z.string()).describe('What is wrong with the file, with file and line.'),
+        ok: z.boolean().describe('True if the file is valid.'),
+        changed: z.array(z.string()).describe('Changed sections.'),
+        restart: z.array(z.string()).describe('Changed sections that need a restart.'),
+        problems: z.array(z.string()).describe('Problems of the file, with lines.'),
       })
-      .describe('What reading the files again would do now.'),
+      .describe('Effect of a reload now.'),
   })
   .meta({ id: 'OperatorConfig' });
 
 export const CONFIG: RouteDescription = {
   tag: 'Operator',
-  summary: 'Configuration in force',
+  summary: 'Current configuration',
   response: jsonResponse(
-    'The settings, and what a reload would change.',
+    'Current settings, and the effect of a reload.',
     ConfigResponse,
     {
       yaml: 'publicUrl: https://api.example.com\n',
@@ -363,24 +361,24 @@ export const CONFIG: RouteDescription = {
 export type CheckResponse = z.infer<typeof CheckResponse>;
 const CheckResponse = z
   .object({
-    ok: z.boolean().describe('Nothing is wrong.'),
+    ok: z.boolean().describe('True if no finding has the state `wrong`.'),
     findings: z
       .array(
         z.object({
-          what: z.string().describe('What was looked at.'),
-          state: z.enum(['ok', 'note', 'wrong']).describe('note: worth knowing and not wrong.'),
-          says: z.string().describe('A sentence for people.'),
+          what: z.string().describe('Checked item.'),
+          state: z.enum(['ok', 'note', 'wrong']).describe('State; `note` is information.'),
+          says: z.string().describe('Result as a sentence.'),
         }),
       )
-      .describe('What was looked at, in order.'),
+      .describe('Findings, in the order of the checks.'),
   })
   .meta({ id: 'OperatorCheck' });
 
 export const CHECK: RouteDescription = {
   tag: 'Operator',
   summary: 'Check',
-  about: 'Asks the database, every engine and every payment rail, as `farebox check` does.',
-  response: jsonResponse('What was found.', CheckResponse, {
+  about: 'Checks the database, every engine and every payment rail, as `farebox check` does.',
+  response: jsonResponse('Findings.', CheckResponse, {
     ok: true,
     findings: [{ what: 'database', state: 'ok', says: 'sqlite responds' }],
   }),

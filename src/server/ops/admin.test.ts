@@ -1,4 +1,4 @@
-/** What the operator sees of the running service, over HTTP. */
+/** Operator routes about the running service. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
@@ -30,7 +30,7 @@ describe('/admin of the running service', () => {
     return answer.body;
   };
 
-  test('nobody else gets in', async () => {
+  test('other keys are rejected', async () => {
     const stranger = await bench.farebox.account('1', { kind: 'ADMIN' });
     for (const path of ['engines', 'videos', 'top-ups', 'top-ups/x', 'audit', 'config', 'check']) {
       const answer = await call(bench.farebox, `/admin/${path}`, { secret: stranger.secret });
@@ -38,7 +38,7 @@ describe('/admin of the running service', () => {
     }
   });
 
-  test('engines show their replicas with load and latency once they were called', async () => {
+  test('`GET /admin/engines` lists replicas with load and latency after a call', async () => {
     const { secret } = await bench.farebox.account('1');
     await call(bench.farebox, '/chat/completions', { secret, body: chatBody() });
     const { engines, models } = await get('/engines');
@@ -51,7 +51,7 @@ describe('/admin of the running service', () => {
     ]);
   });
 
-  test('the audit is that of the command, beside the busy server', async () => {
+  test('`GET /admin/audit` equals `farebox audit`', async () => {
     const [one, two] = await Promise.all([get('/audit'), get('/audit')]);
     assert.deepEqual([one.ok, one.differences, two], [true, [], one]);
     const { store } = bench.farebox.app.stores;
@@ -66,7 +66,7 @@ describe('/admin of the running service', () => {
     ]);
   });
 
-  test('the configuration hides its secrets and says what a reload would change', async () => {
+  test('`GET /admin/config` masks secrets and lists the changes of a reload', async () => {
     const same = await get('/config');
     assert.doesNotMatch(same.yaml, new RegExp(KEY));
     assert.match(same.yaml, /atlas/);
@@ -82,7 +82,7 @@ describe('/admin of the running service', () => {
     changed = undefined;
   });
 
-  test('check says what is wrong', async () => {
+  test('`GET /admin/check` returns the findings', async () => {
     const { ok, findings } = await get('/check');
     const byName = new Map<string, string>(
       findings.map(({ what, state }: { what: string; state: string }) => [what, state]),
@@ -92,7 +92,7 @@ describe('/admin of the running service', () => {
     assert.deepEqual([ok, byName.get('payments base')], [false, 'wrong'], 'no node answers');
   });
 
-  test('payments are listed by state, and a stuck one is looked into', async () => {
+  test('`GET /admin/top-ups` lists payments by state, and returns the details of one', async () => {
     const { store } = bench.farebox.app.stores;
     const nowMs = Date.now();
     const insert = (id: string, state: string, createdMs: number, tx: string | null) =>
@@ -127,7 +127,7 @@ describe('/admin of the running service', () => {
     assert.deepEqual([none.status, none.body.code], [404, 'PAYMENT_NOT_FOUND']);
   });
 
-  test('video jobs of every account are listed, by state and page by page', async () => {
+  test('`GET /admin/videos` lists jobs of all accounts, by state and by page', async () => {
     const { store } = bench.farebox.app.stores;
     const insert = (id: string, state: string, createdMs: number, failure: string) =>
       store.query(

@@ -1,4 +1,4 @@
-/** The operator's view of the running service; read only. Accounts are in `account/operator/`. */
+/** Read-only routes of the operator about the running service. Accounts are in `account/operator/`. */
 import { hostname } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
@@ -50,11 +50,11 @@ import {
   VideosQuery,
 } from './admin-schema.ts';
 
-/** What only the program around the server can do. */
+/** Operations of the command line that routes offer. */
 export interface Operations {
-  /** Reads the configuration again, and takes nothing over. */
+  /** Reads the configuration without applying it. */
   readonly load: () => Promise<LoadedConfig>;
-  /** The findings of `farebox check`, with the engines that run here as they are. */
+  /** Runs `farebox check` with the running local engines. */
   readonly check: (
     config: Config,
     running: readonly EngineProbe[],
@@ -63,38 +63,37 @@ export interface Operations {
 
 type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
 
-/** What only the process around the features knows. */
 export interface AdminParts {
-  /** Without them there is nothing to read the configuration from. */
+  /** Without them the routes `/admin/config` and `/admin/check` do not exist. */
   readonly operations?: Operations | undefined;
-  /** Other processes on the port. */
+  /** Other processes on the same port. */
   readonly siblings?: Siblings | undefined;
   readonly localEngines: Pick<LocalEngineSource, 'probes'>;
 }
 
 export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
   const { operations, siblings, localEngines } = parts;
-  const audit = oneAtOnce(() => auditOf(shared));
+  const audit = coalesced(() => auditOf(shared));
   const routes = [
     get('/admin/engines', 'operator', ENGINES, async (context) => {
       const others = (await siblings?.ask('engines')) ?? [];
       await context.json(200, {
         ...enginesView(shared),
-        // Written by `enginesView` of another worker.
+        // Result of `enginesView` in another worker.
         others: others.map((text) => JSON.parse(text) as EnginesView),
       } satisfies EnginesResponse);
     }),
-    get('/admin/videos', 'operator', VIDEOS, (context) => answerVideos(shared, context)),
-    get('/admin/top-ups', 'operator', TOP_UPS, (context) => answerTopUps(shared, context)),
+    get('/admin/videos', 'operator', VIDEOS, (context) => sendVideos(shared, context)),
+    get('/admin/top-ups', 'operator', TOP_UPS, (context) => sendTopUps(shared, context)),
     get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
-      answerTopUp(shared, context),
+      sendTopUp(shared, context),
     ),
     get('/admin/audit', 'operator', AUDIT, async (context) =>
       context.json(200, auditBody(await audit(), decimalUsd)),
     ),
   ];
   if (operations === undefined) return routes;
-  const check = oneAtOnce(() => operations.check(shared.config.current, localEngines.probes()));
+  const check = coalesced(() => operations.check(shared.config.current, localEngines.probes()));
   return [
     ...routes,
     get('/admin/config', 'operator', CONFIG, async (context) => {
@@ -109,8 +108,8 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
   ];
 }
 
-/** Who asks while the work runs gets its result: it is dear. */
-function oneAtOnce<T>(work: () => Promise<T>): () => Promise<T> {
+/** Callers during a run share its result, because the work is expensive. */
+function coalesced<T>(work: () => Promise<T>): () => Promise<T> {
   let running: Promise<T> | undefined;
   return () => {
     running ??= work().finally(() => {
@@ -120,7 +119,7 @@ function oneAtOnce<T>(work: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** The engines as this process sees them. */
+/** State of the engines in this process. */
 export function enginesView({ engines, catalog, config }: EnginesParts): EnginesView {
   const configured = config.current.engines;
   return {
@@ -151,7 +150,7 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
   };
 }
 
-async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
+async function sendVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
   const { state, ...part } = readQuery(context, VideosQuery);
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
     listAllJobs(stores.store.readerFor(''), state, wanted),
@@ -180,12 +179,12 @@ function videoItem(job: VideoJob): VideosResponse['data'][0] {
   };
 }
 
-/** A time of 0 is none. */
+/** 0 means that there is no time. */
 function timeOf(ms: number): string | null {
   return ms === 0 ? null : isoTime(ms);
 }
 
-async function answerTopUps(shared: FeatureParts, context: RequestContext): Promise<void> {
+async function sendTopUps(shared: FeatureParts, context: RequestContext): Promise<void> {
   const { stores, clock } = shared;
   const { state, wallet, stuck, ...part } = readQuery(context, TopUpsQuery);
   const nowMs = clock.nowMs();
@@ -217,7 +216,7 @@ function topUpItem(one: TopUpDetail, nowMs: number): TopUpAdminItem {
   };
 }
 
-async function answerTopUp(shared: FeatureParts, context: RequestContext): Promise<void> {
+async function sendTopUp(shared: FeatureParts, context: RequestContext): Promise<void> {
   const { stores, clock } = shared;
   const one = await topUpById(stores.store, context.parameters['paymentId'] ?? '');
   if (one === undefined) throw new Fault('PAYMENT_NOT_FOUND');
@@ -240,33 +239,33 @@ async function answerTopUp(shared: FeatureParts, context: RequestContext): Promi
   await context.json(200, body);
 }
 
-/** What happens next by itself, and what a person can do. */
+/** Explains the next automatic step, and what the operator can do. */
 function adviceFor(
   { state, vanishedMs, isWatched, transaction }: TopUpDetail,
   stuck: boolean,
 ): string {
   if (vanishedMs !== undefined) {
-    return 'The credit is missing on its chain; it is sent again, or taken back with what was credited. Look the transaction up';
+    return 'The chain no longer contains the transaction; the server sends it again or reverses the credit. Look up the transaction in the explorer';
   }
   if (state === 'failed') {
     return isWatched
-      ? 'It has failed and nothing was credited; it is watched until its chain cannot undo that, and credited when it arrives after all'
-      : 'It is over and nothing was credited; the payer signs a new payment';
+      ? 'The payment failed and was not credited; until the failure is final on the chain, it is credited if it arrives'
+      : 'The payment failed and was not credited; the payer has to sign a new payment';
   }
   if (state === 'credited') {
     return isWatched
-      ? 'It is credited, and watched until its chain cannot undo it'
-      : 'It is credited for good';
+      ? 'The payment is credited; the server watches the transaction until it is final'
+      : 'The payment is credited and final';
   }
   const next =
     transaction === undefined
-      ? 'Nothing is sent yet; it is tried again by itself'
-      : 'The transaction is sent and not deep enough yet; it is looked at again by itself';
+      ? 'The transaction is not sent yet; the server retries'
+      : 'The transaction is sent but has too few confirmations; the server checks it again';
   if (!stuck) return next;
-  return `${next}. It takes long: see in "farebox check" whether the node of its network answers and its key can pay fees, and look the transaction up`;
+  return `${next}. If this takes long, run "farebox check": the node must respond and the key needs funds for fees. Look up the transaction in the explorer`;
 }
 
-/** On a file the work is another thread's. */
+/** Audits SQLite in a worker thread, because it would block the event loop. */
 async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   if (stores.store.dialect !== 'sqlite') return stores.ledger.audit();
   const entry = siblingUrl(import.meta.url, './audit-worker');
@@ -284,7 +283,7 @@ async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   }
 }
 
-/** The report as JSON; `usd` writes its amounts. */
+/** Returns the report as JSON; `usd` formats amounts. */
 export function auditBody(report: AuditReport, usd: (amount: bigint) => string): AuditResponse {
   return {
     ok: report.ok,

@@ -1,6 +1,4 @@
-/**
- * Worker thread of `admin.ts`: audits a SQLite file, which would block the thread of the server.
- */
+/** Worker thread of `admin.ts`: audits a SQLite file, which would block the event loop. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Ledger } from '../../billing/ledger/ledger.ts';
 import { systemClock } from '../../core/clock.ts';
@@ -8,12 +6,12 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { openStore } from '../../db/db.ts';
 
-const { url } = workerData as { url: string }; // written by admin.ts alone
+const { url } = workerData as { url: string }; // set by admin.ts
 const [clock, ids] = [systemClock(), systemIds()];
 const store = await openStore({ url, clock, ids, log: silentLog });
 try {
   const report = await new Ledger({ store, clock, ids, log: silentLog }).audit();
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker thread, not a window
   parentPort?.postMessage(report);
 } finally {
   await store.close();

@@ -1,4 +1,4 @@
-/** `GET /openapi.json`, the document of this server, and `GET /docs`, its page. */
+/** `GET /openapi.json`, and `GET /docs`, which shows it. */
 import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
@@ -21,7 +21,7 @@ export interface DocumentationParts {
   readonly server: Pick<HttpServer, 'address' | 'routes'>;
 }
 
-/** Makes the OpenAPI document of the server, in pieces of some milliseconds. */
+/** Yields every few milliseconds, and returns the OpenAPI document of the server. */
 export function ownDocument(parts: DocumentationParts): Generator<undefined, OpenApiDocument> {
   const { config, version, basePath, server } = parts;
   const { service, publicUrl, payments } = config.current;
@@ -39,9 +39,7 @@ export function ownDocument(parts: DocumentationParts): Generator<undefined, Ope
 const Document = z.looseObject({ openapi: z.literal('3.1.0').describe('Version of OpenAPI.') });
 const HOUR_SECONDS = 3_600;
 const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
-/**
- * Own files only, no framing. No trusted types: Swagger UI sets Markdown as markup after DOMPurify.
- */
+/** Allows only own files, and no framing. No trusted types, because Swagger UI inserts HTML after DOMPurify. */
 const PAGE_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -56,15 +54,15 @@ const PAGE_POLICY = [
 const PAGE_HEADERS = {
   'content-security-policy': PAGE_POLICY,
   'referrer-policy': 'no-referrer',
-  // It names its files by their hashes, and those of an older version are gone.
+  // The page refers to files by their hashes, and those of an older version do not exist.
   'cache-control': 'no-cache',
 };
 
 export function documentationRoutes(parts: DocumentationParts): Route[] {
   const json = onDemand(async () => {
-    const made = await inTurns(ownDocument(parts));
+    const document = await inTurns(ownDocument(parts));
     await nextTurn();
-    return Buffer.from(JSON.stringify(made));
+    return Buffer.from(JSON.stringify(document));
   });
   const page = onDemand(async () =>
     Buffer.from(referencePage(parts, (await parts.assets()).index)),
@@ -76,13 +74,13 @@ export function documentationRoutes(parts: DocumentationParts): Route[] {
       {
         tag: 'Operations',
         summary: 'This document',
-        about: 'OpenAPI 3.1, made from the schemas that validate requests.',
-        response: jsonResponse('The document.', Document, { openapi: '3.1.0' }, 'no-store'),
+        about: 'OpenAPI 3.1, generated from the schemas that validate requests.',
+        response: jsonResponse('OpenAPI document.', Document, { openapi: '3.1.0' }, 'no-store'),
       },
       async (context) => {
-        const made = await json();
+        const document = await json();
         context.setAll(CACHED);
-        await context.json(200, made);
+        await context.json(200, document);
       },
     ),
     {
@@ -93,18 +91,18 @@ export function documentationRoutes(parts: DocumentationParts): Route[] {
       auth: 'public',
       describe: {
         tag: 'Operations',
-        summary: 'The API for people',
+        summary: 'API reference',
         response: {
           status: 200,
-          about: 'One page without anything from elsewhere.',
+          about: 'HTML page that loads files of this server only.',
           headers: ['no-store', 'page-security'],
           content: [textContent('text/html')],
         },
       },
       handle: async (context) => {
-        const made = await page();
+        const document = await page();
         context.setAll(PAGE_HEADERS);
-        await context.bytes(200, 'text/html; charset=utf-8', made);
+        await context.bytes(200, 'text/html; charset=utf-8', document);
       },
     },
   ];
@@ -116,5 +114,5 @@ function referencePage(
 ): string {
   const { title } = config.current.service;
   const url = escapeHtml(`${basePath}/openapi.json`);
-  return `<!doctype html><html lang="en" data-openapi="${url}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)} API</title><link rel="icon" href="${assetPath(icon)}"><link rel="stylesheet" href="${assetPath(reference.style)}"><script type="module" src="${assetPath(reference.script)}"></script></head><body><main id="reference"></main><noscript><p>The reference runs in the browser; without JavaScript read <a href="${url}">the OpenAPI document</a>.</p></noscript></body></html>`;
+  return `<!doctype html><html lang="en" data-openapi="${url}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)} API</title><link rel="icon" href="${assetPath(icon)}"><link rel="stylesheet" href="${assetPath(reference.style)}"><script type="module" src="${assetPath(reference.script)}"></script></head><body><main id="reference"></main><noscript><p>The reference needs JavaScript. Without it, read <a href="${url}">the OpenAPI document</a>.</p></noscript></body></html>`;
 }

@@ -1,62 +1,62 @@
-/** What the routes of the operator's tools answer, and what they say of themselves. */
+/** Schemas and descriptions of routes for monitoring. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse, textContent } from '../../http/describe.ts';
 
 export const LivenessBody = z.strictObject({
-  status: z.literal('alive').describe('The process runs.'),
+  status: z.literal('alive').describe('Always `alive`.'),
 });
 
-const part = z.boolean().describe('Whether this part lets requests through');
+const part = z.boolean().describe('True if this part can serve requests.');
 const figure = z.int().min(0);
 
 export const ReadinessParts = z.strictObject({
   server: z
     .strictObject({
       ok: part,
-      openRequests: figure.describe('Requests that it works on now.'),
+      openRequests: figure.describe('Running requests.'),
       unhandledRejections: figure.describe(
-        'Failures that a library left behind since the start; the log has their stacks',
+        'Unhandled promise rejections since the start; the log has their stacks.',
       ),
     })
-    .describe('The process that answers.'),
-  database: z.strictObject({ ok: part }).describe('Whether it can be read and written.'),
+    .describe('Process.'),
+  database: z.strictObject({ ok: part }).describe('Database; `ok` if it can be read and written.'),
   journal: z
     .strictObject({
       ok: part,
-      waitingSettles: figure.describe('Settles that wait for the database to come back'),
+      waitingSettles: figure.describe('Settles that wait for the database.'),
     })
-    .describe('Settles on disk that are not in the database yet.'),
+    .describe('Settles on disk that the database has not stored yet.'),
   engines: z
     .strictObject({
       ok: part,
-      models: figure.describe('Models that are offered.'),
-      modelsReady: figure.describe('Offered models with at least one engine that is ready.'),
+      models: figure.describe('Models on offer.'),
+      modelsReady: figure.describe('Models with an available engine.'),
     })
-    .describe('What runs the models.'),
+    .describe('Engines.'),
   payments: z
     .strictObject({
       ok: part,
-      watched: figure.describe('Credits of wallet payments that the chain could still undo'),
-      vanished: figure.describe('Those of them that are not on the chain now'),
-      reversed: figure.describe('Credits that were taken back, since the beginning'),
+      watched: figure.describe('Credited payments that are not final on the chain.'),
+      vanished: figure.describe('Credited payments that are missing on the chain.'),
+      reversed: figure.describe('Reversed payments since the beginning.'),
     })
     .optional()
-    .describe('With payment rails alone'),
+    .describe('Wallet payments; only with payment rails.'),
 });
 export type ReadinessParts = z.infer<typeof ReadinessParts>;
 
 export const ReadinessBody = z.strictObject({
   status: z
     .enum(['ready', 'not ready', 'draining'])
-    .describe('Whether requests should come here; `draining` while it shuts down.'),
-  parts: ReadinessParts.describe('What the word rests on.'),
+    .describe('`ready` if the server should receive requests; `draining` during a shutdown.'),
+  parts: ReadinessParts.describe('State of each part.'),
 });
 export type ReadinessBody = z.infer<typeof ReadinessBody>;
 
 export const LIVE_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
-  summary: 'Is the process alive?',
-  response: jsonResponse('The process turns.', LivenessBody, { status: 'alive' }, 'no-store'),
+  summary: 'Check that the process runs',
+  response: jsonResponse('The process runs.', LivenessBody, { status: 'alive' }, 'no-store'),
 };
 
 const PARTS = {
@@ -68,13 +68,14 @@ const PARTS = {
 
 export const READY_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
-  summary: 'Would a request be served now?',
-  about: 'For load balancers: 503 while the server drains, the database is away, or no model runs.',
+  summary: 'Check that requests can be served',
+  about:
+    'For load balancers: 503 while the server drains, the database is unreachable, or no model is available.',
   response: [
     jsonResponse('Ready.', ReadinessBody, { status: 'ready', parts: PARTS }, 'no-store'),
     {
       ...jsonResponse(
-        'Not ready; the parts say why.',
+        'Not ready; `parts` has the reason.',
         ReadinessBody,
         {
           status: 'draining',
@@ -90,7 +91,7 @@ export const READY_DESCRIPTION: RouteDescription = {
 export const METRICS_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Metrics for Prometheus',
-  about: 'Asks for a token when `metrics.token` is set; 404 when `metrics.enabled` is false.',
+  about: 'Needs a bearer token if `metrics.token` is set; 404 if `metrics.enabled` is false.',
   response: {
     status: 200,
     about: 'Prometheus text format 0.0.4.',
@@ -107,7 +108,7 @@ export const METRICS_DESCRIPTION: RouteDescription = {
 
 export const HELLO_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
-  summary: 'Is there a server at this address?',
-  about: 'Coding agents ask so before their first request, without credentials. An empty answer.',
-  response: { status: 204, about: 'There is.' },
+  summary: 'Check that a server exists',
+  about: 'Coding agents send this request first, without credentials.',
+  response: { status: 204, about: 'The server exists.' },
 };

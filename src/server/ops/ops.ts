@@ -1,7 +1,7 @@
 /**
- * `/livez`, `/readyz`, `/metrics`, `HEAD /api/hello` for agents that look for a server, and
- * documentation. Ready means that a request would be served now: not draining, the database
- * responds, and a model has an engine. Parts and figures are shown, never addresses.
+ * Routes `/livez`, `/readyz`, `/metrics`, `HEAD /api/hello` (coding agents probe it), operator routes and
+ * documentation. A server is ready if it is not draining, the database responds, and a model has an engine.
+ * Responses never contain addresses.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Fault } from '../../core/faults.ts';
@@ -37,7 +37,7 @@ export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
       ...operational,
       path: '/livez',
       describe: LIVE_DESCRIPTION,
-      handle: (context) => answer(context, 200, { status: 'alive' }),
+      handle: (context) => send(context, 200, { status: 'alive' }),
     },
     {
       ...operational,
@@ -48,7 +48,7 @@ export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
         const isReady = Object.values(state).every((part) => part === undefined || part.ok);
         const word = isReady ? 'ready' : 'not ready';
         const status = server.isClosing ? 'draining' : word;
-        await answer(context, isReady ? 200 : 503, {
+        await send(context, isReady ? 200 : 503, {
           status,
           parts: state,
         } satisfies ReadinessBody);
@@ -77,7 +77,7 @@ export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
   return { routes: [...routes, ...admin, ...documentationRoutes(parts)] };
 }
 
-function answer(context: RequestContext, status: number, body: unknown): void | Promise<void> {
+function send(context: RequestContext, status: number, body: unknown): void | Promise<void> {
   context.set('cache-control', 'no-store');
   return context.json(status, body);
 }
@@ -86,12 +86,12 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
   const { stores, clock, catalog, engines } = shared;
   const { server, metrics, payments } = parts;
   const unavailable = stores.store.unavailable() !== undefined;
-  const answered = unavailable
+  const reply = unavailable
     ? undefined
     : await withinASecond(clock, stores.store.query('SELECT 1'));
   const models = catalog.models();
   const ready = models.filter((model) => engines.isReady(model.replicas)).length;
-  // A server that sells JSON-RPC alone has no models, and waits for none.
+  // A server that sells only JSON-RPC is ready without models.
   const sellsNoModels = models.length === 0 && !shared.config.current.embedded.enabled;
   const credits =
     payments === undefined ? undefined : await withinASecond(clock, payments.table.counts());
@@ -101,10 +101,10 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
       openRequests: server.open,
       unhandledRejections: metrics.unhandledRejections,
     },
-    database: { ok: answered !== undefined },
+    database: { ok: reply !== undefined },
     journal: { ok: true, waitingSettles: stores.ledger.holds.journaled },
     engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
-    // A chain that took money back stops no request; a person has to know of it.
+    // Reversed payments do not affect requests, but the operator needs to see them.
     ...(credits === undefined ? {} : { payments: { ok: true, ...credits } }),
   };
 }
@@ -116,12 +116,12 @@ function requireToken(shared: FeatureParts, context: RequestContext): void {
   const given = /^Bearer (.+)$/i.exec(context.header('authorization') ?? '')?.[1] ?? '';
   if (timingSafeEqual(digest(given), digest(token))) return;
   throw new Fault('AUTHENTICATION_FAILED', {
-    message: 'The metrics need the token of the configuration as "Authorization: Bearer <token>"',
+    message: 'Send the token of `metrics.token` as "Authorization: Bearer <token>"',
     headers: { 'www-authenticate': 'Bearer' },
   });
 }
 
-/** Of equal length, whatever was given. */
+/** Digests have equal length, as `timingSafeEqual` requires. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
