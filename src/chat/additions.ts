@@ -1,8 +1,7 @@
 /**
- * What the service adds to a chat request before the engine sees it: persona, search results,
- * scraped pages, the text of files, media as data. In two steps around the hold: a plan that costs
- * nothing and names the bounds, and the work, which runs only for callers whose money is set aside.
- * Uses are what really happened; a search or page that failed is free.
+ * Adds to a chat request what the service provides: persona, search results, scraped pages, texts
+ * of files, inlined media. Planning costs nothing and yields bounds for the hold; preparing runs
+ * after the hold. Failed searches and pages are free.
  */
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { type Clock, isoTime } from '../core/clock.ts';
@@ -36,9 +35,7 @@ export interface AdditionParts {
   readonly paidResults: PaidResults;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;
-  /** Most characters of one file that the model sees. */
   readonly maxFileChars: number;
-  /** Whether an engine fetches remote images and videos itself. */
   readonly fetchesMedia: (engineId: string) => boolean;
   readonly socialSearch: () => {
     readonly maxResults: number;
@@ -51,33 +48,29 @@ export interface AdditionInputs {
   readonly model: CatalogModel;
   readonly accountId: string;
   readonly signal: AbortSignal;
-  /** The most searches that the model may ask for. Default: as many as it ever may. */
+  /** Default: the limit of the server. */
   readonly maxSearches?: number | undefined;
 }
 
 export interface AdditionsPlan extends AdditionBounds {
   readonly systemPrompts: readonly string[];
-  /** Absent: there is nothing to do. Throws Faults, or the reason of an abort. */
+  /** `undefined` if there is nothing to do. Throws Faults, or the reason of an abort. */
   readonly prepare: (() => Promise<PreparedAdditions>) | undefined;
-  /** `enable_web_search: auto`, where the model can be offered the tool. */
   readonly autoSearch: AutoSearch | undefined;
   readonly socialSearch: SocialSearch | undefined;
-  /** Told when the request is charged; absent where nothing may be found. */
+  /** Called when the request is charged; `undefined` if nothing can be found. */
   readonly paid: (() => void) | undefined;
 }
 
 export interface SocialSearch {
   readonly bound: ExtraUse;
-  /** Members of the body that switch it on, for an engine. */
   readonly membersFor: (engineId: string) => JsonObject;
 }
 
 export interface PreparedAdditions {
   readonly messages: readonly ChatMessage[] | undefined;
-  /** Bytes of text that were added, for the bound on prompt tokens. */
   readonly textBytes: number;
   readonly citations: readonly SearchResult[];
-  /** Shown to the caller as a tool call when asked for. */
   readonly documents: readonly FoundDocument[] | undefined;
   readonly uses: readonly ExtraUse[];
 }
@@ -104,7 +97,7 @@ const FILE_FRAME_BYTES = 2_048;
 
 interface WebQuestion {
   readonly urls: readonly string[];
-  /** Empty for no search before the answer. */
+  /** Empty if there is no search before the completion. */
   readonly query: string;
 }
 
@@ -114,11 +107,11 @@ interface Addition extends AdditionInputs {
   readonly parts: AdditionParts;
   readonly prices: ExtraPrices;
   readonly question: WebQuestion;
-  /** Absent where nothing is searched or read. */
+  /** `undefined` if nothing is searched or scraped. */
   readonly paidResults: MessageResults | undefined;
 }
 
-/** Plans the additions of one request. Does no I/O. Throws `CHARACTER_NOT_FOUND`. */
+/** Plans without I/O. Throws `CHARACTER_NOT_FOUND`. */
 export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): AdditionsPlan {
   const { request, model, accountId } = inputs;
   const { facts, parameters } = request;
@@ -159,7 +152,7 @@ function personaPrompt(parts: AdditionParts, request: ChatRequest): string[] {
   });
 }
 
-/** Pages that the user names come before a search; an engine's own search before both. */
+/** Scraping has priority over a search; the engine's own search over both. */
 function questionOf(web: Web, request: ChatRequest): WebQuestion {
   const { enable_web_scraping, enable_web_search, enable_x_search } = request.parameters;
   const searches = enable_web_search === 'on';
@@ -176,8 +169,8 @@ function webUse({ question, prices }: Addition, count: number): ExtraUse {
 }
 
 /**
- * The tool is offered where the model can call it and nothing stands in its way: one choice, a
- * text answer, and no order to call or to leave the caller's own tools.
+ * The tool is offered to models with tool calls, for one choice of text and with a free
+ * `tool_choice`.
  */
 function autoSearch(addition: Addition): AutoSearch | undefined {
   const { parts, request, model, prices, paidResults, maxSearches } = addition;
@@ -215,8 +208,8 @@ type WebFindings = Omit<PreparedAdditions, 'messages' | 'textBytes'> & { readonl
 const NO_FINDINGS: WebFindings = { text: '', citations: [], documents: undefined, uses: [] };
 
 /**
- * The work of a plan: content is loaded while the web is asked, and what was found goes into the
- * messages. Throws the Faults of media and files, or the reason of an abort.
+ * Loads content and searches the web concurrently. Throws the Faults of media and files, or the
+ * reason of an abort.
  */
 async function prepareAdditions(addition: Addition): Promise<PreparedAdditions> {
   const failed = new AbortController();
@@ -232,7 +225,6 @@ async function prepareAdditions(addition: Addition): Promise<PreparedAdditions> 
     const textBytes = content.textBytes + Buffer.byteLength(text);
     return { ...found, messages: isSame ? undefined : messages, textBytes };
   } catch (error) {
-    // What still runs beside the part that failed is of no use to anybody.
     failed.abort();
     throw error;
   }

@@ -1,6 +1,6 @@
 /**
- * Admits a parsed chat request, whatever protocol it came in: resolves the model, checks its
- * abilities, plans what the service adds, and holds the money. Then the run begins.
+ * Admits a chat request of any protocol: resolves the model, checks its capabilities, plans
+ * additions and holds the money. Then the run begins.
  */
 import type { Sale } from '../billing/sale.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
@@ -19,7 +19,7 @@ import { surchargesOf } from './chat-bill.ts';
 import {
   chatBounds,
   holdBounds,
-  leastOfRound,
+  leastCostOfRound,
   planRound,
   type PromptExtras,
   type Round,
@@ -34,7 +34,7 @@ import { fitToModel } from './wire/capability-gates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import { mayEngineSearch } from './wire/engine-request.ts';
 
-/** Sells a chat. `protocol`: how its response is written, where not as a chat completion. */
+/** `protocol`: how to write the response, unless as a chat completion. */
 export function sellChat(
   parts: ChatParts,
   context: RequestContext,
@@ -57,7 +57,6 @@ export function sellChat(
         signal: cancellation.signal,
         maxSearches: protocol?.maxSearches,
       });
-  // The service's prompt first, then those of the additions; the caller's own are messages.
   let systemPrompt = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
   if (additions.systemPrompts.length > 0) {
     const all = [systemPrompt, ...additions.systemPrompts];
@@ -100,7 +99,6 @@ function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promi
   const { request, bounds, systemPrompt } = plan;
   let round: Round | undefined;
   if (request.isPlain && sale.hold.grantedNano === sale.request.price?.maxNano) {
-    // The hold covers everything.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(systemPrompt);
     round = { ...bounds, messages: undefined, searches: 0, promptBytes };
   } else {
@@ -108,7 +106,7 @@ function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promi
     round = planRound(inputs);
     if (round === undefined) {
       return sale.refuseTooDear(
-        nano(sale.hold.grantedNano - inputs.leftNano + leastOfRound(inputs)),
+        nano(sale.hold.grantedNano - inputs.leftNano + leastCostOfRound(inputs)),
       );
     }
   }
@@ -127,7 +125,7 @@ function firstInputs(plan: ChatPlan, { hold }: Sale, prepared: PreparedAdditions
   });
 }
 
-/** The request within the abilities of the model. Throws 400. */
+/** The request within the capabilities of the model. Throws 400. */
 function fitted(
   { canSearch }: ChatParts,
   given: ChatRequest,
@@ -135,7 +133,7 @@ function fitted(
   protocol: ResponseProtocol | undefined,
 ): ChatRequest {
   const most = model.maxCompletionTokens || Infinity;
-  // Agents send the largest cap that they know: it is lowered where a chat's is rejected.
+  // Agents send the largest cap that they know, so it is lowered instead of rejected.
   const isLowered = protocol !== undefined && (given.maxOutputTokens ?? 0) > most;
   return fitToModel(isLowered ? { ...given, maxOutputTokens: most } : given, model, canSearch);
 }
@@ -152,7 +150,7 @@ function extrasOf(
   return { templateTokens, searchTokens: searches ? searchPromptTokens() : 0 };
 }
 
-/** The caller's tags, and those by which the usage of an agent's session is summed up. */
+/** The caller's tags, and the session of an agent. */
 function tagsFor(
   { metadata, promptCacheKey }: ChatRequest,
   protocol: ResponseProtocol | undefined,

@@ -1,6 +1,6 @@
 /**
- * `enable_web_search: auto`: the model is offered a search tool, its calls are answered here and
- * never reach the caller. Holds what one request has found; plans no rounds and moves no money.
+ * `enable_web_search: auto`: offers the model a search tool and runs its calls, which never reach
+ * the caller.
  */
 import {
   documentsOf,
@@ -16,7 +16,7 @@ import {
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 import type { ChatTool } from './wire/chat-schema.ts';
-import { type HeldCall, heldMessage, type HeldRound } from './wire/held-calls.ts';
+import { type SearchCall, searchRoundMessage, type SearchRound } from './wire/search-calls.ts';
 import type { ExtraUse } from './chat-bill.ts';
 import type { SearchOffer } from './chat-bounds.ts';
 import type { MessageResults } from './paid-results.ts';
@@ -24,11 +24,10 @@ import type { MessageResults } from './paid-results.ts';
 interface AutoSearchOptions {
   readonly web: Web;
   readonly request: ChatRequest;
-  /** `YYYY-MM-DD`. */
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
   readonly paidResults: MessageResults;
-  /** Below the usual bound, when the caller asks for fewer. */
+  /** A lower limit of the caller. */
   readonly maxSearches: number | undefined;
 }
 
@@ -45,10 +44,11 @@ export class AutoSearch implements SearchOffer {
   readonly #options: AutoSearchOptions;
   readonly searches: RequestedSearch[] = [];
   readonly #maxSearches: number;
-  readonly #results: SearchResult[] = [];
-  readonly #messages: ChatMessage[] = [];
-  #messageBytes = 0;
-  #asked = 0;
+  readonly results: SearchResult[] = [];
+  /** The model's calls and their results, in order, and their UTF-8 bytes. */
+  readonly messages: ChatMessage[] = [];
+  messageBytes = 0;
+  #requested = 0;
   #billed = 0;
 
   constructor(options: AutoSearchOptions) {
@@ -63,18 +63,13 @@ export class AutoSearch implements SearchOffer {
   }
 
   get searchesLeft(): number {
-    return this.#maxSearches - this.#asked;
+    return this.#maxSearches - this.#requested;
   }
 
-  get results(): readonly SearchResult[] {
-    return this.#results;
-  }
-
-  /** For the caller who asked for search results as documents, once something was found. */
   get documents(): readonly FoundDocument[] | undefined {
     const { return_search_results_as_documents } = this.#options.request.parameters;
-    const isAsked = return_search_results_as_documents && this.#results.length > 0;
-    return isAsked ? documentsOf(this.#results) : undefined;
+    const isAsked = return_search_results_as_documents && this.results.length > 0;
+    return isAsked ? documentsOf(this.results) : undefined;
   }
 
   get use(): ExtraUse {
@@ -85,33 +80,24 @@ export class AutoSearch implements SearchOffer {
     return { ...this.use, count: searches };
   }
 
-  /** The model's calls and our answers, in order, as they go back to it; and their UTF-8 bytes. */
-  get messages(): readonly ChatMessage[] {
-    return this.#messages;
-  }
-
-  get messageBytes(): number {
-    return this.#messageBytes;
-  }
-
-  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
-  async search(held: HeldRound, allowed: number, signal: AbortSignal): Promise<void> {
-    const { calls } = held;
-    const asked = calls.slice(0, allowed).map((call) => this.#outcomeOf(call, signal));
-    const outcomes = await Promise.all(asked);
-    this.#asked += Math.min(calls.length, allowed);
+  /** Runs the calls of one round, at most `allowed` of them. Rejects on abort. */
+  async search(round: SearchRound, allowed: number, signal: AbortSignal): Promise<void> {
+    const { calls } = round;
+    const started = calls.slice(0, allowed).map((call) => this.#outcomeOf(call, signal));
+    const outcomes = await Promise.all(started);
+    this.#requested += Math.min(calls.length, allowed);
     for (const [at, outcome] of outcomes.entries()) {
       const results = outcome.ok ? outcome.results : undefined;
       this.searches.push({ query: queryOf(calls[at]), results });
     }
-    const answers = calls.map((call, at) => this.#answerTo(call, outcomes[at] ?? NO_MORE));
-    for (const message of [heldMessage(held), ...answers]) {
-      this.#messages.push(message);
-      this.#messageBytes += Buffer.byteLength(JSON.stringify(message));
+    const results = calls.map((call, at) => this.#resultMessage(call, outcomes[at] ?? NO_MORE));
+    for (const message of [searchRoundMessage(round), ...results]) {
+      this.messages.push(message);
+      this.messageBytes += Buffer.byteLength(JSON.stringify(message));
     }
   }
 
-  async #outcomeOf(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
+  async #outcomeOf(call: SearchCall, signal: AbortSignal): Promise<SearchOutcome> {
     const read = readSearchCall(call.arguments);
     if (!read.ok) return read;
     const { query } = read;
@@ -120,7 +106,7 @@ export class AutoSearch implements SearchOffer {
     if (known !== undefined) return { ok: true, query, results: known };
     const outcome = await web.search(query, signal);
     if (!outcome.ok) return outcome;
-    // Of equal calls that ran together one is billed.
+    // Equal calls that ran concurrently are billed once.
     if (paidResults.known(query) === undefined) {
       this.#billed += 1;
       paidResults.found(query, { results: outcome.results });
@@ -128,16 +114,16 @@ export class AutoSearch implements SearchOffer {
     return outcome;
   }
 
-  #answerTo(call: HeldCall, outcome: SearchOutcome): ChatMessage {
+  #resultMessage(call: SearchCall, outcome: SearchOutcome): ChatMessage {
     const { request, today } = this.#options;
     const citations = request.parameters.enable_web_citations;
-    const firstSource = this.#results.length;
-    if (outcome.ok) this.#results.push(...outcome.results);
+    const firstSource = this.results.length;
+    if (outcome.ok) this.results.push(...outcome.results);
     return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };
   }
 }
 
-export function queryOf(call: HeldCall | undefined): string {
+export function queryOf(call: SearchCall | undefined): string {
   const read = call === undefined ? undefined : readSearchCall(call.arguments);
   return read?.ok === true ? read.query : '';
 }

@@ -1,11 +1,10 @@
 /**
- * Keeps the prompt caches of model servers apart by account. A server that caches prompts tells by its
- * cached-token counts and its speed whether a prompt was sent before; without a scope one account could
- * find out what another one sent. So the `prompt_cache_key` of a caller is replaced by a keyed hash of
- * account and key, and engines with a salt field (`cache_salt`) get one salt per account.
+ * Separates the prompt caches of model servers by account. Cached-token counts and latency show
+ * whether a prompt was sent before, so without separation an account could find out what another
+ * one sent. The caller's `prompt_cache_key` is replaced by a keyed hash of account and key, and
+ * engines with `cache_salt` get a salt per account.
  *
- * Both are stable over restarts and processes, because the key is stored with the ledger. They reveal
- * neither the account nor the caller's own key.
+ * Both are the same after restarts and in all processes, and reveal neither account nor key.
  */
 import { createHmac } from 'node:crypto';
 import type { Ids } from '../core/ids.ts';
@@ -13,9 +12,8 @@ import type { Store } from '../db/db.ts';
 import { storedKey } from './agents/stored-key.ts';
 
 const KEY_NAME = 'prompt-cache';
-/** Hosted engines take keys of up to 64 characters; these are 32. */
+/** Hosted engines accept keys of up to 64 characters; these have 32. */
 const SCOPED_BYTES = 24;
-/** Salts that are kept in memory, one per account; the oldest is computed again. */
 const MAX_SALTS = 10_000;
 
 /** The current settings; a whole `ConfigInForce` fits. */
@@ -46,8 +44,8 @@ export class CacheScope {
   }
 
   /**
-   * The salt of an account: base64url, so that it needs no escapes in JSON. `given` is a `cache_salt`
-   * of the caller, which parts the caches of its account further. `undefined` when caches are shared.
+   * Returns the salt as base64url, which needs no escapes in JSON; `undefined` if caches are
+   * shared. `given`: the caller's `cache_salt`, which separates the caches of its account further.
    */
   saltOf(accountId: string, given?: unknown): string | undefined {
     if (!this.#config.current.promptCaches.perAccount) return undefined;
@@ -63,7 +61,7 @@ export class CacheScope {
     return salt;
   }
 
-  /** As a JSON list, so that no two lists of parts are the same text. */
+  /** Hashes a JSON list, so that different lists have different texts. */
   #scoped(...parts: readonly string[]): string {
     const hash = createHmac('sha256', this.#key).update(JSON.stringify(parts)).digest();
     return hash.toString('base64url', 0, SCOPED_BYTES);

@@ -58,7 +58,7 @@ function roundOf(said: Said): RoundUse {
 test('what one engine call used, and who counted it', () => {
   const partial = 'partial' as const;
   const cached = used(10, 5, { cachedTokens: 4, cacheWriteTokens: 3, reasoningTokens: 2 });
-  const rows: [what: string, Said, TokenUsage, 'engine' | 'bytes', isImpossible?: true][] = [
+  const rows: [what: string, Said, TokenUsage, 'engine' | 'bytes', exceedsBound?: true][] = [
     ['the engine, of a whole answer', { usage: cached, content: 99 }, cached, 'engine'],
     ['a zero is a zero', { usage: used(10, 0), content: 99 }, used(10, 0), 'engine'],
     ['nobody: by bytes', { content: 40 }, used(25, 10), 'bytes'],
@@ -122,16 +122,16 @@ test('what one engine call used, and who counted it', () => {
       true,
     ],
   ];
-  for (const [what, said, usage, countedBy, isImpossible = false] of rows) {
-    const { countedBy: by, isWork, isImpossible: cannotBe, ...found } = roundOf(said);
+  for (const [what, said, usage, countedBy, exceedsBound = false] of rows) {
+    const { countedBy: by, billsPrompt, exceedsBound: cannotBe, ...found } = roundOf(said);
     assert.deepEqual(found, usage, what);
-    assert.deepEqual([by, isWork, cannotBe], [countedBy, false, isImpossible], what);
+    assert.deepEqual([by, billsPrompt, cannotBe], [countedBy, false, exceedsBound], what);
   }
 });
 
 test('a caller who left before any text pays for the prompt that was read', () => {
   const unseen = roundOf({ extent: 'unseen' });
-  assert.ok(unseen.isWork);
+  assert.ok(unseen.billsPrompt);
   assert.equal(billChat([unseen], PRICE, []).costNano, 25_000n);
   const counted = roundOf({ extent: 'unseen', usage: used(12, 0) });
   assert.equal(billChat([counted], PRICE, []).costNano, 12_000n);

@@ -1,8 +1,7 @@
 /**
- * What a chat answer used and costs, over all its engine calls. The engine's own usage comes first,
- * as far as it is possible; what it did not count is counted here, by the bytes of the text, and the
- * record says so. No output and no engine work is free. What is used beside tokens has its count and
- * its price: the surcharge of the bill and the lines of the receipt are made of the same list.
+ * Computes the usage and cost of a chat over all its engine calls. The engine's plausible usage
+ * counts; otherwise tokens are estimated from the bytes of the text, and the record says so.
+ * Without output and engine work, the chat is free.
  */
 import { type Price, chargeForCalls, surcharge } from '../catalog/catalog.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../core/money.ts';
@@ -13,13 +12,11 @@ import type { ChatRequest } from './wire/chat-request.ts';
 import type { ReportedUsage, TokenUsage } from '../engines/usage.ts';
 
 export interface ExtraUse {
-  /** In the words of the request's parameters. */
   readonly name: 'web_search' | 'web_scraping' | 'x_search';
   readonly count: number;
   readonly eachNano: Nano;
 }
 
-/** Prices of one search, of one page that was read, of one result of an engine's own search. */
 export interface ExtraPrices {
   readonly searchNano: Nano;
   readonly pageNano: Nano;
@@ -34,26 +31,23 @@ export function surchargesOf(uses: readonly ExtraUse[]): Nano {
   return sum;
 }
 
-/** The lines of the receipt, with USD as exact decimal text. */
-export function receiptLines(
-  uses: readonly ExtraUse[],
-): Record<string, { readonly count: number; readonly usd: string }> {
-  const lines: Record<string, { readonly count: number; readonly usd: string }> = {};
-  for (const { name, count, eachNano } of uses) {
-    if (count > 0)
-      lines[name] = { count, usd: formatUsd(surcharge(count, eachNano), USD_DECIMALS) };
-  }
-  return lines;
+/** Lines of the receipt, with USD as exact decimal text. */
+export function receiptLines(uses: readonly ExtraUse[]): Readonly<Record<string, unknown>> {
+  const used = uses.filter(({ count }) => count > 0);
+  const lines = used.map(({ name, count, eachNano }) => {
+    return [name, { count, usd: formatUsd(surcharge(count, eachNano), USD_DECIMALS) }];
+  });
+  return Object.fromEntries(lines);
 }
 
 export interface RoundEnd {
   readonly reported: ReportedUsage | undefined;
-  /** What the caller was given, and what was held back of it. */
+  /** Output of the call, including text that was not sent. */
   readonly tally: Readonly<OutputTally>;
   /**
-   * - `whole`: the engine said everything, so its usage is its last word
-   * - `partial`: the caller left, the engine broke, or the grant ended
-   * - `unseen`: the caller left while an engine worked on it, before any text
+   * - `whole`: the engine has completed, so its usage is final
+   * - `partial`: the caller left, the engine failed, or the grant ended
+   * - `unseen`: the caller left while the engine worked, before any text
    */
   readonly extent: 'whole' | 'partial' | 'unseen';
 }
@@ -61,16 +55,16 @@ export interface RoundEnd {
 export interface RoundLimits {
   readonly promptBytes: number;
   readonly promptTokens: number;
-  /** The output cap of one choice: what the engine is told. */
+  /** Output cap of one choice. */
   readonly outputTokens: number;
 }
 
 export interface RoundUse extends TokenUsage {
   readonly countedBy: 'engine' | 'bytes';
-  /** Whether the prompt is billed when there is no output. */
-  readonly isWork: boolean;
-  /** The engine said more than can be. */
-  readonly isImpossible: boolean;
+  /** Whether the prompt is billed without output. */
+  readonly billsPrompt: boolean;
+  /** Whether the engine reported more than the hold covers. */
+  readonly exceedsBound: boolean;
 }
 
 export interface ChatBill {
@@ -81,7 +75,6 @@ export interface ChatBill {
   readonly extraUses: readonly ExtraUse[];
 }
 
-/** The bill of all rounds, with the searches, pages and the like that were really used. */
 export function billChat(
   rounds: readonly RoundUse[],
   price: Price,
@@ -96,11 +89,10 @@ export function billChat(
     tokens.cached += round.cachedTokens;
     tokens.cacheWrite += round.cacheWriteTokens;
     tokens.reasoning += round.reasoningTokens;
-    hasWork ||= round.isWork;
+    hasWork ||= round.billsPrompt;
     if (round.countedBy === 'bytes') countedBy = 'bytes';
   }
   const surcharges = extraUses.length === 0 ? ZERO : surchargesOf(extraUses);
-  // An empty answer that cost the engine no work is free: nothing to pay for the tokens.
   const isDue = tokens.completion > 0 || hasWork;
   const usage = {
     promptTokens: tokens.prompt,
@@ -113,66 +105,64 @@ export function billChat(
   return { usage, tokens, countedBy, costNano, extraUses };
 }
 
-/** The usage of one engine call, within what its hold covers. The one place that counts. */
+/** The usage of one engine call, within the bounds of its hold. */
 export function roundUse(
   end: RoundEnd,
   round: RoundLimits,
   request: Pick<ChatRequest, 'facts' | 'choiceCount'>,
 ): RoundUse {
   const { reported, extent } = end;
-  // A request for no output pays for reading the prompt.
-  const isWork = extent === 'unseen' || round.outputTokens === 0;
+  const usage = reported?.usage;
   const mostOutput = round.outputTokens * request.choiceCount;
-  const said = reported?.usage;
-  const isImpossible =
-    said !== undefined &&
-    (said.promptTokens > round.promptTokens || said.completionTokens > mostOutput);
-  if (said !== undefined && extent === 'whole' && !isImpossible) {
-    return { ...said, countedBy: 'engine', isWork, isImpossible };
+  const exceedsBound =
+    usage !== undefined &&
+    (usage.promptTokens > round.promptTokens || usage.completionTokens > mostOutput);
+  // A request for no output pays for its prompt.
+  const notes = { billsPrompt: extent === 'unseen' || round.outputTokens === 0, exceedsBound };
+  if (usage !== undefined && extent === 'whole' && !exceedsBound) {
+    return { ...usage, countedBy: 'engine', ...notes };
   }
   const counted = countedUsage(end, round, request, mostOutput);
-  if (reported === undefined || said === undefined) {
-    return { ...counted, countedBy: 'bytes', isWork, isImpossible };
+  if (reported === undefined || usage === undefined) {
+    return { ...counted, countedBy: 'bytes', ...notes };
   }
-  // A prompt that is longer than its bound is billed as the bound. Media have none of their own: the
-  // whole context is theirs, and an engine that says more than that is not believed at all.
-  let { promptTokens } = said;
+  let { promptTokens } = usage;
   if (promptTokens > round.promptTokens) {
+    // The bound of a prompt with media is the whole context, so a count above it is not plausible.
     const hasMedia = mediaTokensAbout(request.facts) > 0;
     promptTokens = hasMedia ? counted.promptTokens : round.promptTokens;
   }
   const output = outputOf(end, reported, counted.completionTokens, mostOutput);
   const { tokens: completionTokens, isEngines } = output;
-  const reasoning = isEngines ? said.reasoningTokens : counted.reasoningTokens;
-  const cachedTokens = Math.min(said.cachedTokens, promptTokens);
+  const reasoning = isEngines ? usage.reasoningTokens : counted.reasoningTokens;
+  const cachedTokens = Math.min(usage.cachedTokens, promptTokens);
   return {
-    ...said,
+    ...usage,
     promptTokens,
     completionTokens,
     cachedTokens,
-    cacheWriteTokens: Math.min(said.cacheWriteTokens, promptTokens - cachedTokens),
+    cacheWriteTokens: Math.min(usage.cacheWriteTokens, promptTokens - cachedTokens),
     reasoningTokens: Math.min(reasoning, completionTokens),
     countedBy: isEngines ? 'engine' : 'bytes',
-    isWork,
-    isImpossible,
+    ...notes,
   };
 }
 
 /**
- * The engine's count of a whole answer. Before the end its count is of the text that had come by
- * then, and what came after is counted here; a count that is too small for its text is none.
+ * The engine's count at the end. A count before the end is extended by an estimate of the later
+ * text; a count too small for its text is ignored.
  */
 function outputOf(end: RoundEnd, reported: ReportedUsage, counted: number, most: number) {
-  const said = reported.usage.completionTokens;
-  if (said > most) return { tokens: counted, isEngines: false };
-  if (end.extent === 'whole') return { tokens: said, isEngines: true };
-  if (said < tokensAtLeast(reported.atBytes)) return { tokens: counted, isEngines: false };
+  const tokens = reported.usage.completionTokens;
+  if (tokens > most) return { tokens: counted, isEngines: false };
+  if (end.extent === 'whole') return { tokens, isEngines: true };
+  if (tokens < tokensAtLeast(reported.atBytes)) return { tokens: counted, isEngines: false };
   const sinceBytes = outputBytes(end.tally) - reported.atBytes;
-  const tokens = Math.min(said + tokensAbout(sinceBytes), most);
-  return { tokens, isEngines: sinceBytes === 0 };
+  const sum = Math.min(tokens + tokensAbout(sinceBytes), most);
+  return { tokens: sum, isEngines: sinceBytes === 0 };
 }
 
-/** By the bytes of the text, whatever pieces it came in; media by their number. */
+/** Estimates from the bytes of the text, and from the number of media. */
 function countedUsage(
   { tally }: RoundEnd,
   round: RoundLimits,

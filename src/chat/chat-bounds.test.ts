@@ -12,8 +12,8 @@ import {
   chatBounds,
   type HoldInputs,
   holdBounds,
-  lastResort,
-  leastOfRound,
+  minimalRound,
+  leastCostOfRound,
   planRound,
   type RoundInputs,
   type SearchOffer,
@@ -264,8 +264,8 @@ test('the output that is granted to a round', () => {
     assert.equal(round?.outputTokens, expected, what);
     assert.equal(round?.searches ?? 0, 0, what);
   }
-  assert.equal(leastOfRound(inputsOf(0)), 404_000n);
-  assert.equal(lastResort(inputsOf(0)).outputTokens, 16);
+  assert.equal(leastCostOfRound(inputsOf(0)), 404_000n);
+  assert.equal(minimalRound(inputsOf(0)).outputTokens, 16);
 });
 
 test('searches are offered as far as the money reaches', () => {

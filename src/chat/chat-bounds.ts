@@ -1,13 +1,11 @@
 /**
- * How much a chat request can use at most, before anybody has counted a token: the basis of its
- * hold, and of the output that each of its engine calls is granted. A tokenizer never makes more
- * tokens than there are bytes, so bytes are a true bound on the text; media is bounded by the
- * context, which no engine exceeds, or by their number.
+ * Bounds the usage of a chat request before any token is counted, for its hold and for the output
+ * granted to each engine call. Text has at most as many tokens as bytes; media is bounded by the
+ * context or by its number.
  *
- * A round is one engine call. It is planned so that its dearest outcome, and everything that must
- * still follow it, fit into what is left of the hold. With searches left, what must follow is those
- * searches and one more round that reads them; where the money does not reach for that, the search
- * tool is not offered.
+ * A round is one engine call. Its most expensive outcome, and everything that must follow it, fit
+ * into the rest of the hold. If searches remain, these are the searches and one more round; if the
+ * money does not cover them, the search tool is not offered.
  */
 import type { PriceBounds } from '../billing/sale.ts';
 import {
@@ -31,19 +29,18 @@ import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 
 const TOKENS_PER_MESSAGE = 16;
-/** Instructions that templates add when tools are offered. */
 const TOOL_TEMPLATE_TOKENS = 512;
-/** A request whose prompt leaves less room than this for an answer is not worth running. */
+/** A request that leaves less output than this is not run. */
 const MIN_OUTPUT_TOKENS = 16;
-/** An answer that is cut before this is of little use: what a request holds before a share begins. */
+/** Output below this is of little use: a request holds this much before balances are shared. */
 const USEFUL_OUTPUT_TOKENS = 256;
 const FALLBACK_OUTPUT_TOKENS = 8_192;
-/** What templates write around a tool offer and around one message of a search, in tokens. */
+/** Template text around a tool offer, and around one message of a search. */
 const TOOL_OFFER_TOKENS = 1_024;
 const SEARCH_MESSAGE_TOKENS = 256;
-/** An answer that may end in a search needs room for the call. */
+/** Output that a search call needs. */
 const MIN_CALL_TOKENS = 128;
-/** Few answers are longer, and few pictures or sounds take more of the prompt. */
+/** Typical maximum of output, and of one image or sound. */
 const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
@@ -51,13 +48,13 @@ type ModelLimits = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
 
 export interface ChatBounds {
   readonly promptTokens: number;
-  /** Cap of one choice, before the balance clamps it. */
+  /** Cap of one choice, before the balance limits it. */
   readonly outputTokens: number;
 }
 
-/** Tokens of a prompt that come from no text of the request, at most. */
+/** Bounds of prompt tokens that no text of the request accounts for. */
 export interface PromptExtras {
-  /** Of the chat template: system defaults, role marks, the opening of the answer. */
+  /** Chat template: default system text, role marks, generation prompt. */
   readonly templateTokens: number;
   readonly searchTokens: number;
 }
@@ -67,7 +64,7 @@ export const USUAL_EXTRAS: PromptExtras = {
   searchTokens: 0,
 };
 
-/** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
+/** `addedBytes`: text that the service adds. Throws 400 if the prompt cannot fit. */
 export function chatBounds(
   request: ChatRequest,
   model: ModelLimits,
@@ -91,7 +88,7 @@ export function chatBounds(
   if (request.maxOutputTokens !== undefined) {
     outputTokens = Math.min(request.maxOutputTokens, cap);
   } else if (model.context > 0) {
-    // Engines refuse a prompt and a cap that exceed the context together.
+    // Engines reject a prompt and a cap that together exceed the context.
     const promptBytes = textBytes + template;
     const surely = model.context - promptBytes;
     const room = surely >= MIN_OUTPUT_TOKENS ? surely : model.context - tokensMostly(promptBytes);
@@ -100,10 +97,7 @@ export function chatBounds(
   return { promptTokens, outputTokens };
 }
 
-/**
- * About what a request will use, for the limit of tokens per minute. No bound: money never hangs on
- * it, and the settle puts the true use in its place.
- */
+/** An estimate for the tokens-per-minute limit; the settlement corrects it. */
 export function tokensEstimate(
   { facts, choiceCount }: ChatRequest,
   model: ModelLimits,
@@ -115,12 +109,12 @@ export function tokensEstimate(
   return withinContext(prompt, model) + output;
 }
 
-/** No engine takes a longer prompt than its context; a context of 0 is not known. */
+/** A context of 0 is unknown. */
 export function withinContext(promptTokens: number, model: Pick<ModelLimits, 'context'>): number {
   return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
-/** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
+/** Rejects only a prompt that cannot fit by any count. */
 export function refuseOverflow(
   textBytes: number,
   model: ModelLimits,
@@ -159,7 +153,7 @@ export interface SearchOffer {
 
 export interface AdditionBounds {
   readonly textBytesBound: number;
-  /** Searches of the model and of the engine are not in it. */
+  /** Searches before the completion and scraped pages only. */
   readonly usesBound: readonly ExtraUse[];
   readonly autoSearch: SearchOffer | undefined;
   readonly socialSearch: { readonly bound: ExtraUse } | undefined;
@@ -171,14 +165,13 @@ export interface HoldInputs {
   readonly price: Price;
   readonly bounds: ChatBounds;
   readonly additions: AdditionBounds;
-  /** Of a protocol whose clients are better refused than given less output than this, in tokens. */
+  /** Less output than this is rejected, in tokens. */
   readonly protocol?: { readonly leastOutputTokens?: number } | undefined;
 }
 
 /**
- * What is held for the worst case, as far as the balance affords it. The least is the prompt as it
- * came with what preparing it costs; the most has every text that may be added, and every round of
- * a search.
+ * Computes the least hold (the prompt and its preparation), a useful one, and the most (all added
+ * texts and all rounds of searches).
  */
 export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   const { request, price, bounds, additions } = inputs;
@@ -201,7 +194,7 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
     const useful = Math.min(outputTokens, Math.max(USEFUL_OUTPUT_TOKENS, leastOutput));
     usefulNano = mostNano(inputs, surcharges, useful, Math.min(searches, 1));
   } else if (outputTokens > USEFUL_OUTPUT_TOKENS && outputTokens > leastOutput) {
-    // The cost grows evenly with the output, so a useful answer's needs no third look at the price.
+    // The cost is linear in the output, so the useful hold is interpolated.
     const steps = BigInt(outputTokens - leastOutput);
     const usefulSteps = BigInt(Math.max(0, USEFUL_OUTPUT_TOKENS - leastOutput));
     usefulNano = nano(minNano + ((maxNano - minNano) * usefulSteps) / steps);
@@ -209,7 +202,7 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   return { minNano, usefulNano, maxNano, maxIsNamed: request.maxOutputTokens !== undefined };
 }
 
-/** The cost of the most tokens of all rounds; each round reads what the earlier ones said. */
+/** The maximum cost of all rounds; each round reads the output of the earlier ones. */
 function mostNano(
   { request, model, price, bounds, additions }: HoldInputs,
   surcharges: Nano,
@@ -236,7 +229,7 @@ function mostNano(
 
 export interface Round extends RoundLimits {
   readonly messages: readonly ChatMessage[] | undefined;
-  /** Searches that its answer may ask for; 0 offers no tool. */
+  /** Searches that the model may request; 0 offers no tool. */
   readonly searches: number;
 }
 
@@ -247,14 +240,14 @@ export interface RoundInputs {
   readonly messages: readonly ChatMessage[] | undefined;
   readonly bounds: ChatBounds;
   readonly addedBytes: number;
-  /** What is left of the hold for tokens and searches. */
+  /** Rest of the hold. */
   readonly leftNano: Nano;
-  /** Output of earlier rounds, which the caller's cap includes. */
+  /** Output of earlier rounds, which counts towards the caller's cap. */
   readonly usedOutputTokens: number;
   readonly auto: SearchOffer | undefined;
 }
 
-/** The next round, or `undefined` when the money does not cover it. */
+/** Returns `undefined` if the money does not cover the round. */
 export function planRound(inputs: RoundInputs): Round | undefined {
   const { request, model, price, bounds, leftNano, auto } = inputs;
   const cap = Math.max(
@@ -277,20 +270,19 @@ export function planRound(inputs: RoundInputs): Round | undefined {
   return roundOf(inputs, promptTokens, 0, outputTokens);
 }
 
-/** What the shortest answer of a round without searches can cost. */
-export function leastOfRound(inputs: RoundInputs): Nano {
+/** The minimum cost of a round without searches. */
+export function leastCostOfRound(inputs: RoundInputs): Nano {
   const { request, price, bounds } = inputs;
   const maxOutputTokens = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
   const promptTokens = promptOf(inputs);
   return boundFor({ promptTokens, maxOutputTokens, choices: request.choiceCount }, price);
 }
 
-/** A round whatever it costs: when an engine used more than it can, the hold is the end. */
-export function lastResort(inputs: RoundInputs): Round {
+/** The round after an engine exceeded its bounds; its charge is limited by the hold. */
+export function minimalRound(inputs: RoundInputs): Round {
   return roundOf(inputs, promptOf(inputs), 0, MIN_OUTPUT_TOKENS);
 }
 
-/** With the messages that earlier rounds have added. */
 function promptOf({ request, model, messages, bounds }: RoundInputs): number {
   const added = Math.max(0, (messages?.length ?? 0) - request.messages.length);
   return withinContext(bounds.promptTokens + added * SEARCH_MESSAGE_TOKENS, model);
@@ -306,7 +298,7 @@ function roundOf(
   return { messages, searches, promptBytes, promptTokens, outputTokens };
 }
 
-/** Whether this round with that much output, the searches, and the answer to them fit. */
+/** Whether the round, its searches and the completion after them fit. */
 function fits(
   { price, model, leftNano }: RoundInputs,
   promptTokens: number,
@@ -328,7 +320,7 @@ function fits(
   return now + later <= leftNano;
 }
 
-/** The largest whole number up to `max` that holds, where smaller ones hold too; 0 when none. */
+/** Binary search for the largest number up to `max` that holds; 0 if none does. */
 function largest(max: number, holds: (value: number) => boolean): number {
   if (holds(max)) return max;
   let low = 0;

@@ -1,4 +1,4 @@
-/** What a chat is made of: the parts of the server that it uses, and the plan of an admitted request. */
+/** The parts that the chat uses, and the plan of an admitted request. */
 import type { RateRule, Sales } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
@@ -15,7 +15,7 @@ import type { CacheScope } from './cache-scope.ts';
 import { type ChatBounds, chatBounds, type PromptExtras, type RoundInputs } from './chat-bounds.ts';
 import type { LearnedDialects } from './learned-dialects.ts';
 import type { LearnedTemplates } from './learned-templates.ts';
-import type { ChunkLayouts } from './wire/chunk-template.ts';
+import type { ChunkLayouts } from './wire/chunk-layout.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatResponse, ResponseEnd } from './wire/chat-response.ts';
 import type { ChatStream } from './wire/chat-stream.ts';
@@ -35,10 +35,9 @@ export interface ChatParts {
   readonly layouts: ChunkLayouts;
   readonly sealer: Sealer;
   readonly templates: LearnedTemplates;
-  /** The most prompt tokens that an engine's own search may add. */
+  /** Bound of the prompt tokens that an engine's own search adds. */
   readonly searchPromptTokens: () => number;
   readonly cacheScope: CacheScope;
-  /** Whether this server can search the web. */
   readonly canSearch: boolean;
   readonly planAdditions: (inputs: AdditionInputs) => AdditionsPlan;
 }
@@ -46,23 +45,22 @@ export interface ChatParts {
 export interface ChatPlan {
   readonly parts: ChatParts;
   readonly context: RequestContext;
-  /** Within the abilities of the model. */
+  /** Within the capabilities of the model. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
   readonly additions: AdditionsPlan;
-  /** The service's own prompt and those of the additions; empty for none. */
+  /** Prompts of the service and of the additions; may be empty. */
   readonly systemPrompt: string;
   readonly extras: PromptExtras;
-  /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
   readonly protocol: ResponseProtocol | undefined;
-  /** Of text that is no chat. */
+  /** Set for text completions. */
   readonly wire?: EngineWire | undefined;
 }
 
-/** How engines are called by another path than `/chat/completions`. */
+/** A path of the engine other than `/chat/completions`. */
 export interface EngineWire {
   readonly work: EngineCall['work'];
   readonly path: string;
@@ -72,13 +70,12 @@ export interface EngineWire {
     refusal: EngineFailure | undefined,
     outputTokens: number,
   ): Buffer | undefined;
-  /** `undefined` when the body is not what was requested. */
+  /** Returns `undefined` if the body is not the requested response. */
   read(body: Buffer, outputTokens: number): Promise<ChatResponse | undefined>;
   write(response: ChatResponse, end: ResponseEnd): Buffer;
   newStream(outputTokens: number): EngineStream;
 }
 
-/** A stream on its way from the engine to the caller. */
 export type EngineStream = Pick<
   ChatStream,
   | 'closing'
@@ -94,7 +91,6 @@ export type EngineStream = Pick<
   | 'usageChunk'
 >;
 
-/** The inputs that differ from round to round. */
 type RoundState = Pick<RoundInputs, 'messages' | 'addedBytes' | 'leftNano' | 'usedOutputTokens'>;
 
 export function roundInputs(plan: ChatPlan, state: RoundState): RoundInputs {

@@ -1,8 +1,7 @@
 /**
- * The public file of the chat. The route of a protocol (`chat-completions/`, `messages/`, `responses/`)
- * parses a request, `admission.ts` holds its money, `run.ts` carries it through its engine calls and
- * responds; `stream-run.ts` does so for a stream. `chat-bounds.ts` says what it costs at most,
- * `chat-bill.ts` what it has cost.
+ * The public file of the chat. A protocol's route (`chat-completions/`, `messages/`, `responses/`)
+ * parses a request, `admission.ts` holds its money, and `run.ts` (or `stream-run.ts`) calls the
+ * engine and responds. `chat-bounds.ts` computes the maximum cost, `chat-bill.ts` the actual one.
  */
 export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
@@ -11,6 +10,6 @@ export { LearnedTemplates } from './learned-templates.ts';
 export { type CacheScope, openCacheScope } from './cache-scope.ts';
 export type { ChatParts } from './chat-plan.ts';
 export { LearnedDialects } from './learned-dialects.ts';
-export { ChunkLayouts } from './wire/chunk-template.ts';
+export { ChunkLayouts } from './wire/chunk-layout.ts';
 export { PaidResults } from './paid-results.ts';
 export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';

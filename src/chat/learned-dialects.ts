@@ -1,7 +1,7 @@
 /**
- * The dialects of engines, and what their refusals have taught: a parameter that a replica calls
- * unknown is left out from then on, so that one request pays for it with a second try and no other
- * does. Kept in memory, for as long as the settings of the engine stay.
+ * The dialects of engines, with what their error responses have shown: a parameter that a replica
+ * calls unknown is left out from then on, so that only one request needs a second attempt. Kept in
+ * memory while the settings of the engine stay.
  */
 import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
@@ -26,7 +26,7 @@ interface Learned {
 export class LearnedDialects {
   readonly #configured: () => ReadonlyMap<string, EngineDialect>;
   readonly #learned = new Map<string, Learned>();
-  /** Whether the template of a replica opens a block of thinking in the prompt, once it is known. */
+  /** Whether the chat template of a replica opens a thinking block in the prompt, once known. */
   readonly #opensThinking = new Map<string, boolean>();
   readonly #log: Log;
 
@@ -43,12 +43,15 @@ export class LearnedDialects {
     return learned?.from === configured ? learned.dialect : configured;
   }
 
-  /** Whether a refusal teaches something, so that the request may pass when it is written anew. */
+  /**
+   * Whether the error response names a parameter to leave out, so that a rewritten request may
+   * pass.
+   */
   learn(replica: Replica, request: ChatRequest, refusal: EngineFailure): boolean {
     return this.#learnOf(replica, refusal, (parameter) => mayHave(request, parameter));
   }
 
-  /** The same for a body that is written without a dialect but for the salt. */
+  /** As `learn`, for a body that contains no field of a dialect but the salt. */
   learnSalt(replica: Replica, refusal: EngineFailure): boolean {
     return this.#learnOf(replica, refusal, ({ name }) => name === 'cache_salt');
   }
@@ -58,7 +61,7 @@ export class LearnedDialects {
     { body, isOwn }: EngineFailure,
     wasSent: (parameter: RefusedParameter) => boolean,
   ): boolean {
-    // Our own engine knows what we send: what it refuses is wrong.
+    // An error response of an embedded engine is about the request itself.
     if (body === null || isOwn) return false;
     const before = this.of(replica);
     let dialect = before;
@@ -78,16 +81,16 @@ export class LearnedDialects {
   }
 
   /**
-   * Whether the template of one of the replicas may open a block of thinking in the prompt: until
-   * an answer has shown that it does not.
+   * Whether the template of any replica may open a thinking block: until a completion shows
+   * otherwise.
    */
   mayOpenThinking(replicas: readonly Replica[]): boolean {
     return replicas.some((replica) => this.#opensThinking.get(replicaKey(replica)) !== false);
   }
 
   /**
-   * Notes what a stream has shown. A model that is asked to think may answer at once for once, so
-   * of such a one only a block that was open counts; and a template that has opened one goes on.
+   * Notes what a stream has shown. A model that was asked to think may skip it once, so only an
+   * opened block counts then, and a template that has opened one is assumed to continue.
    */
   noteThinking(replica: Replica, opens: boolean, isThinking: boolean): void {
     const key = replicaKey(replica);

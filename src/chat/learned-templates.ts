@@ -1,27 +1,26 @@
 /**
- * How many tokens the chat template of a model adds to a prompt: what the operator has set, or else an
- * assumption that is raised to what engines report. Without it a long default system prompt would be
- * read at the operator's cost, because a reported count above the bound of the hold is not billed.
+ * How many tokens the chat template of a model adds to a prompt: the operator's setting, or an
+ * assumption that reports of engines raise. Reported counts above the bound of the hold are not
+ * billed, so without this a long template would be at the operator's cost.
  *
- * Only short, plain prompts teach: nearly all of their count is template. One report alone teaches
- * nothing, and there is a limit to what is learned, so that an engine with wrong counts stays bounded.
+ * Only short plain prompts are used, whose count is nearly all template. Two reports are needed and
+ * the bound is limited, so that wrong counts of an engine have little effect.
  */
 import type { CatalogModel } from '../catalog/catalog.ts';
 import type { Log } from '../core/log.ts';
 import { tokensAtLeast } from '../core/token-count.ts';
 
-/** Of most templates: system defaults, role marks, the opening of the answer. */
+/** Sufficient for most templates. */
 export const USUAL_TEMPLATE_TOKENS = 256;
-/** A longer template is the operator's to set. */
+/** Longer templates need the operator's setting. */
 const MAX_LEARNED_TOKENS = 4_096;
-/** Text of a prompt that is short: at most about a quarter as many tokens. */
+/** A prompt of this size has at most about a quarter as many tokens. */
 const MAX_PROMPT_BYTES = 256;
-/** More models than any operator offers; of further ones nothing is learned. */
 const MAX_MODELS = 10_000;
 
 interface Learned {
   tokens: number;
-  /** What the last short prompt seemed to need, when that was more; else 0. */
+  /** Tokens that the last short prompt needed beyond the bound; else 0. */
   last: number;
 }
 
@@ -40,13 +39,12 @@ export class LearnedTemplates {
     this.#log = log;
   }
 
-  /** The bound on the template tokens of a model, which its holds include. */
   tokensOf({ id, templateTokens }: TemplateModel): number {
     if (templateTokens !== undefined) return templateTokens;
     return this.#ofModel.get(id)?.tokens ?? USUAL_TEMPLATE_TOKENS;
   }
 
-  /** Learns from a plain prompt. Two in a row that need more raise the bound to the lesser of both. */
+  /** Two consecutive reports above the bound raise it to the lesser of both. */
   note({ id, templateTokens }: TemplateModel, { promptBytes, promptTokens }: CountedPrompt): void {
     if (templateTokens !== undefined || promptBytes > MAX_PROMPT_BYTES) return;
     let learned = this.#ofModel.get(id);

@@ -1,8 +1,7 @@
 /**
- * The content parts of messages made fit for an engine: files become delimited text, remote media
- * becomes data (or stays an address, for engines that fetch it themselves), inline media is checked.
- *
- * Invariant: a message, and a part, that needs no change is given back as the same object.
+ * Prepares content parts for an engine: files become delimited text, remote media is inlined
+ * (unless the engine fetches it), inline media is validated. Unchanged messages and parts are
+ * returned as the same objects.
  */
 import type { CatalogModel } from '../catalog/catalog.ts';
 import {
@@ -15,7 +14,7 @@ import { Fault } from '../core/faults.ts';
 import type { ChatMessage, ContentPart } from './wire/chat-message.ts';
 import { refuseOverflow } from './chat-bounds.ts';
 
-/** The text of all files of one request; a model whose context is known takes far less. */
+/** Limit for models with an unknown context. */
 const MAX_FILE_TEXT_BYTES = 32_000_000;
 
 export interface ContentInputs {
@@ -25,7 +24,7 @@ export interface ContentInputs {
   readonly media: MediaSettings;
   readonly engineFetches: boolean;
   readonly signal: AbortSignal;
-  /** Who asks: the work of one caller does not crowd out that of others. */
+  /** Work is scheduled fairly between callers. */
   readonly caller: string;
 }
 
@@ -46,7 +45,7 @@ export async function loadContent(inputs: ContentInputs): Promise<LoadedContent>
     }
     const given: readonly ContentPart[] = message.content;
     const path = (at: number) => ['messages', String(index), 'content', String(at)];
-    // Fetches run side by side; files are read one after another, each in a worker.
+    // Media is fetched concurrently; files are extracted one after another.
     const content = await Promise.all(given.map((part, at) => loadMedium(loader, part, path(at))));
     for (const [at, part] of content.entries()) {
       if (part.type !== 'file') continue;
@@ -84,7 +83,7 @@ async function loadMedium(
   const audio = { data, ...(format === null || format === undefined ? {} : { format }) };
   const loaded = loader.audio(audio, [...path, 'input_audio', 'data']);
   if (loaded.data === data && loaded.format === format) return part;
-  // The schema lists the formats that the loader lets through.
+  // The loader accepts the formats of the schema.
   const known = loaded.format as typeof format;
   return { ...part, input_audio: { ...part.input_audio, data: loaded.data, format: known } };
 }
@@ -113,8 +112,8 @@ export function userText(messages: readonly ChatMessage[]): string {
 }
 
 /**
- * The messages with a text before the words of the last user message: there it follows all that
- * earlier turns had in common, so prompt caches keep working.
+ * Inserts a text before the last user message, so that the prefix shared with earlier turns stays
+ * cacheable.
  */
 export function withContext(messages: readonly ChatMessage[], text: string): ChatMessage[] {
   const at = messages.findLastIndex((message) => message.role === 'user');

@@ -1,10 +1,7 @@
 /**
- * What searches and pages found for a user message and were paid for, kept for the tool loop over
- * it: a caller that sends the message again with the results of its own tools gets them again, not
- * billed again. In the memory of this process and bounded; what is forgotten is searched anew.
- *
- * Only a request that continues a tool loop is given them: a question that is asked anew is
- * searched anew. Results are kept once their request is charged.
+ * Keeps paid search results and pages for the tool loop of a user message: a request that sends the
+ * message again with tool results reuses them without another charge. They are kept in the memory
+ * of the process, after the charge, for tool loops only.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -24,9 +21,8 @@ interface Kept {
   readonly untilMs: number;
 }
 
-/** A tool loop that pauses longer is a new question. */
 const KEPT_MS = 10 * MINUTE_MS;
-/** One account cannot push out what others paid for: its own oldest goes first. */
+/** Limits one account, so that it cannot evict the results of others. */
 const MAX_OF_ACCOUNT = 16;
 const MAX_KEPT = 1_000;
 const MAX_BYTES = 32 * 1024 * 1024;
@@ -73,7 +69,7 @@ export class PaidResults {
   }
 }
 
-/** The results of one request: what its loop has paid for, and what it finds itself. */
+/** The results available to one request. */
 export class MessageResults {
   readonly #all: PaidResults;
   readonly #account: string;
@@ -89,7 +85,6 @@ export class MessageResults {
     this.#isLoop = messages.slice(at + 1).some((message) => message.role === 'tool');
   }
 
-  /** What the query gave and was paid for, or is about to be with this request. */
   known(query: string): Found | undefined {
     const key = this.#keyOf(query);
     return this.#own.get(key) ?? (this.#isLoop ? this.#all.get(key) : undefined);
@@ -99,7 +94,7 @@ export class MessageResults {
     this.#own.set(this.#keyOf(query), found);
   }
 
-  /** The request is charged: what it found is there for the rest of the loop. */
+  /** Keeps the results of the charged request. */
   paid(): void {
     for (const [key, found] of this.#own) this.#all.keep(key, this.#account, found);
   }

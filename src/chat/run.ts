@@ -1,16 +1,16 @@
 /**
- * One chat from its hold to its settled charge. `ChatRun` owns the loop over engine calls (one, or
- * several where the model searches by itself), what they used, and the charge. Its response is JSON;
- * `stream-run.ts` overrides how the engine is read and the response is written.
+ * Runs one chat from its hold to its settlement: `ChatRun` owns the loop over engine calls (several
+ * if the model searches), their usage, and the charge. It sends JSON; `stream-run.ts` overrides how
+ * the engine is read and the response is written.
  *
- * A chat always ends its hold: a response settles it, a caller who leaves pays for what was produced,
- * a failed engine costs nothing but the text that was already sent.
+ * Every run ends its hold: a response settles it, a caller who leaves pays for the output so far,
+ * and a failed engine costs nothing but text already sent.
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome, Sale, SoldResponse } from '../billing/sale.ts';
 import { assert } from '../core/assert.ts';
 import type { Cancellation } from '../core/cancellation.ts';
-import { formatUsd, nano, toUsdNumber } from '../core/money.ts';
+import { nano } from '../core/money.ts';
 import type {
   EngineFailure,
   EngineHead,
@@ -20,6 +20,7 @@ import type {
 } from '../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
+import { costOf, noteOutcome } from '../http/sell-work.ts';
 import type { TimeLimits } from '../net/exchange.ts';
 import { ResponseBlocks } from './agents/response-blocks.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';
@@ -33,7 +34,7 @@ import {
   receiptLines,
   roundUse,
 } from './chat-bill.ts';
-import { type Round, contextOverflow, lastResort, planRound } from './chat-bounds.ts';
+import { type Round, contextOverflow, minimalRound, planRound } from './chat-bounds.ts';
 import { type ChatPlan, roundInputs } from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { type SearchResult, cleanResults } from './web/web.ts';
@@ -48,26 +49,24 @@ import {
 } from './wire/chat-response.ts';
 import { NOTHING_CITED } from './wire/engine-citations.ts';
 import { engineRequest } from './wire/engine-request.ts';
-import { type HeldRound, heldRoundOf, joinedResponse } from './wire/held-calls.ts';
+import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
 import { promptTokensAbout } from './wire/prompt-facts.ts';
 
-/** The replica of an engine call, and how often it was tried. */
 export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
 
 const NO_USES: readonly RoundUse[] = [];
 
-/** A longer response is an error, whatever was requested. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
-/** Of a response with a small grant: names, settings and figures that an engine adds. */
+/** Names, settings and figures that an engine adds to a small response. */
 const MIN_RESPONSE_BYTES = 1024 * 1024;
-/** One token as a chunk for each of its characters, or with its twenty likeliest others. */
+/** One token as a chunk per character, or with twenty log probabilities. */
 const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
-/** A non-streaming response has its first byte when all of it is there. */
+/** The first byte of a non-streaming response arrives when it is complete. */
 const JSON_LIMITS = { firstByteMs: 600_000 };
 const STREAM_TYPES = ['text/event-stream'];
 const JSON_TYPES = ['application/json'];
 
-/** The engine call of each of its rounds is the run itself. */
+/** The run itself is the engine call of each round. */
 export class ChatRun implements WholeCall {
   readonly work: WholeCall['work'];
   readonly method = 'POST';
@@ -86,18 +85,18 @@ export class ChatRun implements WholeCall {
   readonly sale: Sale;
   protected round: Round;
   protected readonly prepared: PreparedAdditions;
-  /** Of a protocol that shows the response in blocks. */
+  /** Set for protocols that write the response in blocks. */
   protected readonly blocks: ResponseBlocks | undefined;
   protected options: ResponseOptions & ResponseFrame;
   protected head: EngineHead | undefined;
-  /** What the engine's own search found. */
+  /** Results of the engine's own search. */
   protected cited = NOTHING_CITED;
-  /** All engine calls have ended, and what they made is being charged. */
+  /** Whether all engine calls have ended and the charge is in progress. */
   protected isCharging = false;
   #uses = NO_USES;
   #attempts = 0;
   #read: ChatResponse | undefined;
-  #earlier: HeldRound[] | undefined;
+  #earlier: SearchRound[] | undefined;
   #body: Buffer | string | undefined;
 
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
@@ -119,12 +118,11 @@ export class ChatRun implements WholeCall {
     this.timeLimits = request.stream ? undefined : JSON_LIMITS;
     if (plan.protocol !== undefined) {
       this.blocks = this.#newBlocks(plan.protocol);
-      // A stream shows it after its begin.
+      // A stream shows it after its first events.
       if (!plan.request.stream) this.showPrepared(this.blocks);
     }
   }
 
-  /** Runs the chat and sends its response. */
   async respond(): Promise<void> {
     const { signal: cancellation } = this;
     for (;;) {
@@ -136,8 +134,8 @@ export class ChatRun implements WholeCall {
       this.endRound(outcome);
       if (error !== undefined) return this.fail(error, outcome);
       if (!cancellation.aborted && this.round.searches > 0) {
-        const held = this.heldRound();
-        if (held !== undefined && (await this.#search(held))) continue;
+        const round = this.searchRound();
+        if (round !== undefined && (await this.#search(round))) continue;
       }
       if (!cancellation.aborted) return this.#complete(outcome);
       await this.settle(outcome, 'aborted');
@@ -183,7 +181,10 @@ export class ChatRun implements WholeCall {
     });
   }
 
-  /** A truncated response or one of another kind is the engine's failure: another may do better. */
+  /**
+   * A response that cannot be parsed counts as a failure of the engine, so that another replica is
+   * tried.
+   */
   isUsable(body: Buffer): boolean | Promise<boolean> {
     const { wire } = this.plan;
     if (wire !== undefined) {
@@ -196,7 +197,7 @@ export class ChatRun implements WholeCall {
       this.#read = readChatResponse(body, this.options);
       return true;
     } catch {
-      // The engines report it as `garbage` when no replica gives a usable response.
+      // Reported as `garbage` if no replica returns a usable response.
       return false;
     }
   }
@@ -215,34 +216,32 @@ export class ChatRun implements WholeCall {
       this.cited = read.cited;
       return this.noteUse({ reported: read.reported, tally: read.tally, extent: 'whole' }, outcome);
     }
-    // The engine has read the prompt, unless the call still waited for one.
+    // The engine has read the prompt, unless the call was still queued.
     const extent = outcome.attempts > 0 ? 'unseen' : 'partial';
     this.noteUse({ reported: undefined, tally: noOutput(), extent }, outcome);
   }
 
-  /** Responds with an error, before anything is settled. */
+  /** Responds with an error before any settlement. */
   protected fail(error: Error, _outcome: Attempted): Promise<void> {
     return Promise.reject(error);
   }
 
-  /** The output of a round that has only calls of our own tool. */
-  protected heldRound(): HeldRound | undefined {
+  protected searchRound(): SearchRound | undefined {
     const tool = this.plan.additions.autoSearch?.toolName;
     if (tool === undefined || this.#read === undefined) return undefined;
-    return heldRoundOf(this.#read, tool);
+    return searchRoundOf(this.#read, tool);
   }
 
-  /** Runs the searches of a round and plans the next one; `false` when the caller left. */
-  async #search(held: HeldRound): Promise<boolean> {
+  /** Runs the searches and plans the next round. Returns `false` if the caller left. */
+  async #search(round: SearchRound): Promise<boolean> {
     const { additions, context, systemPrompt, request } = this.plan;
     const { autoSearch: auto } = additions;
-    assert(auto !== undefined, 'calls are held only where searches are offered');
+    assert(auto !== undefined, 'search calls end a round only if searches are offered');
     const shown = auto.searches.length;
-    this.showSearching(held);
+    this.showSearching(round);
     try {
-      await auto.search(held, this.round.searches, context.cancellation.signal);
+      await auto.search(round, this.round.searches, context.cancellation.signal);
     } catch (error) {
-      // The caller left during the search; anything else is a bug.
       if (!context.cancellation.aborted) throw error;
       return false;
     }
@@ -254,39 +253,40 @@ export class ChatRun implements WholeCall {
       leftNano: nano(this.sale.hold.grantedNano - costNano - 1n),
       usedOutputTokens: tokens.completion,
     });
-    this.round = planRound(inputs) ?? lastResort(inputs);
+    this.round = planRound(inputs) ?? minimalRound(inputs);
     this.options = this.#responseOptions();
-    this.nextRound(held, auto.searches.slice(shown));
+    this.nextRound(round, auto.searches.slice(shown));
     return true;
   }
 
-  protected showSearching(_held: HeldRound): void {}
+  protected showSearching(_round: SearchRound): void {}
 
-  protected nextRound(held: HeldRound, searches: readonly RequestedSearch[]): void {
+  protected nextRound(round: SearchRound, searches: readonly RequestedSearch[]): void {
     const { blocks } = this;
     if (blocks === undefined) {
-      (this.#earlier ??= []).push(held);
+      (this.#earlier ??= []).push(round);
       return;
     }
-    blocks.choice({ delta: { content: held.content, reasoning_content: held.reasoning } });
+    blocks.choice({ delta: { content: round.content, reasoning_content: round.reasoning } });
     for (const { query, results } of searches) blocks.searched(query, results);
     blocks.nextRound();
   }
 
   async #complete(outcome: Attempted): Promise<void> {
     const bill = this.bill();
+    const completed = this.#outcomeOf(bill, outcome, 'completed');
     this.isCharging = true;
     await this.sale.answer(
-      this.#outcomeOf(bill, outcome, 'completed'),
+      completed,
       (settled) => this.bodyOf(this.endOf(bill, settled), settled),
       this.blocks?.writer.together,
     );
-    this.#noteBill(bill, outcome);
+    noteOutcome(this.plan.context, completed);
     const sending = this.send();
     if (sending !== undefined) await sending;
   }
 
-  /** Makes the response body; called again when the settle is retried. */
+  /** Makes the response body; called again if the settlement is retried. */
   protected bodyOf(end: ResponseEnd, settled: Settlement): SoldResponse {
     this.setHeaders(settled);
     assert(this.#read !== undefined, 'a usable response was read');
@@ -312,12 +312,12 @@ export class ChatRun implements WholeCall {
 
   protected async settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<ResponseEnd> {
     const bill = this.bill();
-    const settled = await this.sale.settle(this.#outcomeOf(bill, outcome, status));
-    this.#noteBill(bill, outcome);
+    const ended = this.#outcomeOf(bill, outcome, status);
+    const settled = await this.sale.settle(ended);
+    noteOutcome(this.plan.context, ended);
     return this.endOf(bill, settled);
   }
 
-  /** Adds the usage of an engine call to the bill, and logs usage that exceeds the hold. */
   protected noteUse(end: RoundEnd, outcome: Attempted): void {
     const { request, model, parts, context } = this.plan;
     const use = roundUse(end, this.round, request);
@@ -327,7 +327,7 @@ export class ChatRun implements WholeCall {
     if (promptTokens !== undefined && request.isPlain && end.extent === 'whole') {
       parts.templates.note(model, { promptBytes: this.round.promptBytes, promptTokens });
     }
-    if (!use.isImpossible) return;
+    if (!use.exceedsBound) return;
     const reported = { replica: outcome.replica?.engine, promptTokens, completionTokens };
     parts.log.warn(
       { requestId: context.requestId, ...reported },
@@ -345,7 +345,7 @@ export class ChatRun implements WholeCall {
     const extraUses = [...this.prepared.uses];
     if (auto !== undefined) extraUses.push(auto.use);
     if (social !== undefined && uses.length > 0) {
-      // An engine that reports no number of sources has made one search.
+      // An engine that reports no sources has made one search.
       const sources = uses.reduce((sum, use) => sum + (use.searchSources ?? 1), 0);
       extraUses.push({ ...social.bound, count: Math.min(sources, social.bound.count) });
     }
@@ -372,18 +372,9 @@ export class ChatRun implements WholeCall {
     };
   }
 
-  #noteBill({ costNano, tokens }: ChatBill, { replica }: Attempted): void {
-    const { notes } = this.plan.context;
-    notes.costUsd = formatUsd(costNano);
-    notes.promptTokens = tokens.prompt;
-    notes.completionTokens = tokens.completion;
-    if (replica !== null) notes.replica = replica.engine;
-  }
-
-  protected endOf({ usage }: ChatBill, { usdNano, diemNano }: Settlement): ResponseEnd {
-    const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
+  protected endOf({ usage }: ChatBill, settled: Settlement): ResponseEnd {
     const { parameters } = this.plan.request;
-    return { usage, cost, parameters, citations: this.citations() };
+    return { usage, cost: costOf(settled), parameters, citations: this.citations() };
   }
 
   protected citations(): readonly SearchResult[] {
@@ -399,7 +390,7 @@ export class ChatRun implements WholeCall {
     );
   }
 
-  /** Sets the response headers. A stream begins before its charge: it reports the least balance. */
+  /** A stream begins before its charge, so it reports the least possible balance. */
   setHeaders({ after } = expectedSettlement(this.sale.hold)): void {
     const { model, deprecation, parts, context } = this.plan;
     const { head, sale } = this;
@@ -426,7 +417,6 @@ export class ChatRun implements WholeCall {
       readsCitations: additions.socialSearch !== undefined,
       choiceCount: request.choiceCount,
       maxOutputTokens: this.round.outputTokens,
-      // `GET /usage/{id}` takes it in the place of the request id.
       id: `chatcmpl-${context.requestId}`,
       model: model.id,
       createdS: Math.floor(this.sale.startedMs / 1_000),
@@ -448,7 +438,7 @@ export class ChatRun implements WholeCall {
     });
   }
 
-  /** The block of the search that was made before the engine call, if there was one. */
+  /** The block of a search that ran before the engine call. */
   protected showPrepared(blocks: ResponseBlocks): string {
     const { uses, citations } = this.prepared;
     if (!uses.some(({ name }) => name === 'web_search')) return '';

@@ -1,7 +1,7 @@
 /**
- * A streaming chat: the engine's chunks pass as they come, the charge is settled when the engine is
- * done, and only then do the usage chunk with the cost and `[DONE]` leave. Text that was sent is paid
- * for, however the stream ends.
+ * Runs a streaming chat: chunks are passed on as they arrive, the charge is settled when the engine
+ * has ended, and then the usage chunk and `[DONE]` are sent. Text that was sent is charged, however
+ * the stream ends.
  */
 import type { Sale, SoldResponse } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
@@ -24,7 +24,7 @@ import { outputBytes } from './wire/chat-choice.ts';
 import type { ResponseEnd } from './wire/chat-response.ts';
 import { ChatStream } from './wire/chat-stream.ts';
 import { NOTHING_CITED } from './wire/engine-citations.ts';
-import type { HeldRound } from './wire/held-calls.ts';
+import type { SearchRound } from './wire/search-calls.ts';
 import { streamErrorEvents } from './wire/stream-events.ts';
 
 export class StreamRun extends ChatRun implements EngineSink, StreamSource {
@@ -32,14 +32,12 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly clock;
   readonly type = EVENT_STREAM;
   readonly #stream: EngineStream;
-  /** The same stream, where it is a chat. */
   readonly #chat: ChatStream | undefined;
   readonly #response: ResponseStream;
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
-  /** An engine call runs, or its usage is not noted yet. */
   #isRoundOpen = false;
-  /** What ends the stream, once it is charged. */
+  /** The end of the stream, once it is charged. */
   #last: Buffer | undefined;
 
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
@@ -56,7 +54,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
         mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
         newCallId: () => `call_${parts.ids.hex(12)}`,
         layouts: parts.layouts,
-        heldTool: additions.autoSearch?.toolName,
+        searchTool: additions.autoSearch?.toolName,
         events: this.blocks,
         roundBreak: this.blocks && '',
       });
@@ -80,7 +78,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     }
   }
 
-  /** Ends a stream whose charge failed: all of its text was sent, and its end says that it failed. */
+  /** Ends a stream whose charge failed after all of its text was sent. */
   async #endUnsettled(settling: Promise<void>, error: unknown): Promise<void> {
     const { parts, context } = this.plan;
     const { requestId } = context;
@@ -88,7 +86,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
       await settling;
       parts.log.warn({ requestId, reason: reasonOf(error) }, 'A stream ended without its charge');
     } catch (failure) {
-      // Another request has its key and is charged, or the charge cannot be written at all.
+      // Another request with the same key was charged, or the charge cannot be stored.
       const fields = { requestId, reason: reasonOf(failure) };
       parts.log.warn(fields, 'A stream ended and is not charged');
     }
@@ -114,7 +112,6 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const { failure, isCutOff, isOver } = this.#stream;
     if (isCutOff) return undefined;
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
-    // After `[DONE]` the fate of the connection does not matter.
     if (!isOver) {
       if (!outcome.ok) return super.problemOf(outcome);
       const rest = this.#stream.flush();
@@ -153,7 +150,9 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     parts.dialects.noteThinking(replica, opens, isThinking);
   }
 
-  /** Before the headers an error is a status; after them it is an event, and sent text is charged. */
+  /**
+   * Before the headers an error is a status; after them it is an event, and sent text is charged.
+   */
   protected override async fail(error: Error, outcome: Attempted): Promise<void> {
     if (!this.#response.hasBegun) throw error;
     const { blocks, sale } = this;
@@ -173,15 +172,15 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     this.#response.end(Buffer.concat(events));
   }
 
-  protected override heldRound(): HeldRound | undefined {
-    return this.#chat?.heldRound;
+  protected override searchRound(): SearchRound | undefined {
+    return this.#chat?.searchRound;
   }
 
-  protected override showSearching({ calls }: HeldRound): void {
+  protected override showSearching({ calls }: SearchRound): void {
     if (this.blocks !== undefined) this.#writeEvents(this.blocks.searching(queryOf(calls[0])));
   }
 
-  protected override nextRound(_held: HeldRound, searches: readonly RequestedSearch[]): void {
+  protected override nextRound(_round: SearchRound, searches: readonly RequestedSearch[]): void {
     const { blocks } = this;
     this.#chat?.nextRound(this.round.outputTokens);
     if (blocks === undefined) {
@@ -193,10 +192,10 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   }
 
   protected override bodyOf(end: ResponseEnd): SoldResponse {
-    // A response that is kept for retries is kept with its headers.
+    // A stored response includes its headers.
     if (this.context.keeper !== undefined) this.#begin();
-    // Ending the stream changes it, so that its end is made once. Documents of several searches are
-    // one tool call, which waits for the last search.
+    // Made once, because ending the stream changes it. Documents of several searches are one tool
+    // call after the last search.
     const documents = this.plan.additions.autoSearch?.documents;
     this.#last ??= this.#stream.closing(end, documents);
     return { type: EVENT_STREAM, body: this.#response.kept(this.#last) };
@@ -207,7 +206,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     if (this.#last !== undefined) this.#response.end(this.#last);
   }
 
-  // The engine run calls these two.
+  // Called by the engine run.
 
   onHead(head: EngineHead): void {
     this.head = head;
@@ -219,18 +218,17 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const from = frame.end;
     this.#stream.push(chunk, frame);
     if (frame.end > from) this.#response.added(from);
-    // After an error inside the stream or the end of the grant nothing more is shown.
     if (this.#stream.failure !== undefined || this.#stream.isCutOff) this.#engineRun?.abort();
     return !this.#response.isBlocked;
   }
 
-  // The response stream calls these.
+  // Called by the response stream.
 
   resume(): void {
     this.#engineRun?.resume();
   }
 
-  /** An engine that has sent everything has a moment to end its response. */
+  /** An engine that has sent everything gets a moment to end its response. */
   check(): void {
     if (this.#isRoundOpen && this.#stream.isOver) this.#engineRun?.abort();
   }
@@ -240,7 +238,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.writer.keepAlive());
   }
 
-  /** Sends the headers and what a stream begins with, once; they leave with the first chunk. */
+  /** Sends the headers and the first events once. */
   #begin(): StreamWriter {
     const { hasBegun } = this.#response;
     const writer = this.#response.begin();

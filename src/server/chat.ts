@@ -1,7 +1,6 @@
 /** Composes chat, models, embeddings, reranking, moderation and personas. */
 import type { LargeBodies } from './large-bodies.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
-import { characterRoutes } from '../chat/characters/characters.ts';
 import {
   type AdditionParts,
   type CacheScope,
@@ -18,7 +17,7 @@ import {
 import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
 import { completionsRoute } from '../chat/completions/completions.ts';
 import { messagesRoutes } from '../chat/messages/messages.ts';
-import { openPersonas, type Personas } from '../chat/personas/personas.ts';
+import { characterRoutes, openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
 import { engineDialect } from '../chat/wire/engine-dialect.ts';
 import type { Config, ConfigInForce } from '../config/config.ts';

@@ -11,11 +11,11 @@ const OPEN_MARK =
 export type MarkedPiece = { readonly json: string } | { readonly source: number };
 
 export class CitationMarks {
-  #held = '';
+  #pending = '';
 
   push(json: string): MarkedPiece[] {
     const pieces: MarkedPiece[] = [];
-    let rest = this.#held + json;
+    let rest = this.#pending + json;
     for (let found = MARK.exec(rest); found !== null; found = MARK.exec(rest)) {
       if (found.index > 0) pieces.push({ json: rest.slice(0, found.index) });
       pieces.push({ source: Number(found[1]) });
@@ -23,14 +23,14 @@ export class CitationMarks {
     }
     const at = rest.search(OPEN_MARK);
     const certain = at === -1 ? rest : rest.slice(0, at);
-    this.#held = at === -1 ? '' : rest.slice(at);
+    this.#pending = at === -1 ? '' : rest.slice(at);
     if (certain !== '') pieces.push({ json: certain });
     return pieces;
   }
 
   finish(): string {
-    const held = this.#held;
-    this.#held = '';
-    return held;
+    const pending = this.#pending;
+    this.#pending = '';
+    return pending;
   }
 }

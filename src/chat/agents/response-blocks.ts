@@ -12,8 +12,8 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
 import {
   argumentsText,
-  madeBy,
-  nameOf,
+  functionOf,
+  functionName,
   reasoningOf,
   type TextKind,
   toolCallsOf,
@@ -231,8 +231,8 @@ export class ResponseBlocks {
 
   #addCall(piece: JsonObject, at: number): string {
     const index = typeof piece['index'] === 'number' ? piece['index'] : at;
-    const json = jsonContent(argumentsText(madeBy(piece)['arguments']));
-    const name = nameOf(piece) ?? '';
+    const json = jsonContent(argumentsText(functionOf(piece)['arguments']));
+    const name = functionName(piece) ?? '';
     let call = this.#calls.get(index);
     if (call === undefined) {
       const id = typeof piece['id'] === 'string' ? piece['id'] : '';

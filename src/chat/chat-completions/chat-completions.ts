@@ -10,7 +10,7 @@ import {
 } from '../wire/chat-request.ts';
 import { CHAT_DESCRIPTION } from './describe.ts';
 
-/** `parseChatRequest` in a worker, for a body that would block the event loop. */
+/** `parseChatRequest` on another thread, for large bodies. */
 export type ReadLargeChat = (
   body: Buffer,
   caller: string,

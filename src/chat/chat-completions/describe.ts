@@ -1,6 +1,6 @@
 /**
- * What `/chat/completions` answers, and what it says of itself. Engines may add members, so the
- * shapes are open; what is named here is always as it says.
+ * The OpenAPI description of `/chat/completions`. Objects are open, because engines may add
+ * members.
  */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
@@ -12,7 +12,6 @@ import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
 export const Count = z.int().min(0);
 
-/** The id of a response: a prefix and the 32 hex digits of the request id. */
 export function responseId(prefix: string): z.ZodString {
   return z
     .string()

@@ -1,6 +1,6 @@
 /**
- * The request of `/completions`: its schema, what it asks of a model at most, and the body that goes
- * to an engine. A prompt is taken as it stands: no template, no service prompt, nothing added.
+ * The request of `/completions`: its schema, its bounds, and the engine's body. The prompt is sent
+ * unchanged, without template or system prompt.
  */
 import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { z } from 'zod';
@@ -23,17 +23,16 @@ import {
   temperature,
 } from '../wire/request-fields.ts';
 
-/** Prompts of one request; OpenAI's clients send twenty at once. */
 const MAX_PROMPTS = 256;
-/** Choices of all prompts together: each multiplies the hold. */
+/** Choices of all prompts together, which multiply the hold. */
 const MAX_ALL_CHOICES = 512;
-/** Token ids of all prompts together: the longest context in use. */
+/** Token ids of all prompts together. */
 const MAX_PROMPT_IDS = 1_048_576;
-/** The likeliest tokens that are told beside each; OpenAI stops at 5, vLLM at 20. */
+/** Log probabilities per token; OpenAI's limit is 5, vLLM's 20. */
 const MAX_LOGPROBS = 20;
-/** What OpenAI gives when nothing is said. */
+/** OpenAI's default. */
 const DEFAULT_MAX_TOKENS = 16;
-/** Marks that a tokenizer puts around a prompt. */
+/** Special tokens around a prompt. */
 const FRAME_TOKENS = 8;
 
 const tokenIds = z.array(z.int().min(0)).min(1).max(MAX_PROMPT_IDS);
@@ -85,7 +84,9 @@ export const CompletionBody = z.looseObject({
   metadata: TagMetadata.nullish().describe('Up to 16 tags, for receipts and `GET /usage/tags`.'),
   user: z.string().nullish().describe('Discarded.'),
 });
-/** `prompt` is checked by hand: a million token ids must not cost a schema call each. */
+/**
+ * `prompt` is validated by hand, because a schema would validate a million token ids one by one.
+ */
 const BodyBesidePrompt = CompletionBody.omit({ prompt: true });
 type BodyBesidePrompt = z.infer<typeof BodyBesidePrompt>;
 
@@ -99,9 +100,9 @@ export interface CompletionRequest {
   readonly body: BodyBesidePrompt;
   readonly prompt: unknown;
   readonly prompts: readonly PromptSize[];
-  /** Choices of one prompt that are shown. */
+  /** Choices per prompt in the response. */
   readonly shownChoices: number;
-  /** Choices of all prompts that are made. */
+  /** Generated choices of all prompts. */
   readonly madeChoices: number;
   readonly stream: boolean;
   readonly echo: boolean;
@@ -109,11 +110,10 @@ export interface CompletionRequest {
   readonly tags: Readonly<Record<string, string>> | undefined;
 }
 
-/** What a request can use at most, before the balance clamps its output. */
 export interface CompletionBounds {
   readonly promptTokens: number;
   readonly outputTokens: number;
-  /** Bytes of text, ids as text of the usual length: what is billed when nobody counts. */
+  /** Basis of the bill if the engine reports no usage; ids count as text of usual length. */
   readonly promptBytes: number;
 }
 
@@ -159,7 +159,7 @@ function refusal(name: string, message: string, code = 'custom'): Fault {
   return refuseIssues([{ code, path: [name], message }]);
 }
 
-/** An engine may put a member that we do not know into its prompt. */
+/** Unknown members may become part of the prompt. */
 function bytesBeside(body: BodyBesidePrompt): number {
   let sizeBytes = Buffer.byteLength(body.suffix ?? '');
   for (const [name, value] of Object.entries(body)) {
@@ -203,7 +203,7 @@ function isTokenIds(value: unknown): value is readonly number[] {
   return value.every((id) => typeof id === 'number' && Number.isSafeInteger(id) && id >= 0);
 }
 
-/** Throws 400 for what the model cannot do, or cannot hold. */
+/** Throws 400 if the model does not support the request. */
 export function completionBounds(
   request: CompletionRequest,
   model: CatalogModel,
@@ -239,7 +239,7 @@ export function completionEstimate(
 export interface CompletionTarget {
   readonly model: string;
   readonly maxTokens: number;
-  /** Scoped to the account; `undefined` leaves what the caller sent, which may be nothing. */
+  /** Scoped to the account; `undefined` if the caller sent none. */
   readonly promptCacheKey: string | undefined;
   readonly cacheSalt: string | undefined;
 }

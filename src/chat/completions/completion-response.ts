@@ -1,7 +1,4 @@
-/**
- * What an engine answers to `/completions`, whole or as events: looked at before it is passed on,
- * counted, and written under our own id and the name that the caller knows.
- */
+/** Validates, counts and rewrites an engine's response to `/completions`, streaming or not. */
 import { parsedJsonObject } from '../../json/json-text.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
 import { type ReportedUsage, readUsage } from '../../engines/usage.ts';
@@ -20,22 +17,21 @@ import {
   engineFailure,
 } from '../wire/stream-events.ts';
 
-/** What a request was granted, and how its answer is named. */
 export interface CompletionFrame {
   readonly id: string;
   readonly model: string;
   readonly createdS: number;
-  /** Shown choices of all prompts. */
+  /** Choices in the response, of all prompts. */
   readonly choiceCount: number;
   readonly outputTokens: number;
-  /** Bytes that an echo shows beside the text of each choice, at most; 0 without an echo. */
+  /** Maximum bytes of the echoed prompt of a choice; 0 without `echo`. */
   readonly echoBytes: (index: number) => number;
   readonly wantsLogprobs: boolean;
 }
 
 const FINISHES = new Set(['stop', 'length', 'content_filter']);
 
-/** The choices of a whole answer, in order; `undefined` when it is not what was asked for. */
+/** Returns `undefined` if the response does not fit the request. */
 export function readCompletion(answer: unknown, frame: CompletionFrame): ChatResponse | undefined {
   if (!isJsonObject(answer)) return undefined;
   const given = answer['choices'];
@@ -88,7 +84,6 @@ function shownChoice(
   };
 }
 
-/** No choice that keeps to its grant has more text. */
 function mostBytes({ outputTokens, echoBytes }: CompletionFrame, index: number): number {
   return bytesAtMost(outputTokens) + echoBytes(index);
 }
@@ -118,7 +113,7 @@ export class CompletionStream implements EngineStream {
   #isDone = false;
   reported: ReportedUsage | undefined;
   failure: EngineFailure | undefined;
-  /** The engine went beyond its grant. */
+  /** The engine exceeded its grant. */
   isCutOff = false;
 
   constructor(frame: CompletionFrame) {
@@ -139,7 +134,6 @@ export class CompletionStream implements EngineStream {
     return this.#isDone || this.isCutOff || this.failure !== undefined;
   }
 
-  /** After `[DONE]`, the end of every choice, or the end of the grant. */
   get isComplete(): boolean {
     return this.#isDone || this.isCutOff || this.#finished.every(Boolean);
   }
@@ -160,7 +154,7 @@ export class CompletionStream implements EngineStream {
     return EMPTY;
   }
 
-  /** What a complete stream ends with: choices that the engine left open, usage and cost, `[DONE]`. */
+  /** Ends a complete stream: open choices, usage and cost, `[DONE]`. */
   closing(end: ResponseEnd): Buffer {
     const finish_reason = this.isCutOff ? 'length' : 'stop';
     const open = [...this.#finished.keys()].filter((index) => !this.#finished[index]);
@@ -186,7 +180,7 @@ export class CompletionStream implements EngineStream {
     if (this.failure !== undefined) return '';
     const given = chunk?.['choices'];
     const choices = Array.isArray(given) ? this.#show(given) : [];
-    // The usage beside a text includes it.
+    // Usage in the same chunk as a text includes that text.
     const usage = readUsage(chunk?.['usage']);
     if (usage !== undefined) this.reported = { usage, atBytes: this.#outputBytes };
     return choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));

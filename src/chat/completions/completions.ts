@@ -1,7 +1,6 @@
 /**
- * `POST /completions`: text that continues a prompt as it stands, with the text models of the chat and
- * at their prices. The run of a chat calls the engine, settles and responds; this is the request, its
- * bounds, and the other path of the engine.
+ * `POST /completions`: text completions by the text models of the chat, at their prices. The chat
+ * run calls the engine, settles and responds.
  */
 import { boundFor, outputTokensAffordable } from '../../catalog/catalog.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
@@ -33,11 +32,11 @@ import {
 } from './completion-request.ts';
 import { COMPLETIONS_DESCRIPTION } from './describe.ts';
 
-/** A request that can afford fewer tokens than this of what it asks for is rejected. */
+/** A balance that affords less output than this is rejected. */
 const MIN_OUTPUT_TOKENS = 16;
-/** Names and figures that an engine adds to every choice. */
+/** Members that an engine adds to every choice. */
 const RESPONSE_BYTES_PER_CHOICE = 64 * 1024;
-/** One token as an event of its own, with its twenty likeliest others. */
+/** One token as an event with twenty log probabilities. */
 const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
 
 export function completionsRoute(parts: ChatParts, readLarge: ReadLargeJson): Route {

@@ -1,4 +1,4 @@
-/** What `/completions` answers, and what it says of itself. Engines may add members to a choice. */
+/** The OpenAPI description of `/completions`. Engines may add members to a choice. */
 import { z } from 'zod';
 import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';

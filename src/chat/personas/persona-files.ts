@@ -1,6 +1,6 @@
 /**
- * Personas from a folder: Markdown files whose head is YAML between `---` lines and whose body is
- * the prompt, and plain YAML files. A file that is wrong is named with the reason; it spoils no other.
+ * Reads personas from a folder: Markdown files with YAML front matter whose body is the prompt, and
+ * YAML files. An invalid file is reported with its reason and does not affect the others.
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -54,7 +54,7 @@ function readFields(file: string, content: string): Record<string, unknown> {
   return { ...(head === null ? {} : asObject(parseYaml(head[1] ?? ''))), prompt };
 }
 
-/** Dates stay text, and an alias bomb ends at the library's own bound. */
+/** The schema `core` keeps dates as text; the alias limit stops exponential expansion. */
 function parseYaml(text: string): unknown {
   return parse(text, { schema: 'core', maxAliasCount: 100 });
 }

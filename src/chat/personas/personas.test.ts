@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { PersonaSection } from '../../config/config.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
-import { type CharacterQuery, openPersonas, type Personas } from './personas.ts';
+import type { CharacterQuery } from './character.ts';
+import { openPersonas, type Personas } from './personas.ts';
 
 const STARTED_AT = '2026-11-21T12:00:00.000Z';
 const SOCRATES = `---
@@ -180,9 +181,9 @@ describe('the list filters, sorts and pages', () => {
     [{ sortBy: 'createdAt', sortOrder: 'asc' }, ['ada', 'cleo', 'bob']],
     [{ search: 'COUNT' }, ['ada']],
     [{ search: 'ptolemy cleo' }, ['cleo']],
-    [{ tags: ['math'] }, ['bob', 'ada']],
-    [{ tags: ['math', 'history'] }, ['ada']],
-    [{ categories: ['science', 'history'], sortBy: 'name' }, ['ada', 'cleo']],
+    [{ tags: 'math' }, ['bob', 'ada']],
+    [{ tags: 'math, history' }, ['ada']],
+    [{ categories: 'science,history', sortBy: 'name' }, ['ada', 'cleo']],
     [{ modelId: 'm1' }, ['ada']],
     [{ isAdult: false, sortBy: 'name' }, ['ada', 'cleo']],
     [{ isPro: true }, ['bob']],

@@ -1,28 +1,30 @@
 /**
- * The personas that callers choose by `character_slug`: from the configuration and from a folder,
- * read again on demand. The prompt is for the model; what callers see is `Character`. A file that
- * breaks keeps its last good version.
+ * The personas that callers select by `character_slug`, from the configuration and from a folder that
+ * is read again on demand.
  */
 import type { PersonaSection } from '../../config/config.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { type CharacterPage, listCharacters } from './list-characters.ts';
-import type { CharacterQuery, Persona } from './persona.ts';
+import {
+  type CharacterPage,
+  type CharacterQuery,
+  listCharacters,
+  type Persona,
+} from './character.ts';
 import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
 
+export { characterRoutes } from './character-routes.ts';
 export { readPersonaFolder } from './persona-files.ts';
-export { DEFAULT_LIMIT } from './list-characters.ts';
-export { Character, CHARACTER_SORTS, CharacterQuery, type Persona } from './persona.ts';
 
 export interface PersonasOptions {
   readonly list: readonly PersonaSection[];
   readonly folder?: string | undefined;
   readonly log: Log;
-  /** Stands as the creation time of personas that name none. */
+  /** Creation time of personas without one, ISO 8601. */
   readonly startedAt: string;
 }
 
-/** Reads all personas; a folder that cannot be read rejects, a file that is wrong is logged. */
+/** Rejects if the folder cannot be read; an invalid file is logged. */
 export async function openPersonas(options: PersonasOptions): Promise<Personas> {
   const personas = new Personas(options);
   await personas.load();
@@ -32,7 +34,7 @@ export async function openPersonas(options: PersonasOptions): Promise<Personas> 
 export class Personas {
   readonly #options: PersonasOptions;
   #bySlug: ReadonlyMap<string, Persona> = new Map();
-  /** The last good version of each file, for the time while somebody edits it. */
+  /** The last valid version of each file, which stays while a file is invalid. */
   #byFile: ReadonlyMap<string, PersonaSection> = new Map();
 
   constructor(options: PersonasOptions) {
@@ -43,17 +45,16 @@ export class Personas {
     return listCharacters([...this.#bySlug.values()], query);
   }
 
-  /** `undefined` when there is none: the caller answers `CHARACTER_NOT_FOUND`. */
   get(slug: string): Persona | undefined {
     return this.#bySlug.get(slug);
   }
 
-  /** Reads the folder again; returns the number of personas now on offer. */
+  /** Reads the folder again; returns the number of personas. */
   async reload(): Promise<number> {
     try {
       await this.load();
     } catch (error) {
-      // A folder that is gone for a moment takes no persona away from running chats.
+      // A folder that is missing for a moment must not remove personas of running chats.
       this.#options.log.warn({ cause: reasonOf(error) }, 'The folder of personas cannot be read');
     }
     return this.#bySlug.size;
@@ -64,7 +65,7 @@ export class Personas {
     const files = folder === undefined ? [] : await readPersonaFolder(folder);
     const byFile = new Map<string, PersonaSection>();
     for (const file of files) {
-      const persona = file.ok ? file.persona : this.#lastGood(file);
+      const persona = file.ok ? file.persona : this.#lastValid(file);
       if (persona !== undefined) byFile.set(file.file, persona);
     }
     const bySlug = new Map<string, Persona>();
@@ -79,13 +80,13 @@ export class Personas {
     this.#bySlug = bySlug;
   }
 
-  #lastGood(file: Extract<PersonaFile, { ok: false }>): PersonaSection | undefined {
+  #lastValid(file: Extract<PersonaFile, { ok: false }>): PersonaSection | undefined {
     this.#options.log.warn({ file: file.file, cause: file.reason }, 'A persona file is not valid');
     return this.#byFile.get(file.file);
   }
 }
 
-/** The id is made of the slug, so it is the same on every server and after every start. */
+/** Derived from the slug, so that the id is the same on every server and after every start. */
 function idOf(slug: string): string {
   const hex = sha256Hex(`persona:${slug}`);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-5${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

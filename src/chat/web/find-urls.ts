@@ -1,26 +1,25 @@
 /**
- * The web addresses that a person wrote into a message: in prose, in brackets, in Markdown, with a
- * full stop behind. Only text with `http://` or `https://` counts; a bare `example.com` is a word.
+ * Finds `http://` and `https://` URLs in a message: in prose, in brackets, in Markdown, before
+ * punctuation.
  */
 
 const MAX_TEXT_CHARS = 200_000;
 
-/** Longer addresses are not written by people; more candidates are not looked at. */
 const MAX_URL_CHARS = 2_048;
 const MAX_CANDIDATES = 100;
 
-/** Ends of sentences and quotes that stand behind an address, in several scripts. */
+/** Punctuation that may follow a URL, in several scripts. */
 const TRAILING = new Set(`.,;:!?'"*_~|。，、；：！？」』】》”’…`);
 
-/** A closing bracket at the end belongs to the address only if it was opened there. */
+/** A closing bracket belongs to the URL only if it was opened there. */
 const OPENING: Readonly<Record<string, string>> = { ')': '(', ']': '[', '}': '{', '）': '（' };
 
-/** Up to `max` different addresses in order of appearance, without their fragments. */
+/** Up to `max` distinct URLs in order of appearance, without fragments. */
 export function findUrls(text: string, max: number): string[] {
   const found = new Map<string, string>();
   let candidates = 0;
   for (const match of text.slice(0, MAX_TEXT_CHARS).matchAll(/https?:\/\/[^\s<>"`\\^]+/gi)) {
-    // `[https://a](https://b)`: the target behind the bracket is an address of its own.
+    // `[https://a](https://b)` contains two URLs.
     for (const piece of match[0].slice(0, MAX_URL_CHARS * 2).split('](', 2)) {
       if (found.size >= max || ++candidates > MAX_CANDIDATES) return [...found.values()];
       const candidate = trimUrl(piece.slice(0, MAX_URL_CHARS));

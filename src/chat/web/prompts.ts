@@ -1,6 +1,6 @@
 /**
- * What the model is told: search results and pages as delimited data, how to cite, and the tool by
- * which it may ask for a search itself. Pure text; the chat flow decides where it goes.
+ * Texts for the model: search results and pages as delimited data, rules for citations, and the
+ * search tool.
  */
 import {
   delimitUntrusted,
@@ -10,7 +10,6 @@ import {
 import type { SearchOutcome } from './search.ts';
 import { RESULT_BYTES, type SearchResult } from './search-results.ts';
 
-/** How often a model may search by itself before it must answer. */
 export const MAX_AUTO_SEARCHES = 3;
 
 export type ScrapedPage =
@@ -25,11 +24,10 @@ export type ScrapedPage =
 
 interface SearchPromptOptions {
   readonly citations: boolean;
-  /** `YYYY-MM-DD`, so that the model knows what is recent. */
+  /** `YYYY-MM-DD`. */
   readonly today: string;
   /**
-   * The number of sources that earlier searches of the same request gave, so that `[REF]` numbers
-   * run through the whole list of citations.
+   * Number of sources of earlier searches, so that `[REF]` numbers are indexes of all citations.
    */
   readonly firstSource?: number;
 }
@@ -62,7 +60,6 @@ function foundText(
   return [rules, ...sources].join('\n\n');
 }
 
-/** The pages of a user message as a system text; pages that failed are named as such. */
 export function pagesPrompt(pages: readonly ScrapedPage[]): string {
   const parts = pages.map((page) => {
     if (!page.ok) {
@@ -77,7 +74,7 @@ export function pagesPrompt(pages: readonly ScrapedPage[]): string {
   );
 }
 
-/** Rules before the texts, and delimiters, label and notes around each item, with room to spare. */
+/** Rules before the texts, and the frame of each item, with a margin. */
 const RULES_BYTES = 4_096;
 const FRAME_BYTES = 4_096;
 
@@ -89,7 +86,7 @@ export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
   return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
 }
 
-/** The tool of `enable_web_search: auto`, under a name that no tool of the caller has. */
+/** The search tool, under a name that no tool of the caller has. */
 export function webSearchTool(takenNames: readonly string[]) {
   let name = 'web_search';
   for (let number = 2; takenNames.includes(name); number++) name = `web_search_${number}`;
@@ -112,7 +109,6 @@ export function webSearchTool(takenNames: readonly string[]) {
   };
 }
 
-/** Reads the arguments of a call of that tool; models send broken JSON now and then. */
 export function readSearchCall(
   argumentsJson: string,
 ): { readonly ok: true; readonly query: string } | { readonly ok: false; readonly reason: string } {
@@ -120,7 +116,7 @@ export function readSearchCall(
   try {
     parsed = JSON.parse(argumentsJson);
   } catch {
-    // Not JSON: the model is told so by the tool's answer and can try again.
+    // The model receives the reason and can try again.
     return { ok: false, reason: 'The arguments are not JSON' };
   }
   const query =

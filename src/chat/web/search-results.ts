@@ -1,6 +1,6 @@
 /**
- * What a search found, the same for every provider: bounded, without markup, http(s) only. And the
- * shapes in which callers get it: citations, and documents (decisions 8).
+ * Search results of any provider: bounded, without markup, with http(s) URLs only. Also the form in
+ * which callers receive them.
  */
 
 export interface SearchResult {
@@ -10,7 +10,7 @@ export interface SearchResult {
   readonly date?: string;
 }
 
-/** What a provider said, before it is trusted with anything. */
+/** A result as the provider sent it, unvalidated. */
 export interface RawResult {
   readonly title: unknown;
   readonly url: unknown;
@@ -22,10 +22,10 @@ const MAX_TITLE_CHARS = 300;
 const MAX_URL_CHARS = 2_048;
 const MAX_CONTENT_CHARS = 2_000;
 
-/** The most UTF-8 bytes of text that a result has: a UTF-16 unit takes three at most. */
+/** Maximum UTF-8 bytes of a result; a UTF-16 unit takes at most three. */
 export const RESULT_BYTES = 3 * (MAX_TITLE_CHARS + MAX_URL_CHARS + MAX_CONTENT_CHARS);
 
-/** The first `maxResults` usable results, each address once. */
+/** The first `maxResults` valid results, each URL once. */
 export function cleanResults(raw: readonly RawResult[], maxResults: number): SearchResult[] {
   const results: SearchResult[] = [];
   const seen = new Set<string>();
@@ -50,7 +50,7 @@ export interface FoundDocument {
   readonly published_at: string | null;
 }
 
-/** The documents of `return_search_results_as_documents`; ids are the numbers of the citations. */
+/** The documents of `return_search_results_as_documents`; ids equal citation numbers. */
 export function documentsOf(results: readonly SearchResult[]): FoundDocument[] {
   return results.map(({ title, url, content, date }, index) => ({
     id: String(index),

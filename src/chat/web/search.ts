@@ -1,7 +1,7 @@
 /**
- * Asks the configured search provider. Its address comes from the operator, so it may be anywhere,
- * and no redirect is followed: the key goes to that host alone, in a header. A provider that fails is
- * an outcome: the answer can go on without a search.
+ * Calls the configured search provider. Its URL comes from the operator, and redirects are not
+ * followed, so the key goes to that host only. A failure is an outcome: the completion can do
+ * without a search.
  */
 import { Agent } from 'undici';
 import type { Config } from '../../config/config.ts';
@@ -15,7 +15,7 @@ export type SearchOutcome =
   | { readonly ok: true; readonly query: string; readonly results: readonly SearchResult[] }
   | { readonly ok: false; readonly reason: string; readonly cause?: string };
 
-/** Brave refuses longer queries; SearXNG hands them to engines that do. */
+/** Brave rejects longer queries. */
 const MAX_QUERY_CHARS = 400;
 const MAX_QUERY_WORDS = 50;
 const MAX_ANSWER_BYTES = 4_000_000;
@@ -47,12 +47,12 @@ export class SearchClient {
       const whole = signal === undefined ? timeout : AbortSignal.any([timeout, signal]);
       const raw = await this.#ask(words, whole);
       const results = cleanResults(raw, this.#settings.maxResults);
-      // An empty list is an answer; a list of things that are no results is none.
+      // A list without any valid result is a failure; an empty list is not.
       if (raw.length > 0 && results.length === 0) throw new Error('No result can be used');
       return { ok: true, query: words, results };
     } catch (error) {
       if (signal?.aborted === true) throw error;
-      // The cause is for the operator alone: a caller does not see it.
+      // The cause is only for the operator.
       const cause = reasonOf(error);
       this.#log.warn({ provider: this.#settings.provider, cause }, 'A search failed');
       return { ok: false, reason: 'The search provider did not answer', cause };
@@ -86,7 +86,7 @@ export class SearchClient {
   }
 }
 
-/** What a provider takes of a query: one line, bounded in characters and words. */
+/** One line, limited in characters and words. */
 export function shortenQuery(query: string): string {
   const words = query
     .slice(0, MAX_QUERY_CHARS * 8)
@@ -123,7 +123,7 @@ function readResponse(provider: SearchSettings['provider'], answer: unknown): Ra
   const list =
     provider === 'brave' ? field(field(answer, 'web'), 'results') : field(answer, 'results');
   if (!Array.isArray(list)) {
-    // Brave leaves `web` out when it found nothing; SearXNG always sends the list.
+    // Brave omits `web` if it found nothing; SearXNG always sends the list.
     if (provider === 'brave' && field(answer, 'type') === 'search') return [];
     throw new Error('The answer has no results');
   }

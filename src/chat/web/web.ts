@@ -1,7 +1,4 @@
-/**
- * The public file of the web: searching through the configured provider, reading pages that a message
- * names, and what the model and the caller get to see of both. It holds no money and no chat.
- */
+/** The public file of web access: searches by the configured provider and scrapes pages. */
 import type { Config } from '../../config/config.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
@@ -34,7 +31,6 @@ export interface WebOptions {
   readonly guard: Guard;
   readonly documents: Pick<Documents, 'readPage'>;
   readonly log: Log;
-  /** Absent: this server offers no search. */
   readonly search: SearchSettings | undefined;
   readonly scraping: Omit<Config['scraping'], 'usdPerPage'>;
 }
@@ -73,13 +69,12 @@ export class Web {
     return this.#client !== undefined;
   }
 
-  /** Searches the web; a failure is an outcome, an abort rejects with its reason. */
+  /** A failure is an outcome; an abort rejects with its reason. */
   async search(query: string, signal?: AbortSignal): Promise<SearchOutcome> {
     const none = { ok: false, reason: 'This server offers no web search' } as const;
     return this.#client === undefined ? none : await this.#client.search(query, signal);
   }
 
-  /** The addresses of a user message that would be scraped, at most the configured number. */
   urlsIn(text: string): string[] {
     return findUrls(text, this.#options.scraping.maxUrls);
   }
@@ -89,8 +84,8 @@ export class Web {
   }
 
   /**
-   * Reads all pages at once, in the given order; those with `ok` are the billed ones. Rejects only
-   * with the reason of an abort.
+   * Reads all pages concurrently, in the given order; those with `ok` are billed. Rejects only with
+   * the reason of an abort.
    */
   scrape(urls: readonly string[], options: ScrapeOptions = {}): Promise<ScrapedPage[]> {
     const wanted = urls.slice(0, this.#options.scraping.maxUrls);
@@ -115,7 +110,7 @@ export class Web {
       const title = page.title ?? new URL(fetched.url).hostname;
       return { ok: true, url, title, markdown: page.markdown, truncated: page.truncated };
     } catch (error) {
-      // A page that cannot be had does not end the chat; an abort and a bug do.
+      // An unreadable page does not end the chat.
       if (error instanceof Fault) return { ok: false, url, reason: error.message };
       throw error;
     }

@@ -1,8 +1,6 @@
 /**
- * What a model cannot do is refused before inference: 400 with the reasons in `issues[]`.
- * Also keeps, for a model that takes one image, only the last message that bears one.
- *
- * The order of the reasons is the order of the checks below; all that apply are named.
+ * Rejects what a model cannot do before inference: 400 with all reasons in `issues[]`, in the order
+ * of the checks. For a model that accepts one image, also drops the images of earlier messages.
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
@@ -15,14 +13,9 @@ export type ModelAbilities = Pick<
   'id' | 'capabilities' | 'maxCompletionTokens' | 'maxImages' | 'maxVideos'
 >;
 
-/** Videos of one request: decisions, section 7. */
 export const MAX_VIDEOS_PER_REQUEST = 3;
 
-/**
- * Refuses what the model cannot do (400 `INVALID_REQUEST`), and gives back the request as the
- * model takes it: the same object unless images of earlier messages had to go. `canSearch`: whether
- * this server can search the web.
- */
+/** Returns the same object unless images were dropped. Throws 400 `INVALID_REQUEST`. */
 export function fitToModel(
   request: ChatRequest,
   model: ModelAbilities,
@@ -90,7 +83,7 @@ function featureIssues(
       `the response format ${format}`,
     ],
     [logprobs, can.has('logProbs'), ['logprobs'], 'logprobs'],
-    // `auto` leaves the search to our discretion, so only an outright `on` is refused.
+    // `auto` may go without a search.
     [parameters.enable_web_search === 'on', canSearch, search, 'web search; use off or auto'],
     [parameters.enable_x_search, can.has('xSearch'), social, 'social search'],
   ] as const;
@@ -99,7 +92,7 @@ function featureIssues(
   );
 }
 
-/** Images of every message but the last that bears one give way to a short note. */
+/** Replaces the images of all messages but the last one with images. */
 function keepLastImages(request: ChatRequest): ChatRequest {
   if (request.facts.imageMessageCount < 2) return request;
   const last = request.messages.findLastIndex(
@@ -116,7 +109,7 @@ function withoutImages(message: ChatMessage): ChatMessage {
   if (message.role !== 'user' || typeof message.content === 'string') return message;
   const kept = message.content.filter((part) => part.type !== 'image_url');
   if (kept.length === message.content.length) return message;
-  // An emptied message stays, because chat templates want the roles to alternate.
+  // An empty message stays, because chat templates expect alternating roles.
   const content = kept.length > 0 ? kept : [{ type: 'text' as const, text: '[image omitted]' }];
   return { ...message, content };
 }

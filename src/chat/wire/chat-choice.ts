@@ -1,11 +1,10 @@
 /**
- * One choice of an engine's answer, whole or a piece of a stream: its parts made safe for the SDKs
- * (finish reason, tool calls, the name of the reasoning text), how much output it holds, and where
- * the grant of its request ends. Output is counted in UTF-8 bytes of text: content, refusals,
- * reasoning, and names and arguments of tool calls. Knows no tokenizer and no money.
+ * Functions for one choice of an engine, of a response or a stream delta: normalizes it for the
+ * SDKs, counts its output in UTF-8 bytes (content, refusals, reasoning, names and arguments of tool
+ * calls) and truncates it at its grant.
  *
- * Invariants: what needs no change is given back as the same object; a text counts the same in one
- * piece and cut anywhere into deltas, between the halves of a surrogate pair too.
+ * Invariants: a value that needs no change is returned as the same object; a text counts the same
+ * however it is cut into deltas, even within a surrogate pair.
  */
 import { bytesAtMost, bytesUsually } from '../../core/token-count.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -24,7 +23,7 @@ const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
   ['SAFETY', 'content_filter'],
 ]);
 
-/** With tool calls always `tool_calls`, unless the answer was cut or blocked. */
+/** `tool_calls` if there are tool calls, unless the choice was truncated or blocked. */
 export function finishReason(reason: unknown, hasToolCalls: boolean): string {
   const known = typeof reason === 'string' ? (FINISH_REASONS.get(reason) ?? reason) : 'stop';
   return hasToolCalls && known === 'stop' ? 'tool_calls' : known;
@@ -37,13 +36,12 @@ export function toolCallsOf(message: JsonObject): readonly JsonObject[] {
 
 const NO_CALLS: readonly JsonObject[] = [];
 
-export function madeBy(call: JsonObject): JsonObject {
+export function functionOf(call: JsonObject): JsonObject {
   return isJsonObject(call['function']) ? call['function'] : {};
 }
 
-/** The name of the called function; engines send it in the first piece of a call. */
-export function nameOf(call: JsonObject): string | undefined {
-  const { name } = madeBy(call);
+export function functionName(call: JsonObject): string | undefined {
+  const { name } = functionOf(call);
   return typeof name === 'string' ? name : undefined;
 }
 
@@ -53,9 +51,8 @@ export function reasoningOf(message: JsonObject): string | undefined {
 }
 
 /**
- * The message or delta in the spelling of the protocol: `reasoning` (its newer name in some
- * engines) becomes `reasoning_content`, and content in parts becomes text, with the thinking in it
- * as reasoning.
+ * Normalizes a message or delta: `reasoning` becomes `reasoning_content`, and a list of content
+ * parts becomes text and reasoning.
  */
 export function canonicalMessage(message: JsonObject): JsonObject {
   const { content } = message;
@@ -88,13 +85,13 @@ function withReasoningName(message: JsonObject): JsonObject {
   return { ...rest, reasoning_content: typeof reasoning === 'string' ? reasoning : null };
 }
 
-/** The JSON text of a call's arguments: some engines send an object. */
+/** Some engines send the arguments as an object. */
 export function argumentsText(value: unknown): string {
   if (typeof value === 'string') return value;
   return value === undefined || value === null ? '' : JSON.stringify(value);
 }
 
-/** The choice without the usage that some engines put into it: the caller gets ours, with its cost. */
+/** Some engines add usage to the choice; the caller receives the billed usage. */
 export function withoutUsage(choice: JsonObject): JsonObject {
   if (!Object.hasOwn(choice, 'usage')) return choice;
   const { usage: _engines, ...others } = choice;
@@ -123,13 +120,12 @@ export function addTally(to: OutputTally, more: Readonly<OutputTally>): void {
   to.toolBytes += more.toolBytes;
 }
 
-/** The text of a message or delta; its reasoning text has the name `reasoning_content`. */
 export function tallyOf(message: JsonObject, calls = toolCallsOf(message)): OutputTally {
   const { content, refusal } = message;
   const reasoning = reasoningOf(message);
   let toolBytes = 0;
   for (const call of calls) {
-    const made = madeBy(call);
+    const made = functionOf(call);
     toolBytes += textBytes(made['name']) + textBytes(argumentsText(made['arguments']));
   }
   return {
@@ -139,7 +135,7 @@ export function tallyOf(message: JsonObject, calls = toolCallsOf(message)): Outp
   };
 }
 
-/** UTF-8 bytes of a text, or of every text in parts of content; half a surrogate pair has two. */
+/** UTF-8 bytes of a text or of all texts in a value; a lone surrogate counts two. */
 export function textBytes(value: unknown): number {
   if (typeof value === 'string') {
     return value.isWellFormed() ? Buffer.byteLength(value) : halvesBytes(value);
@@ -151,22 +147,22 @@ export function textBytes(value: unknown): number {
   return sizeBytes;
 }
 
-/** `Buffer.byteLength` counts a lone half as the three bytes of U+FFFD. */
+/** `Buffer.byteLength` counts a lone surrogate as the three bytes of U+FFFD. */
 function halvesBytes(text: string): number {
   const lone = text.replaceAll(/[\u{10000}-\u{10FFFF}]/gu, '').match(/[\uD800-\uDFFF]/g) ?? [];
   return Buffer.byteLength(text) - lone.length;
 }
 
 /**
- * The most bytes of text that a choice with a grant of so many tokens may have. What came in more
- * deltas than tokens were granted is held to the usual length of a token, all else to the longest:
- * an engine that keeps to the grant reaches neither.
+ * The maximum bytes of text of a choice with this grant: the longest tokens, or tokens of usual
+ * length if there are more deltas than granted tokens. An engine that respects its grant reaches
+ * neither.
  */
 export function mostBytes(grantedTokens: number, deltas: number): number {
   return deltas > grantedTokens ? bytesUsually(grantedTokens) : bytesAtMost(grantedTokens);
 }
 
-/** The message or delta with no more text than so many bytes: reasoning, then content, then calls. */
+/** Truncates to this size: reasoning first, then content, then tool calls. */
 export function cutMessage(message: JsonObject, roomBytes: number): JsonObject {
   let leftBytes = roomBytes;
   const cut = (text: string): string => {
@@ -183,7 +179,7 @@ export function cutMessage(message: JsonObject, roomBytes: number): JsonObject {
   }
   const calls: JsonObject[] = [];
   for (const call of toolCallsOf(message)) {
-    const made = madeBy(call);
+    const made = functionOf(call);
     leftBytes -= textBytes(made['name']);
     if (leftBytes <= 0) break;
     calls.push({

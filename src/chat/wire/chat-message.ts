@@ -1,10 +1,9 @@
 /**
- * The messages of a chat request and the parts of their content, in the canonical shape. Unknown
- * members pass; every optional member also takes `null`, which means absent.
+ * Schemas of chat messages and content parts in their canonical form. Unknown members are accepted;
+ * `null` means absent.
  */
 import { z } from 'zod';
 
-/** Caps per message: decisions, section 7. */
 export const MAX_PARTS_PER_MESSAGE = {
   image_url: 10,
   input_audio: 5,

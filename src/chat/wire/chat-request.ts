@@ -1,9 +1,9 @@
 /**
- * Bytes of a chat request in, the normalised request out, or the 400 that says why not.
+ * Parses the bytes of a chat request into a normalized request, or throws the 400.
  *
- * Invariant: `fields` is the canonical body (validated, aliases and foreign shapes rewritten), and
- * each of its values that needed no rewriting is the very value of `source.body`; the engine's
- * body is spliced from that (`engine-request.ts`). Knows nothing of models and what they can do.
+ * Invariant: `fields` is the validated body with aliases and foreign forms rewritten; values that
+ * needed no rewriting are identical to those of `source.body`, so that the engine's body can be
+ * spliced from its bytes.
  */
 import type { ChatMessage } from './chat-message.ts';
 import {
@@ -24,33 +24,32 @@ import {
   isJsonObject,
   type JsonObject,
 } from '../../json/json-scan.ts';
-import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
+import { measurePrompt, NO_FACTS, type PromptFacts } from './prompt-facts.ts';
 import { MAX_MODEL_CHARACTERS } from './request-fields.ts';
 import {
   effectiveParameters,
   SVC_PARAMETER_DEFAULTS,
   type SvcParameters,
 } from './svc-parameters.ts';
-import { invalidRequest, refuseIssues } from '../../json/validation.ts';
+import { invalidRequest, refuseMember } from '../../json/validation.ts';
 
 export interface ChatRequest {
   /**
-   * Messages of text and no more than sampling controls, as most callers send them: no tools, no
-   * media, no role but the usual three, nothing asked of the service.
+   * Only text messages and sampling parameters, as in most requests: no tools, media, other roles
+   * or service parameters.
    */
   readonly isPlain: boolean;
   readonly model: string;
   readonly messages: readonly ChatMessage[];
   readonly stream: boolean;
   readonly choiceCount: number;
-  /** What the caller asked for; `max_completion_tokens` wins over `max_tokens`. */
+  /** `max_completion_tokens` overrides `max_tokens`. */
   readonly maxOutputTokens: number | undefined;
   readonly tools: readonly ChatTool[];
   readonly toolChoice: ChatBody['tool_choice'];
   readonly responseFormat: ResponseFormat | undefined;
   readonly logprobs: boolean;
   readonly reasoningEffort: ReasoningEffort | undefined;
-  /** `disable_thinking`, effort `none`, or `reasoning.enabled: false` without an effort. */
   readonly isThinkingOff: boolean;
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
@@ -58,7 +57,7 @@ export interface ChatRequest {
   readonly metadata: Readonly<Record<string, string>> | undefined;
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
-  /** The canonical body, see the header. Never holds `svc_parameters`, `user`, `store`. */
+  /** The canonical body, without `svc_parameters`, `user` and `store`. */
   readonly fields: JsonObject;
   readonly source: ParsedObject;
 }
@@ -67,23 +66,22 @@ export interface ChatRequestOptions {
   readonly serviceName: string;
 }
 
-/** Parses and validates a chat body. Throws the 400 (`INVALID_JSON`, `INVALID_REQUEST`). */
+/** Throws 400 `INVALID_JSON` or `INVALID_REQUEST`. */
 export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): ChatRequest {
   const source = parseJsonObject(bytes);
   return plainRequest(source) ?? anyRequest(source, options);
 }
 
-/** The request of a chat body that was made from one of another protocol. Throws the same 400. */
+/** The request for a body that was converted from another protocol. Throws the same 400. */
 export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
   return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
 }
 
-/** Of a body that has none: no member is found in them, so that the engine's is written anew. */
 const NO_BYTES = Buffer.alloc(0);
 
 /**
- * The request of a plain body, which needs no further look; `undefined` for any other. What is read
- * here `anyRequest` reads in the same way, which a test proves.
+ * Returns a plain request without schema validation, else `undefined`. A test proves that
+ * `anyRequest` reads it equally.
  */
 export function plainRequest(source: ParsedObject): ChatRequest | undefined {
   const { body } = source;
@@ -93,64 +91,35 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
   if (typeof model !== 'string' || model === '' || model.length > MAX_MODEL_CHARACTERS) {
     return undefined;
   }
-  // Suffixes of the model are parameters.
   if (model.includes('=')) return undefined;
   for (const key in body) if (!isPlainMember(key, body[key])) return undefined;
-  // A member that is there has the type that was looked for.
+  // The loop above has checked the types.
   const given = body as ChatBody & { readonly messages: readonly ChatMessage[] };
   const fields = given.user === undefined ? given : withoutUser(given);
   return {
+    ...NOTHING_REQUESTED,
     isPlain: true,
     model,
     messages: given.messages,
     stream: stream === true,
     choiceCount: typeof n === 'number' ? n : 1,
     maxOutputTokens: (max_completion_tokens ?? max_tokens) as number | undefined,
-    tools: NO_TOOLS,
-    toolChoice: undefined,
-    responseFormat: undefined,
-    logprobs: false,
-    reasoningEffort: undefined,
-    isThinkingOff: false,
-    verbosity: undefined,
-    promptCacheKey: undefined,
-    isCacheExtended: false,
-    metadata: undefined,
-    parameters: SVC_PARAMETER_DEFAULTS,
-    facts: {
-      messageCount: given.messages.length,
-      textBytes,
-      unknownBytes: 0,
-      imageCount: 0,
-      imageMessageCount: 0,
-      audioCount: 0,
-      videoCount: 0,
-      fileCount: 0,
-    },
+    facts: { ...NO_FACTS, messageCount: given.messages.length, textBytes },
     fields,
     source,
   };
 }
 
-/** A request that asks for nothing of a chat, for text that is none. */
+/** A request without a chat, for text completions. */
 export function chatRequestWith(
   given: Pick<ChatRequest, 'model' | 'stream' | 'choiceCount' | 'promptCacheKey'>,
 ): ChatRequest {
   return {
+    ...NOTHING_REQUESTED,
     isPlain: false,
     messages: [],
     maxOutputTokens: undefined,
-    tools: NO_TOOLS,
-    toolChoice: undefined,
-    responseFormat: undefined,
-    logprobs: false,
-    reasoningEffort: undefined,
-    isThinkingOff: false,
-    verbosity: undefined,
-    isCacheExtended: false,
-    metadata: undefined,
-    parameters: SVC_PARAMETER_DEFAULTS,
-    facts: measurePrompt([], {}),
+    facts: NO_FACTS,
     fields: {},
     source: { bytes: NO_BYTES, body: {}, members: [] },
     ...given,
@@ -162,8 +131,21 @@ function withoutUser({ user: _discarded, ...fields }: JsonObject): JsonObject {
 }
 
 const NO_TOOLS: readonly ChatTool[] = [];
+const NOTHING_REQUESTED = {
+  tools: NO_TOOLS,
+  toolChoice: undefined,
+  responseFormat: undefined,
+  logprobs: false,
+  reasoningEffort: undefined,
+  isThinkingOff: false,
+  verbosity: undefined,
+  promptCacheKey: undefined,
+  isCacheExtended: false,
+  metadata: undefined,
+  parameters: SVC_PARAMETER_DEFAULTS,
+};
 
-/** UTF-8 bytes of messages that are all plain; `undefined` when one is not. */
+/** UTF-8 bytes of plain messages; `undefined` if any message is not plain. */
 function plainTextBytes(messages: unknown): number | undefined {
   if (!Array.isArray(messages) || messages.length === 0 || messages.length > MAX_MESSAGES) {
     return undefined;
@@ -223,8 +205,8 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
   refuseLonger(given, 'tools', MAX_TOOLS);
   const result = ChatBody.safeParse(given);
   if (!result.success) throw invalidRequest(result.error);
-  // The schema transforms nothing but unknown parameters, so the validated input stays the value:
-  // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
+  // The schema transforms only service parameters, so the input itself stays the value and keeps
+  // its identity.
   const body = given as ChatBody;
   const parameters = effectiveParameters(result.data.svc_parameters ?? undefined);
   refuseMissingTool(body);
@@ -258,27 +240,25 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
   };
 }
 
-/** Before the schema, which would look at every element of a list that is refused anyway. */
+/** Checked before the schema, which would validate every element first. */
 function refuseLonger(fields: JsonObject, name: string, most: number): void {
   const list = fields[name];
   if (!Array.isArray(list) || list.length <= most) return;
   const message = `At most ${most} ${name} are taken, got ${list.length}`;
-  throw refuseIssues([{ code: 'too_big', path: [name], message }]);
+  throw refuseMember([name], message, 'too_big');
 }
 
-/** A call that is demanded must be of a tool that is there. */
 function refuseMissingTool({ tools, tool_choice: choice }: ChatBody): void {
   if (typeof choice !== 'object' && choice !== 'required') return;
   if (choice === null) return;
-  const path = ['tool_choice'];
   if (tools === undefined || tools === null || tools.length === 0) {
     const message = 'A tool_choice that demands a call needs tools; send tools, or leave it out';
-    throw refuseIssues([{ code: 'custom', path, message }]);
+    throw refuseMember(['tool_choice'], message);
   }
   if (choice === 'required') return;
   if (tools.some((tool) => tool.function.name === choice.function.name)) return;
   const message = 'The function of tool_choice is not among the tools';
-  throw refuseIssues([{ code: 'custom', path, message }]);
+  throw refuseMember(['tool_choice'], message);
 }
 
 function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {
@@ -286,5 +266,5 @@ function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {
   const kept = messages.filter((message) => !isEmptyAssistant(message));
   if (kept.length > 0) return kept;
   const message = 'At least one message with content is needed';
-  throw refuseIssues([{ code: 'too_small', path: ['messages'], message }]);
+  throw refuseMember(['messages'], message, 'too_small');
 }

@@ -1,9 +1,6 @@
 /**
- * A whole chat answer: read from an engine (`readChatResponse`), then written for the caller
- * (`writeChatResponse`) once the charge is known.
- *
- * Only members that differ are written; choices that are already right keep the engine's bytes.
- * An answer that is no chat answer is a Fault, never a body of ours.
+ * Reads a non-streaming chat response of an engine (`readChatResponse`) and writes it for the
+ * caller (`writeChatResponse`) once the charge is known. Unchanged members keep the engine's bytes.
  */
 import { isAscii } from 'node:buffer';
 import { Fault } from '../../core/faults.ts';
@@ -12,7 +9,7 @@ import {
   argumentsText,
   cutMessage,
   finishReason,
-  madeBy,
+  functionOf,
   mostBytes,
   noOutput,
   outputBytes,
@@ -25,7 +22,7 @@ import {
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
-import { CHUNK_OBJECT } from './chunk-template.ts';
+import { CHUNK_OBJECT } from './chunk-layout.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
@@ -42,36 +39,34 @@ import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 interface ResponseSource {
   readonly bytes: Buffer;
   readonly body: JsonObject;
-  /** Of a short one: a character for each byte (latin1). */
+  /** The bytes of a short response as latin1. */
   readonly text: string | undefined;
 }
 
 export interface ChatResponse {
   readonly source: ResponseSource;
   readonly choices: readonly JsonObject[];
-  /** What the engine says was used; `undefined` when it says nothing. */
+  /** `undefined` if the engine reports no usage. */
   readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
-  /** What the engine's own search found, where citations are asked for. */
+  /** Results of the engine's own search, if citations are requested. */
   readonly cited: readonly RawResult[];
 }
 
 export interface ResponseOptions {
   readonly choiceCount: number;
-  /** The grant of one choice: its text is cut where the grant ends. */
+  /** The grant of one choice, at which its text is truncated. */
   readonly maxOutputTokens: number;
-  /** `strip_thinking_response` or `disable_thinking`: `<think>` blocks leave the content. */
   readonly stripThinkTags: boolean;
-  /** `disable_thinking`: reasoning that came all the same is left out. */
+  /** Whether to omit reasoning that the engine returned although it was turned off. */
   readonly dropReasoning: boolean;
-  /** `enable_x_search`: what the engine says that it found is read. */
+  /** Whether to read the results of the engine's own search. */
   readonly readsCitations?: boolean | undefined;
 }
 
 export interface ResponseEnd {
   readonly usage: TokenUsage;
   readonly cost: Cost;
-  /** For the echo, with the citations in it: none when no search ran. */
   readonly parameters: SvcParameters;
   readonly citations: readonly SearchResult[];
 }
@@ -79,10 +74,10 @@ export interface ResponseEnd {
 export interface ResponseFrame {
   readonly id: string;
   readonly model: string;
-  /** Unix seconds; what engines say differs from chunk to chunk, and in its unit. */
+  /** Unix seconds; engines differ in value and unit. */
   readonly createdS: number;
   readonly serviceName: string;
-  /** Shown as a tool call before those of the engine. */
+  /** Search results to return as a tool call before those of the engine. */
   readonly documents?: readonly FoundDocument[] | undefined;
 }
 
@@ -94,10 +89,7 @@ export function costMembers(
   return { cost, [`${serviceName}_parameters`]: echoOf(parameters, citations) };
 }
 
-/**
- * Search results as a tool call (`return_search_results_as_documents`), as it stands in
- * `tool_calls`: the name carries the service's, the id is fixed, the arguments hold the documents.
- */
+/** Search results as a tool call (`return_search_results_as_documents`). */
 export function documentsCall(
   serviceName: string,
   documents: readonly FoundDocument[],
@@ -108,23 +100,21 @@ export function documentsCall(
 }
 
 function garbage(cause: unknown): Fault {
-  return new Fault('INFERENCE_FAILED', {
-    message: 'The engine answered with something that is not a chat completion',
-    cause,
-  });
+  const message = 'The engine returned something that is not a chat completion';
+  return new Fault('INFERENCE_FAILED', { message, cause });
 }
 
-/** An answer of up to this is changed as a text: that takes fewer copies. */
+/** Shorter responses are changed as text, which takes fewer copies. */
 const TEXT_BYTES = 8 * 1_024;
 
-/** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
+/** Throws `INFERENCE_FAILED` if the bytes are no chat completion. */
 export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatResponse {
   const text = bytes.length <= TEXT_BYTES ? bytes.toString('latin1') : undefined;
   let body: unknown;
   try {
     body = JSON.parse(text !== undefined && isAscii(bytes) ? text : bytes.toString());
   } catch (cause) {
-    // Whatever the engine sent, the caller learns only that it was unusable.
+    // The response of the engine stays internal.
     throw garbage(cause);
   }
   if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
@@ -133,7 +123,7 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   const given: readonly unknown[] = body['choices'];
   const count = Math.min(given.length, options.choiceCount);
   const output: ReadOutput = { tally: undefined };
-  // The very list that was given, when nothing in it changes.
+  // Remains `undefined` while every choice is unchanged.
   let changed = count === given.length ? undefined : given.slice(0, count);
   for (let index = 0; index < count; index += 1) {
     const choice = readChoice(given[index], index, options, output);
@@ -171,9 +161,9 @@ function readChoice(
   const whole = canonicalMessage(original);
   const wholeCalls = toolCallsOf(whole);
   const size = tallyOf(whole, wholeCalls);
-  const roomBytes = mostBytes(options.maxOutputTokens, 0);
-  const isCut = outputBytes(size) > roomBytes;
-  const granted = isCut ? cutMessage(whole, roomBytes) : whole;
+  const leftBytes = mostBytes(options.maxOutputTokens, 0);
+  const isCut = outputBytes(size) > leftBytes;
+  const granted = isCut ? cutMessage(whole, leftBytes) : whole;
   const calls = isCut ? toolCallsOf(granted) : wholeCalls;
   const shown = isCut ? tallyOf(granted, calls) : size;
   if (output.tally === undefined) output.tally = shown;
@@ -191,12 +181,12 @@ function readChoice(
   if (isSame) return choice;
   const others = withoutUsage(choice);
   const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...others };
-  // They would be longer than the text that is left.
+  // Log probabilities would be longer than the truncated text.
   if (isCut) filled['logprobs'] = null;
   return { ...filled, index, message, finish_reason: reason };
 }
 
-/** The message with every member that the SDKs read; the same object when all are there. */
+/** Adds every member that the SDKs read; returns the same object if none is missing. */
 function safeMessage(
   message: JsonObject,
   calls: readonly JsonObject[],
@@ -215,7 +205,7 @@ function safeMessage(
     message['tool_calls'] === tool_calls;
   if (isSame) return message;
   const safe: Record<string, unknown> = { ...message };
-  // What is missing is added in this order; what is there stays in its place.
+  // Missing members are added in this order; existing ones keep their place.
   safe['role'] = 'assistant';
   safe['content'] = content;
   safe['reasoning_content'] = reasoning_content;
@@ -224,22 +214,19 @@ function safeMessage(
 }
 
 function isSafeCall(call: JsonObject): boolean {
-  const { arguments: text } = madeBy(call);
+  const { arguments: text } = functionOf(call);
   return typeof call['id'] === 'string' && call['type'] === 'function' && typeof text === 'string';
 }
 
 function safeCall(call: JsonObject, index: number): JsonObject {
   if (isSafeCall(call)) return call;
-  const made = madeBy(call);
+  const made = functionOf(call);
   const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${index}`;
   const text = argumentsText(made['arguments']) || '{}';
   return { ...call, id, type: 'function', function: { ...made, arguments: text } };
 }
 
-/**
- * The caller's bytes: the engine's answer under our id, with usage, cost and the echo. A text has a
- * character for each of them (latin1).
- */
+/** Returns the caller's bytes; a string contains them as latin1. */
 export function writeChatResponse(
   { source, choices }: ChatResponse,
   frame: ResponseFrame,
@@ -249,12 +236,10 @@ export function writeChatResponse(
   const { documents } = frame;
   const shown = documents === undefined ? choices : withDocuments(choices, documents, frame);
   const isUnchanged = shown === body['choices'];
-  // Of a request that asks for nothing of ours.
-  const isUsual = end.parameters === SVC_PARAMETER_DEFAULTS && end.citations.length === 0;
   if (isUnchanged) {
     const { serviceName } = frame;
     const { usage, cost } = end;
-    const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(end.parameters, end.citations));
+    const echo = echoText(end);
     const texts: Record<string, string> = {
       id: `"id":"${frame.id}"`,
       object: '"object":"chat.completion"',
@@ -267,7 +252,7 @@ export function writeChatResponse(
       texts['prompt_logprobs'] = '"prompt_logprobs":null';
     }
     texts[`${serviceName}_parameters`] = `"${serviceName}_parameters":${echo}`;
-    const isText = text !== undefined && isUsual && ASCII.test(frame.model);
+    const isText = text !== undefined && echo === USUAL_ECHO && ASCII.test(frame.model);
     const written = isText ? textWithMembers(text, body, texts) : undefined;
     return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
   }
@@ -290,11 +275,15 @@ export function writeChatResponse(
 /** The chunk that ends a stream, with the members of `endMembers`, as JSON. */
 export function usageChunkText(
   { id, model, createdS, serviceName }: ResponseFrame,
-  { usage, cost, parameters, citations }: ResponseEnd,
+  end: ResponseEnd,
 ): string {
+  const { usage, cost } = end;
+  return `{"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],"usage":${chatUsageText(usage)},"cost":{"usd":${cost.usd},"diem":${cost.diem}},"${serviceName}_parameters":${echoText(end)}}`;
+}
+
+function echoText({ parameters, citations }: ResponseEnd): string {
   const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
-  const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
-  return `{"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],"usage":${chatUsageText(usage)},"cost":{"usd":${cost.usd},"diem":${cost.diem}},"${serviceName}_parameters":${echo}}`;
+  return isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
 }
 
 function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): JsonObject {
@@ -302,7 +291,6 @@ function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): 
 }
 
 const ASCII = /^[ -~]*$/;
-/** Of a request that asks for nothing of ours. */
 const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
 
 function withDocuments(

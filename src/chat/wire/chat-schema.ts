@@ -1,9 +1,6 @@
 /**
- * The chat request as one zod schema: the source of validation, of the types, and of the OpenAPI
- * page (`z.toJSONSchema` works on everything exported here: no transform, no preprocess).
- *
- * It describes the canonical shape; foreign spellings are rewritten before (`foreign-*.ts`).
- * Unknown members pass; every optional member also takes `null`, which means absent.
+ * The schema of a chat request in its canonical form, the source of validation, types and the
+ * OpenAPI document. Unknown members are accepted; `null` means absent.
  */
 import { z } from 'zod';
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
@@ -26,12 +23,11 @@ import {
 } from './request-fields.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
 
-/** No client comes near; `n` multiplies the hold. */
+/** Multiplies the hold; clients use far fewer. */
 export const MAX_CHOICES = 128;
 export const MAX_FALLBACKS = 10;
-/** Longer histories than any context could hold. */
 export const MAX_MESSAGES = 16_384;
-/** Eight times what hosted engines take. */
+/** Eight times the limit of hosted engines. */
 export const MAX_TOOLS = 1_024;
 
 export type ReasoningEffort = (typeof REASONING_EFFORTS)[number];

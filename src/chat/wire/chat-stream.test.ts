@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { ChatStream, type ChatStreamOptions } from './chat-stream.ts';
 import { streamErrorEvents } from './stream-events.ts';
-import { addLayout, ChunkLayouts } from './chunk-template.ts';
+import { addLayout, ChunkLayouts } from './chunk-layout.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';

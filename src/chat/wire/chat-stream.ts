@@ -1,12 +1,10 @@
 /**
- * A chat stream on its way from the engine to the caller: bytes in, bytes out.
+ * Converts a chat stream of an engine into the stream of the caller: bytes in, bytes out, without
+ * I/O.
  *
- * Shown in this order whatever the engine does: role chunk, reasoning, content or tool deltas, a
- * chunk with the finish reason, the usage chunk (ours, after the charge is known), `[DONE]`.
- * Chunks of a known layout pass as bytes with our id and model (`chunk-template.ts`); only what
- * differs is parsed. Counts what was produced, for the bill of an engine that sends no usage, and
- * ends a choice that goes beyond its grant.
- * Does no I/O and knows no time: the route reads, waits, settles and writes.
+ * The order is always: role, deltas, finish reason, usage (after the charge), `[DONE]`. Events of a
+ * known layout pass as bytes with the caller's id and model (`chunk-layout.ts`); others are parsed.
+ * The stream counts output for the bill, and truncates a choice at its grant.
  */
 import {
   addLayout,
@@ -14,15 +12,15 @@ import {
   CHUNK_OBJECT,
   type ChunkLayout,
   type ChunkLayouts,
-  ChunkTemplate,
   LayoutMatch,
   learnLayout,
   shownAround,
   stepOf,
   type TextLayout,
-} from './chunk-template.ts';
-import type { HeldRound } from './held-calls.ts';
+} from './chunk-layout.ts';
+import type { SearchRound } from './search-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
   noOutput,
@@ -52,7 +50,7 @@ import {
   eventText,
 } from './stream-events.ts';
 
-/** Another protocol's events in the place of chunks. */
+/** Writes events of another protocol in place of chunks. */
 export interface OtherEvents {
   text(kind: TextKind, json: string, call: number): string;
   choice(choice: JsonObject): string;
@@ -68,46 +66,46 @@ export interface ChatStreamOptions extends StreamChoiceOptions, ResponseFrame {
 export class ChatStream {
   readonly #options: ChatStreamOptions;
   #events = new SseEvents();
-  /** Whether the engine's next byte is the first of an event. */
+  /** Whether the next byte begins an event. */
   #isBetween = true;
   readonly #choices = new Map<number, StreamChoice>();
-  #templates: ChunkTemplate[] = [];
+  readonly #rewritten: RewrittenLayout[] = [];
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
-  /** Of the model, where an event of a layout says nothing else. */
+  /** Layouts shared by the streams of the model. */
   readonly #layouts: ChunkLayout[] | undefined;
-  /** Events that were learned from: more than a few are all different. */
+  readonly #ownLayouts: ChunkLayout[] = [];
   #learned = 0;
   readonly #match = new LayoutMatch();
   #isDone = false;
   #areDocumentsShown = false;
   reported: ReportedUsage | undefined;
   cited: readonly RawResult[] = NOTHING_CITED;
-  /** Whether the caller was given any text, in this round or before. */
+  /** In this round or an earlier one. */
   hasShownText = false;
-  /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
+  /**
+   * Whether every choice has ended, one of them at its grant, so that the engine can be stopped.
+   */
   isCutOff = false;
   failure: EngineFailure | undefined;
 
   constructor(options: ChatStreamOptions) {
     this.#options = options;
     this.#canLearn =
-      !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
+      !options.stripThinkTags && !options.dropReasoning && options.searchTool === undefined;
     const isPlain = options.documents === undefined && options.readsCitations !== true;
     this.#layouts = this.#canLearn && isPlain ? options.layouts?.of(options.model) : undefined;
   }
 
   get tally(): Readonly<OutputTally> {
-    const first = this.#choices.get(0);
-    if (first !== undefined && this.#choices.size === 1) return first.tally;
     const tally = noOutput();
     for (const choice of this.#choices.values()) addTally(tally, choice.tally);
     return tally;
   }
 
   /**
-   * Whether the answer is whole: `[DONE]`, an end to each choice that began, or the end of the
-   * grant. A stream that ends before was broken off, and one without any choice is no answer.
+   * Whether the completion is complete: after `[DONE]`, the end of every choice, or the end of the
+   * grant.
    */
   get isComplete(): boolean {
     if (this.failure !== undefined || this.#choices.size === 0) return false;
@@ -116,18 +114,18 @@ export class ChatStream {
     return true;
   }
 
-  /** Whether `[DONE]`, an error or the end of the grant has come: the rest needs no reading. */
+  /** Whether no further bytes need to be read. */
   get isOver(): boolean {
     return this.#isDone || this.isCutOff || this.failure !== undefined;
   }
 
   /**
-   * Adds the bytes for the caller that these bytes of the engine complete; maybe none. Never throws:
-   * what is no chat stream becomes a `failure`.
+   * Appends the caller's bytes for a chunk of the engine. Never throws: an invalid stream sets
+   * `failure`.
    */
   push(chunk: Buffer, into: Frame): void {
     if (this.#isDone || this.isCutOff || this.failure !== undefined) return;
-    // Events of a known layout, up to the first that is none.
+    // Events of known layouts, up to the first other one.
     let copied = 0;
     while (this.#isBetween && copied < chunk.length) {
       const end = this.#pass(chunk, copied, into);
@@ -151,18 +149,17 @@ export class ChatStream {
     return shown.take();
   }
 
-  /** The first chunk of `include_search_results_in_stream`. */
   citationsChunk(citations: readonly SearchResult[]): Buffer {
     const parameters = { web_search_citations: citations };
     const more = { [`${this.#options.serviceName}_parameters`]: parameters };
     return Buffer.from(this.#ownChunk([], more));
   }
 
-  get heldRound(): HeldRound | undefined {
-    return this.#choices.get(0)?.heldRound;
+  get searchRound(): SearchRound | undefined {
+    return this.#choices.get(0)?.searchRound;
   }
 
-  /** Whether a choice closed a block of thinking that its prompt had opened; see `StreamChoice`. */
+  /** Whether a choice closed a thinking block that its prompt had opened. */
   get opensThinking(): boolean | undefined {
     let opens: boolean | undefined;
     for (const choice of this.#choices.values()) opens = choice.opensThinking ?? opens;
@@ -174,41 +171,30 @@ export class ChatStream {
     this.#options.events?.nextRound();
     this.#events = new SseEvents();
     this.#isBetween = true;
-    this.#templates = [];
     this.reported = undefined;
     this.#isDone = false;
     this.isCutOff = false;
   }
 
   /**
-   * The end of a complete stream: documents that were found between its rounds, open choices, then
-   * usage and cost, then `[DONE]`.
+   * Ends a complete stream: search results of its rounds, open choices, usage and cost, `[DONE]`.
    */
   closing(end: ResponseEnd, found?: readonly FoundDocument[]): Buffer {
     const { events } = this.#options;
-    if (events !== undefined) return Buffer.from(this.#closeChoices(events) + events.end(end));
     let text = '';
-    if (found !== undefined || this.#choices.size === 0) {
+    if (events === undefined && (found !== undefined || this.#choices.size === 0)) {
       const first = this.#choice(0);
       if (found !== undefined) {
         text += this.#started(first) + this.#documentsChunk(found, first.addCall());
       }
     }
     for (const choice of this.#choices.values()) {
-      if (choice.isFinished && !choice.isHeld) continue;
+      if (choice.isFinished && !choice.isEndPending) continue;
       const last = choice.close(this.isCutOff ? 'length' : 'stop');
-      text += this.#started(choice) + this.#ownChunk([last]);
+      text += events?.choice(last) ?? this.#started(choice) + this.#ownChunk([last]);
     }
+    if (events !== undefined) return Buffer.from(text + events.end(end));
     return Buffer.from(`${text}data: ${usageChunkText(this.#options, end)}\n\n${DONE_EVENT}`);
-  }
-
-  #closeChoices(events: OtherEvents): string {
-    let text = '';
-    for (const choice of this.#choices.values()) {
-      if (choice.isFinished && !choice.isHeld) continue;
-      text += events.choice(choice.close(this.isCutOff ? 'length' : 'stop'));
-    }
-    return text;
   }
 
   usageChunk(end: ResponseEnd): Buffer {
@@ -216,44 +202,41 @@ export class ChatStream {
   }
 
   /**
-   * Shows the event of a known layout that is there whole from `start` on, its text counted; gives
-   * its end, or -1 where it takes parsing.
+   * Passes on the complete event of a known layout at `start` and counts its text. Returns its end,
+   * or -1 if the event has to be parsed.
    */
   #pass(bytes: Buffer, start: number, into: Frame): number {
-    const templates = this.#templates;
-    let found: ChunkTemplate | undefined;
-    for (let at = 0; at < templates.length && found === undefined; at += 1) {
-      const template = templates[at];
-      if (template?.matches(bytes, start) === true) found = template;
-    }
-    if (found === undefined) {
-      const layout = this.#layouts && this.#match.find(this.#layouts, bytes, start);
-      if (layout === undefined) return -1;
-      if (layout.kind === 'boundary') return this.#passBoundary(layout, into);
-      found = this.#templateOf(layout, bytes, start);
-      if (found === undefined) return -1;
-    }
-    const { end } = found;
-    if (found.textEnd > found.textStart) {
-      // Where the grant ends the text is cut, which takes parsing.
-      if (!found.counter.count(found.kind, found.textBytes)) return -1;
+    const match = this.#match;
+    const layout =
+      match.find(this.#ownLayouts, bytes, start) ??
+      (this.#layouts && match.find(this.#layouts, bytes, start));
+    if (layout === undefined) return -1;
+    if (layout.kind === 'boundary') return this.#passBoundary(layout, into);
+    const { textStart, textEnd, end } = match;
+    const rewritten = this.#rewrittenOf(layout);
+    if (rewritten === undefined) return -1;
+    const { choice, before, after } = rewritten;
+    if (textEnd > textStart) {
+      // At the end of the grant the text is truncated, which requires parsing.
+      if (!choice.count(layout.kind, match.textBytes)) return -1;
       this.hasShownText = true;
     }
     const { events } = this.#options;
     if (events !== undefined) {
-      // Another protocol gets nothing but the text.
-      const text = bytes.toString('utf8', found.textStart, found.textEnd);
-      into.addText(events.text(found.kind, text, found.call));
+      into.addText(
+        events.text(layout.kind, bytes.toString('utf8', textStart, textEnd), layout.call),
+      );
       return end;
     }
-    // Mostly the bytes are one event.
     const leftBytes = bytes.length - start;
-    into.reserve(end === bytes.length ? leftBytes + found.addedBytes : found.mostBytes(leftBytes));
-    into.end = found.write(bytes, into.bytes, into.end);
+    const addedBytes = before.length + after.length - (end - start) + (textEnd - textStart);
+    into.reserve(leftBytes + Math.max(0, addedBytes) * Math.ceil(leftBytes / (end - start)));
+    let at = into.end + before.copy(into.bytes, into.end);
+    at += bytes.copy(into.bytes, at, textStart, textEnd);
+    into.end = at + after.copy(into.bytes, at);
     return end;
   }
 
-  /** The same of an event without text, of the layout that was found. */
   #passBoundary(layout: BoundaryLayout, into: Frame): number {
     if (this.#options.events !== undefined) return -1;
     if (layout.choice >= this.#options.choiceCount) return -1;
@@ -262,22 +245,25 @@ export class ChatStream {
     return this.#match.end;
   }
 
-  /** The template of a layout, for the event that was found to have it; kept for those that follow. */
-  #templateOf(layout: TextLayout, bytes: Buffer, start: number): ChunkTemplate | undefined {
+  /**
+   * The layout as this stream sends it; `undefined` if its choice has to begin by another chunk.
+   */
+  #rewrittenOf(layout: TextLayout): RewrittenLayout | undefined {
+    for (const known of this.#rewritten) if (known.layout === layout) return known;
     const { choice: index, saysRole } = layout;
     const { choiceCount, events } = this.#options;
-    // Some engines name the role beside each text, so beside the first.
+    // Some engines repeat the role in each chunk, so the first text may begin the choice.
     const isFirst = saysRole && index < choiceCount && events === undefined;
     const choice = isFirst ? this.#choice(index) : this.#choices.get(index);
     if (choice === undefined || !(isFirst || choice.hasRole)) return undefined;
     choice.hasRole = true;
-    const template = new ChunkTemplate(layout, choice, this.#options, this.#match, bytes, start);
-    if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
-    this.#templates.unshift(template);
-    return template.matches(bytes, start) ? template : undefined;
+    const { before, after } = shownAround(layout, this.#options);
+    const made = { layout, choice, before: Buffer.from(before), after: Buffer.from(after) };
+    this.#rewritten.push(made);
+    return made;
   }
 
-  /** `isUnlike`: the event is known to have no layout. */
+  /** `isUnlike`: no known layout matches the event. */
   #take(data: SseData, shown: Frame, isUnlike = false): void {
     const { event } = data;
     if (event !== undefined && !isUnlike && this.#pass(data.bytes, event.start, shown) !== -1)
@@ -288,7 +274,7 @@ export class ChatStream {
       this.#isDone = true;
       return;
     }
-    const chunk = parseChunk(text);
+    const chunk = parsedJsonObject(text);
     if (chunk === undefined) {
       this.failure = BROKEN_STREAM;
       return;
@@ -301,7 +287,7 @@ export class ChatStream {
     const { choices } = chunk;
     const isEmpty = !Array.isArray(choices) || choices.length === 0;
     const given = isEmpty ? NO_CHOICES : this.#showChoices(choices, shown);
-    // The usage beside a text includes it.
+    // Usage in the same chunk as a text includes that text.
     const saidUsage = chunk['usage'] ?? (isEmpty ? undefined : usageOfChoice(choices));
     const usage = saidUsage === undefined ? undefined : readUsage(saidUsage);
     if (usage !== undefined) {
@@ -395,27 +381,27 @@ export class ChatStream {
     const step = stepOf(chunk, this.#options.documents !== undefined);
     if (step === undefined || !this.#choices.has(step.choice)) return;
     const isBoundary = step.kind === 'boundary';
-    // They come once in a stream.
+    // Role and end occur once per stream, so only shared layouts are worth learning.
     if (isBoundary && this.#layouts === undefined) return;
     this.#learned += 1;
     const layout = learnLayout(data, step, this.#options);
     if (layout === undefined) return;
-    // The index of a call is what this stream has made of it.
+    // The index of a tool call is specific to this stream.
     const isOfAll = layout.kind !== 'tool' && layout.gaps.length === (isBoundary ? 2 : 3);
-    const layouts = isOfAll ? this.#layouts : undefined;
-    const isKnown =
-      layouts !== undefined && this.#match.find(layouts, bytes, event.start) !== undefined;
-    if (layouts !== undefined && !isKnown) addLayout(layouts, layout);
-    if (layout.kind === 'boundary') return;
-    if (this.#match.find([layout], bytes, event.start) !== undefined) {
-      this.#templateOf(layout, bytes, event.start);
-    }
+    const layouts = (isOfAll ? this.#layouts : undefined) ?? this.#ownLayouts;
+    if (this.#match.find(layouts, bytes, event.start) === undefined) addLayout(layouts, layout);
   }
 }
 
-/** Templates of one stream that are worth comparing with. */
-const MAX_TEMPLATES = 8;
-/** An engine that writes something new into each event has no layouts. */
+/** A layout with the id, model and time of one stream. */
+interface RewrittenLayout {
+  readonly layout: TextLayout;
+  readonly choice: StreamChoice;
+  readonly before: Buffer;
+  readonly after: Buffer;
+}
+
+/** An engine whose events all differ has no layouts. */
 const MAX_LEARNED = 32;
 const NO_CHOICES: readonly JsonObject[] = [];
 
@@ -423,23 +409,13 @@ function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
 }
 
-/** Some engines put their usage into the last chunk of a choice. */
+/** Some engines put usage into the last chunk of a choice. */
 function usageOfChoice([choice]: readonly unknown[]): unknown {
   return isJsonObject(choice) ? (choice['usage'] ?? undefined) : undefined;
 }
 
-/** An event cut by the end of the stream is not shown; `[DONE]` and whole JSON are. */
+/** An event truncated by the end of the stream is dropped. */
 function isWhole(data: SseData): boolean {
   const text = data.bytes.toString('utf8', data.start, data.end).trim();
-  return text === DONE || parseChunk(text) !== undefined;
-}
-
-function parseChunk(text: string): JsonObject | undefined {
-  try {
-    const chunk: unknown = JSON.parse(text);
-    return isJsonObject(chunk) ? chunk : undefined;
-  } catch {
-    // Reported as a failure of the engine; the bytes stay inside.
-    return undefined;
-  }
+  return text === DONE || parsedJsonObject(text) !== undefined;
 }

@@ -1,11 +1,10 @@
 /**
- * What an engine says that its own search has found, in the spellings of the field: a list of
- * addresses (xAI), of results with a title (Perplexity and others), and annotations of a message.
+ * Reads the results of an engine's own search: a list of URLs (xAI), results with titles
+ * (Perplexity and others), or annotations of a message.
  */
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { RawResult } from '../web/web.ts';
 
-/** More than any search gives; what is usable of them is bounded again. */
 const MAX_READ = 1_024;
 const LISTS = ['search_results', 'search_sources', 'citations'];
 

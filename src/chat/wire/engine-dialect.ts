@@ -1,23 +1,23 @@
 /**
- * How an engine spells what engines spell differently: presets by name, by the host of the engine's
- * address where none is named, the operator's own changes, and what a refusal has taught.
+ * How engines differ in request fields: presets by name or by host, the operator's changes, and
+ * what rejections of an engine have shown.
  */
 import type { Config } from '../../config/config.ts';
 
 export interface EngineDialect {
-  /** Under which name the output cap goes; some engines read one, some refuse two together. */
+  /** Name of the output cap; some engines read only one, some reject both together. */
   readonly outputCap: 'both' | 'max_tokens' | 'max_completion_tokens';
-  /** Has the role `developer`; for the others it becomes `system`. */
+  /** Whether the role `developer` is supported; otherwise it becomes `system`. */
   readonly developerRole: boolean;
   readonly promptCacheRetention: boolean;
-  /** Falls back to other models of its own, as `fallbacks` names them. */
+  /** Whether the engine reads `fallbacks`. */
   readonly fallbacks: boolean;
   readonly thinkingSwitch: boolean;
-  /** Pads each chunk with random text unless the request declines. */
+  /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
-  /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
+  /** Whether to request usage in every chunk (vLLM, SGLang). */
   readonly continuousUsage: boolean;
-  /** Reads `cache_salt`: its prompt cache is parted by it. */
+  /** Whether the engine reads `cache_salt`. */
   readonly cacheSalt: boolean;
   readonly leaveOut: readonly string[];
   readonly leaveOutOfMessages: readonly string[];
@@ -26,7 +26,7 @@ export interface EngineDialect {
 type Engine = Config['engines'][string];
 type Preset = Exclude<Engine['dialect'], 'auto'>;
 
-/** Servers of one's own: each reads the name of the cap that it knows, and passes over the other. */
+/** Self-hosted servers ignore the name of the cap that they do not know. */
 const SELF_HOSTED: EngineDialect = {
   outputCap: 'both',
   developerRole: false,
@@ -39,7 +39,6 @@ const SELF_HOSTED: EngineDialect = {
   leaveOut: [],
   leaveOutOfMessages: [],
 };
-/** Services with the newer name of the cap; none of them knows our switch. */
 const HOSTED: EngineDialect = {
   ...SELF_HOSTED,
   outputCap: 'max_completion_tokens',
@@ -72,7 +71,6 @@ const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.x\.ai$/, 'xai'],
 ];
 
-/** Ollama, llama.cpp and LM Studio have no salt. */
 const WITHOUT_SALT: EngineDialect = { ...SELF_HOSTED, cacheSalt: false };
 const UNSALTED: ReadonlySet<string> = new Set(['ollama', 'llama.cpp', 'lm-studio']);
 
@@ -99,11 +97,11 @@ function presetOf(url: string): Preset {
 export interface RefusedParameter {
   readonly name: string;
   readonly inMessages: boolean;
-  /** The member of that member which it means. */
+  /** The inner member that was rejected. */
   readonly inner: string | undefined;
 }
 
-/** What makes a request another one: an answer without them would not be what was asked for. */
+/** A request without these would be a different request. */
 const ESSENTIAL = new Set(
   (
     'model messages stream n stop tools tool_choice response_format logprobs top_logprobs ' +
@@ -113,7 +111,7 @@ const ESSENTIAL = new Set(
 const ESSENTIAL_OF_MESSAGES = new Set(['role', 'content', 'tool_calls', 'tool_call_id']);
 
 /**
- * The dialect without what was refused; `undefined` when that cannot be left out, or was already.
+ * Returns the dialect without the parameter; `undefined` if it is essential or already left out.
  * One name of the output cap always stays.
  */
 export function withoutRefused(

@@ -1,11 +1,10 @@
 /**
- * The body that goes to an engine, spliced from the caller's bytes: only members that differ are
- * written, everything else is copied. A 100 KB prompt is never turned into JSON again unless its
- * own message changes.
+ * Writes the body for an engine, spliced from the caller's bytes: only members that differ are
+ * serialized.
  *
- * Always set: `model`, the clamped output cap, and on a stream `stream_options.include_usage`.
- * Never sent: service parameters, `user`, `store`, `metadata` (it is ours, and hosted engines
- * refuse it without storage), and what the dialect does not know.
+ * Always contains `model`, the output cap, and on a stream `stream_options.include_usage`. Never
+ * contains service parameters, `user`, `store`, `metadata` (hosted engines reject it without
+ * storage), and what the dialect excludes.
  */
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
@@ -20,24 +19,24 @@ export interface EngineTarget {
   readonly model: string;
   readonly dialect: EngineDialect;
   readonly abilities: Pick<CatalogModel, 'capabilities' | 'reasoningEfforts'>;
-  /** The clamped cap: what the hold was computed with. Always sent. */
+  /** The cap that the hold covers. */
   readonly maxOutputTokens: number;
-  /** Put before the caller's prompts, already joined; empty for none. */
+  /** Precedes the caller's prompts. */
   readonly systemPrompt?: string;
-  /** Replaces the messages (extracted files, search results); keep unchanged ones identical. */
+  /** Replaces the messages; unchanged ones must stay identical. */
   readonly messages?: readonly ChatMessage[] | undefined;
   readonly extraTool?: ChatTool | undefined;
-  /** In the place of the caller's `prompt_cache_key`, when it sent one. */
+  /** Replaces the caller's `prompt_cache_key`. */
   readonly promptCacheKey?: string | undefined;
-  /** Parts the prompt cache of the engine; needs no escapes. */
+  /** Separates prompt caches; contains no characters that JSON escapes. */
   readonly cacheSalt?: string | undefined;
-  /** Further members, over the caller's: what the engine's own search wants. */
+  /** Members for the engine's own search; they override the caller's. */
   readonly extraMembers?: JsonObject | undefined;
 }
 
 /**
- * By these names some engines let a request go round its output cap, multiply its work, or reach
- * into the state of others: the hold does not cover that. Every other unknown member passes.
+ * Some engines use these members to exceed the output cap, to multiply the work or to access state
+ * of other requests, which the hold does not cover. Other unknown members are passed on.
  */
 export const BEYOND_HOLD = {
   best_of: undefined,
@@ -53,7 +52,7 @@ export const BEYOND_HOLD = {
   use_beam_search: undefined,
 };
 
-/** By these names callers switch on the own search of an engine, whose results become its prompt. */
+/** These members turn on an engine's own search, whose results become prompt tokens. */
 const SEARCH_MEMBERS = [
   'enable_search',
   'plugins',
@@ -68,7 +67,7 @@ export function mayEngineSearch(fields: JsonObject): boolean {
 
 const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 
-/** The engine's body. Gives back the caller's own bytes when they happen to be right. */
+/** Returns the caller's own bytes if they need no change. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
   const texts = plainChanges(request, target);
   if (texts !== undefined) return withMembers(request.source, texts);
@@ -83,7 +82,7 @@ function plainChanges(
     target;
   const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
   if (!isPlain || hasMore || systemPrompt !== '' || dialect.leaveOut.length > 0) return undefined;
-  // A body of which nothing may differ is looked at more closely.
+  // The body may need no change at all, which only `spliceObject` detects.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
   const texts: Record<string, string | undefined> = {
@@ -102,7 +101,7 @@ function plainChanges(
   return texts;
 }
 
-/** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */
+/** The engine's body as an object; `undefined` members are left out. */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
   const { dialect, maxOutputTokens, systemPrompt = '' } = target;
   const { outputCap } = dialect;
@@ -145,7 +144,9 @@ const ADDED = new Set([
   'cache_salt',
 ]);
 
-/** Whether the body may have what an engine refuses; otherwise the refusal means something else. */
+/**
+ * Whether the request contains the rejected parameter; otherwise the rejection has another cause.
+ */
 export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParameter): boolean {
   if (inMessages) return request.messages.some((message) => Object.hasOwn(message, name));
   return ADDED.has(name) || Object.hasOwn(request.fields, name);
@@ -153,7 +154,7 @@ export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParam
 
 const NO_OPTIONS: JsonObject = {};
 
-/** The usage is always asked for: billing needs it, whether the caller does or not. */
+/** Billing always needs the usage. */
 function streamOptions(options: unknown, dialect: EngineDialect): unknown {
   const given = isJsonObject(options) ? options : NO_OPTIONS;
   const { padding: isPadded, continuousUsage } = dialect;
@@ -184,7 +185,7 @@ function setThinking(
   }
 }
 
-/** The option of the engine that stands closest on the scale; the lower of two equal ones. */
+/** The closest supported effort; the lower of two equally close ones. */
 function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): string {
   if (options === undefined || options.length === 0 || options.includes(effort)) return effort;
   const wanted = REASONING_EFFORTS.indexOf(effort);
@@ -221,8 +222,7 @@ function knownMessages(
 }
 
 /**
- * The default prompt first, the caller's after it, in one message: many chat templates refuse a
- * second system message.
+ * Joins both prompts in one message, because many chat templates reject a second system message.
  */
 function withSystemPrompt(
   messages: readonly ChatMessage[],

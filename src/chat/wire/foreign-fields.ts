@@ -1,8 +1,6 @@
 /**
- * Top-level members in other spellings, rewritten before validation: aliases, nulls, tools,
- * `tool_choice`, `response_format`, the service parameters and the suffixes of the model name.
- *
- * Invariant: a member that needs no change keeps its identity, so that its bytes are kept.
+ * Rewrites top-level members of other APIs before validation: aliases, nulls, tools, `tool_choice`,
+ * `response_format`, service parameters and model suffixes. An unchanged member keeps its identity.
  */
 import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -23,7 +21,7 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
     // `null` means absent; a `__proto__` member would change the prototype.
     if (value !== null && value !== undefined && key !== '__proto__') fields[key] = value;
   }
-  // The Responses interface takes one text for a user's message.
+  // The Responses API accepts a string as the user's message.
   const { input } = fields;
   if (typeof input === 'string') fields['input'] = [{ role: 'user', content: input }];
   for (const [alias, name] of ALIASES) {
@@ -38,7 +36,7 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
   return fields;
 }
 
-/** Values <= 0 mean "the model's default"; an empty stop list means none. */
+/** Values <= 0 mean the model's default. */
 function rewriteCaps(fields: Fields): void {
   for (const key of ['max_tokens', 'max_completion_tokens']) {
     const value = fields[key];
@@ -47,7 +45,6 @@ function rewriteCaps(fields: Fields): void {
   if (Array.isArray(fields['stop']) && fields['stop'].length === 0) delete fields['stop'];
 }
 
-/** `text: {verbosity, format}` of the Responses interface. */
 function rewriteText(fields: Fields): void {
   const text = fields['text'];
   if (isJsonObject(text) && isJsonObject(text['format'])) {
@@ -75,7 +72,7 @@ function flatFormat(format: JsonObject): JsonObject {
   return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...inner } };
 }
 
-/** Converts the tools; search tools leave the list and become parameters, which it gives back. */
+/** Converts the tools; removes search tools from the list and returns them as parameters. */
 function rewriteTools(fields: Fields): Fields {
   const { tools } = fields;
   const asked: Fields = {};
@@ -97,7 +94,7 @@ function rewriteTools(fields: Fields): Fields {
     const choice = canonicalChoice(fields['tool_choice']);
     const isForced = choice !== undefined && choice !== 'auto' && choice !== 'none';
     if (isForced && asked['enable_web_search'] !== undefined) asked['enable_web_search'] = 'on';
-    // A free choice among no tools has no meaning, and several engines refuse it.
+    // Several engines reject a tool choice without tools.
     if (!isForced || Object.keys(asked).length > 0) delete fields['tool_choice'];
     else fields['tool_choice'] = choice;
   } else if (Object.hasOwn(fields, 'tool_choice')) {

@@ -1,10 +1,9 @@
 /**
- * Messages and their parts in the spellings of other interfaces (Responses, Anthropic, MCP, older
- * SDKs), rewritten into the canonical kinds: `tool_use`, `tool_result` and `thinking` blocks, call
- * items, images and files under other names, nulls. What is not understood is left to the schema.
+ * Rewrites messages and parts of other APIs (Responses, Anthropic, MCP, older SDKs) to the
+ * canonical form. Unknown forms are left to the schema.
  *
- * Invariant: a message that needs no change is the same object in the result, and a list that
- * needs none is the same list, so that its bytes are never written again.
+ * Invariant: an unchanged message or list keeps its identity, so that its bytes are not serialized
+ * again.
  */
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
@@ -14,7 +13,7 @@ export function canonicalMessages(messages: unknown): unknown {
   for (const message of messages as readonly unknown[]) {
     for (const one of convertMessage(message)) {
       const last = result.at(-1);
-      // Calls that arrive as items of their own belong to one assistant message.
+      // Consecutive call items become one assistant message.
       if (isCallItem(one) && isCallItem(last)) {
         result[result.length - 1] = { ...last, tool_calls: [...callsOf(last), ...callsOf(one)] };
       } else {
@@ -52,7 +51,7 @@ function convertMessage(message: unknown): readonly unknown[] {
   return [withParts(tidy)];
 }
 
-/** `null` means absent everywhere but in `content`, where it is a value of its own. */
+/** `null` means absent, except in `content`. */
 function withoutNulls(message: JsonObject): JsonObject {
   const kept = Object.entries(message).filter(([key, value]) => {
     if (value === null) return key === 'content';
@@ -85,7 +84,7 @@ function toolMessage(callId: unknown, content: unknown): JsonObject {
   return withParts({ role: 'tool', tool_call_id: callId, content: content ?? '' });
 }
 
-/** `tool_result` blocks become tool messages before what else the user said. */
+/** `tool_result` blocks become tool messages before the other parts. */
 function userMessages(message: JsonObject): readonly unknown[] {
   const content = message['content'];
   if (!Array.isArray(content) || !content.some((part) => hasType(part, 'tool_result'))) {
@@ -100,7 +99,7 @@ function userMessages(message: JsonObject): readonly unknown[] {
   return rest.length === 0 ? results : [...results, withParts({ ...message, content: rest })];
 }
 
-/** A tool answers in text: its images are moved to the user message that follows. */
+/** Images of a tool result move to the user message that follows. */
 function toolResult(block: JsonObject, images: unknown[]): JsonObject {
   const content = block['content'];
   if (!Array.isArray(content)) return toolMessage(block['tool_use_id'], content);
@@ -138,7 +137,7 @@ function assistantMessage(message: JsonObject): JsonObject {
   };
 }
 
-/** Some clients send the arguments of a call as an object; the wire wants their JSON text. */
+/** Some clients send the arguments of a call as an object. */
 function withTextArguments(message: JsonObject): JsonObject {
   const calls = callsOf(message);
   const converted = calls.map(withTextArgument);
@@ -218,7 +217,6 @@ function foreignFile(part: JsonObject): JsonObject | undefined {
   return { type: 'file', file: filename === undefined ? { file_data } : { filename, file_data } };
 }
 
-/** `source: {type, media_type, data | url}` and `{data, mimeType}`. */
 function sourceUrl(part: JsonObject, fallbackType: string): string | undefined {
   const source = isJsonObject(part['source']) ? part['source'] : part;
   const url = firstText(source['url']);
@@ -230,7 +228,6 @@ function sourceUrl(part: JsonObject, fallbackType: string): string | undefined {
     : asUrl(data, source, fallbackType);
 }
 
-/** Bare base64 becomes a data URL; a URL stays. */
 function asUrl(value: string, typed: JsonObject, fallbackType: string): string {
   if (/^(?:https?|data):/i.test(value)) return value;
   const type = firstText(typed['media_type'], typed['mediaType'], typed['mimeType']);

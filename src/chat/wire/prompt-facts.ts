@@ -1,6 +1,6 @@
 /**
- * What a prompt holds, counted in one walk: the text's size for the bound on its tokens, and the
- * media for the capability gates. Media bytes are not text: they are counted in parts.
+ * Measures a prompt in one pass: the size of its text, which bounds its tokens, and the number of
+ * its media.
  */
 import { mediaTokensAbout, tokensAbout } from '../../core/token-count.ts';
 import type { ChatMessage } from './chat-message.ts';
@@ -9,12 +9,9 @@ import type { JsonObject } from '../../json/json-scan.ts';
 
 export interface PromptFacts {
   readonly messageCount: number;
-  /**
-   * UTF-8 bytes of every text that reaches the tokenizer: contents, names, calls, tools, the
-   * response schema.
-   */
+  /** UTF-8 bytes of contents, names, tool calls, tools and the response schema. */
   readonly textBytes: number;
-  /** Of members that we do not know: an engine may put them into its prompt, most do not. */
+  /** Bytes of unknown members, which an engine may add to its prompt. */
   readonly unknownBytes: number;
   readonly imageCount: number;
   readonly imageMessageCount: number;
@@ -22,6 +19,17 @@ export interface PromptFacts {
   readonly videoCount: number;
   readonly fileCount: number;
 }
+
+export const NO_FACTS: PromptFacts = {
+  messageCount: 0,
+  textBytes: 0,
+  unknownBytes: 0,
+  imageCount: 0,
+  imageMessageCount: 0,
+  audioCount: 0,
+  videoCount: 0,
+  fileCount: 0,
+};
 
 type Counts = { -readonly [Key in keyof PromptFacts]: PromptFacts[Key] };
 
@@ -34,16 +42,7 @@ const COUNTED = {
 } as const;
 
 export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObject): PromptFacts {
-  const counts: Counts = {
-    messageCount: messages.length,
-    textBytes: 0,
-    unknownBytes: 0,
-    imageCount: 0,
-    imageMessageCount: 0,
-    audioCount: 0,
-    videoCount: 0,
-    fileCount: 0,
-  };
+  const counts: Counts = { ...NO_FACTS, messageCount: messages.length };
   for (const key of Object.keys(fields)) {
     if (key === 'tools' || key === 'response_format') counts.textBytes += jsonBytes(fields[key]);
     else if (!BODY_MEMBERS.has(key)) counts.unknownBytes += jsonBytes(fields[key]);
@@ -52,7 +51,7 @@ export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObje
   return counts;
 }
 
-/** Engines put values into the prompt in spellings of about their JSON's size. */
+/** An engine's own format of such a value has about the size of its JSON. */
 function jsonBytes(value: unknown): number {
   return value === undefined ? 0 : Buffer.byteLength(JSON.stringify(value));
 }
@@ -94,7 +93,6 @@ function countMessage(message: ChatMessage, counts: Counts): void {
   }
 }
 
-/** What templates write around one message. */
 const TOKENS_PER_MESSAGE = 4;
 
 /** An estimate of the tokens of a prompt, for responses that report a count without an engine. */

@@ -1,13 +1,12 @@
 /**
- * Which parameters an engine's refusal calls unknown or unsupported, in the spellings of the field:
- * OpenAI's `param` and `code`, the lists of pydantic (vLLM, Mistral), and sentences. A refusal of a
- * value, or of a request that is too long, names no parameter here.
+ * Finds the parameters that an engine's error response calls unknown or unsupported: in OpenAI's
+ * `param` and `code`, in pydantic's lists (vLLM, Mistral), or in sentences. Errors about a value or
+ * the length of the prompt name no parameter.
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { RefusedParameter } from './engine-dialect.ts';
 
-/** A refusal names a handful at most. */
 const MAX_NAMED = 16;
 
 const UNKNOWN_CODES =
@@ -19,7 +18,7 @@ const SENTENCES: readonly RegExp[] = [
   /argument not supported on this model: ['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]?/gi,
   /\(['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? was unexpected\)/gi,
   /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? and ['"`]?max_completion_tokens['"`]? (?:cannot be set )?at the same time/gi,
-  // Only the value that is the default is taken: leaving the parameter out is that.
+  // Only the default value is accepted, so the parameter can be left out.
   /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? does not support .{1,40} with this model\. Only the default/gi,
 ];
 const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
@@ -34,7 +33,6 @@ export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
   return [...seen.values()].slice(0, MAX_NAMED);
 }
 
-/** Looks into the members where engines put what is wrong; a few levels are enough for all. */
 function ofJson(value: unknown, depth = 0): RefusedParameter[] {
   if (depth > 4) return [];
   if (Array.isArray(value)) {
@@ -48,7 +46,6 @@ function ofJson(value: unknown, depth = 0): RefusedParameter[] {
   return ['error', 'detail', 'message'].flatMap((key) => ofJson(value[key], depth + 1));
 }
 
-/** One complaint of pydantic: where it is, and that it is extra. */
 function ofItem({ type, loc }: JsonObject): RefusedParameter | undefined {
   if (!Array.isArray(loc) || (type !== 'extra_forbidden' && type !== 'value_error.extra')) {
     return undefined;
@@ -65,7 +62,7 @@ function ofParam({ param, code, message }: JsonObject): RefusedParameter | undef
   return ofPlace(param.split(/[.[\]]+/).filter(Boolean));
 }
 
-/** `body`, `messages`, 3, `assistant`, `name`; `stream_options`, `x`; `top_k`. */
+/** For example `body, messages, 3, assistant, name` or `stream_options, x`. */
 function ofPlace(place: readonly unknown[]): RefusedParameter | undefined {
   const steps = place[0] === 'body' ? place.slice(1) : place;
   const [name, inner] = steps;

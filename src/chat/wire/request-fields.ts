@@ -1,10 +1,7 @@
-/**
- * Members that the requests of several chat protocols have: one bound each, and the same words in
- * the document. A protocol that says more of one describes it again.
- */
+/** Request members that several chat protocols share. */
 import { z } from 'zod';
 
-/** Of the name of a model with its suffixes. */
+/** Includes suffixes of the model name. */
 export const MAX_MODEL_CHARACTERS = 2_048;
 export const MAX_STOPS = 4;
 

@@ -1,12 +1,12 @@
 /**
- * The tool calls of one choice of a stream: which have begun, which are held back because their
- * tool is ours, and the index, id, type and name that the SDKs need in their pieces.
+ * The tool calls of one choice of a stream: assigns the index, id, type and name that the SDKs
+ * need, and collects the calls of the service's own search tool, which the caller does not see.
  */
-import { argumentsText, madeBy, nameOf } from './chat-choice.ts';
-import type { HeldCall } from './held-calls.ts';
+import { argumentsText, functionOf, functionName } from './chat-choice.ts';
+import type { SearchCall } from './search-calls.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
-interface HeldPiece {
+interface SearchPiece {
   readonly id: string;
   arguments: string;
 }
@@ -14,51 +14,51 @@ interface HeldPiece {
 export class StreamCalls {
   readonly #begun = new Set<number>();
   readonly #ids = new Set<string>();
-  /** Calls that the caller does not see, by the engine's index. */
-  readonly #held = new Map<number, HeldPiece>();
-  readonly #heldTool: string | undefined;
+  /** Search calls by the engine's index. */
+  readonly #searches = new Map<number, SearchPiece>();
+  readonly #searchTool: string | undefined;
   readonly #newCallId: () => string;
 
-  constructor(heldTool: string | undefined, newCallId: () => string) {
-    this.#heldTool = heldTool;
+  constructor(searchTool: string | undefined, newCallId: () => string) {
+    this.#searchTool = searchTool;
     this.#newCallId = newCallId;
   }
 
   get shownCount(): number {
-    return this.#begun.size - this.#held.size;
+    return this.#begun.size - this.#searches.size;
   }
 
-  get held(): HeldCall[] {
-    return [...this.#held.values()].map((call) => ({ ...call, name: this.#heldTool ?? '' }));
+  get searches(): SearchCall[] {
+    return [...this.#searches.values()].map((call) => ({ ...call, name: this.#searchTool ?? '' }));
   }
 
-  /** The pieces for the caller; the engine's call 0 has the index `firstCall` there. */
+  /** Returns the pieces for the caller; the engine's call 0 gets the index `firstCall`. */
   show(pieces: readonly JsonObject[], firstCall: number): JsonObject[] {
-    const shown = pieces.filter((piece) => !this.#hold(piece));
+    const shown = pieces.filter((piece) => !this.#takeSearch(piece));
     return shown.map((piece) => this.#safePiece(piece, firstCall));
   }
 
-  /** Takes a piece of a held call; `false` for a piece that is the caller's. */
-  #hold(call: JsonObject): boolean {
-    if (this.#heldTool === undefined) return false;
+  /** Collects a piece of a search call; `false` for a piece of any other call. */
+  #takeSearch(call: JsonObject): boolean {
+    if (this.#searchTool === undefined) return false;
     const index = this.#indexOf(call);
-    const text = argumentsText(madeBy(call)['arguments']);
-    const known = this.#held.get(index);
+    const text = argumentsText(functionOf(call)['arguments']);
+    const known = this.#searches.get(index);
     if (known !== undefined) {
       known.arguments += text;
       return true;
     }
-    if (this.#begun.has(index) || nameOf(call) !== this.#heldTool) return false;
-    this.#held.set(index, { id: this.#begin(call, index), arguments: text });
+    if (this.#begun.has(index) || functionName(call) !== this.#searchTool) return false;
+    this.#searches.set(index, { id: this.#begin(call, index), arguments: text });
     return true;
   }
 
   #safePiece(call: JsonObject, firstCall: number): JsonObject {
     const at = this.#indexOf(call);
-    const made = madeBy(call);
+    const made = functionOf(call);
     const isFirst = !this.#begun.has(at);
     let index = at + firstCall;
-    for (const held of this.#held.keys()) if (held < at) index -= 1;
+    for (const search of this.#searches.keys()) if (search < at) index -= 1;
     const given = made['arguments'];
     const text = given === undefined && !isFirst ? {} : { arguments: argumentsText(given) };
     if (!isFirst) return { ...call, index, function: { ...made, ...text } };
@@ -73,14 +73,14 @@ export class StreamCalls {
     return id;
   }
 
-  /** Engines that leave the index out send each call whole, or tell them apart by id. */
+  /** Without an index, a new id or a name begins a new call. */
   #indexOf(call: JsonObject): number {
     const index = call['index'];
     if (typeof index === 'number' && Number.isSafeInteger(index) && index >= 0) return index;
     const isNew =
       typeof call['id'] === 'string' && call['id'] !== ''
         ? !this.#ids.has(call['id'])
-        : (nameOf(call) ?? '') !== '';
+        : (functionName(call) ?? '') !== '';
     return isNew ? this.#begun.size : Math.max(0, this.#begun.size - 1);
   }
 }

@@ -1,7 +1,6 @@
 /**
- * One choice of a stream over time: has its role been sent, which tool calls are open, what of
- * its text is held back as the beginning of a tag, has it ended. Turns each delta of the engine
- * into the delta that the caller gets, or into none, and cuts the choice where its grant ends.
+ * One choice of a stream: converts each delta of the engine to the caller's delta, or to none, and
+ * truncates the choice at its grant.
  */
 import { bytesUsually } from '../../core/token-count.ts';
 import type { ResponseOptions } from './chat-response.ts';
@@ -20,19 +19,19 @@ import {
   canonicalMessage,
   withoutUsage,
 } from './chat-choice.ts';
-import type { BoundaryLayout } from './chunk-template.ts';
-import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
+import type { BoundaryLayout } from './chunk-layout.ts';
+import { type SearchRound, ROUND_BREAK } from './search-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { StreamCalls } from './stream-calls.ts';
 import { ThinkStripper } from './think-tags.ts';
 
 export interface StreamChoiceOptions extends ResponseOptions {
-  /** Calls of this tool are held back, and so is the end of an answer that has no other call. */
-  readonly heldTool?: string | undefined;
-  /** With `stripThinkTags`: the prompt may have opened a block, so that its text is held. */
+  /** Calls of this tool, and the end of a completion with no other call, are not sent. */
+  readonly searchTool?: string | undefined;
+  /** With `stripThinkTags`: text is buffered, because the prompt may have opened a block. */
   readonly mayOpenThinking?: boolean | undefined;
   readonly newCallId: () => string;
-  /** Between what was said before a search and after it. Default: a blank line. */
+  /** Separates the text before and after a search. Default: a blank line. */
   readonly roundBreak?: string | undefined;
 }
 
@@ -40,12 +39,12 @@ export class StreamChoice {
   readonly index: number;
   hasRole = false;
   isFinished = false;
-  /** Ended, and the caller has not seen the end: another round may follow. */
-  isHeld = false;
-  /** Its text came to the end of the grant: nothing that follows is shown. */
+  /** The engine has ended the choice, but another round may follow. */
+  isEndPending = false;
+  /** The grant is exhausted; nothing further is sent. */
   isCut = false;
-  tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0 };
-  /** The tally as one figure, for the look at every delta. */
+  tally: OutputTally = noOutput();
+  /** Sum of the tally. */
   bytes = 0;
   readonly #options: StreamChoiceOptions;
   #deltas = 0;
@@ -57,13 +56,12 @@ export class StreamChoice {
   #content = '';
   #reasoning = '';
   #needsBreak = false;
-  /** Of this round, once it has one. */
   #calls: StreamCalls | undefined;
-  /** Calls of ours before those of the engine, and behind them. */
+  /** Number of tool calls of the service before and after those of the engine. */
   readonly #firstCall: number;
   #ownCalls = 0;
 
-  /** `firstCall` is the index that the engine's call 0 is shown with. */
+  /** `firstCall`: index of the engine's call 0. */
   constructor(index: number, options: StreamChoiceOptions, firstCall: number) {
     this.index = index;
     this.#options = options;
@@ -73,15 +71,15 @@ export class StreamChoice {
     this.#usualBytes = bytesUsually(this.#grantedTokens);
   }
 
-  /** Whether the engine has gone on for as long again after the cut. */
+  /** Whether the engine sent as much again after the truncation. */
   get isEndless(): boolean {
     return this.#cutBytes > mostBytes(this.#grantedTokens, 0);
   }
 
-  /** Counts a text that is shown as it came; `false`, and nothing counted, when it must be cut. */
+  /** Counts a text; returns `false` without counting it if it has to be truncated. */
   count(kind: TextKind, sizeBytes: number): boolean {
     const bytes = this.bytes + sizeBytes;
-    if (this.isCut || (bytes > this.#usualBytes && this.#roomFor(sizeBytes) < sizeBytes)) {
+    if (this.isCut || (bytes > this.#usualBytes && this.#capacityFor(sizeBytes) < sizeBytes)) {
       return false;
     }
     this.bytes = bytes;
@@ -93,11 +91,11 @@ export class StreamChoice {
   }
 
   /**
-   * A chunk that is shown as it came begins it, or ends it; `false`, and nothing done, where that
-   * takes parsing.
+   * Begins or ends the choice by an unchanged chunk; returns `false` without effect if the chunk
+   * has to be parsed.
    */
   passBoundary({ isEnd, saysRole }: BoundaryLayout): boolean {
-    // An end for calls may be said in another word.
+    // The finish reason may change because of tool calls.
     const mayDiffer = this.#calls !== undefined || this.#firstCall + this.#ownCalls > 0;
     if (this.isCut || !(saysRole || this.hasRole) || (isEnd && mayDiffer)) return false;
     this.hasRole = true;
@@ -105,8 +103,8 @@ export class StreamChoice {
     return true;
   }
 
-  /** How much of a further delta the grant leaves room for, in bytes. */
-  #roomFor(sizeBytes: number): number {
+  /** Bytes of a delta that the grant still covers. */
+  #capacityFor(sizeBytes: number): number {
     if (this.bytes + sizeBytes <= this.#usualBytes) return sizeBytes;
     return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.bytes);
   }
@@ -115,16 +113,19 @@ export class StreamChoice {
     const size = tallyOf(delta);
     const sizeBytes = outputBytes(size);
     if (sizeBytes === 0) return delta;
-    const roomBytes = this.#roomFor(sizeBytes);
-    this.isCut = roomBytes < sizeBytes;
-    const shown = this.isCut ? cutMessage(delta, roomBytes) : delta;
+    const leftBytes = this.#capacityFor(sizeBytes);
+    this.isCut = leftBytes < sizeBytes;
+    const shown = this.isCut ? cutMessage(delta, leftBytes) : delta;
     addTally(this.tally, this.isCut ? tallyOf(shown) : size);
     this.bytes = outputBytes(this.tally);
     this.#deltas += 1;
     return shown;
   }
 
-  /** Whether a block was closed that the prompt had opened; `undefined` without any text. */
+  /**
+   * Whether the choice closed a thinking block that its prompt had opened; `undefined` without
+   * text.
+   */
   get opensThinking(): boolean | undefined {
     if (this.#stripper?.wasOpened === true) return true;
     return this.tally.contentBytes === 0 ? undefined : false;
@@ -134,15 +135,15 @@ export class StreamChoice {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall + this.#ownCalls > 0;
   }
 
-  get heldRound(): HeldRound | undefined {
-    const calls = this.#calls?.held ?? [];
-    if (!this.isHeld || calls.length === 0 || this.#calls?.shownCount !== 0) return undefined;
+  get searchRound(): SearchRound | undefined {
+    const calls = this.#calls?.searches ?? [];
+    if (!this.isEndPending || calls.length === 0 || this.#calls?.shownCount !== 0) return undefined;
     return { calls, content: this.#content, reasoning: this.#reasoning };
   }
 
   nextRound(grantedTokens: number): void {
     this.isFinished = false;
-    this.isHeld = false;
+    this.isEndPending = false;
     this.isCut = false;
     this.tally = noOutput();
     this.bytes = 0;
@@ -157,13 +158,13 @@ export class StreamChoice {
     if (this.#options.stripThinkTags) this.#stripper = newStripper(this.#options);
   }
 
-  /** Makes room for one more call, of ours, behind those of the engine; gives its index. */
+  /** Reserves an index after the engine's calls for a call of the service. */
   addCall(): number {
     this.#ownCalls += 1;
     return (this.#calls?.shownCount ?? 0) + this.#firstCall;
   }
 
-  /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
+  /** Returns the caller's choice; `undefined` if nothing is left to send. */
   show(choice: JsonObject): JsonObject | undefined {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
     const whole = canonicalMessage(original);
@@ -171,11 +172,11 @@ export class StreamChoice {
       this.#cutBytes += outputBytes(tallyOf(whole));
       return undefined;
     }
-    const { heldTool, dropReasoning, newCallId } = this.#options;
+    const { searchTool, dropReasoning, newCallId } = this.#options;
     const delta: Record<string, unknown> = { ...this.#granted(whole) };
     const given = toolCallsOf(delta);
     if (given.length > 0) {
-      this.#calls ??= new StreamCalls(heldTool, newCallId);
+      this.#calls ??= new StreamCalls(searchTool, newCallId);
       const calls = this.#calls.show(given, this.#firstCall);
       if (calls.length > 0) delta['tool_calls'] = calls;
       else delete delta['tool_calls'];
@@ -184,7 +185,7 @@ export class StreamChoice {
     if (this.#stripper !== undefined) strip(this.#stripper, delta, ended !== null);
     if (dropReasoning) delete delta['reasoning_content'];
     if (ended !== null) this.isFinished = true;
-    if (heldTool !== undefined) return this.#showRound(choice, delta, ended);
+    if (searchTool !== undefined) return this.#showRound(choice, delta, ended);
     const isRoleNews = !this.hasRole && typeof delta['role'] === 'string';
     if (isRoleNews) this.hasRole = true;
     const reason = ended === null ? null : finishReason(ended, this.#hasToolCalls);
@@ -197,8 +198,8 @@ export class StreamChoice {
   }
 
   /**
-   * The same for an answer of several rounds: the role waits for the first text, so that search
-   * results can come before it, and the end waits for `close`.
+   * As `show`, for a completion of several rounds: the role waits for the first text, so that
+   * search results can precede it, and the end waits for `close`.
    */
   #showRound(choice: JsonObject, delta: Record<string, unknown>, ended: unknown) {
     const { content } = delta;
@@ -209,7 +210,7 @@ export class StreamChoice {
       this.#needsBreak = false;
     }
     if (this.hasRole || !carriesText(delta)) delete delta['role'];
-    this.isHeld = ended !== null;
+    this.isEndPending = ended !== null;
     this.#endReason = ended;
     if (!carriesText(delta)) return undefined;
     if (typeof delta['role'] === 'string') this.hasRole = true;
@@ -218,11 +219,11 @@ export class StreamChoice {
 
   close(otherwise: string): JsonObject {
     this.isFinished = true;
-    this.isHeld = false;
+    this.isEndPending = false;
     const rest = this.#stripper?.finish() ?? '';
     const delta = rest === '' ? {} : { content: rest };
     const reason = this.#endReason ?? otherwise;
-    // An end for calls that nobody saw is an ordinary one.
+    // The caller has not seen the calls that this end refers to.
     const isUnseen = reason === 'tool_calls' && !this.#hasToolCalls;
     const finish_reason = finishReason(isUnseen ? 'stop' : reason, this.#hasToolCalls);
     return { index: this.index, delta, logprobs: null, finish_reason };
@@ -235,7 +236,7 @@ function newStripper({ mayOpenThinking }: StreamChoiceOptions): ThinkStripper {
 
 function strip(stripper: ThinkStripper, delta: Record<string, unknown>, isLast: boolean): void {
   const { content } = delta;
-  // An engine that tells its reasoning apart, or calls a tool, has left no block open.
+  // Separate reasoning or a tool call means that no thinking block is open in the content.
   const isApart = (reasoningOf(delta) ?? '') !== '' || toolCallsOf(delta).length > 0;
   const before = isApart ? stripper.release() : '';
   const given = typeof content === 'string' ? stripper.push(content) : undefined;

@@ -1,4 +1,4 @@
-/** The events of a stream that carry no text: its end, and errors, the engine's and ours. */
+/** Error and end events of a chat stream. */
 import type { Fault } from '../../core/faults.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 
@@ -9,7 +9,7 @@ export function eventText(value: unknown): string {
   return `data: ${JSON.stringify(value)}\n\n`;
 }
 
-/** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
+/** An error of the engine within its stream; only for the log. */
 export interface EngineFailure {
   readonly message: string;
   readonly type: string | undefined;

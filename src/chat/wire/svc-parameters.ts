@@ -1,9 +1,6 @@
 /**
- * The service parameters of a chat request: their schema, their defaults, where they may come
- * from (the body under two names, tool types, suffixes of the model name), and the echo.
- *
- * Names are the wire's own, because the effective set is echoed as it stands. Unknown keys are
- * dropped, never refused.
+ * Service parameters of a chat request: their schema, defaults, and sources (the body under two
+ * names, tool types, suffixes of the model name). Unknown keys are ignored.
  */
 import { z } from 'zod';
 import { percentDecoded } from '../../core/percent-decoding.ts';
@@ -50,26 +47,25 @@ export const SVC_PARAMETER_DEFAULTS: SvcParameters = {
   disable_thinking: false,
 };
 
-/** Fills a validated input with the defaults; gives these back when nothing else is asked for. */
+/** Returns the defaults themselves if nothing is set. */
 export function effectiveParameters(input: SvcParametersInput | undefined): SvcParameters {
   if (input === undefined) return SVC_PARAMETER_DEFAULTS;
   const given = Object.entries(input).filter(([, value]) => value !== null && value !== undefined);
   if (given.length === 0) return SVC_PARAMETER_DEFAULTS;
-  // The schema has checked every given value; what is missing comes from the defaults.
+  // The schema has validated the given values.
   return { ...SVC_PARAMETER_DEFAULTS, ...Object.fromEntries(given) };
 }
 
 const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
 
-/** Ids such as `qwen3:0.6b` hold colons too: suffixes begin where a `name=` follows. */
+/** Ids such as `qwen3:0.6b` contain colons too, so a suffix must contain `name=`. */
 const SUFFIXES = /:(?=[A-Za-z_][A-Za-z0-9_]{0,99}=)/;
 
 type Fields = Record<string, unknown>;
 
 /**
- * Takes what is asked of the service out of the members of a body, over what was asked for by then.
- * Precedence, weakest first: `web_search`, the parameter object, the suffixes of the model's name
- * (`id:param=value&param=value`, URL-encoded).
+ * Moves the service parameters of a body into `svc_parameters`, over those requested by tools.
+ * Later sources win: `web_search`, the parameter object, suffixes of the model name.
  */
 export function takeParameters(fields: Fields, serviceName: string, asked: Fields): void {
   for (const key of ['web_search', 'enable_web_search']) {
@@ -79,7 +75,7 @@ export function takeParameters(fields: Fields, serviceName: string, asked: Field
   }
   let refused: unknown;
   for (const key of ['svc_parameters', `${serviceName}_parameters`]) {
-    // For a service called `svc` the second is the first, which is gone by then.
+    // A service called `svc` has one name for both.
     if (!Object.hasOwn(fields, key)) continue;
     const given = fields[key];
     if (isJsonObject(given)) {
@@ -104,7 +100,7 @@ export function takeParameters(fields: Fields, serviceName: string, asked: Field
   if (!isJsonObject(wanted) || Object.keys(wanted).length > 0) fields['svc_parameters'] = wanted;
 }
 
-/** Other names are dropped before they are copied: `__proto__` would become what they inherit. */
+/** Copies known names only: `__proto__` would change the prototype. */
 function assignKnown(into: Fields, from: JsonObject): void {
   for (const [key, value] of Object.entries(from)) {
     if (value !== undefined && value !== null && PARAMETER_NAMES.has(key)) into[key] = value;
@@ -116,7 +112,6 @@ function suffixValue(raw: string): unknown {
   return text === 'true' || text === 'false' ? text === 'true' : text;
 }
 
-/** `true` and `false` are taken for `on` and `off`; everything else is left to the schema. */
 function webSearchMode(value: unknown): unknown {
   if (value === true || value === 'true') return 'on';
   if (value === false || value === 'false') return 'off';
@@ -124,8 +119,8 @@ function webSearchMode(value: unknown): unknown {
 }
 
 /**
- * The service parameters of a request in an agent protocol: those of its body, over the search that
- * its hosted search tool requests.
+ * The service parameters of an agent protocol: those of its body, over the search of its hosted
+ * search tool.
  */
 export function agentParameters(
   body: JsonObject,

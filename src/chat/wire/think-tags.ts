@@ -1,26 +1,23 @@
 /**
- * Removes `<think>…</think>` blocks from text that arrives in pieces cut anywhere.
+ * Removes `<think>…</think>` blocks from text in pieces. The result does not depend on where the
+ * text was cut. An unclosed block is removed to the end; leading white space after a block is
+ * removed too.
  *
- * Invariant: the joined output does not depend on where the input was cut. A block that never
- * closes is removed to the end. White space after a block is removed with it while nothing
- * visible has come before.
- *
- * Templates that open the block inside the prompt leave a closing tag without an opening one. A
- * stream cannot take back what it has sent, so text that may belong to such a block is held until
- * the closing tag, or until something says that there is none.
+ * A template that opens the block in the prompt leaves only a closing tag. Text that may belong to
+ * such a block is buffered until the tag, or until the engine shows that there is none.
  */
 
 const OPEN = '<think>';
 const CLOSE = '</think>';
 
 export class ThinkStripper {
-  #held = '';
-  /** The end of what is held, where a tag may have begun. */
+  #buffer = '';
+  /** The end of the buffer, where a tag may begin. */
   #tail = '';
   #isInside = false;
   #isAfterBlock = false;
   #hasVisible = false;
-  /** All text until now may belong to a block that the prompt has opened. */
+  /** Whether all text so far may belong to a block opened by the prompt. */
   #mayBeInside: boolean;
   wasOpened = false;
 
@@ -29,14 +26,14 @@ export class ThinkStripper {
   }
 
   push(piece: string): string {
-    this.#held += piece;
+    this.#buffer += piece;
     if (this.#mayBeInside) {
-      // What is held may be long: it is looked through when it has a tag.
+      // The buffer may be long, so only its end is searched.
       const recent = this.#tail + piece;
       this.#tail = recent.slice(1 - CLOSE.length);
       if (!recent.includes(OPEN) && !recent.includes(CLOSE)) return '';
-      const open = this.#held.indexOf(OPEN);
-      const close = this.#held.indexOf(CLOSE);
+      const open = this.#buffer.indexOf(OPEN);
+      const close = this.#buffer.indexOf(CLOSE);
       this.#mayBeInside = false;
       this.#isInside = close !== -1 && (open === -1 || close < open);
       this.wasOpened = this.#isInside;
@@ -44,7 +41,7 @@ export class ThinkStripper {
     return this.#visible();
   }
 
-  /** There is no block that the prompt has opened: gives what was held for it. */
+  /** Returns the buffered text: the prompt has not opened a block. */
   release(): string {
     if (!this.#mayBeInside) return '';
     this.#mayBeInside = false;
@@ -54,22 +51,22 @@ export class ThinkStripper {
   #visible(): string {
     let visible = '';
     for (;;) {
-      const at = this.#held.indexOf(this.#isInside ? CLOSE : '<');
+      const at = this.#buffer.indexOf(this.#isInside ? CLOSE : '<');
       if (at === -1) {
-        if (!this.#isInside) return visible + this.#take(this.#held.length);
-        // Only the last few characters can still begin the closing tag.
-        this.#held = this.#held.slice(-(CLOSE.length - 1));
+        if (!this.#isInside) return visible + this.#take(this.#buffer.length);
+        // Only the last characters can begin the closing tag.
+        this.#buffer = this.#buffer.slice(-(CLOSE.length - 1));
         return visible;
       }
-      if (this.#isInside) this.#held = this.#held.slice(at);
+      if (this.#isInside) this.#buffer = this.#buffer.slice(at);
       else visible += this.#take(at);
-      const tag = [OPEN, CLOSE].find((one) => this.#held.startsWith(one));
+      const tag = [OPEN, CLOSE].find((one) => this.#buffer.startsWith(one));
       if (tag !== undefined) {
-        this.#held = this.#held.slice(tag.length);
+        this.#buffer = this.#buffer.slice(tag.length);
         if (tag === CLOSE && !this.#isInside) this.wasOpened = true;
         this.#isInside = tag === OPEN;
         this.#isAfterBlock = true;
-      } else if (OPEN.startsWith(this.#held) || CLOSE.startsWith(this.#held)) {
+      } else if (OPEN.startsWith(this.#buffer) || CLOSE.startsWith(this.#buffer)) {
         return visible;
       } else {
         visible += this.#take(1);
@@ -77,17 +74,17 @@ export class ThinkStripper {
     }
   }
 
-  /** What was held back as the possible beginning of a tag; call it once, at the end. */
+  /** Returns the rest of the buffer at the end of the text. */
   finish(): string {
     const released = this.release();
-    const rest = this.#isInside ? '' : this.#show(this.#held);
-    this.#held = '';
+    const rest = this.#isInside ? '' : this.#show(this.#buffer);
+    this.#buffer = '';
     return released + rest;
   }
 
   #take(length: number): string {
-    const text = this.#held.slice(0, length);
-    this.#held = this.#held.slice(length);
+    const text = this.#buffer.slice(0, length);
+    this.#buffer = this.#buffer.slice(length);
     return this.#show(text);
   }
 
@@ -99,8 +96,7 @@ export class ThinkStripper {
 }
 
 /**
- * The text of a whole answer without its blocks. Here a closing tag without an opening one takes
- * everything before it along: the block was opened inside the prompt.
+ * Strips a complete text; a closing tag without an opening one also removes everything before it.
  */
 export function stripThinkTags(text: string): string {
   const stripper = new ThinkStripper(true);

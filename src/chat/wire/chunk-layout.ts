@@ -1,13 +1,11 @@
 /**
- * The fast path of a stream. Events of one kind differ only in one text, so the first of a kind is
- * parsed and becomes a template: the bytes before and after the text, and the same with our id,
- * model and time. A later event that has exactly these bytes around one JSON string needs no parsing.
- * Between the streams of a model the engine's id and time differ besides: with gaps for them the same
- * bytes are a layout, so that of all streams one has to parse such an event. What begins a choice
- * and what ends it have layouts without a text.
+ * The fast path of a stream. Events of one kind differ only in their text, id and time, so the
+ * first one is parsed and becomes a layout: its bytes with gaps for these values. A later event
+ * with exactly these bytes around a JSON string needs no parsing, in any stream of the model. The
+ * role and the end of a choice have layouts without text.
  *
- * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
- * never a guess. A chunk that does not match takes the slow path.
+ * Invariant: a match proves that the event has the structure of the parsed one. Other events are
+ * parsed.
  */
 import {
   childrenOf,
@@ -18,29 +16,25 @@ import {
 } from '../../json/json-scan.ts';
 import {
   finishReason,
-  madeBy,
+  functionOf,
   reasoningOf,
   textBytes,
   type TextKind,
   toolCallsOf,
 } from './chat-choice.ts';
+import { parsedJson } from '../../json/json-text.ts';
 import type { SseData } from '../../http/sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
 
-/** Counts a text that is to be shown; `false` when it must be cut, which takes parsing. */
-export interface TextCounter {
-  count(kind: TextKind, sizeBytes: number): boolean;
-}
-
-/** What replaces the engine's id, model and time. */
+/** Replaces the engine's id, model and time. */
 export interface ShownFrame {
   readonly id: string;
   readonly model: string;
   readonly createdS: number;
 }
 
-/** What a chunk does to its one choice, and nothing else. */
+/** What a chunk does if it changes one choice and contains nothing else. */
 type ChunkStep = TextStep | BoundaryStep;
 
 interface StepOfChoice {
@@ -58,26 +52,28 @@ interface BoundaryStep extends StepOfChoice {
   readonly isEnd: boolean;
 }
 
-/** What differs between two events of a layout. */
+/** The values that differ between events of a layout. */
 type GapName = 'text' | 'id' | 'created';
 
 interface LaidOut {
   readonly gaps: readonly GapName[];
-  /** The engine's event before each gap and after the last, blank line included. */
-  readonly given: readonly Buffer[];
+  /**
+   * The engine's event without its gaps, blank line included; `ends` are the positions of the gaps.
+   */
+  readonly given: Buffer;
+  readonly ends: readonly number[];
   readonly shown: readonly string[];
 }
 
-/** How the events of a step look, whatever stream of a model they are of. */
 export type TextLayout = TextStep & LaidOut;
 export type BoundaryLayout = BoundaryStep & LaidOut;
 export type ChunkLayout = TextLayout | BoundaryLayout;
 
-/** Layouts of one model that are worth comparing with, and models; the oldest model gives way. */
+/** Layouts per model, and models; the oldest model is dropped first. */
 const MAX_LAYOUTS = 16;
 const MAX_MODELS = 1_000;
 
-/** What the streams of a server have learned from each other. Shows nothing of one to another. */
+/** The layouts of all models, shared by their streams. They contain no text of any stream. */
 export class ChunkLayouts {
   readonly #ofModel = new Map<string, ChunkLayout[]>();
 
@@ -94,7 +90,7 @@ export class ChunkLayouts {
   }
 }
 
-/** Adds a layout, in the place of the one that was of least use where there are many. */
+/** Replaces the least useful layout if there are too many. */
 export function addLayout(known: ChunkLayout[], layout: ChunkLayout): void {
   if (known.length >= MAX_LAYOUTS) known.pop();
   known.push(layout);
@@ -106,23 +102,24 @@ const ZERO = 0x30;
 const NINE = 0x39;
 const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
-/** The most of an engine's id. */
 const MAX_ID_BYTES = 256;
 
-/** Compares events with layouts; knows of the one that matched last where its text and its end are. */
+/** Compares events with layouts; its fields describe the event that matched last. */
 export class LayoutMatch {
+  /** Position of the text in the bytes, and its length in UTF-8 once parsed. */
   textStart = 0;
   textEnd = 0;
+  textBytes = 0;
   end = 0;
 
-  /** The layout of the event that begins at `start`, when it is there whole and has one. */
+  /** Returns the layout of the complete event that begins at `start`, if any matches. */
   find(known: ChunkLayout[], bytes: Buffer, start: number): ChunkLayout | undefined {
     for (let at = 0; at < known.length; at += 1) {
       const layout = known[at];
       if (layout === undefined || !this.#isOf(layout, bytes, start)) continue;
       const before = known[at - 1];
       if (before === undefined) return layout;
-      // What is of use comes forward, so what nobody needs is given up first.
+      // Frequent layouts move to the front, so that the last one is the least useful.
       known[at - 1] = layout;
       known[at] = before;
       return layout;
@@ -130,164 +127,74 @@ export class LayoutMatch {
     return undefined;
   }
 
-  #isOf({ gaps, given }: ChunkLayout, bytes: Buffer, start: number): boolean {
+  #isOf(layout: ChunkLayout, bytes: Buffer, start: number): boolean {
+    const { gaps, given, ends } = layout;
+    if (start + given.length > bytes.length) return false;
     let at = start;
-    for (let index = 0; index < given.length; index += 1) {
-      const piece = given[index];
-      if (piece === undefined) return false;
-      for (let from = 0; from < piece.length; from += 1, at += 1) {
-        if (bytes[at] !== piece[from]) return false;
-      }
+    let from = 0;
+    for (let index = 0; ; index += 1) {
+      const end = ends[index] ?? 0;
+      // A loop, because `compare` of buffers creates more objects than it saves time.
+      for (; from < end; from += 1, at += 1) if (bytes[at] !== given[from]) return false;
       const gap = gaps[index];
-      if (gap === undefined) continue;
-      const gapStart = at;
-      at = gapEnd(gap, bytes, gapStart);
+      if (gap === undefined) break;
+      at = gap === 'text' ? this.#endOfText(bytes, at) : gapEnd(gap, bytes, at);
       if (at === -1) return false;
-      if (gap !== 'text') continue;
-      this.textStart = gapStart;
-      this.textEnd = at;
     }
     this.end = at;
     return true;
   }
+
+  /** Returns the end of the text that begins at `start`, up to its quote; -1 if there is none. */
+  #endOfText(bytes: Buffer, start: number): number {
+    let at = start;
+    let escapes = 0;
+    let isExact = true;
+    for (; bytes[at] !== QUOTE; at += 1) {
+      let byte = bytes[at] ?? 0;
+      if (byte < SPACE) return -1;
+      if (byte !== BACKSLASH) continue;
+      at += 1;
+      byte = bytes[at] ?? 0;
+      if (byte < SPACE) return -1;
+      // `\u` stands for one to three bytes, alone or in a pair: the parser counts them.
+      if (byte === LETTER_U) isExact = false;
+      escapes += 1;
+    }
+    this.textStart = start;
+    this.textEnd = at;
+    this.textBytes = isExact ? at - start - escapes : parsedBytes(bytes, start, at);
+    return at;
+  }
 }
 
-/** Where a plain value of that name ends that begins at `start`; -1 for any other. */
-function gapEnd(name: GapName, bytes: Buffer, start: number): number {
+/** Returns the end of an unescaped id or an integer; -1 for any other value. */
+function gapEnd(name: 'id' | 'created', bytes: Buffer, start: number): number {
   let at = start;
   if (name === 'created') {
-    // A whole number in its one spelling.
+    // An integer without leading zero.
     for (let byte = bytes[at] ?? 0; byte >= ZERO && byte <= NINE; byte = bytes[at] ?? 0) at += 1;
     return at === start || (at > start + 1 && bytes[start] === ZERO) ? -1 : at;
   }
-  // A text may have escapes; an id has none, and a bound.
-  const isText = name === 'text';
-  const last = isText ? bytes.length : start + MAX_ID_BYTES;
-  for (; at <= last; at += 1) {
+  for (; at <= start + MAX_ID_BYTES; at += 1) {
     const byte = bytes[at] ?? 0;
     if (byte === QUOTE) return at;
-    if (byte < SPACE || (byte === BACKSLASH && !isText)) return -1;
-    if (byte !== BACKSLASH) continue;
-    at += 1;
-    if ((bytes[at] ?? 0) < SPACE) return -1;
+    if (byte < SPACE || byte === BACKSLASH) return -1;
   }
   return -1;
 }
 
-export class ChunkTemplate {
-  readonly kind: TextKind;
-  readonly call: number;
-  /** Of the choice whose index stands in the bytes. */
-  readonly counter: TextCounter;
-  /** Of the event that matched last: its text in the bytes, the text's UTF-8 length, its end. */
-  textStart = 0;
-  textEnd = 0;
-  textBytes = 0;
-  end = 0;
-  /**
-   * The engine's event before the text and after it, quotes and blank line included, then the
-   * caller's: one buffer, since a stream that waits long finds nothing of it in a cache.
-   */
-  readonly #bytes: Buffer;
-  readonly addedBytes: number;
-  readonly #headEnd: number;
-  readonly #tailEnd: number;
-  readonly #shownHeadEnd: number;
-
-  /** `event`: the one of this layout that begins at `start` in `bytes`. */
-  constructor(
-    layout: TextLayout,
-    counter: TextCounter,
-    frame: ShownFrame,
-    event: LayoutMatch,
-    bytes: Buffer,
-    start: number,
-  ) {
-    this.kind = layout.kind;
-    this.call = layout.call;
-    this.counter = counter;
-    const { before, after } = shownAround(layout, frame);
-    const shownHeadBytes = Buffer.byteLength(before);
-    this.#headEnd = event.textStart - start;
-    this.#tailEnd = this.#headEnd + event.end - event.textEnd;
-    this.#shownHeadEnd = this.#tailEnd + shownHeadBytes;
-    const own = Buffer.allocUnsafe(this.#shownHeadEnd + Buffer.byteLength(after));
-    bytes.copy(own, 0, start, event.textStart);
-    bytes.copy(own, this.#headEnd, event.textEnd, event.end);
-    own.write(before, this.#tailEnd);
-    own.write(after, this.#shownHeadEnd);
-    this.#bytes = own;
-    this.addedBytes = own.length - 2 * this.#tailEnd;
-  }
-
-  /** Whether the event that begins at `start` is there whole, and this one with another text. */
-  matches(event: Buffer, start: number): boolean {
-    const bytes = this.#bytes;
-    const headEnd = this.#headEnd;
-    const tailBytes = this.#tailEnd - headEnd;
-    const textStart = start + headEnd;
-    if (textStart + tailBytes > event.length) return false;
-    // Loops, because `compare` of buffers makes more objects than it saves time.
-    for (let at = 0; at < headEnd; at += 1) if (event[start + at] !== bytes[at]) return false;
-    // The head ends with the opening quote and the tail begins with the closing one.
-    let at = textStart;
-    let escapes = 0;
-    let isExact = true;
-    for (; event[at] !== QUOTE; at += 1) {
-      let byte = event[at] ?? 0;
-      if (byte < SPACE) return false;
-      if (byte !== BACKSLASH) continue;
-      at += 1;
-      byte = event[at] ?? 0;
-      if (byte < SPACE) return false;
-      // `\u` names one to three bytes, alone or in a pair: let the parser say.
-      if (byte === LETTER_U) isExact = false;
-      escapes += 1;
-    }
-    const end = at + tailBytes;
-    if (end > event.length) return false;
-    for (let tail = 0; tail < tailBytes; tail += 1) {
-      if (event[at + tail] !== bytes[headEnd + tail]) return false;
-    }
-    this.textStart = textStart;
-    this.textEnd = at;
-    this.textBytes = isExact ? at - textStart - escapes : parsedBytes(event, textStart, at);
-    this.end = end;
-    return true;
-  }
-
-  /** The most that the caller's bytes are when all of these are events of the template. */
-  mostBytes(sizeBytes: number): number {
-    return sizeBytes + Math.max(0, this.addedBytes * Math.floor(sizeBytes / this.#tailEnd));
-  }
-
-  /** Writes the event that matched last as the caller gets it; gives where it ends. */
-  write(event: Buffer, into: Buffer, at: number): number {
-    const bytes = this.#bytes;
-    let end = at + bytes.copy(into, at, this.#tailEnd, this.#shownHeadEnd);
-    end += event.copy(into, end, this.textStart, this.textEnd);
-    return end + bytes.copy(into, end, this.#shownHeadEnd);
-  }
-}
-
 function parsedBytes(bytes: Buffer, start: number, end: number): number {
-  try {
-    const text: unknown = JSON.parse(bytes.toString('utf8', start - 1, end + 1));
-    return typeof text === 'string' ? textBytes(text) : end - start;
-  } catch {
-    // A broken escape: the caller sees it too, and the raw length is bound enough.
-    return end - start;
-  }
+  const text = parsedJson(bytes.toString('utf8', start - 1, end + 1));
+  return typeof text === 'string' ? textBytes(text) : end - start;
 }
 
 const MAX_LAYOUT_BYTES = 4_096;
-/** The newer name of the reasoning text, as it stands in the bytes. */
 const OTHER_REASONING = '"reasoning"';
 
 /**
- * The layout of a chunk that is such a step; `undefined` when its bytes are laid out in another way.
- * The caller has checked the parsed chunk. It is of this stream alone where `id` and `created` have
- * no gap: then they are no plain text and no plain number.
+ * Returns the layout of a parsed chunk; `undefined` if its bytes are arranged differently. If `id`
+ * or `created` are not plain values, they get no gap, and the layout is only valid in this stream.
  */
 export function learnLayout(
   { bytes: source, start: dataStart, end: dataEnd, event }: SseData,
@@ -326,31 +233,31 @@ export function learnLayout(
       patches.push({ start: member.start, end: nameEnd, text: '"reasoning_content"' });
     }
   }
-  // Each of the three is there, and nothing twice: the bytes pass, and who reads them may take either.
+  // All three members must exist once; with duplicate keys a reader could take either.
   for (const key in named) if (find(members, key) === undefined) return undefined;
   if (new Set(members.map(({ key }) => key)).size < members.length) return undefined;
   const given: Buffer[] = [];
   const shown: string[] = [];
   let at = 0;
   for (const gap of gaps) {
-    given.push(
-      Buffer.from(source.subarray(at === 0 ? event.start : dataStart + at, dataStart + gap.start)),
-    );
+    given.push(source.subarray(at === 0 ? event.start : dataStart + at, dataStart + gap.start));
     shown.push((at === 0 ? 'data: ' : '') + patched(bytes, at, gap.start, patches));
     at = gap.end;
   }
-  given.push(Buffer.from(source.subarray(at === 0 ? event.start : dataStart + at, event.end)));
+  given.push(source.subarray(at === 0 ? event.start : dataStart + at, event.end));
   shown.push(`${at === 0 ? 'data: ' : ''}${patched(bytes, at, bytes.length, patches)}\n\n`);
-  const keptBytes = given.reduce((sum, piece) => sum + piece.length, 0);
-  if (keptBytes > MAX_LAYOUT_BYTES) return undefined;
-  return { ...step, gaps: gaps.map(({ name }) => name), given, shown };
+  const all = Buffer.concat(given);
+  if (all.length > MAX_LAYOUT_BYTES) return undefined;
+  let end = 0;
+  const ends = given.map((piece) => (end += piece.length));
+  return { ...step, gaps: gaps.map(({ name }) => name), given: all, ends, shown };
 }
 
 interface Gap extends Span {
   readonly name: GapName;
 }
 
-/** Where the value of a member stands, without quotes, when it is a plain one. */
+/** The gap of a plain value, without quotes; `undefined` for other values. */
 function gapOf(key: string, bytes: Buffer, start: number, end: number): Gap | undefined {
   if (key === 'created') {
     return gapEnd(key, bytes, start) === end ? { name: key, start, end } : undefined;
@@ -360,7 +267,7 @@ function gapOf(key: string, bytes: Buffer, start: number, end: number): Gap | un
   return isPlain ? { name: key, start: start + 1, end: end - 1 } : undefined;
 }
 
-/** What the caller gets around the text of an event; all of it before, where there is none. */
+/** The caller's bytes before and after the text; without a text all are before. */
 export function shownAround(
   { gaps, shown }: ChunkLayout,
   { id, createdS }: ShownFrame,
@@ -390,7 +297,7 @@ function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined
   return found;
 }
 
-/** The members of the member of that name, of its first element where it is a list. */
+/** The members of that member, or of its first element if it is a list. */
 function inside(
   bytes: Buffer,
   members: readonly ChildSpan[] | undefined,
@@ -432,7 +339,7 @@ function patched(bytes: Buffer, from: number, to: number, patches: readonly Patc
 
 const DELTA_TEXTS = ['content', 'reasoning_content', 'refusal'];
 
-/** What a chunk does, when it is one step of one choice and carries nothing else. */
+/** Returns `undefined` if the chunk does anything else. */
 export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
@@ -445,7 +352,7 @@ export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | un
   const { reasoning, tool_calls: calls } = delta;
   let carried = 0;
   for (const key of DELTA_TEXTS) if ((delta[key] ?? '') !== '') carried += 1;
-  // It gets another name, even where it is empty.
+  // `reasoning` is renamed even if it is empty.
   if ((reasoning ?? null) !== null) carried += 1;
   if ((calls ?? null) !== null && !(Array.isArray(calls) && calls.length === 0)) carried += 1;
   if (carried === 0) return reasoning === undefined ? boundaryOf(reason, ofChoice) : undefined;
@@ -459,7 +366,7 @@ export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | un
   return call === undefined ? undefined : { ...text, kind: 'tool', call };
 }
 
-/** A chunk that carries nothing: it says the role, or why the choice ends, in a word that stays. */
+/** A chunk that only contains the role, or a finish reason that stays unchanged. */
 function boundaryOf(reason: unknown, ofChoice: StepOfChoice): BoundaryStep | undefined {
   const isEnd = reason !== null;
   const isPlain = isEnd ? finishReason(reason, false) === reason : ofChoice.saysRole;
@@ -471,7 +378,7 @@ function continuedCall(delta: JsonObject): number | undefined {
   if (call === undefined || others.length > 0) return undefined;
   const { index } = call;
   if (typeof index !== 'number' || !Number.isSafeInteger(index)) return undefined;
-  const { name, arguments: text } = madeBy(call);
+  const { name, arguments: text } = functionOf(call);
   const isPiece = (call['id'] ?? name ?? null) === null && typeof text === 'string';
   return isPiece ? index : undefined;
 }

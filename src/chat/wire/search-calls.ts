@@ -1,50 +1,55 @@
 /**
- * Calls of a tool that is ours (the web search of `auto`): they never reach the caller. An answer
- * whose every call is held is not an answer yet; beside calls of the caller's own tools they are
- * left out.
+ * Calls of the service's own search tool (`enable_web_search: auto`), which never reach the caller.
+ * A completion with only such calls is a search round, after which the model is called again.
  */
-import { argumentsText, finishReason, madeBy, nameOf, toolCallsOf } from './chat-choice.ts';
+import {
+  argumentsText,
+  finishReason,
+  functionOf,
+  functionName,
+  toolCallsOf,
+} from './chat-choice.ts';
 import type { ChatResponse } from './chat-response.ts';
 import type { ChatMessage } from './chat-message.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
-export interface HeldCall {
+export interface SearchCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
 }
 
-export interface HeldRound {
-  readonly calls: readonly HeldCall[];
+export interface SearchRound {
+  readonly calls: readonly SearchCall[];
   readonly content: string;
   readonly reasoning: string;
 }
 
-export function heldRoundOf(answer: ChatResponse, tool: string): HeldRound | undefined {
-  const message = firstMessage(answer);
+export function searchRoundOf(response: ChatResponse, tool: string): SearchRound | undefined {
+  const message = firstMessage(response);
   const calls = toolCallsOf(message);
-  if (calls.length === 0 || !calls.every((call) => nameOf(call) === tool)) return undefined;
+  if (calls.length === 0 || !calls.every((call) => functionName(call) === tool)) return undefined;
   return {
-    calls: calls.map((call, at) => heldCall(call, at, tool)),
+    calls: calls.map((call, at) => searchCall(call, at, tool)),
     content: textOf(message['content']),
     reasoning: textOf(message['reasoning_content']),
   };
 }
 
-/** The answer without calls of the tool, and with what was said before it in earlier rounds. */
+/** Removes the search calls, and prepends the text of earlier rounds. */
 export function joinedResponse(
-  answer: ChatResponse,
+  response: ChatResponse,
   tool: string,
-  earlier: readonly HeldRound[],
+  earlier: readonly SearchRound[],
 ): ChatResponse {
-  const choices = answer.choices.map((choice, at) => {
+  const choices = response.choices.map((choice, at) => {
     const message = isJsonObject(choice['message']) ? choice['message'] : {};
     const { content, reasoning_content } = message;
     const given = toolCallsOf(message);
-    const calls = given.filter((call) => nameOf(call) !== tool);
+    const calls = given.filter((call) => functionName(call) !== tool);
     const before = at === 0 ? earlier : [];
-    const hasHeld = calls.length < given.length;
-    if (!hasHeld && before.length === 0) return choice;
+    const hasSearches = calls.length < given.length;
+    if (!hasSearches && before.length === 0) return choice;
     const joinedMessage = {
       ...message,
       content: joined(
@@ -58,15 +63,14 @@ export function joinedResponse(
       tool_calls: calls,
     };
     const reason = choice['finish_reason'];
-    const isUnseen = hasHeld && calls.length === 0 && reason === 'tool_calls';
+    const isUnseen = hasSearches && calls.length === 0 && reason === 'tool_calls';
     const finish_reason = isUnseen ? 'stop' : finishReason(reason, calls.length > 0);
     return { ...choice, message: joinedMessage, finish_reason };
   });
-  return { ...answer, choices };
+  return { ...response, choices };
 }
 
-/** The model's own turn, as it goes back to the model. */
-export function heldMessage(round: HeldRound): ChatMessage {
+export function searchRoundMessage(round: SearchRound): ChatMessage {
   return {
     role: 'assistant',
     content: round.content === '' ? null : round.content,
@@ -87,14 +91,14 @@ function joined(earlier: readonly string[], last: unknown): unknown {
   return [...said, ...(end === '' ? [] : [end])].join(ROUND_BREAK);
 }
 
-function firstMessage(answer: ChatResponse): JsonObject {
-  const message = answer.choices[0]?.['message'];
+function firstMessage(response: ChatResponse): JsonObject {
+  const message = response.choices[0]?.['message'];
   return isJsonObject(message) ? message : {};
 }
 
-function heldCall(call: JsonObject, at: number, name: string): HeldCall {
+function searchCall(call: JsonObject, at: number, name: string): SearchCall {
   const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${at}`;
-  return { id, name, arguments: argumentsText(madeBy(call)['arguments']) };
+  return { id, name, arguments: argumentsText(functionOf(call)['arguments']) };
 }
 
 function textOf(value: unknown): string {
