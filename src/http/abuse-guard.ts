@@ -16,7 +16,7 @@ import { type Notices, type Store, isShared } from '../db/db.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 import type { Route } from './route.ts';
 
-/** Credentials that may fail at one address, in blocks of what one caller may fail. */
+/** The limit of an address, in multiples of the limit of one credential. */
 const CREDENTIALS_OF_ADDRESS = 10;
 
 /** Failures of this process are sent to the others in batches. */
@@ -25,7 +25,7 @@ const MAX_BUCKETS_PER_MESSAGE = 64;
 const FAILED = 'failed';
 
 export interface AbuseGuardParts {
-  /** Where it is shared, processes tell each other of failures. */
+  /** With a shared database, processes notify each other of failures. */
   readonly store: Store;
   /** Unique among the processes. */
   readonly processId: string;
@@ -71,7 +71,7 @@ export class AbuseGuard {
     this.#stopPruning = parts.clock.every(MINUTE_MS, () => this.#prune());
   }
 
-  /** Throws `FAILED_REQUESTS` while the caller of this context is blocked. */
+  /** Throws `FAILED_REQUESTS` while the caller is blocked. */
   refuse(context: RequestContext, route: Route): void {
     if (route.auth === 'public') return;
     const { clock } = this.#parts;
@@ -109,16 +109,15 @@ export class AbuseGuard {
     });
   }
 
-  /** Counts a failed response: a 4xx of a known caller but 429, or a failed credential. */
+  /** Counts an error response: a 4xx other than 429 of a known caller, or a failed credential. */
   ended(context: RequestContext): void {
     const { callerIfKnown: caller, failedCredential, statusCode: status, route } = context;
-    // What the guard refused itself does not count.
+    // 429 includes the rejections of this guard.
     if (status === 429 || route?.operational === true) return;
     if (caller !== undefined) {
       if (status < 400 || status >= 500) return;
-      // A price is asked for as often as the discovery answer.
+      // A request for a price is no failure.
       if (status === 402 && caller.payment?.quote !== undefined) return;
-      // By its key, or the wallet of who has none.
       this.#failed('callers', caller.keyId || caller.accountId);
     } else if (failedCredential !== undefined) {
       this.#failed('credentials', credentialBucket(context));
@@ -139,7 +138,7 @@ export class AbuseGuard {
   #send(): void {
     const failures = JSON.stringify([...this.#unsent]);
     this.#unsent.clear();
-    // A guard that misses failures blocks later.
+    // Another process that misses failures only blocks later.
     this.#notices?.notify(`${FAILED} ${this.#parts.processId} ${failures}`).catch(() => undefined);
   }
 
@@ -150,7 +149,7 @@ export class AbuseGuard {
     const failures = JSON.parse(rest.join(' ')) as readonly (readonly [string, number])[]; // ours
     for (const [name, count] of failures) {
       const [guard = '', ...bucket] = name.split(' ');
-      if (!Object.hasOwn(this.#guards, guard)) continue; // of another release
+      if (!Object.hasOwn(this.#guards, guard)) continue; // sent by another release
       this.#guards[guard as GuardName].failed(bucket.join(' '), nowMs, count);
     }
   }
@@ -169,7 +168,7 @@ export class AbuseGuard {
 const DIGEST_CHARS = 16;
 
 function credentialBucket(context: RequestContext): string {
-  // Told to other processes: nothing that was presented leaves this one.
+  // A digest, because it is sent to other processes.
   const presented = sha256Hex(context.failedCredential ?? '').slice(0, DIGEST_CHARS);
   return `${context.countedAddress}|${presented}`;
 }
@@ -186,7 +185,7 @@ interface Bucket {
   blockedUntilMs: number;
 }
 
-/** Callers at once; above it the caller with the oldest last failure is dropped. */
+/** Above this number the caller with the oldest last failure is dropped. */
 const MAX_BUCKETS = 50_000;
 
 /** Blocks a caller for `blockMs` after more than `failures` failed requests within `windowMs`. */
@@ -198,7 +197,7 @@ class FailureGuard {
     this.#settings = settings;
   }
 
-  /** Until when the caller is blocked; `undefined` when it is not. */
+  /** Returns when the block of the caller ends; `undefined` without a block. */
   blockedUntilMs(caller: string, nowMs: number): number | undefined {
     const until = this.#buckets.get(caller)?.blockedUntilMs ?? 0;
     return until > nowMs ? until : undefined;
@@ -208,7 +207,7 @@ class FailureGuard {
   failed(caller: string, nowMs: number, count = 1): void {
     const { failures, windowMs, blockMs } = this.#settings();
     const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
-    // The order of the map is that of the last failures.
+    // Keeps the map in the order of the last failures.
     this.#buckets.delete(caller);
     this.#buckets.set(caller, bucket);
     if (this.#buckets.size > MAX_BUCKETS) this.#dropOldest();

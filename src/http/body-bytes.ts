@@ -22,13 +22,12 @@ import { Fault } from '../core/faults.ts';
 /** RFC 9110 §8.3.1: a type, a subtype, and what follows a semicolon. */
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
 
-/** Throws `INVALID_CONTENT_TYPE` (415) for a body that the route does not read. */
+/** Throws `INVALID_CONTENT_TYPE` (415) for a media type that the route does not accept. */
 export function requireMediaType(
   { headers }: IncomingMessage,
   { body }: { readonly body?: { readonly types: readonly string[] } },
 ): void {
   const given = headers['content-type'];
-  // As nearly every client spells it.
   if (given !== undefined && body?.types.includes(given) === true) return;
   const type = given?.toLowerCase() ?? '';
   let isRead = body === undefined;
@@ -45,19 +44,18 @@ export function requireMediaType(
   if (given !== undefined && !MEDIA_TYPE.test(given)) throw new Fault('INVALID_CONTENT_TYPE');
 }
 
-/** A request whose body is read. */
 interface Receiver {
   readonly request: IncomingMessage;
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** What `BodyMemory` counts of the body. */
+  /** Bytes that `BodyMemory` has reserved. */
   readonly bodyBytes: number;
-  /** The caller left. */
+  /** The caller disconnected. */
   readonly isGone: boolean;
 }
 
-/** The memory that all bodies share; `BodyMemory`. */
+/** See `BodyMemory`. */
 interface Memory<R extends Receiver> {
-  /** Reserves bytes until the request ends. Returns the fault where they exceed a bound. */
+  /** Reserves bytes until the request ends; returns a fault if they exceed a bound. */
   reserve(receiver: R, bytes: number): Fault | undefined;
   /** Runs `work` when a decoder is free. */
   decode<T>(receiver: R, work: () => Promise<T>): Promise<T>;
@@ -71,14 +69,14 @@ export function readBytes<R extends Receiver>(
 ): Promise<Buffer> {
   const { request, headers } = receiver;
   if (Number(headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
-  // Of a caller that left while it was identified no event comes any more.
+  // A caller that disconnected during its identification causes no more events.
   if (request.destroyed) return Promise.reject(new Error('The caller left'));
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   let pieces: Buffer[] = [];
   let sizeBytes = 0;
   const take = (piece: Buffer): void => {
     sizeBytes += piece.length;
-    // Most bodies are one piece, and a list that grows allocates for many.
+    // Most bodies are one piece; `push` would allocate for many.
     if (pieces.length === 0) {
       pieces = [piece];
       if (sizeBytes <= limitBytes) return;
@@ -88,7 +86,7 @@ export function readBytes<R extends Receiver>(
         ? new Fault('PAYLOAD_TOO_LARGE')
         : memory.reserve(receiver, sizeBytes - receiver.bodyBytes);
     if (refusal === undefined) return;
-    // The rest is read and forgotten, so that the answer is not lost with the connection.
+    // The rest is read and discarded, so that the response is not lost with the connection.
     request.off('data', take);
     pieces = [];
     reject(refusal);
@@ -97,14 +95,14 @@ export function readBytes<R extends Receiver>(
   request.on('end', () => {
     const only = pieces.length === 1 ? pieces[0] : undefined;
     resolve(only ?? Buffer.concat(pieces, sizeBytes));
-    // The request outlives its body, which is let go once an engine has it.
+    // The request outlives its body, which can be freed once an engine has it.
     pieces = [];
   });
   request.on('error', reject);
   return promise;
 }
 
-/** As `readBytes`, of a body in a content coding: the unpacked bytes count. Throws as `decoded`. */
+/** As `readBytes`, for a body with a content coding; limits the decoded bytes. Throws as `decoded`. */
 export async function readDecoded<R extends Receiver>(
   receiver: R,
   limitBytes: number,
@@ -125,25 +123,25 @@ export async function readDecoded<R extends Receiver>(
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
 
-/** Up to this it takes less than the way to another thread and back. */
+/** Up to this size encoding takes less time than the switch to another thread. */
 const AT_ONCE_BYTES = 16 * 1_024;
 /**
- * Effort. On this thread every other request waits: a text of 2 KB takes 14 µs in either coding and
- * is 2 to 6 % larger than with the effort of another thread (16 and 32 µs).
+ * Effort, lower on this thread, which blocks other requests: a text of 2 KB takes 14 µs in either
+ * coding, instead of 16 and 32 µs, and is 2 to 6 % larger.
  */
 const GZIP_LEVEL = { atOnce: 3, elsewhere: 5 };
 const BROTLI_QUALITY = { atOnce: 2, elsewhere: 4 };
 /** Bits of the window, which covers `AT_ONCE_BYTES`. The default allocates 260 KB for each text. */
 const AT_ONCE_WINDOW = { gzip: 14, br: 16 };
-/** Of 9, for the same reason; more would pack no better. */
+/** Of 9; more would not compress better. */
 const AT_ONCE_GZIP_MEMORY = 6;
 
 export type Coding = 'br' | 'gzip';
 
-/** One member of the list: a name, and its weight where it has one. */
+/** One member of `Accept-Encoding`: a name, and optionally its weight. */
 const MEMBER = /^\s*([\w*-]+)\s*(?:;\s*q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*)?$/i;
 const MAX_MEMBERS = 32;
-/** What nearly every client sends is not taken apart. */
+/** The headers of most clients, which need no parsing. */
 const USUAL: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['gzip', 'gzip'],
   ['gzip, deflate', 'gzip'],
@@ -152,7 +150,7 @@ const USUAL: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['br, gzip, deflate', 'br'],
 ]);
 
-/** The coding of the largest weight, `br` of equal ones; `undefined` for no coding. */
+/** Returns the coding with the largest weight, `br` among equals; `undefined` for none. */
 export function codingFor(accept: string | undefined): Coding | undefined {
   if (accept === undefined) return undefined;
   const usual = USUAL.get(accept);
@@ -192,7 +190,7 @@ export function encoded(coding: Coding, body: Buffer): Buffer | Promise<Buffer> 
   return brotliCompressSync(body, { chunkSize: body.length, params });
 }
 
-/** Encodes a response that is not all here yet, with the effort of another thread. */
+/** Returns an encoder for a response that is not complete yet. */
 export function encoder(coding: Coding): Transform {
   if (coding === 'gzip') return createGzip({ level: GZIP_LEVEL.elsewhere });
   const params = { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY.elsewhere };
@@ -207,13 +205,13 @@ const DECODERS = {
 };
 const READ = 'gzip, deflate, br';
 
-/** The name of a coding in lower case; empty for none. */
+/** In lower case; empty for no coding. */
 function codingName(coding: string): string {
   const name = coding.trim().toLowerCase();
   return name === 'identity' ? '' : name;
 }
 
-/** Throws 415 for a body in a coding, where it is read as it comes. */
+/** Throws 415 for a body with a content coding, for routes that read it while it arrives. */
 export function refuseCoding(coding: string | undefined): void {
   const name = codingName(coding ?? '');
   if (name === '') return;
@@ -224,9 +222,9 @@ export function refuseCoding(coding: string | undefined): void {
 }
 
 /**
- * Decodes a body. `grow` is called with the size so far for each 16 KB but the first; what it
- * throws ends the decoding. Throws 400 for other bytes, 413 above `limitBytes`, 415 for an unknown
- * coding.
+ * Decodes a body. Calls `grow` with the current size after each 16 KB but the first; an error of
+ * `grow` ends the decoding. Throws 400 for invalid bytes, 413 above `limitBytes`, 415 for an
+ * unknown coding.
  */
 export async function decoded(
   coding: string,

@@ -1,8 +1,8 @@
-/** Addresses that callers want to be told at: looked at when they are named, not when it is too late. */
+/** Validates the callback URLs of callers when they are set. */
 import { Fault, invalidField } from '../core/faults.ts';
 import type { Guard } from '../net/guard.ts';
 
-/** Throws 400 at a field with an address that nothing would be sent to. */
+/** Throws 400 for a URL that the guard would reject. */
 export async function requireCallbackUrl(
   guard: Pick<Guard, 'check'>,
   field: string,

@@ -1,33 +1,29 @@
-/**
- * Where a request comes from: the address and the country of its caller, as trusted proxies say it.
- */
+/** The address and the country of a caller, as reported by trusted proxies. */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
 import ipaddr from 'ipaddr.js';
 import type { Config } from '../config/config.ts';
 
-/**
- * The address in `X-Forwarded-For`, from trusted proxies only; `undefined` where none is trusted.
- */
+/** Returns a reader of `X-Forwarded-For`; `undefined` if no proxy is trusted. */
 export function forwardedBy(
   trusted: boolean | readonly string[],
 ): ((request: IncomingMessage) => string | undefined) | undefined {
   if (trusted === false) return undefined;
-  // Proxies append to what the caller sent, so `true` is the one hop that connects to us: believing
-  // the whole list would let every caller choose its address.
+  // Proxies append to the header of the caller, so `true` trusts only the connected peer; with the
+  // whole list every caller could choose its address.
   const trusts =
     trusted === true
       ? (_address: string, hop: number): boolean => hop === 0
       : proxyAddress.compile([...trusted]);
   return (request) => {
     const address = proxyAddress(request, trusts);
-    // A proxy that passes on what is no address is worth no more than its own address.
+    // Falls back to the address of the proxy.
     return isIP(address) === 0 ? undefined : address;
   };
 }
 
-/** The country by the header of a proxy that is believed; empty for any other, and without one. */
+/** Returns a reader of the country header, with an empty result unless a trusted proxy sent one. */
 export function countryBy({
   countryHeader,
   trustProxy,
@@ -40,17 +36,16 @@ export function countryBy({
     const given = headers[name];
     if (typeof given !== 'string' || !trusts(socket.remoteAddress ?? '', 0)) return '';
     const country = given.trim().toUpperCase();
-    // `XX` is how proxies say that they do not know.
+    // `XX` means unknown.
     return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
   };
 }
 
-/** A network of IPv6 belongs to one host. */
 const HOST_NETWORK_BYTES = 8;
 
 /**
- * The key of bounds by address: an IPv4 address, or the /64 network of an IPv6 address, since one
- * host has all of it. Text that is no address counts as itself.
+ * Returns the key of limits by address: an IPv4 address, or the /64 network of an IPv6 address,
+ * since one host has all of it. Other text is its own key.
  */
 export function countedAddress(text: string): string {
   if (!ipaddr.isValid(text)) return text;

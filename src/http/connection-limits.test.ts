@@ -56,7 +56,7 @@ describe('open connections', () => {
     assert.equal(await taken('127.0.0.3', 1), 0);
     assert.deepEqual(
       lines.map(({ level, message }) => `${level} ${message}`),
-      ['warn New connections are refused to an address that has many, so that others get in'],
+      ['warn New connections of an address with many open ones are rejected'],
     );
     for (const socket of sockets.splice(0)) socket.destroy();
     // The server hears of it when it hears of it.
@@ -67,6 +67,6 @@ describe('open connections', () => {
   test('a proxy in front may have all of them', async () => {
     const lines = await listen(false);
     assert.equal(await taken('127.0.0.1', MAX + 1), MAX);
-    assert.match(lines[0]?.message ?? '', /as many are open as may be/);
+    assert.match(lines[0]?.message ?? '', /http.maxConnections are open/);
   });
 });

@@ -1,6 +1,4 @@
-/**
- * Bounds the open connections in all and for each address: each of them is a socket of the process.
- */
+/** Limits the open connections in total and per address. */
 import type { Server, Socket } from 'node:net';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { FairShare } from '../core/fair-share.ts';
@@ -11,11 +9,11 @@ export interface ConnectionLimitsParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly maxConnections: number;
-  /** Not where they come from a proxy, which has all of them. */
+  /** Whether to limit addresses; `false` behind a proxy. */
   readonly isShared: boolean;
 }
 
-/** Closes new connections of a server that are too many; says so once a minute. */
+/** Closes new connections above the limits; logs a warning once a minute. */
 export function limitConnections(server: Server, parts: ConnectionLimitsParts): void {
   const { clock, log, maxConnections, isShared } = parts;
   const open = new FairShare(maxConnections);
@@ -26,7 +24,7 @@ export function limitConnections(server: Server, parts: ConnectionLimitsParts): 
     log.warn({ open: count, maxConnections }, message);
   };
   server.maxConnections = maxConnections;
-  const full = 'New connections are refused: as many are open as may be';
+  const full = 'New connections are rejected: http.maxConnections are open';
   server.on('drop', () => refused(full, maxConnections));
   if (!isShared) return;
   server.on('connection', (socket: Socket) => {
@@ -35,8 +33,7 @@ export function limitConnections(server: Server, parts: ConnectionLimitsParts): 
       socket.on('close', () => open.giveBack(host));
       return;
     }
-    const greedy = 'New connections are refused to an address that has many, so that others get in';
-    refused(greedy, open.all);
+    refused('New connections of an address with many open ones are rejected', open.all);
     socket.destroy();
   });
 }

@@ -1,6 +1,6 @@
 /**
- * Lists with cursors: the place of the next page travels as an opaque text. Every page costs the
- * same, and new items do not shift the pages.
+ * Lists with cursors: an opaque text encodes where the next page begins. Every page costs the same,
+ * and new items do not shift the pages.
  */
 import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
@@ -9,13 +9,11 @@ import { listOf } from './describe.ts';
 
 const MAX_CURSOR_CHARS = 1_000;
 
-/** `limit` of a list, as a query parameter. */
 export function pageLimit(max: number, usual: number) {
   const wanted = z.coerce.number().int().min(1).max(max).default(usual);
   return wanted.describe(`Items a page, 1 to ${max}.`);
 }
 
-/** `limit` and `cursor` of such a list, as query parameters. */
 export function cursorQuery({ max = 100, usual = 50 } = {}) {
   return {
     limit: pageLimit(max, usual),
@@ -32,7 +30,6 @@ export const NextCursor = z
   .nullable()
   .describe('The `cursor` of the next page; null on the last.');
 
-/** A page of such a list, as its answer shows it. */
 export function pageOf<T extends z.ZodType>(item: T, order = 'Newest first.') {
   return z.object({ ...listOf(item, order).shape, nextCursor: NextCursor });
 }
@@ -43,7 +40,7 @@ export function encodeCursor(place: Place): string {
   return Buffer.from(JSON.stringify(place)).toString('base64url');
 }
 
-/** The place of a cursor, by what its list writes. Throws 400 for another one. */
+/** Decodes a cursor of the shape `place`. Throws 400 for another one. */
 export function decodeCursor<T extends z.ZodType<Place>>(
   cursor: string | undefined,
   place: T,
@@ -57,28 +54,27 @@ export function decodeCursor<T extends z.ZodType<Place>>(
 
 const TimeAndId = z.tuple([z.number().int(), z.string()]);
 
-/** A row of a list by time, with what tells it apart from others of the same time. */
+/** The position of a row in a list by time: its time and its unique name. */
 type TimePlace<Name extends string> = { readonly createdMs: number } & Readonly<
   Record<Name, string>
 >;
 
-/** Which rows of a list by time are asked for. */
 interface TimePart<Name extends string> {
   readonly limit: number;
   readonly after: TimePlace<Name> | undefined;
 }
 
-/** Where a list by time goes on; `undefined` at its beginning. Throws 400 for another cursor. */
+/** Returns the position after which a list by time continues. Throws 400 for another cursor. */
 export function decodeTimeCursor<Name extends string>(
   cursor: string | undefined,
   name: Name,
 ): TimePlace<Name> | undefined {
   const [createdMs, id] = decodeCursor(cursor, TimeAndId) ?? [];
-  // The two members of a place.
+  // The two members of a position.
   return createdMs === undefined ? undefined : ({ createdMs, [name]: id } as TimePlace<Name>);
 }
 
-/** A page of a list by time: `find` gets one row more, if there is another page. Throws 400. */
+/** Returns a page of a list by time. `find` gets a limit of one more, to detect a next page. */
 export async function timePage<Name extends string, Row extends TimePlace<Name>>(
   { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
   name: Name,

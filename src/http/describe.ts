@@ -32,7 +32,7 @@ export const TAGS = {
 } as const;
 export type Tag = keyof typeof TAGS;
 
-/** A schema that zod cannot say: bytes, plain text. */
+/** A schema that zod cannot express: bytes, plain text. */
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
 export interface ContentDescription {
@@ -40,11 +40,11 @@ export interface ContentDescription {
   readonly schema: z.ZodType | JsonSchema;
   /** Must fit the schema; shown as the sample. */
   readonly example?: unknown;
-  /** Of `text/event-stream`: what the `data:` of each event holds. */
+  /** For `text/event-stream`: the `data:` of each event. */
   readonly events?: z.ZodType;
 }
 
-/** Groups of answer headers that a route names; the document adds the others. */
+/** Groups of response headers that a route names; the document adds the others. */
 type HeaderGroup = Exclude<
   keyof typeof HEADER_GROUPS,
   'standard' | 'error' | 'allow' | 'authenticate'
@@ -55,7 +55,7 @@ export interface ResponseDescription {
   readonly about: string;
   readonly content?: readonly ContentDescription[];
   readonly headers?: readonly HeaderGroup[];
-  /** Groups that only some of these answers have. */
+  /** Groups that only some of these responses have. */
   readonly someHeaders?: readonly HeaderGroup[];
 }
 
@@ -64,7 +64,7 @@ export interface ParameterDescription {
   readonly in: 'path' | 'query' | 'header';
   readonly about: string;
   readonly schema?: z.ZodType;
-  /** As it stands in the address or the header. */
+  /** As sent in the URL or the header. */
   readonly example?: string;
   readonly required?: boolean;
 }
@@ -81,20 +81,19 @@ export interface RouteDescription {
   readonly request?: readonly ContentDescription[];
   /** No other route can undo it, so that tools confirm a call. Every DELETE is destructive. */
   readonly destructive?: true;
-  /** One for each status of success, and for those that are a result and no error. */
+  /** One per success status. */
   readonly response: ResponseDescription | readonly ResponseDescription[];
-  /** Codes of the route's own refusals. */
+  /** Error codes of the route itself. */
   readonly refusals?: readonly FaultCode[];
-  /** The body of every refusal, where the route's protocol has a form of its own. */
+  /** The error body of a route with its own protocol. */
   readonly refusalBody?: {
     readonly schema: z.ZodType;
     readonly example: (message: string, code: FaultCode) => unknown;
-    /** The statuses that a refusal can have. Default: that of the catalogue. */
+    /** The statuses of a code. Default: that of the error table. */
     readonly statuses?: (code: FaultCode) => readonly number[];
   };
 }
 
-/** A list, as answers show one. */
 export function listOf<T extends z.ZodType>(item: T, order: string) {
   return z.object({
     object: z.literal('list').describe('Kind of the object.'),
@@ -102,7 +101,6 @@ export function listOf<T extends z.ZodType>(item: T, order: string) {
   });
 }
 
-/** One JSON content, the usual case. */
 export function jsonContent(schema: z.ZodType, example: unknown): ContentDescription[] {
   return [{ type: 'application/json', schema, example }];
 }
@@ -111,7 +109,7 @@ export function textContent(type: string, example?: string): ContentDescription 
   return { type, schema: { type: 'string' }, example };
 }
 
-/** A stream of events: what the `data:` of each holds, and some as they are sent. */
+/** A stream of events: the schema of `data:`, and an example of the wire. */
 export function eventContent(events: z.ZodType, example: string): ContentDescription {
   return { ...textContent('text/event-stream', example), events };
 }
@@ -120,7 +118,7 @@ export function bytesContent(type: string, example?: string): ContentDescription
   return { type, schema: { type: 'string', contentMediaType: type }, example };
 }
 
-/** A form: a file is a `fileField`, other fields are as JSON Schema says them. */
+/** A form; its properties are JSON Schema, and files are `fileField`. */
 export function formContent(
   required: readonly string[],
   properties: Readonly<Record<string, unknown>>,
@@ -132,7 +130,7 @@ export function fileField(description: string): JsonSchema {
   return { type: 'string', contentMediaType: 'application/octet-stream', description };
 }
 
-/** The answer of status 200 in JSON; `headers` are its groups beside the standard ones. */
+/** A JSON response of status 200; `headers` are groups beside the standard ones. */
 export function jsonResponse(
   about: string,
   schema: z.ZodType,

@@ -1,13 +1,12 @@
 /** Chooses the format of an error response: the standard one, or the error object of OpenAI. */
 
-/** What the choice needs to know of a request. */
 interface Asking {
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** Missing for a path that no route has. */
+  /** `undefined` for an unknown path. */
   readonly route?: { readonly path: string } | undefined;
 }
 
-/** Routes of the OpenAI protocol whose errors have no form of their own. */
+/** Routes of the OpenAI protocol. */
 export const OPENAI_PATHS: ReadonlySet<string> = new Set([
   '/audio/speech',
   '/audio/transcriptions',
@@ -30,22 +29,20 @@ export const OPENAI_PATHS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * SDKs that read only the error object of OpenAI: its own, those named after it (async-openai,
- * go-openai), and the AI SDK. A crawler only mentions the domain.
+ * SDKs that read only the error object of OpenAI: those with `openai` in their name, and the AI
+ * SDK. Crawlers mention the domain `openai.com`.
  */
 const SDK_AGENT = /openai(?!\.com)|\bai-sdk\//i;
-/** Sent by every SDK of Stainless, also in browsers, whose agent is the browser. */
+/** Sent by the SDKs of Stainless, also in browsers, where the agent is the browser. */
 const SDK_HEADER = 'x-stainless-lang';
 
 export interface ErrorFormats {
-  /** The request header that decides for any client. */
+  /** The request header that chooses the format. */
   readonly header: string;
   readonly serviceName: string;
 }
 
-/**
- * Whether the client gets the error object of OpenAI: by the header, else by what the client is.
- */
+/** Whether the client gets the error object of OpenAI: by the header, else by the SDK. */
 export function wantsOpenAi({ headers, route }: Asking, formats: ErrorFormats): boolean {
   const asked = headers[formats.header];
   if (asked === 'openai') return true;
@@ -53,12 +50,12 @@ export function wantsOpenAi({ headers, route }: Asking, formats: ErrorFormats): 
   return headers[SDK_HEADER] !== undefined || SDK_AGENT.test(headers['user-agent'] ?? '');
 }
 
-/** The request headers that the form of an error depends on, for `Vary`. */
+/** The request headers that the format depends on, for `Vary`. */
 export function errorVary({ route }: Asking, { header }: ErrorFormats): string {
   return isOpenAiPath(route) ? `${header}, User-Agent, ${SDK_HEADER}` : header;
 }
 
-/** A path that no route has is the usual mistake of an SDK with a wrong base URL. */
+/** Unknown paths included: usually an SDK with a wrong base URL. */
 function isOpenAiPath(route: Asking['route']): boolean {
   return route === undefined || OPENAI_PATHS.has(route.path);
 }

@@ -8,7 +8,7 @@ test('an overview that takes too long says what would be right, and that the sam
   assert.equal(status, 400);
   assert.deepEqual(body, {
     error:
-      'This takes longer to read than the 10 seconds that it may; ask for less, such as fewer days',
+      'The query takes longer than its limit of 10 seconds; request less data, such as fewer days',
     code: 'INVALID_REQUEST',
     details: undefined,
   });

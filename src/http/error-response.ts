@@ -9,7 +9,7 @@ import { isJsonObject } from '../json/json-scan.ts';
 import { ReadTooLong, StoreUnavailable, isUnstorableText } from '../db/db.ts';
 import { type RequestContext, REASON_PHRASES } from './request-context.ts';
 
-/** How long a caller waits before it asks a server whose database is away again. */
+/** `Retry-After` while the database is unreachable. */
 const DATABASE_RETRY_SECONDS = 5;
 
 interface ErrorResponseParts {
@@ -20,8 +20,8 @@ interface ErrorResponseParts {
 }
 
 /**
- * The error format of the route comes first, then that of OpenAI with `openAiShape`. Neither
- * changes an x402 offer.
+ * Uses the error format of the route, else that of OpenAI if `openAiShape` is set. An x402 offer
+ * has one format on every route.
  */
 export function errorResponse(
   error: unknown,
@@ -45,7 +45,7 @@ export function errorResponse(
   return { status: fault.status, headers, body, fault };
 }
 
-/** What a caller is told of something that was thrown. */
+/** Returns the public error for anything that was thrown. */
 export function asFault(error: unknown): Fault {
   if (error instanceof Fault) return error;
   if (error instanceof StoreUnavailable) {
@@ -56,7 +56,7 @@ export function asFault(error: unknown): Fault {
   }
   if (error instanceof ReadTooLong) {
     return new Fault('INVALID_REQUEST', {
-      message: `This takes longer to read than the ${error.limitMs / SECOND_MS} seconds that it may; ask for less, such as fewer days`,
+      message: `The query takes longer than its limit of ${error.limitMs / SECOND_MS} seconds; request less data, such as fewer days`,
       cause: error,
     });
   }
@@ -73,11 +73,10 @@ export function asFault(error: unknown): Fault {
 function isOffer({ options: { body } }: Fault): boolean {
   if (!isJsonObject(body) || body['x402Version'] === undefined) return false;
   const { accepts } = body;
-  // A server that only knows API keys offers nothing to pay.
+  // A server without payments offers nothing.
   return Array.isArray(accepts) && accepts.length > 0;
 }
 
-/** What is undefined in a body is not on the wire. */
 function standardBody({ message, code, options }: Fault): unknown {
   return options.body ?? { error: message, code, details: options.details, ...options.fields };
 }
@@ -85,7 +84,7 @@ function standardBody({ message, code, options }: Fault): unknown {
 function openAiBody({ message, code, status, options }: Fault): unknown {
   const { body, details, fields } = options;
   return {
-    // The payment objects of a 402 stay readable beside the error object.
+    // Keeps the payment objects of a 402 beside the error object.
     ...(typeof body === 'object' ? body : {}),
     error: {
       message,
@@ -105,7 +104,6 @@ const OPENAI_TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 };
 
-/** The error types of the OpenAI protocol. */
 function openAiType(status: number): string {
   return OPENAI_TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
 }
@@ -132,7 +130,7 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
 }
 
-/** What Node's parser says, in our words; anything else is a malformed request. */
+/** Error codes of Node's parser; others are malformed requests. */
 const PARSER_CODES: Readonly<Record<string, FaultCode>> = {
   HPE_HEADER_OVERFLOW: 'HEADERS_TOO_LARGE',
   ERR_HTTP_REQUEST_TIMEOUT: 'REQUEST_TOO_SLOW',

@@ -37,12 +37,12 @@ import { limitConnections } from './connection-limits.ts';
 import type { StandardHeaders } from './response-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
-/** Told of every request; it cannot fail one. */
+/** Is notified of every request; must not throw. */
 export interface RequestObserver {
   begun?(context: RequestContext): void;
-  /** The answer has left, or the caller has, and the handler has ended. */
+  /** The response was sent or the caller disconnected, and the handler has ended. */
   ended(context: RequestContext, tookMs: number): void;
-  /** Runs the handler, so that what it does can be found to belong to its request. */
+  /** Runs the handler, so that its work can be attributed to the request. */
   readonly within?: (
     context: RequestContext,
     work: () => void | Promise<void>,
@@ -58,20 +58,20 @@ export interface ServerParts {
   readonly headers: StandardHeaders;
   /** Stage "identify": throws 401, 402, 403. */
   readonly identify: (context: RequestContext, route: Route) => void | Promise<void>;
-  /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
+  /** Stage "abuse guard": throws if the caller or the failed credential is blocked. */
   readonly guard: AbuseGuard;
-  /** Stage "idempotency" of a request with a key: runs the handler, or replays its answer. */
+  /** Stage "idempotency" of a request with a key: runs the handler, or replays its response. */
   readonly once: RunOnce;
-  /** Balance headers of a known caller, for answers that no admission has given theirs. */
+  /** Balance headers of a known caller, for responses without a sale. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
-  /** Counts a request that buys nothing; returns the headers of its limit. Throws 429. */
+  /** Counts a free request; returns the headers of its limit. Throws 429. */
   readonly countUnsold: (caller: Caller, route: Route) => Promise<HeaderRecord>;
-  /** What a refusal says of the model, and of the limits that its caller has left. */
+  /** Headers of an error response: the model, and the remaining limits of the caller. */
   readonly refusalHeaders: (context: RequestContext, fault: Fault) => Promise<HeaderRecord>;
   readonly observers: readonly RequestObserver[];
 }
 
-/** Stands for a path that no route has: anybody may ask, and a key is read when there is one. */
+/** For unknown paths: public, and a key is read if there is one. */
 const ANY_PATH: Route = {
   method: 'GET',
   path: '',
@@ -79,28 +79,25 @@ const ANY_PATH: Route = {
   handle: () => Promise.reject(new Error('An unknown path has no handler')),
 };
 
-/** Larger request heads are refused by Node's parser. */
+/** Node's parser rejects larger request heads. */
 const MAX_HEADER_BYTES = 65_536;
 const MAX_PARAMETER_CHARS = 200;
-/**
- * Requests that arrive too slowly are looked for so often, in a share of the time that they have.
- */
+/** Checks for slow requests within the time limit of a request. */
 const LOOKS_PER_REQUEST_TIMEOUT = 20;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** How long cut answers may take to settle what they produced. */
+/** Time for aborted responses to settle. */
 const SETTLE_GRACE_MS = 5_000;
 const DRAIN_POLL_MS = 20;
 const BODY_LIMIT_BYTES = 1024 * 1024;
-/** Another server behind the same address can answer at once. */
+/** Another server at the same address can respond at once. */
 const RETRY_SECONDS = 1;
-/** Refusals by what the operator has set or begun: anybody can have as many as it likes. */
+/** Errors caused by the operator, which are not logged as failures. */
 const NO_FAILURES: ReadonlySet<FaultCode> = new Set(['X402_NOT_CONFIGURED', 'SHUTTING_DOWN']);
 const NO_PARAMETERS = {};
 const NO_HANDLER = (): void => undefined;
 
-/** What the router finds. */
 interface Found {
-  /** `null` for a path that it cannot read: a wrong encoding, a parameter that is too long. */
+  /** `null` for a malformed path: a wrong encoding, or a parameter that is too long. */
   readonly store: Route | null;
   readonly params: Readonly<Record<string, string>>;
 }
@@ -108,22 +105,21 @@ interface Found {
 export class HttpServer {
   readonly #parts: ServerParts;
   readonly #router;
-  /** Of all routes; each GET answers HEAD. */
+  /** Methods of all routes; each GET also serves HEAD. */
   readonly #methods = new Set<Route['method']>(['HEAD']);
   readonly #forwarded: ReturnType<typeof forwardedBy>;
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
   readonly bodyMemory: BodyMemory;
-  /** Runs its routes in this process. */
+  /** Runs routes in this process. */
   readonly internal: InternalCalls;
-  /** What it serves. */
   routes: readonly Route[] = [];
-  /** Where it listens, `http://host:port`; empty before. */
+  /** `http://host:port`; empty before `listen`. */
   address = '';
   /** Requests that have not ended. */
   open = 0;
-  /** From then on new work is refused. */
+  /** New requests are rejected. */
   isClosing = false;
   #isHurried = false;
 
@@ -139,19 +135,18 @@ export class HttpServer {
       onBadUrl: NO_HANDLER,
       onMaxParamLength: NO_HANDLER,
     });
-    // Nobody is slow at the other end of it, and it listens nowhere.
+    // It listens nowhere, and its peer is this process.
     const server = createServer({ maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: 0 });
     this.internal = new InternalCalls(server, parts.basePath, this.#receive);
   }
 
-  /** The one that listens. */
   get server(): Server {
     const [server] = this.#servers;
     if (server === undefined) throw new Error('The server does not listen yet');
     return server;
   }
 
-  /** Serves the routes; resolves with its address. */
+  /** Serves the routes; resolves to the address. */
   async listen(routes: readonly Route[], at: { host: string; port: number }): Promise<string> {
     const { clock, log, settings, basePath } = this.#parts;
     this.routes = routes;
@@ -160,7 +155,7 @@ export class HttpServer {
       const path = route.root === true ? route.path : basePath + route.path;
       this.#router.on(route.method, path, NO_HANDLER, route);
     }
-    // The name of this machine stands for an address of each family, and clients try either.
+    // `localhost` can be an IPv4 and an IPv6 address, and clients try either.
     const named = at.host === 'localhost' ? await lookup(at.host, { all: true }) : [];
     const hosts = named.length === 0 ? [at.host] : named.map(({ address }) => address);
     for (const host of new Set(hosts)) {
@@ -173,7 +168,7 @@ export class HttpServer {
         limitWrites(server, { clock, log, timeoutMs: settings.writeTimeoutSeconds * SECOND_MS });
         this.#servers.push(server);
       } catch (error) {
-        // The further address of a name may be one that this machine does not have.
+        // This machine may lack the address of the second family.
         if (this.#servers.length === 0) throw error;
       }
     }
@@ -191,7 +186,7 @@ export class HttpServer {
     this.isClosing = true;
     const drainMs = this.#parts.settings.drainSeconds * SECOND_MS;
     const isDrained = await this.#drained(drainMs, () => this.#isHurried);
-    // Connections that idle, or that send half a request, would hold the closing server open.
+    // Idle connections and incomplete requests would keep the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     this.internal.close();
     if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
@@ -203,14 +198,12 @@ export class HttpServer {
     this.#parts.guard.close();
   }
 
-  /**
-   * Ends the wait of `close`, begun or not: open answers are cut, and pay for what they produced.
-   */
+  /** Ends the wait of `close`, even before it: aborts open responses, which are charged. */
   hurry(): void {
     this.#isHurried = true;
   }
 
-  /** Waits until nothing is open, at most `limitMs`; says whether that came true. */
+  /** Waits up to `limitMs` for all requests to end; resolves to whether they have. */
   async #drained(limitMs: number, isOver = () => false): Promise<boolean> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonicMs() + limitMs;
@@ -227,23 +220,22 @@ export class HttpServer {
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       maxHeaderSize: MAX_HEADER_BYTES,
       requestTimeout: requestTimeoutMs,
-      // Node looks only every 30 s by itself, and would give the head of a request a minute.
+      // By default Node checks every 30 s, and allows a minute for a request head.
       headersTimeout: requestTimeoutMs,
       connectionsCheckingInterval: Math.ceil(requestTimeoutMs / LOOKS_PER_REQUEST_TIMEOUT),
-      // A missing one is refused by us, with our body.
+      // `requireClearHead` rejects a missing one with our error body.
       requireHostHeader: false,
     });
     const { maxConnections, trustProxy } = settings;
     limitConnections(server, { clock, log, maxConnections, isShared: trustProxy === false });
     server.on('request', this.#receive);
-    // Node would answer 417 by itself, without our headers: an expectation that we do not know is
-    // one that we need not meet (RFC 9110 §10.1.1).
+    // Ignores unknown expectations (RFC 9110 §10.1.1); Node would respond 417 without our headers.
     server.on('checkExpectation', (...of) => server.emit('request', ...of));
     server.on('clientError', refuseConnection);
     return server;
   }
 
-  /** Serves a request that came over the network, or an internal one. */
+  /** Serves a request from the network, or an internal one. */
   readonly #receive = (
     request: IncomingMessage,
     response: ServerResponse,
@@ -272,7 +264,7 @@ export class HttpServer {
     if (call?.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
     for (let at = 0; at < notified.length; at += 1) notified[at]?.begun?.(context);
-    // A client of a server that shuts down opens its next connection elsewhere.
+    // The client opens its next connection to another server.
     if (call === undefined && this.isClosing) context.set('connection', 'close');
     void this.#serve(context, found, call?.caller);
   };
@@ -283,16 +275,14 @@ export class HttpServer {
     return forwarded ?? request.socket.remoteAddress ?? '';
   }
 
-  /**
-   * What the router says: a route, `null` for none, and no store for a path that it cannot read.
-   */
+  /** Returns `null` for an unknown path, and a `store` of `null` for a malformed one. */
   #find(method = '', url = ''): Found | null {
-    const found = this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
-    // The answer to GET without its body (RFC 9110 §9.3.2), for every path that has one.
+    const found = this.#router.find(method as HTTPMethod, url) as Found | null; // as `listen` registered it
+    // HEAD is GET without the body (RFC 9110 §9.3.2).
     return found === null && method === 'HEAD' ? this.#find('GET', url) : found;
   }
 
-  /** `known` is who calls, where that needs no stage. */
+  /** `known`: the caller of an internal request. */
   async #serve(context: RequestContext, found: Found | null, known?: Caller): Promise<void> {
     const route = found?.store ?? undefined;
     let isAdmitted = route === undefined;
@@ -309,18 +299,18 @@ export class HttpServer {
         if (handling !== undefined) await handling;
       }
     } catch (error) {
-      // Whatever a stage or a handler throws becomes the answer here, once. Who leaves before its
-      // request is read has done nothing that a guard could count.
+      // A caller that disconnects before its request was read gets no response, so that the guard
+      // does not count one.
       if (route === undefined && found === null) await this.#identifyStranger(context);
       if (isAdmitted || !context.isGone) await this.#fail(context, error);
     } finally {
-      // An answer that could not be written leaves nobody waiting.
+      // Closes the connection if the response could not be written.
       if (!context.answered) context.destroy();
       context.finish();
     }
   }
 
-  /** Runs the handler: once for all requests with its idempotency key, where it has one. */
+  /** Runs the handler; for requests with the same idempotency key once. */
   #handle(context: RequestContext, route: Route): void | Promise<void> {
     const isOnce =
       context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
@@ -329,10 +319,7 @@ export class HttpServer {
     return this.#within(context, () => (isOnce ? runOnce(context, route) : route.handle(context)));
   }
 
-  /**
-   * Identifies the caller and asks the guard about it: by key or wallet, else by the failed
-   * credential and its address. A blocked caller gets the guard's response before any other.
-   */
+  /** Identifies the caller. A blocked caller gets the error of the guard before any other. */
   #identify(
     context: RequestContext,
     route: Route,
@@ -347,7 +334,6 @@ export class HttpServer {
     try {
       identifying = identify(context, route);
     } catch (error) {
-      // A blocked caller gets the guard's answer instead of the refusal.
       guard.refuse(context, route);
       throw error;
     }
@@ -372,12 +358,12 @@ export class HttpServer {
     }
     if (body?.limitBytes !== undefined) return body.limitBytes;
     if (body === undefined) return BODY_LIMIT_BYTES;
-    // A file of a form has the fields and the frame of the form around it.
+    // Beside its file a form has fields and part heads.
     const isForm = headers['content-type']?.toLowerCase().startsWith('multipart/') === true;
     return isForm ? fileLimitBytes + BODY_LIMIT_BYTES : jsonLimitBytes;
   }
 
-  /** Answers a preflight; throws for a path that is not there, or not with this method. */
+  /** Responds to a preflight; throws for an unknown path or method. */
   #answerPath(context: RequestContext, found: Found | null): void {
     const { url, method } = context.request;
     const others = [...this.#methods].map((one) => ({ one, found: this.#find(one, url) }));
@@ -393,26 +379,26 @@ export class HttpServer {
     const allow = methods.join(', ');
     const isWebSocket = context.headers['upgrade']?.toLowerCase() === 'websocket';
     const message = isWebSocket
-      ? `This server speaks HTTP and no WebSocket: send each request with ${allow}, and ask again for what a subscription would tell`
+      ? `WebSocket is not supported; send HTTP requests with ${allow}, and poll instead of subscribing`
       : `The method is not allowed on this path; use ${allow}`;
     throw new Fault('METHOD_NOT_ALLOWED', { message, headers: { allow } });
   }
 
   #unknownPath(url: string | undefined): Fault {
     const { basePath } = this.#parts;
-    // The usual mistake is a base URL without the version.
+    // Usually the base URL lacks the version.
     const hint = targetPath(url).startsWith(basePath) ? '' : `; the base path is ${basePath}`;
     return new Fault('NOT_FOUND', { message: `Not found${hint}` });
   }
 
-  /** Who asked for a path that is not there, for the guard and the log; never throws. */
+  /** Identifies the caller of an unknown path, for the guard and the log. Never throws. */
   async #identifyStranger(context: RequestContext): Promise<void> {
     const { authorization, 'x-api-key': key } = context.headers;
     if ((authorization ?? key) === undefined) return;
     try {
       await this.#parts.identify(context, ANY_PATH);
     } catch {
-      // The database is away: the path is unknown whoever asks.
+      // The credential is invalid or the database is unreachable: the response is 404 anyway.
     }
   }
 
@@ -428,9 +414,9 @@ export class HttpServer {
       log.error({ requestId: context.requestId, reason, stack }, 'Request failed');
     }
     if (context.answered) return context.destroy();
-    // It says that what was paid for is served; the settlement stands in `PAYMENT-RESPONSE`.
+    // The receipt confirms a served request; `PAYMENT-RESPONSE` has the settlement.
     context.drop('Payment-Receipt');
-    // A payment that is still under way (202) is no failure.
+    // A pending payment (202) is no failure.
     if (answer.status >= 400) {
       context.setAll(headers.failed);
       context.addVary(errorVary(context, headers.errorFormats));
@@ -440,14 +426,14 @@ export class HttpServer {
       context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
       await this.#addBalanceHeaders(context);
     } catch {
-      // The database is away: the refusal goes out without the balance and the limits.
+      // The database is unreachable: respond without balance and limits.
     }
     await context.json(answer.status, answer.body);
   }
 
   /**
-   * Adds balance headers for a known caller. A sale has them from its admission, and so has a
-   * caller that pays instead of signing in: its payment is not proven before.
+   * Adds balance headers for a known caller that the response lacks. A caller with a payment gets
+   * them from its sale only, since its payment is not proven before.
    */
   async #addBalanceHeaders(context: RequestContext): Promise<void> {
     const caller = context.callerIfKnown;
@@ -455,7 +441,7 @@ export class HttpServer {
     context.setMissing(await this.#parts.balanceHeaders(caller));
   }
 
-  /** What sells nothing has one limit for all of it, and its headers; what sells counts itself. */
+  /** Counts a request of a free route: all of them share one limit. */
   async #countUnsold(context: RequestContext, route: Route): Promise<void> {
     const { callerIfKnown: caller } = context;
     if (caller === undefined || route.operational === true) return;
@@ -472,5 +458,5 @@ export class HttpServer {
 }
 
 function addressOf(server: Server): AddressInfo {
-  return server.address() as AddressInfo; // of a server that listens on a port
+  return server.address() as AddressInfo; // it listens on a port
 }

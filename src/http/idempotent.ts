@@ -25,16 +25,15 @@ import type { Route } from './route.ts';
 /** A duplicate waits for a running request as long as an engine may take. */
 const MAX_WAIT_MS = 10 * MINUTE_MS;
 
-/** Handles a request of a route under its idempotency key. */
 export type RunOnce = (context: RequestContext, route: Route) => void | Promise<void>;
 
 export interface IdempotentParts {
   readonly idempotency: Idempotency;
-  /** Balance headers of a known caller: a replay shows the balance of now. */
+  /** Balance headers of a known caller; a replay reports the current balance. */
   readonly balanceHeaders: (caller: Caller) => Promise<Record<string, string>>;
 }
 
-/** Whether a request of the route may have a key; some of these read it themselves. */
+/** Whether requests of the route may have a key; some routes read it themselves. */
 export function takesIdempotencyKey({ sells, keepsResponse, method }: Route): boolean {
   return (sells !== undefined || keepsResponse === true) && method === 'POST';
 }
@@ -87,7 +86,7 @@ async function replay(
   context.stream(answer.status, contentType).end(answer.body);
 }
 
-/** The digest that tells one request from another: of method, path and body. */
+/** Returns a digest of method, path and body. */
 async function fingerprintOf(context: RequestContext): Promise<string> {
   const { body } = context;
   const hash = createHash('sha256').update(`${context.request.method} ${context.path}\n`);

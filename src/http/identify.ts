@@ -23,17 +23,15 @@ export interface IdentifyParts {
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
   /** A caller for pricing an anonymous request; `undefined` for the discovery response. */
   readonly callerOfQuote: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
-  /** The 402 discovery answer. */
+  /** The 402 discovery response. */
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
-  /** Refuses a caller with too many requests in flight; leaves when it has ended. */
+  /** Throws if the caller has too many requests in flight; sets `context.leave`. */
   readonly enter: (context: RequestContext, caller: Caller, route: Route) => void | Promise<void>;
 }
 
 const BEARER = /^Bearer[ ]+(\S+)$/i;
 
-/**
- * Sets the caller of a context, synchronously for a known key. Throws when the route wants another.
- */
+/** Sets the caller of a context, synchronously for a cached key. Throws if the route rejects it. */
 export function identifyStage(parts: IdentifyParts) {
   return (context: RequestContext, route: Route): void | Promise<void> => {
     try {
@@ -65,7 +63,7 @@ function identified(
   route: Route,
   caller: Caller | undefined,
 ): void | Promise<void> {
-  // Known from here on, whatever is refused next: the guard and the log name the caller.
+  // Set before further checks, so that the guard and the log name the caller.
   context.callerIfKnown = caller;
   if (route.auth === 'public') return;
   if (caller === undefined) {
@@ -88,22 +86,22 @@ async function withoutCaller(
   await parts.enter(context, quoted, route);
 }
 
-/** A public route shows more to a known caller, and does not mind an unknown one. */
+/** A public route ignores an invalid credential. */
 function refused(context: RequestContext, route: Route, error: unknown): void {
   noteFailedCredential(context, error);
   if (route.auth !== 'public' || !(error instanceof Fault)) throw error;
 }
 
-/** Sets a caller that is known already. Throws when the route asks for another one. */
+/** Sets a caller that is already known. Throws if the route rejects it. */
 export function identifyAs(context: RequestContext, route: Route, caller: Caller): void {
   context.callerIfKnown = caller;
   if (route.auth !== 'public') requireKind(caller, route);
 }
 
-/** Characters of a presented key that tell it from others; most of its random part is not kept. */
+/** Identifies a presented key without most of its random part. */
 const CREDENTIAL_PREFIX_CHARS = 32;
 
-/** Notes a credential that was refused, for the guard; a missing one and a payment are none. */
+/** Stores a rejected credential for the guard; payments do not count. */
 function noteFailedCredential(context: RequestContext, error: unknown): void {
   if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
   if (context.callerIfKnown !== undefined) return;
@@ -119,7 +117,7 @@ function noteFailedCredential(context: RequestContext, error: unknown): void {
   }
 }
 
-/** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
+/** Wallet headers take precedence over Bearer if the route accepts wallets, payments over sign-ins. */
 function callerOf(
   parts: IdentifyParts,
   context: RequestContext,
@@ -127,7 +125,7 @@ function callerOf(
 ): Caller | Promise<Caller> | undefined {
   const { headers } = context;
   const { authorization } = headers;
-  // Clients of the Messages protocol send the key by itself.
+  // Clients of the Messages protocol send the key in `x-api-key`.
   const token =
     authorization === undefined ? headers['x-api-key'] : BEARER.exec(authorization)?.[1];
   if (auth === 'public') {
@@ -158,7 +156,7 @@ function callerOf(
   return sessionCaller(parts, context);
 }
 
-/** A sign-in that is not taken, or that nobody here takes, does not shut out the key beside it. */
+/** Falls back to the token of the request if the sign-in is invalid. */
 async function signingCaller(
   parts: IdentifyParts,
   context: RequestContext,
@@ -172,24 +170,23 @@ async function signingCaller(
     try {
       return await parts.callerOfBearer(token);
     } catch {
-      // Neither is good: the one that goes first says why.
+      // Both are invalid: report the one with precedence.
       throw error;
     }
   }
 }
 
-/** The least of credentials: a browser sends its cookie with everything. */
+/** The cookie has the lowest precedence, because browsers send it with every request. */
 function sessionCaller(parts: IdentifyParts, context: RequestContext): Promise<Caller> | undefined {
   const { cookie } = context.headers;
   return cookie === undefined ? undefined : parts.callerOfCookie(cookie, context);
 }
 
-/** The header of a wallet's sign-in, under either of its names. */
 function signInHeader({ headers }: RequestContext): string | undefined {
   return headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
 }
 
-/** What a request carries in addition to a payment. */
+/** Credentials beside a payment. */
 interface Proofs {
   readonly signIn: string | undefined;
   /** An API key or a wallet token. */
@@ -231,13 +228,12 @@ async function provenCaller(
     if (signIn !== undefined) return await signingCaller(parts, context, signIn, token);
     return token === undefined ? undefined : await parts.callerOfBearer(token);
   } catch (error) {
-    // The payment is good by itself, for what it signs.
+    // The payment is valid without it, for the signed amount.
     if (error instanceof Fault) return undefined;
     throw error;
   }
 }
 
-/** The payment header of a request, under any of its names. */
 export function paymentHeader({ headers }: RequestContext): string | undefined {
   return (
     headers['payment-signature'] ??
@@ -247,7 +243,7 @@ export function paymentHeader({ headers }: RequestContext): string | undefined {
   );
 }
 
-/** A credential of the Machine Payments Protocol in the place of a key. */
+/** A credential of the Machine Payments Protocol in the `Authorization` header. */
 export function paymentCredential({ headers }: RequestContext): string | undefined {
   const { authorization } = headers;
   return authorization !== undefined && isPaymentCredential(authorization)
@@ -255,7 +251,7 @@ export function paymentCredential({ headers }: RequestContext): string | undefin
     : undefined;
 }
 
-/** What marks a retry of the request that opened a payment. */
+/** Proves a retry of the request that opened a payment. */
 export function retryProof({
   headers,
   path,
@@ -267,7 +263,7 @@ export function retryProof({
 
 function requireKind(caller: Caller, route: Route): void {
   const isAdmin = caller.kind === 'key' && caller.keyKind === 'ADMIN';
-  // Who has signed in with a wallet owns its account; a token of it may have limits.
+  // A signed-in wallet owns its account; a wallet token may have limits.
   const isWalletOwner = caller.kind === 'wallet' && caller.session !== undefined;
   if (isWalletOwner && (route.auth === 'admin' || route.auth === 'key')) return;
   const needsAdmin =
@@ -296,7 +292,7 @@ function requireKind(caller: Caller, route: Route): void {
   }
 }
 
-/** Whoever has it was given a part of what the wallet may, like the holder of an INFERENCE key. */
+/** A wallet token with a spending cap, which does not manage the account. */
 function isLimitedToken({ kind, capId }: Caller): boolean {
   return kind === 'wallet' && capId !== undefined;
 }

@@ -1,10 +1,9 @@
 /**
- * Runs a route in this process, for routes with a protocol of their own (MCP) and for later work
- * (batches): the same stages, handler and sale as for a request from outside.
+ * Calls a route inside this process, for MCP and batches: with the same stages, handler and sale as
+ * a network request.
  *
- * The request travels over a pair of streams in memory into an `http.Server` that listens nowhere,
- * so that Node parses and writes, responses stream, and backpressure and aborts work as usual. It
- * takes about 0.1 ms.
+ * The request is sent over a pair of streams in memory to an `http.Server` that listens nowhere, so
+ * that parsing, streaming, backpressure and aborts work as usual. A call takes about 0.1 ms.
  */
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type Duplex, type Readable, duplexPair } from 'node:stream';
@@ -14,47 +13,42 @@ import type { DeliverResponse } from './request-context.ts';
 import type { Route } from './route.ts';
 
 export interface InternalCall {
-  /**
-   * The caller, where it is identified already; it takes no concurrency slot. Without one the
-   * headers are identified as usual.
-   */
+  /** An identified caller, which takes no concurrency slot; default: identified by the headers. */
   readonly caller?: Caller | undefined;
   readonly method: Route['method'];
   /** Below the base path, with its query: `/chat/completions`. */
   readonly path: string;
-  /** Beside those of the connection, in lower case: `content-type`, `idempotency-key`, … */
+  /** Names in lower case, without those of the connection. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Bounded by the route, as from outside. */
   readonly body?: Buffer;
-  /** The caller has left, or nobody wants the answer any more. */
   readonly signal?: AbortSignal | undefined;
-  /** The address that the request stands for. */
+  /** Address of the original caller. */
   readonly address: string;
   /** The country of the address, as in `RequestContext.country`. */
   readonly country?: string | undefined;
-  /** Whether errors count for the abuse guard; not for work that nobody can stop. */
+  /** Whether errors count for the abuse guard. */
   readonly countsFailures: boolean;
-  /** Takes the answer over in the transaction that settles it: without it nothing is charged. */
+  /** Receives the response in the transaction that settles it; without it nothing is charged. */
   readonly deliver?: DeliverResponse;
 }
 
 export interface InternalResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** Must be read to its end or destroyed, which is leaving. Fails when the answer breaks off. */
+  /** Must be read to its end or destroyed (a disconnect). Fails if the response breaks off. */
   readonly body: Readable;
 }
 
-/** Runs a route. Rejects when the signal aborts, or when the answer breaks off before its head. */
+/** Calls a route. Rejects if the signal aborts or the response breaks off before its head. */
 export type CallRoute = (call: InternalCall) => Promise<InternalResponse>;
 
 export class InternalCalls {
   readonly #server: Server;
   readonly #basePath: string;
-  /** By the far end of its connection, until that is closed. */
+  /** Open calls, by the server end of the connection. */
   readonly #calls = new Map<Duplex, InternalCall>();
 
-  /** `server` listens nowhere; `receive` serves what arrives there. */
+  /** `server` listens nowhere; `receive` serves its requests. */
   constructor(
     server: Server,
     basePath: string,
@@ -72,7 +66,7 @@ export class InternalCalls {
   readonly run: CallRoute = (call) => {
     const { method, path, headers, body, signal } = call;
     const [near, far] = duplexPair();
-    // Neither end hears of the other's by itself when it is cut.
+    // A destroyed end does not destroy the other one by itself.
     near.on('close', () => far.destroy());
     far.on('close', () => {
       this.#calls.delete(far);
@@ -101,13 +95,13 @@ export class InternalCalls {
     });
   };
 
-  /** Cuts what has not ended: a server that listens nowhere does not know its connections. */
+  /** Destroys open connections, which a server that listens nowhere does not track. */
   close(): void {
     for (const far of this.#calls.keys()) far.destroy();
   }
 }
 
-/** Reads a response. Rejects when it breaks off, or exceeds `maxBytes`, which cuts it off. */
+/** Reads a response. Rejects if it breaks off or exceeds `maxBytes`. */
 export async function readResponse({ body }: InternalResponse, maxBytes: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let sizeBytes = 0;
@@ -120,11 +114,10 @@ export async function readResponse({ body }: InternalResponse, maxBytes: number)
   return Buffer.concat(pieces, sizeBytes);
 }
 
-/** An answer with more bytes than its reader takes. */
 export class ResponseTooLarge extends Error {
   override readonly name = 'ResponseTooLarge';
 
   constructor(maxBytes: number) {
-    super(`The answer has more than ${maxBytes} bytes`);
+    super(`The response has more than ${maxBytes} bytes`);
   }
 }

@@ -1,4 +1,4 @@
-/** A limit of requests a minute that is not one of a model: by address, by wallet, of one endpoint. */
+/** Rate limits that do not belong to a model: per address, wallet or endpoint. */
 import type { Windows } from '../billing/limits/limits.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';

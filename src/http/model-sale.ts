@@ -1,7 +1,6 @@
 /**
- * The sale of a model's work to the caller of a request, as every priced route of a model begins it:
- * whether the caller may use the model (plan, privacy, the list and limits of its key), how often and
- * at what price, and what `Sales.sell` is told. It sells nothing itself.
+ * Prepares the sale of a model's work: whether the caller may use the model (plan, privacy, models
+ * of its key), its rate limits, the price, and the request to `Sales.sell`.
  */
 import type { PriceBounds, RateRule, SaleRequest } from '../billing/sale.ts';
 import {
@@ -18,8 +17,8 @@ import type { Caller } from '../identity/identity.ts';
 import type { RequestContext } from './request-context.ts';
 
 /**
- * The price of a model for the caller. From here on the log names the model, and so do the headers of
- * a refusal. Throws 401, 403 or 503.
+ * Returns the price of a model for the caller. Sets the model for the log and for the headers of
+ * error responses. Throws 401, 403 or 503.
  */
 export function priceFor(
   context: RequestContext,
@@ -32,7 +31,6 @@ export function priceFor(
   return caller.isBatch === true ? requireBatchPrice(model) : (model.price ?? requirePrice(model));
 }
 
-/** What is sold of a model, and on what terms. */
 export interface SaleTerms {
   /** Names the work in the usage record and the metrics. */
   readonly kind: string;
@@ -40,18 +38,15 @@ export interface SaleTerms {
   readonly price: Price;
   /** The limits of this caller for this model. */
   readonly rate: RateRule;
-  /** The least and the most that it costs; missing while that is not known: `Sale.reserve` then. */
+  /** `undefined` while the price is unknown; then call `Sale.reserve`. */
   readonly bounds?: PriceBounds;
-  /** About how many tokens it will use; none for what is not counted in tokens. */
+  /** Default 0, for work that is not counted in tokens. */
   readonly tokensEstimate?: number;
   readonly paid?: SaleRequest['paid'];
   readonly metadata?: SaleRequest['metadata'];
 }
 
-/**
- * What `Sales.sell` takes for the request of this context. A tag of its body goes before that of its
- * header.
- */
+/** Tags of the body override those of the header. */
 export function saleRequest(
   { requestId, caller, cancellation, keeper, tags }: RequestContext,
   { kind, model, price, rate, bounds, tokensEstimate = 0, paid, metadata }: SaleTerms,
@@ -72,12 +67,8 @@ export function saleRequest(
   };
 }
 
-/** Where a request comes from. */
 export interface Origin {
-  /**
-   * The country, as the proxy in front says; empty when it does not say one, `undefined` when the
-   * settings name no header for it.
-   */
+  /** As `RequestContext.country`. */
   readonly country: string | undefined;
 }
 
@@ -105,7 +96,7 @@ export function requireAccess(
   if (model.regionRestrictions.length > 0) requireRegion(model, origin);
 }
 
-/** Where countries are told, a request without one is not served with a model that they restrict. */
+/** With the setting for countries, rejects a request of a restricted or unknown country. */
 export function requireRegion(
   { id, regionRestrictions }: Pick<CatalogModel, 'id' | 'regionRestrictions'>,
   { country }: Origin,
@@ -117,8 +108,7 @@ export function requireRegion(
 }
 
 /**
- * Requests a minute of what is no text; its tokens are not limited. What reads texts and writes none
- * is as light as embeddings.
+ * The setting with the requests per minute of other models than text; their tokens are not limited.
  */
 const REQUESTS_OF = {
   embedding: 'embedding',
@@ -134,8 +124,8 @@ const REQUESTS_OF = {
 } as const satisfies Record<Exclude<ModelType, 'text'>, keyof PlanLimits>;
 
 /**
- * The rate limits of one caller for one model: the key's own, else the account's own, else those of
- * the model itself, else those of the plan for its tier or kind.
+ * Returns the rate limits of a caller for a model: of the key, else of the account, else of the
+ * model, else of the plan.
  */
 export function callerRate(
   limits: LimitsSection,

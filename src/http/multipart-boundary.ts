@@ -2,7 +2,7 @@
 import { MIMEType } from 'node:util';
 import { nextTurn } from '../core/event-loop.ts';
 
-/** Parts that one body may have. */
+/** Maximum number of parts of a body. */
 export const MAX_PARTS = 100;
 /** A longer `Content-Type` is not searched for a boundary. */
 const MAX_TYPE_CHARACTERS = 1_000;
@@ -12,7 +12,7 @@ const SEARCHED_AT_ONCE_BYTES = 1024 * 1024;
 /** 1 to 70 of the characters that RFC 2046 allows; the last one is not a space. */
 const BOUNDARY = /^[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]$/;
 
-/** The boundary that a `Content-Type` names; `undefined` for other types and for an invalid one. */
+/** Returns the boundary of a `Content-Type`; `undefined` for other types and an invalid boundary. */
 export function boundaryOf(contentType: string | undefined): string | undefined {
   if (contentType === undefined || contentType.length > MAX_TYPE_CHARACTERS) return undefined;
   if (!contentType.toLowerCase().startsWith('multipart/')) return undefined;
@@ -25,10 +25,7 @@ export function boundaryOf(contentType: string | undefined): string | undefined 
   }
 }
 
-/**
- * The first `MAX_PARTS + 1` places of the boundary, at the start of a line and after two dashes.
- * Linear in the size of the body.
- */
+/** Returns the offsets of the first `MAX_PARTS + 1` boundaries, in linear time. */
 export async function boundariesIn(body: Buffer, boundary: string): Promise<readonly number[]> {
   const opening = `--${boundary}`;
   const delimiter = `\r\n${opening}`;

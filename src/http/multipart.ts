@@ -20,40 +20,37 @@ const MAX_HEADER_PAIRS = 32;
 const BYTES_PER_MB = 1_000_000;
 /** About 15 ms of work for a body that consists of nothing but empty parts. */
 const PARSED_AT_ONCE_BYTES = 32 * 1024;
-/** Room for each of several files before it is known how large it is. */
+/** First buffer of each of several files, whose sizes are unknown. */
 const FIRST_FILE_BYTES = 64 * 1024;
-/** What a form has around its file, at most: the other fields and the heads of the parts. */
+/** Maximum size of the other fields and of the part heads of a form. */
 const FORM_FRAME_BYTES = 1024 * 1024;
 
 export function isMultipart(context: RequestContext): boolean {
   return /^multipart\/form-data\b/i.test(context.header('content-type') ?? '');
 }
 
-/** A file of a form, with the field that it came in. */
 export interface FormFile {
   readonly field: string;
   readonly bytes: Buffer;
 }
 
 export interface Form {
-  /** In the order in which they came. */
+  /** In the order of the body. */
   readonly files: readonly FormFile[];
   readonly fields: URLSearchParams;
 }
 
 export interface FormLimits {
-  /** The fields whose files are read; others are passed over. */
+  /** Fields whose files are read; others are ignored. */
   readonly names: readonly string[];
   readonly maxFiles: number;
-  /** Of one file. */
+  /** Limit of one file. */
   readonly maxBytes: number;
-  /** Of a field that is no file. */
+  /** Limit of a field that is no file. */
   readonly maxFieldBytes: number;
 }
 
-/**
- * The file of the field `name`. Faults: 400 without it or with a second one, 413 above `maxBytes`.
- */
+/** Returns the file of the field `name`. Throws 400 unless there is exactly one, 413 above `maxBytes`. */
 export async function readFile(
   context: RequestContext,
   name: string,
@@ -70,7 +67,7 @@ export async function readForm(context: RequestContext, limits: FormLimits): Pro
   const files: { readonly field: string; readonly content: GrowingBuffer }[] = [];
   const mostBytes = context.body.length;
   const firstBytes = limits.maxFiles === 1 ? mostBytes : Math.min(mostBytes, FIRST_FILE_BYTES);
-  // The bytes of one part may come when the next has begun already.
+  // The bytes of a part may arrive after the next part has begun.
   const take = (stream: Readable, field: string): void => {
     const content = new GrowingBuffer(firstBytes);
     files.push({ field, content });
@@ -81,7 +78,7 @@ export async function readForm(context: RequestContext, limits: FormLimits): Pro
   return { files: files.map(({ field, content }) => ({ field, bytes: content.bytes })), fields };
 }
 
-/** Line ends make the parser give bytes one by one: they are not worth an object each. */
+/** The parser emits line ends byte by byte, so that a list of chunks would be too large. */
 class GrowingBuffer {
   #content: Buffer;
   #sizeBytes = 0;
@@ -113,17 +110,16 @@ function noFile(name: string): Fault {
   return invalidField([name], `The multipart body has no file field "${name}"`);
 }
 
-/** What a form that was streamed has beside the bytes of its file. */
 export interface StreamedFile {
-  /** As the caller named it; empty when it did not. */
+  /** As sent by the caller; empty if missing. */
   readonly fileName: string;
   readonly fields: URLSearchParams;
 }
 
 /**
  * Passes the file of the field `name` to `write` piece by piece, with backpressure. Other fields
- * may follow the file. Throws as `readFile`, what `write` throws once the body has been read to its
- * end, and 415 for a body in a content coding.
+ * may follow the file. Throws as `readFile`, 415 for a body with a content coding, and errors of
+ * `write` after the body was read to its end.
  */
 export async function streamFile(
   context: RequestContext,
@@ -139,14 +135,14 @@ export async function streamFile(
   const take = (stream: Readable): void => {
     file = stream;
     writing = writeAll(stream, write);
-    // Looked at below, when the body has been read.
+    // Awaited below, after the body was read.
     writing.catch(() => undefined);
   };
   let streamed: StreamedFile;
   try {
     streamed = await parse(context, context.request, { ...oneFile(name, maxBytes), take });
   } catch (error) {
-    // The stream of a file whose form broke off hears nothing by itself.
+    // The parser does not end the file stream of a form that breaks off.
     file?.destroy();
     await writing?.catch(() => undefined);
     throw error;
@@ -162,14 +158,14 @@ async function writeAll(stream: Readable, write: (piece: Buffer) => Promise<void
       await write(piece as Buffer); // a stream of bytes
     }
   } catch (error) {
-    // The parser goes on only when somebody reads.
+    // The parser waits until the stream is read.
     stream.resume();
     throw error;
   }
 }
 
 interface WantedFiles extends FormLimits {
-  /** Given each file when its part begins; its end is the end of the part. */
+  /** Receives each file when its part begins. */
   readonly take: (stream: Readable, field: string) => void;
 }
 
@@ -195,8 +191,8 @@ async function parse(
     stream.on('limit', () => {
       isCut = true;
     });
-    // A body that ends inside a part fails the part and the parser. The parser's is the one that is
-    // told; without a listener the other would end the process.
+    // A body that ends inside a part fails the part and the parser. The error of the parser is
+    // reported; without this listener that of the part would end the process.
     stream.on('error', () => undefined);
     if (!names.includes(field)) return void stream.resume();
     files += 1;
@@ -208,7 +204,7 @@ async function parse(
     await pipeline(body, parser);
   } catch (error) {
     if (error instanceof Fault) throw error;
-    // Busboy's sentences are about its own parser; the caller needs to know that the body ends early.
+    // The messages of Busboy would not help the caller.
     throw malformed(error);
   }
   if (isCut) throw tooLarge(maxBytes);
@@ -227,16 +223,14 @@ function tooLarge(maxBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', { message: `The file must have ${sizeBound(maxBytes)}` });
 }
 
-/** `less than 25 MB` where the next byte is a whole one, `at most 3000 bytes` elsewhere. */
+/** Such as `less than 25 MB` for 24,999,999 bytes, or `at most 3000 bytes`. */
 export function sizeBound(maxBytes: number): string {
   const tooMuch = maxBytes + 1;
   if (tooMuch % BYTES_PER_MB !== 0) return `at most ${maxBytes} bytes`;
   return `less than ${tooMuch / BYTES_PER_MB} MB`;
 }
 
-/**
- * Pauses between two pieces, so that a body that is slow to parse does not block other requests.
- */
+/** Pauses between pieces, so that parsing does not block other requests. */
 async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
   for (let at = 0; at < body.length; at += PARSED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();
@@ -244,7 +238,7 @@ async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
   }
 }
 
-/** Files beside those that count: they are passed over. */
+/** Number of ignored files. */
 const FURTHER_FILES = 3;
 
 function createParser(

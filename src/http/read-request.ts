@@ -1,4 +1,4 @@
-/** Reads query and JSON body through zod schemas (400 with `details`), and pages of lists. */
+/** Validates queries and JSON bodies by zod schemas (400 with `details`); pages of lists. */
 import { pageLimit } from './cursor.ts';
 import { parseJsonBody, parseJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
@@ -6,13 +6,13 @@ import { Fault } from '../core/faults.ts';
 import { invalidRequest } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 
-/** From here on a body is read on another thread; the way there and back takes milliseconds too. */
+/** Larger bodies are parsed on another thread; the transfer takes milliseconds. */
 export const LARGE_BODY_BYTES = 1024 * 1024;
 
 /** Parses a large body on another thread; throws as `parseJsonBody`. Accounts take turns. */
 export type ReadLargeJson = (bytes: Buffer, caller: string) => Promise<unknown>;
 
-/** The JSON body of a route that takes large ones. */
+/** Parses and validates a JSON body that may be large. */
 export async function readJson<T extends z.ZodType>(
   { body, callerIfKnown }: RequestContext,
   schema: T,
@@ -23,9 +23,7 @@ export async function readJson<T extends z.ZodType>(
   return checked(schema, await readLarge(body, callerIfKnown?.accountId ?? ''));
 }
 
-/**
- * What an engine answered; `undefined` when it is no JSON, so that another engine may do better.
- */
+/** Parses the response of an engine; `undefined` if it is no JSON. */
 export async function readEngineJson(
   body: Buffer,
   caller: string,
@@ -39,31 +37,30 @@ export async function readEngineJson(
   }
 }
 
-/** The JSON body of a management route. */
+/** Parses and validates the JSON body of a management route. */
 export function readBody<T extends z.ZodType>(context: RequestContext, schema: T): z.infer<T> {
   return checked(schema, parseJsonObject(context.body).body);
 }
 
-/** The query as its schema says; of a repeated name the first value counts. */
+/** Validates the query; the first value of a repeated name counts. */
 export function readQuery<T extends z.ZodType>(context: RequestContext, schema: T): z.infer<T> {
   const given: Record<string, string> = {};
   for (const [name, value] of context.query) given[name] ??= value;
   return checked(schema, given);
 }
 
-/** What was sent as its schema says. Faults: 400 with `details`. */
+/** Validates a value. Throws 400 with `details`. */
 export function checked<T extends z.ZodType>(schema: T, value: unknown): z.infer<T> {
   const result = schema.safeParse(value);
   if (!result.success) throw invalidRequest(result.error);
   return result.data;
 }
 
-/** What a body names its model by: an id, a trait or a compatibility name. */
+/** An id, a trait or a compatibility name of a model. */
 export const ModelName = z.string().min(1).max(256);
 
 const MAX_PAGE = 1_000_000;
 
-/** `limit` and `page` of a list, as query parameters. */
 export function pageQuery(options: { readonly max: number; readonly usual: number }) {
   return {
     limit: pageLimit(options.max, options.usual),
@@ -76,12 +73,10 @@ export interface Page {
   readonly page: number;
 }
 
-/** The first item of a page, from 0. */
 export function offsetOf({ limit, page }: Page): number {
   return (page - 1) * limit;
 }
 
-/** Common response headers, "paginated endpoints". */
 export function pageHeaders({ limit, page }: Page, total: number): Record<string, string> {
   return {
     'x-pagination-limit': String(limit),

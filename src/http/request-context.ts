@@ -32,13 +32,13 @@ import { codingFor, encoded, encoder } from './body-bytes.ts';
 import { countedAddress } from './caller-address.ts';
 import { StreamWriter } from './stream-writer.ts';
 
-/** Below this size compression costs more than it saves. */
+/** Smaller bodies are not compressed: compression costs more than it saves. */
 const COMPRESS_FROM_BYTES = 1_024;
-/** A body of up to this is copied so that it leaves with its head. */
+/** Bodies up to this size are copied into one write with the head. */
 const ONE_WRITE_BYTES = 8 * 1_024;
 const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
 
-/** A refusal in the words of a route's own protocol: what differs from the standard answer. */
+/** Formats an error in the protocol of a route; fields replace those of the standard response. */
 export type ErrorForm = (
   fault: Fault,
   context: RequestContext,
@@ -48,42 +48,42 @@ export type ErrorForm = (
   readonly body: unknown;
 };
 
-/** What a route is known by, in logs and metrics too. */
+/** Identifies a route in logs and metrics. */
 export interface RouteName {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
-  /** As `/readyz` and `/docs`: served while draining, without guard or caller. */
+  /** Served while the server drains, without guard or caller, such as `/readyz` and `/docs`. */
   readonly operational?: true;
-  /** The limit of a caller that it counts against, where that is not the one of a model. */
+  /** The rate limit of the route, if it is not that of a model. */
   readonly limitOf?: (caller: Caller) => LimitOf;
-  /** How its refusals look, where its protocol has a form of its own. */
+  /** The error format of a route with its own protocol. */
   readonly errors?: ErrorForm;
 }
 
-/** Takes an answer over in the transaction that settles it; what it throws undoes the settle. */
+/** Receives a response in the transaction that settles it; a rejection rolls the settle back. */
 export type DeliverResponse = (
   tx: Queryable,
   answer: FinishedResponse,
   sold: SoldFor,
 ) => Promise<void>;
 
-/** Headers of an answer in the order in which they leave. */
+/** Response headers, in the order in which they are sent. */
 export type HeaderRecord = Record<string, string>;
 
 type HeadFields = 'requestId' | 'request' | 'route' | 'parameters' | 'address' | 'startedMs';
 
 export interface RequestContextParts extends Pick<RequestContext, HeadFields> {
   readonly response: ServerResponse;
-  /** Headers that every answer has; the others join them. */
+  /** The headers of every response; others are added. */
   readonly answerHeaders: HeaderRecord;
-  /** Missing where no header says the country. */
+  /** `undefined` if no header names the country. */
   readonly countryOf: ((request: IncomingMessage) => string) | undefined;
-  /** Called once: the answer or the caller has left, and the handler has ended. */
+  /** Called once, when the response was sent or the caller disconnected, and the handler has ended. */
   readonly ended: (context: RequestContext) => void;
 }
 
-/** What the log line of a request says beyond status and time. */
+/** Fields of the log line of a request. */
 export interface RequestNotes {
   model?: string;
   replica?: string;
@@ -97,50 +97,50 @@ export interface RequestNotes {
 export class RequestContext {
   readonly requestId: string;
   readonly request: IncomingMessage;
-  /** Of the request; several of one name are joined by Node's rules. */
+  /** Request headers; Node joins repeated ones. */
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** Missing for a path that no route has. */
+  /** `undefined` for an unknown path. */
   readonly route: RouteName | undefined;
   readonly parameters: Readonly<Record<string, string>>;
-  /** Address of the caller, by the proxy rules of the configuration. */
+  /** Address of the caller, after the trusted proxies. */
   readonly address: string;
   readonly startedMs: number;
   readonly notes: RequestNotes = {};
-  /** The beginning of a credential that stands for nobody, once that is known. */
+  /** The beginning of a rejected credential. */
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
-  /** What `BodyMemory` counts of the body. */
+  /** Bytes that `BodyMemory` has reserved for the body. */
   bodyBytes = 0;
   callerIfKnown: Caller | undefined;
-  /** The caller left before its answer was complete; `leaving` comes then. */
+  /** The caller disconnected before the response was complete. */
   isGone = false;
+  /** Aborts when the caller disconnects before the response is complete. */
   readonly leaving = new Cancellation();
-  /** Aborts when nobody needs the response; one that is kept for retries goes on. */
+  /** As `leaving`, but never aborts for a response that is stored for retries. */
   cancellation: Cancellation = this.leaving;
-  /** The head of the answer is written, with this status. */
+  /** The response head was written, with the status `statusCode`. */
   answered = false;
   statusCode = 200;
-  /** What is known of the model and of the sale by now, for the headers of a refusal. */
+  /** The model and the sale, as far as they are known, for the headers of an error response. */
   known: KnownFacts | undefined;
-  /** Set when the answer is kept for the retries of this request. */
+  /** Set if the response is stored for retries of this request. */
   keeper: ResponseKeeper | undefined;
-  /** Of the header, where the request sells something; never empty. */
+  /** Tags from the request header of a sold request; never empty. */
   tags: Readonly<Record<string, string>> | undefined;
-  /** Gives back what the caller has in flight, once the answer and the handler have ended. */
+  /** Releases the concurrency slot; called after the response and the handler have ended. */
   leave: (() => void) | undefined;
-  /** Of the answer, as far as they have gathered. */
   readonly answerHeaders: HeaderRecord;
   readonly #response: ServerResponse;
   readonly #ended: (context: RequestContext) => void;
   readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
-  /** The answer and the handler. */
+  /** Number of ends to wait for: of the response and of the handler. */
   #unfinished = 2;
 
   constructor(parts: RequestContextParts) {
     this.requestId = parts.requestId;
     this.request = parts.request;
-    // The one that Node gives as a list, `set-cookie`, is none of a request.
+    // Only `set-cookie`, a response header, would be a list.
     this.headers = parts.request.headers as typeof this.headers;
     this.route = parts.route;
     this.parameters = parts.parameters;
@@ -150,7 +150,7 @@ export class RequestContext {
     this.answerHeaders = parts.answerHeaders;
     this.#ended = parts.ended;
     this.#countryOf = parts.countryOf;
-    // A caller can be gone before its request meets a stage; `close` does not come twice.
+    // A caller can disconnect before the first stage; then `close` was already emitted.
     const close = (): void => {
       if (!this.#response.writableFinished) {
         this.isGone = true;
@@ -162,22 +162,22 @@ export class RequestContext {
     else parts.response.on('close', close);
   }
 
-  /** `address` as bounds by address count it. */
+  /** The key of limits by address. */
   get countedAddress(): string {
     return countedAddress(this.address);
   }
 
-  /** Aborts when the caller leaves before the answer is complete. */
+  /** `leaving` as a signal. */
   get signal(): AbortSignal {
     return this.leaving.signal;
   }
 
-  /** The same as a signal, for those who take nothing else. */
+  /** `cancellation` as a signal. */
   get workSignal(): AbortSignal {
     return this.cancellation.signal;
   }
 
-  /** The handler has ended; called once by whoever ran it. */
+  /** Called once when the handler has ended. */
   finish(): void {
     this.#unfinished -= 1;
     if (this.#unfinished > 0) return;
@@ -185,13 +185,13 @@ export class RequestContext {
     this.#ended(this);
   }
 
-  /** The identified caller; asking for it on a public route is a bug. */
+  /** The identified caller. Throws an assertion error on a route without one. */
   get caller(): Caller {
     assert(this.callerIfKnown !== undefined, 'this route has no caller');
     return this.callerIfKnown;
   }
 
-  /** The path of the request, without its query. */
+  /** The path without the query. */
   get path(): string {
     return targetPath(this.request.url);
   }
@@ -201,17 +201,16 @@ export class RequestContext {
     return this.#query;
   }
 
-  /** Two letters, or empty where no trusted proxy names it; `undefined` without the setting. */
+  /** Two letters; empty if no trusted proxy names it, `undefined` without the setting. */
   get country(): string | undefined {
     return this.#countryOf?.(this.request);
   }
 
-  /** A header of the request. */
   header(name: string): string | undefined {
     return this.headers[name];
   }
 
-  /** Adds a header to the answer; a later value replaces an earlier one in its place. */
+  /** Sets a response header; it keeps the place of an earlier value. */
   set(name: string, value: string | number): void {
     this.answerHeaders[name] = String(value);
   }
@@ -220,27 +219,22 @@ export class RequestContext {
     Object.assign(this.answerHeaders, headers);
   }
 
-  /** Adds those headers that the answer does not have. */
+  /** Adds the headers that the response does not have yet. */
   setMissing(headers: Readonly<Record<string, string>>): void {
     for (const name in headers) this.answerHeaders[name] ??= headers[name] ?? '';
   }
 
-  /** Takes a header back. */
   drop(name: string): void {
     Reflect.deleteProperty(this.answerHeaders, name);
   }
 
-  /** Adds names of request headers that the answer depends on. */
+  /** Adds request headers that the response depends on to `Vary`. */
   addVary(names: string): void {
     const { vary } = this.answerHeaders;
     this.answerHeaders['vary'] = vary === undefined ? names : `${vary}, ${names}`;
   }
 
-  has(name: string): boolean {
-    return this.answerHeaders[name] !== undefined;
-  }
-
-  /** The answer is kept under a key, with those headers that are still true of a replay. */
+  /** Stores the response under an idempotency key, with the headers that are valid for a replay. */
   keepFor(token: IdempotencyToken, idempotency: Idempotency): void {
     const finished = this.#finisher();
     this.cancellation = NEVER_CANCELLED;
@@ -260,14 +254,14 @@ export class RequestContext {
     this.cancellation = NEVER_CANCELLED;
     this.keeper = {
       keep: async (tx, answer, sold) => {
-        assert(sold !== undefined, 'what is delivered was sold');
+        assert(sold !== undefined, 'a delivered response was sold');
         await deliver(tx, finished(answer), sold);
       },
       kept: () => undefined,
     };
   }
 
-  /** Makes what is kept of an answer: with the headers that are added from now on. */
+  /** Returns a function that makes the stored response, with the headers added from now on. */
   #finisher(): (answer: SoldResponse) => FinishedResponse {
     const earlier = new Set(Object.keys(this.answerHeaders));
     return ({ type, body: given }) => {
@@ -280,13 +274,13 @@ export class RequestContext {
     };
   }
 
-  /** Answers with JSON, compressed when the caller asked for it. */
+  /** Responds with JSON, compressed if the caller accepts it. */
   json(status: number, value: unknown): void | Promise<void> {
     const body = Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value));
     return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
-  /** Responds at once, unless the body is compressed on another thread. A text is latin1. */
+  /** Responds at once, unless another thread compresses the body. A string is latin1. */
   bytes(status: number, contentType: string, body: Buffer | string): void | Promise<void> {
     const headers = this.answerHeaders;
     headers['content-type'] = contentType;
@@ -311,7 +305,7 @@ export class RequestContext {
     return new StreamWriter(this.#writeHead(status));
   }
 
-  /** Answers with `head` and all that `rest` reads, compressed when the caller asked for it. */
+  /** Responds with `head` and all of `rest`, compressed if the caller accepts it. */
   sendAll(status: number, contentType: string, head: Buffer, rest: Readable): Promise<void> {
     this.addVary('Accept-Encoding');
     const coding = codingFor(this.headers['accept-encoding']);
@@ -326,13 +320,13 @@ export class RequestContext {
     return pipeline(rest, encoding, writable);
   }
 
-  /** Begins an answer that a pipeline writes and ends. */
+  /** Begins a response that the caller of this method writes and ends. */
   pipe(status: number, contentType: string): Writable {
     this.answerHeaders['content-type'] = contentType;
     return this.#writeHead(status);
   }
 
-  /** Ends an answer that has begun and cannot be completed. */
+  /** Closes the connection of a response that cannot be completed. */
   destroy(): void {
     this.#response.destroy();
   }
@@ -342,14 +336,14 @@ export class RequestContext {
     if (status !== 204) this.answerHeaders['content-length'] = String(body.length);
     const response = this.#writeHead(status);
     if (this.request.method === 'HEAD') response.end();
-    // Node joins a short text to the head: one buffer and one write for both.
+    // Node sends the head and a string in one write.
     else if (typeof body === 'string') response.end(body, 'latin1');
     else if (body.length <= ONE_WRITE_BYTES) response.end(body.toString('latin1'), 'latin1');
     else response.end(body);
   }
 
   #writeHead(status: number): ServerResponse {
-    assert(!this.answered, 'a request is answered once');
+    assert(!this.answered, 'a request has one response');
     this.answered = true;
     this.statusCode = status;
     return this.#response.writeHead(
@@ -360,12 +354,12 @@ export class RequestContext {
   }
 }
 
-/** Headers of one answer that are not true of its replay. */
+/** Response headers that are not valid for a replay. */
 const VOLATILE =
   /^(?:x-ratelimit-|x-(?:[a-z\d]{1,64}-)?balance-|(?:vary|content-encoding|content-length)$)/;
 const EMPTY = Buffer.alloc(0);
 
-/** Some clients show nothing but the reason phrase, so it always says something. */
+/** Never empty, because some clients show only the reason phrase. */
 export const REASON_PHRASES: Readonly<Record<number, string | undefined>> = {
   ...STATUS_CODES,
   402: 'Payment Required',

@@ -1,6 +1,6 @@
 /**
- * Response headers by the specification's table "Common response headers": those of every response,
- * and those of inference (model, router, balance, limits, deprecation, retries).
+ * Response headers: those of every response, and those of inference (model, router, balance,
+ * limits, deprecation, retries).
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Sale, addRateHeaders } from '../billing/sale.ts';
@@ -22,7 +22,7 @@ export interface StandardHeaderOptions {
   readonly corsOrigins: readonly string[];
 }
 
-/** What scripts of other origins may read. */
+/** Response headers that scripts of other origins may read. */
 const EXPOSED = [
   'PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, PAYMENT-CLAIM, X-Balance-Remaining',
   'x-request-id, CF-RAY, Retry-After, Idempotent-Replayed, Content-Disposition',
@@ -33,20 +33,20 @@ const EXPOSED = [
   'x-ratelimit-type',
 ];
 
-/** The same under the service's prefix. */
+/** The same, without the prefix of the service. */
 const OWN_EXPOSED = [
   'model-id, model-name, model-router, model-deprecation-warning, model-deprecation-date',
   'balance-usd, balance-diem, version, timestamp, host-name, rpc-credits, rpc-cost-usd',
 ];
 
-/** The last is a response header that the stock x402 client sends as a request header. */
+/** The x402 client sends the last one, a response header, in requests. */
 const REQUEST_HEADERS = [
   'authorization, x-api-key, content-type, idempotency-key, payment-signature, payment-claim',
   'x-payment, payment-authorization, anthropic-version, anthropic-beta',
   'x-402-payment, sign-in-with-x, x-sign-in-with-x, access-control-expose-headers',
 ];
 
-/** SDKs add headers of their own (`x-stainless-…`), which no list here could foresee. */
+/** SDKs send headers of their own (`x-stainless-…`), so that preflights allow any name. */
 const HEADER_LIST = /^[A-Za-z0-9-]{1,64}(?:,[ ]?[A-Za-z0-9-]{1,64}){0,49}$/;
 
 const PREFLIGHT_MAX_AGE_SECONDS = 7_200;
@@ -75,18 +75,17 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   const versionName = `${prefix}version`;
   const timestampName = `${prefix}timestamp`;
   const anyOrigin = corsOrigins.includes('*');
-  /** Those that are known as soon as a request begins. */
+  /** The headers that are known when a request begins. */
   const of = (request: IncomingHttpHeaders, requestId: string): Headers => {
     const { origin, 'cf-ray': ray } = request;
-    // The names of the service are set one by one: computed in the literal, they make an object that
-    // takes twice as long to fill and to write.
+    // Computed names in the literal would make an object that takes twice as long to fill and write.
     const headers: Headers = {
-      // A proxy in front that gave the request an id keeps it.
+      // Keeps the id that a proxy gave the request.
       'CF-RAY': typeof ray === 'string' && RAY.test(ray) ? ray : requestId,
       'x-request-id': requestId,
     };
     headers[versionName] = version;
-    // What callers and engines made is shown as what it says it is, never as a page.
+    // Content of callers and engines is never shown as a page.
     headers['x-content-type-options'] = 'nosniff';
     if (timestamps) headers[timestampName] = isoTime(clock.nowMs());
     if (origin !== undefined && (anyOrigin || corsOrigins.includes(origin))) {
@@ -100,10 +99,10 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
     }
     return headers;
   };
-  /** The answer to a browser's preflight; what it asks for is allowed by its name. */
+  /** The headers of a preflight response, which allow every requested header. */
   const preflight = (request: IncomingHttpHeaders, methods: readonly string[]): Headers => {
-    const asked = request['access-control-request-headers'] ?? '';
-    const further = HEADER_LIST.test(asked) ? asked.toLowerCase().split(',') : [];
+    const requested = request['access-control-request-headers'] ?? '';
+    const further = HEADER_LIST.test(requested) ? requested.toLowerCase().split(',') : [];
     const names = new Set([...allowed, ...further.map((name) => name.trim())]);
     return {
       'access-control-allow-methods': [...methods, 'OPTIONS'].join(', '),
@@ -111,35 +110,32 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
       'access-control-max-age': String(PREFLIGHT_MAX_AGE_SECONDS),
     };
   };
-  /** What an answer that is a failure has besides. */
+  /** Further headers of an error response. */
   const failed: Headers = { [`${prefix}host-name`]: hostName };
   return { errorFormats, tagsHeader, of, preflight, failed };
 }
 
-/** What is known of an answer, or so far, for a refusal. */
+/** The facts behind the inference headers, as far as they are known. */
 export interface KnownFacts {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly sale?: Sale | undefined;
-  /** The engine that answers, and the attempt that did; unknown while a stream is kept alive. */
+  /** The engine that responded; unknown while a stream only sends keep-alives. */
   readonly replica?: string | undefined;
   readonly attempts?: number;
-  /** Headers that the engine sent and that are passed on, such as content flags. */
+  /** Content flags in the response headers of the engine. */
   readonly flags?: Readonly<Record<string, string>> | undefined;
-  /** Posted USD after the request; for a stream, what its hold leaves. */
+  /** Posted USD after the request; for a stream, the least amount. */
   readonly remainingNano?: Nano;
 }
 
-/** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
-/** The usual balance of daily credit. */
 const ZERO = formatUsd(0n, WALLET_DECIMALS);
 
 const UNPRINTED = /[^\x20-\x7e]/;
 const FLAG =
   /^x-([a-z\d]{1,64})-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
 
-/** The names that begin with the service's own. */
 function ownNames(serviceName: string) {
   const prefix = `x-${serviceName}-`;
   return {
@@ -153,7 +149,6 @@ function ownNames(serviceName: string) {
   };
 }
 
-/** Makes the headers of answers for one service. */
 export class ResponseHeaders {
   readonly #names: ReturnType<typeof ownNames>;
   readonly #serviceName: string;
@@ -165,13 +160,11 @@ export class ResponseHeaders {
     this.#clock = parts.clock;
   }
 
-  /**
-   * Adds the headers of inference, as far as they are known: all for a result, fewer for an error.
-   */
+  /** Adds the headers of inference to `headers`, as far as they are known. */
   answered(facts: KnownFacts, headers: Headers = {}): Headers {
     const names = this.#names;
     const { model, deprecation, sale, replica, attempts = 1, remainingNano } = facts;
-    // An engine names its models as it likes.
+    // Names from engines can have other characters than headers allow.
     const { id, name } = model;
     headers[names.modelId] = UNPRINTED.test(id) ? headerText(id) : id;
     headers[names.modelName] = UNPRINTED.test(name) ? headerText(name) : name;
@@ -191,7 +184,7 @@ export class ResponseHeaders {
     return addRemaining(headers, remainingNano);
   }
 
-  /** Content flags among the headers of an engine, by our own name or as `svc`, under our own. */
+  /** Returns the content flags of an engine (`x-<service>-…` or `x-svc-…`) under our name. */
   flagsOf(given: Readonly<Record<string, string | string[] | undefined>>): Headers | undefined {
     let flags: Headers | undefined;
     for (const name in given) {
@@ -207,7 +200,7 @@ export class ResponseHeaders {
     return flags;
   }
 
-  /** Adds what an answer of no model says: the limits, and the balances where it was charged. */
+  /** Adds the headers of a response without a model: limits, and balances if it was charged. */
   counted({ hold, window, request }: Sale, remainingNano: Nano | undefined, headers: Headers) {
     addRateHeaders(headers, window, request.rate, this.#clock.nowMs());
     if (remainingNano === undefined) return;
@@ -215,7 +208,7 @@ export class ResponseHeaders {
     if (request.caller.kind === 'wallet') addRemaining(headers, remainingNano);
   }
 
-  /** The balance of a caller whose answer went through no admission. */
+  /** The balance headers of a response without a sale. */
   balanceHeaders(balances: Balances, caller: Pick<Caller, 'kind'>): Headers {
     const headers: Headers = {};
     this.#addAmounts(headers, balances);
@@ -230,13 +223,13 @@ export class ResponseHeaders {
   }
 }
 
-/** What a wallet has left; a key is not told. */
+/** The remaining balance, for wallets only. */
 function addRemaining(headers: Headers, remaining: Nano): Headers {
   headers['x-balance-remaining'] = formatUsd(remaining, WALLET_DECIMALS);
   return headers;
 }
 
-/** Header values are Latin-1: anything else would be refused by Node. */
+/** Replaces characters that Node rejects in header values. */
 function headerText(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]/g, '?');
 }

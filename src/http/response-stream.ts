@@ -1,6 +1,6 @@
 /**
- * The body of a streamed response that forwards what an engine sends: kept for the retries of its
- * request, and paused where the caller reads slower than the engine writes.
+ * The body of a streamed response that forwards the output of an engine: stored for retries of the
+ * request, and paused while the caller reads slower than the engine writes.
  */
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';
@@ -9,30 +9,28 @@ import type { StreamWriter } from './stream-writer.ts';
 
 /** Silence after which a comment keeps the connection open. */
 const KEEP_ALIVE_MS = 10_000;
-/** Silence is counted in checks, so that a piece needs no look at the clock. */
+/** Silence is counted in checks, so that a piece does not read the clock. */
 const CHECK_MS = KEEP_ALIVE_MS / 2;
 
-/** The content type of server-sent events. */
 export const EVENT_STREAM = 'text/event-stream; charset=utf-8';
-/** A comment of an event stream: keeps the connection open while an engine is silent. */
+/** A comment that keeps the connection open while an engine is silent. */
 export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
 export interface StreamSource {
   readonly context: RequestContext;
   readonly clock: Clock;
-  /** The content type. */
+  /** Content type. */
   readonly type: string;
-  /** Sets the headers: they leave with the first piece. */
+  /** Sets the headers, which are sent with the first piece. */
   setHeaders(): void;
-  /** The engine can send on. */
+  /** Resumes the engine. */
   resume(): void;
-  /** What breaks a silence, where the format has such a thing. */
+  /** Returns bytes for a silence, if the format allows any. */
   readonly keepAlive?: (() => Buffer) | undefined;
-  /** Called every five seconds while the caller keeps up; only with `keepAlive`. */
+  /** Called every five seconds unless the stream is blocked; only with `keepAlive`. */
   readonly check?: (() => void) | undefined;
 }
 
-/** One event without a name, whose data is JSON. */
 export function dataEvent(data: object): Buffer {
   return Buffer.from(`data: ${JSON.stringify(data)}\n\n`);
 }
@@ -43,7 +41,7 @@ export class ResponseStream {
   readonly #stopChecks: (() => void) | undefined;
   #writer: StreamWriter | undefined;
   #isBlocked = false;
-  /** Checks since something was written, and one for a silence that began with a check. */
+  /** Checks since the last write, plus one, since a silence can begin at a check. */
   #quietChecks = 1;
 
   constructor(source: StreamSource) {
@@ -53,7 +51,7 @@ export class ResponseStream {
     if (keepAlive !== undefined) this.#stopChecks = clock.every(CHECK_MS, () => this.#check());
   }
 
-  /** Whether the headers have left, so that a failure can be no status any more. */
+  /** Whether the headers were sent, so that an error can no longer be a status. */
   get hasBegun(): boolean {
     return this.#writer !== undefined;
   }
@@ -63,19 +61,19 @@ export class ResponseStream {
     return this.#isBlocked;
   }
 
-  /** Sends the headers, once: what is kept for retries must have them. */
+  /** Sends the headers once; a stored response must have them. */
   begin(): StreamWriter {
     if (this.#writer !== undefined) return this.#writer;
     const { context, type } = this.#source;
     this.#source.setHeaders();
     context.set('cache-control', 'no-cache');
-    // Proxies that buffer (nginx) are told not to.
+    // Disables the buffering of nginx.
     context.set('x-accel-buffering', 'no');
     this.#writer = context.stream(200, type);
     return this.#writer;
   }
 
-  /** `false` to pause the engine until `resume` is called. */
+  /** Returns `false` to pause the engine until `resume` is called. */
   write(piece: Buffer): boolean {
     if (piece.length > 0) {
       const { frame } = this.begin();
@@ -86,7 +84,7 @@ export class ResponseStream {
     return !this.#isBlocked;
   }
 
-  /** Sends what was added to the frame of the writer since its `end` was `from`. */
+  /** Sends the bytes that were added to the frame of the writer from `from`. */
   added(from: number): void {
     const writer = this.begin();
     this.#quietChecks = 0;
@@ -94,9 +92,7 @@ export class ResponseStream {
     if (!writer.written()) this.#block(writer);
   }
 
-  /**
-   * Everything with its end, for the retries; `undefined` when it is not kept, or too much for it.
-   */
+  /** Returns the whole body for retries; `undefined` if it is not stored or too large. */
   kept(last: Buffer): Buffer | undefined {
     return this.#copy?.with(last);
   }
@@ -105,14 +101,13 @@ export class ResponseStream {
     this.begin().end(last);
   }
 
-  /** Call this whatever became of the stream. */
+  /** Must be called after success and failure. */
   close(): void {
     this.#stopChecks?.();
   }
 
   #check(): void {
     const { context } = this.#source;
-    // A caller that does not read needs no comment.
     if (this.#isBlocked) return;
     this.#source.check?.();
     this.#quietChecks += 1;
@@ -132,7 +127,7 @@ export class ResponseStream {
   }
 }
 
-/** What a stream has sent, for the retries of its request; given up above what is kept. */
+/** A copy of the sent bytes for retries; discarded above `MAX_STORED_BYTES`. */
 class StreamCopy {
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
@@ -143,7 +138,6 @@ class StreamCopy {
     else this.#chunks = [];
   }
 
-  /** Everything with its end, or `undefined` when it is too much to keep. */
   with(last: Buffer): Buffer | undefined {
     if (this.#sizeBytes + last.length > MAX_STORED_BYTES) return undefined;
     return Buffer.concat([...this.#chunks, last]);

@@ -1,10 +1,8 @@
-/**
- * What a feature declares: routes, jobs, end. What a route declares: path, caller, body, handler.
- */
+/** The declarations of features (routes, jobs, end) and of routes (path, caller, body, handler). */
 import type { RouteDescription } from './describe.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 
-/** Who may call. An `operator` is an ADMIN key of the operator's own account. */
+/** The callers that a route accepts. `operator`: an ADMIN key of the operator's account. */
 export type RouteAuth =
   | 'public'
   | 'key'
@@ -15,59 +13,56 @@ export type RouteAuth =
   | 'wallet'
   | 'operator';
 
-/** What it is worth asking from a caller before the handler runs. */
 export interface RouteBody {
-  /** Content types that are read, by their start; another one is a 415. */
+  /** Beginnings of the accepted content types; others get 415. */
   readonly types: readonly string[];
-  /** Default: what the settings allow a JSON body, and the file of a form. */
+  /** Default: the settings `jsonLimitBytes`, and for a form `fileLimitBytes`. */
   readonly limitBytes?: number;
-  /** Of a body whose sender is not known, where it is less. */
+  /** Lower limit for an unknown caller. */
   readonly strangerLimitBytes?: number;
-  /** The handler reads it from the request as it comes, and sees to its size and its coding. */
+  /** The handler reads the body while it arrives, and checks its size and coding. */
   readonly isStreamed?: true;
 }
 
 export interface Route extends RouteName {
-  /** The path stands at the origin, not below the base path. */
+  /** The path is not below the base path. */
   readonly root?: boolean;
   readonly auth: RouteAuth;
-  /** What it offers, in a few words: payment requirements and the x402 manifest say so. */
+  /** A short name for payment requirements and the x402 manifest. */
   readonly about?: string;
-  /** Missing for a route that reads no body. */
+  /** `undefined` for a route without a body. */
   readonly body?: RouteBody;
-  /** The kind of work that the route sells; such a route is refused at start without a price. */
+  /** The kind of work that the route sells; without a price the server does not start. */
   readonly sells?: string;
-  /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
+  /** The handler reads `Idempotency-Key`, instead of the stage. */
   readonly ownIdempotency?: boolean;
-  /** Sells nothing, and keeps its answer under an `Idempotency-Key` in its own transaction. */
+  /** Sells nothing, but stores its response under an `Idempotency-Key`. */
   readonly keepsResponse?: boolean;
-  /** What the route says of itself; a route without it fails the test of the document. */
+  /** For the OpenAPI document, whose test requires it. */
   readonly describe?: RouteDescription;
   handle(context: RequestContext): void | Promise<void>;
 }
 
-/** Of every answer that is JSON. */
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** As large as `http.jsonLimitBytes` allows. */
+/** Up to `http.jsonLimitBytes`. */
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
-/** A form with a file, as large as `http.fileLimitBytes` allows. */
+/** A form with a file of up to `http.fileLimitBytes`. */
 export const FORM_BODY: RouteBody = { types: ['multipart/form-data'] };
-/** The same, read by the handler as it comes: `multipart.ts`, `streamFile`. */
+/** The same, read by the handler with `streamFile`. */
 export const STREAMED_FORM_BODY: RouteBody = { types: FORM_BODY.types, isStreamed: true };
-/** Bodies of management routes. */
+/** For management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 
-/** A feature as the server sees it. */
 export interface Feature {
   readonly routes: readonly Route[];
   /** Called once the server listens. */
   readonly start?: () => void;
-  /** Once a minute in every process; a failure is logged and tried again. */
+  /** Runs once a minute in every process; a failure is logged. */
   readonly perProcessJob?: () => Promise<unknown>;
-  /** Work on the database: once a minute in one of all processes that share it. */
+  /** Runs once a minute in one of the processes that share the database. */
   readonly leaderJob?: () => Promise<unknown>;
-  /** Called after the last answer has left and before the database closes. */
+  /** Called after the last response was sent and before the database closes. */
   readonly close?: () => Promise<void>;
 }
 
@@ -86,7 +81,6 @@ export function post(...route: Parameters<typeof get>): Route {
   return { ...get(...route), method: 'POST', body: SMALL_JSON_BODY };
 }
 
-/** As `post`, for a change. */
 export function patch(...route: Parameters<typeof get>): Route {
   return { ...post(...route), method: 'PATCH' };
 }

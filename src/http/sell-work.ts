@@ -1,7 +1,6 @@
 /**
- * Sells one request for a model, whatever its work is: the model is found, the price is held, the
- * work runs, and its answer leaves when the charge is on disk. What the work is, what it costs at
- * most and what it has cost in the end are the route's.
+ * Sells one request for a model: finds the model, holds the price, runs the work of the route, and
+ * sends its response when the charge is on disk.
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome, RateRule, Sale, Sales, SoldResponse } from '../billing/sale.ts';
@@ -26,33 +25,31 @@ export interface SellingParts {
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
-/** A model that its caller may use, with the price of now. */
+/** A model that the caller may use, with its current price. */
 export interface FoundModel {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
 }
 
-/** A request whose money is held. */
 export interface HeldWork extends FoundModel {
   readonly parts: SellingParts;
   readonly context: RequestContext;
   readonly sale: Sale;
-  /** Aborts when nobody will ask for the answer any more. */
+  /** Aborts when nobody needs the response. */
   readonly signal: AbortSignal;
 }
 
-/** Which engine answered, after how many tries, and what it says of the content. */
 export type ServedBy = Required<Pick<KnownFacts, 'replica' | 'attempts'>> &
   Pick<KnownFacts, 'flags'>;
 
-/** What was charged, as bodies show it. */
+/** The charge in response bodies. */
 export interface ChargedCost {
   readonly usd: number;
   readonly diem: number;
 }
 
-/** The model of a request, or the default of its type. Throws 401, 403, 404, 410, 503. */
+/** Returns the named model, or the default of its type. Throws 401, 403, 404, 410, 503. */
 export function findModel(
   { catalog }: SellingParts,
   context: RequestContext,
@@ -64,7 +61,6 @@ export function findModel(
   return { model, deprecation, price: priceFor(context, resolved) };
 }
 
-/** What is sold, beside the model and who buys it. */
 export type WorkOrder = Omit<SaleTerms, 'model' | 'price' | 'rate'>;
 
 /** Counts the request, holds its price and runs the work. Throws 402 and 429. */
@@ -84,7 +80,7 @@ export async function sellWork(
   });
 }
 
-/** Settles work that is done, and answers with what `write` makes of its cost. */
+/** Settles finished work, and responds with the result of `write`. */
 export async function answerWork(
   held: HeldWork,
   by: ServedBy,
@@ -100,7 +96,7 @@ export async function answerWork(
   await context.bytes(200, type, body);
 }
 
-/** The headers of a stream, which begins before its charge: of the balance they say what is left at least. */
+/** Sets the headers of a stream, which begins before its charge: they report the least balance. */
 export function sayStreamed(held: HeldWork, by: ServedBy): void {
   sayAnswered(held, by, expectedSettlement(held.sale.hold).after.usdNano);
 }
@@ -109,7 +105,7 @@ export function costOf({ usdNano, diemNano }: Pick<Settlement, 'usdNano' | 'diem
   return { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
 }
 
-/** Notes for the log line what was settled. */
+/** Adds what was settled to the log line. */
 export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
   const { costNano, replica, tokens } = outcome;
   notes.costUsd = formatUsd(costNano);

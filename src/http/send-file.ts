@@ -1,7 +1,6 @@
 /**
  * Sends a file or one range of it (RFC 9110 §14), so that players can seek and downloads resume;
- * Safari plays nothing without ranges. Several ranges are answered with the whole file, as the RFC
- * allows.
+ * Safari requires ranges. A request for several ranges gets the whole file, as the RFC allows.
  */
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
@@ -12,21 +11,19 @@ export interface SentFile {
   readonly path: string;
   readonly sizeBytes: number;
   readonly mimeType: string;
-  /** Names these bytes and no others: what has a tag does not change. */
+  /** Identifies the bytes, which never change. */
   readonly tag: string;
 }
 
 interface ByteRange {
-  /** Both included. */
+  /** Inclusive, like `end`. */
   readonly start: number;
   readonly end: number;
 }
 
 const RANGE = /^bytes=(\d*)-(\d*)$/i;
 
-/**
- * Streams a file; a caller may leave in between. Throws 416 for a range behind the end of the file.
- */
+/** Streams a file; the caller may disconnect. Throws 416 for a range after the end of the file. */
 export async function sendFile(context: RequestContext, file: SentFile): Promise<void> {
   const { sizeBytes, mimeType } = file;
   const { method } = context.request;
@@ -48,17 +45,17 @@ export async function sendFile(context: RequestContext, file: SentFile): Promise
   }
 }
 
-/** `undefined` for all of it. */
+/** Returns `undefined` for the whole file. */
 function rangeOf(context: RequestContext, sizeBytes: number, tag: string): ByteRange | undefined {
   const found = RANGE.exec(context.header('range')?.replaceAll(' ', '') ?? '');
   const condition = context.header('if-range');
-  // Of a unit or a form that we do not know the RFC says that it is as if it were not there.
+  // The RFC says to ignore unknown units and forms.
   if (found === null || (condition !== undefined && condition !== tag)) return undefined;
   const [, first = '', last = ''] = found;
   if (first === '' && last === '') return undefined;
   const start = first === '' ? Math.max(0, sizeBytes - Number(last)) : Number(first);
   const end = first === '' || last === '' ? sizeBytes - 1 : Math.min(Number(last), sizeBytes - 1);
-  // A last byte before the first one makes it no range at all.
+  // A range whose last byte precedes its first one is invalid and ignored.
   if (first !== '' && last !== '' && Number(last) < start) return undefined;
   if (start <= end) return { start, end };
   throw new Fault('RANGE_NOT_SATISFIABLE', {

@@ -1,6 +1,6 @@
 /**
- * The cookie of a console session, and the checks of requests with it: they come from a page of
- * this origin, and a write has the token that only such a page can read.
+ * The cookie of a console session. Requests with it must come from a page of this origin, and
+ * writes must carry the CSRF token of the session.
  */
 import { timingSafeEqual } from 'node:crypto';
 import type { ConsoleSession } from '../identity/identity.ts';
@@ -8,16 +8,14 @@ import { Fault } from '../core/faults.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { RequestContext } from './request-context.ts';
 
-/** The header by which a write shows the token of its session. */
 export const CSRF_HEADER = 'x-csrf-token';
 
 export interface SessionCookieOptions {
   readonly serviceName: string;
-  /** Public origin; its scheme says whether the cookie travels on HTTPS alone. */
+  /** With `https:`, the cookie is sent over HTTPS only. */
   readonly publicUrl: string;
 }
 
-/** Reads and writes the cookie of one service. */
 export class SessionCookie {
   readonly #name: string;
   readonly #attributes: string;
@@ -27,31 +25,31 @@ export class SessionCookie {
   constructor({ serviceName, publicUrl }: SessionCookieOptions) {
     const { protocol, origin } = new URL(publicUrl);
     const isSecure = protocol === 'https:';
-    // With this prefix a browser takes the cookie from this origin alone, and for all of it.
+    // With this prefix browsers accept the cookie from this origin only.
     this.#name = `${isSecure ? '__Host-' : ''}${serviceName}_session`;
     this.#attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
     this.#pattern = new RegExp(String.raw`(?:^|;\s*)${this.#name}=([\w-]+)(?:;|$)`);
     this.#publicOrigin = origin;
   }
 
-  /** The secret in the `Cookie` header of a request. */
+  /** Returns the secret in a `Cookie` header. */
   secretIn(header: string): string | undefined {
     return this.#pattern.exec(header)?.[1];
   }
 
-  /** The value of `Set-Cookie` that begins a session. */
+  /** The `Set-Cookie` value that begins a session. */
   set(secret: string, lifeMs: number): string {
     return `${this.#name}=${secret}; Max-Age=${lifeMs / SECOND_MS}; ${this.#attributes}`;
   }
 
-  /** The value of `Set-Cookie` that ends it. */
+  /** The `Set-Cookie` value that ends a session. */
   get clear(): string {
     return `${this.#name}=; Max-Age=0; ${this.#attributes}`;
   }
 
-  /** Whether a request comes from no page of another origin. */
+  /** Whether the request comes from this origin, or from no page at all. */
   isSameOrigin({ headers }: RequestContext): boolean {
-    // Every site on this machine has this host name, and another port is another origin of one site.
+    // `same-site` is not enough: another port of this host is the same site.
     const site = headers['sec-fetch-site'];
     if (site !== undefined) return site === 'same-origin' || site === 'none';
     const { origin, host } = headers;
@@ -59,16 +57,14 @@ export class SessionCookie {
     return URL.canParse(origin) && new URL(origin).host === host;
   }
 
-  /**
-   * Throws `CSRF_CHECK_FAILED` for a request that a page of another origin makes a browser send.
-   */
+  /** Throws `CSRF_CHECK_FAILED` for a request from a page of another origin. */
   requireSameOrigin(context: RequestContext): void {
     if (!this.isSameOrigin(context)) {
       throw foreign('The request comes from a page of another origin');
     }
   }
 
-  /** The same for a request of a session; a write shows the token of the session besides. */
+  /** As `requireSameOrigin`; a write also needs the token of the session. */
   requireOwnPage(context: RequestContext, session: ConsoleSession): void {
     this.requireSameOrigin(context);
     const { method } = context.request;

@@ -1,18 +1,18 @@
 /**
- * Finds the events of a server-sent event stream in bytes that are cut anywhere; lines end with LF,
- * CRLF or CR. Bytes of an unfinished event are kept, up to a bound. Only `data:` lines are read:
- * the protocols here carry everything in them.
+ * Finds the events of a server-sent event stream in chunks that are cut anywhere; lines end with
+ * LF, CRLF or CR. Keeps the bytes of an unfinished event, up to a bound. Reads `data:` lines only,
+ * because the protocols here use no others.
  */
 import type { Span } from '../json/json-scan.ts';
 
 /** The data of one event: bytes `start` to `end` of `bytes`. */
 export interface SseData extends Span {
   readonly bytes: Buffer;
-  /** The whole event in the same bytes, blank line included; none when its data was joined. */
+  /** The event in the same bytes, with its blank line; `undefined` if data lines were joined. */
   readonly event: Span | undefined;
 }
 
-/** A whole tool call or image can come as one event; more than this is not a chat stream. */
+/** Allows a complete tool call or image in one event. */
 const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 
 const LF = 0x0a;
@@ -24,33 +24,31 @@ const DATA_FIELD = Buffer.from('data:');
 export class SseEvents {
   readonly #maxEventBytes: number;
   #bytes: Buffer = EMPTY;
-  /** What those bytes begin, with room behind them; empty where they are the engine's own. */
+  /** The buffer behind `#bytes`, with free space; empty if `#bytes` is a chunk of the engine. */
   #store: Buffer = EMPTY;
-  /** Where the unfinished event begins. */
+  /** Start of the unfinished event. */
   #at = 0;
-  /** Where its unfinished line begins, and where the search for the end of it goes on. */
+  /** Start of its unfinished line, and where the search for the line end continues. */
   #line = 0;
   #sought = 0;
-  /** The last byte was a CR, taken for a whole line end: an LF that follows belongs to it. */
+  /** The last byte was a CR and was read as a line end; a following LF belongs to it. */
   #endsInReturn = false;
-  /**
-   * The first data line of the unfinished event, counted from its first byte; -1 before it came.
-   */
+  /** The first data line, relative to the start of the event; -1 if there is none yet. */
   #dataStart = -1;
   #dataEnd = -1;
-  /** Those that follow: nearly no event has any. */
+  /** Further data lines, which are rare. */
   #further: Span[] | undefined;
 
   constructor(maxEventBytes = MAX_EVENT_BYTES) {
     this.#maxEventBytes = maxEventBytes;
   }
 
-  /** Whether no event has begun: the next bytes are the first of one. */
+  /** Whether the next bytes begin an event. */
   get isBetween(): boolean {
     return this.#bytes.length === this.#at;
   }
 
-  /** Takes bytes; then call `next` until it returns `undefined`. `false` for a too long event. */
+  /** Adds a chunk; then call `next` until it returns `undefined`. Returns `false` if an event is too long. */
   push(given: Buffer): boolean {
     const chunk = this.#endsInReturn || given.includes(CR) ? this.#withLineFeeds(given) : given;
     const keptBytes = this.#bytes.length - this.#at;
@@ -68,9 +66,7 @@ export class SseEvents {
     this.#sought = 0;
   }
 
-  /**
-   * Kept bytes are copied when they double or when most are done: an engine may send byte by byte.
-   */
+  /** Copies kept bytes only when they double or most are done, for engines that send single bytes. */
   #append(chunk: Buffer, keptBytes: number): void {
     let from = this.#bytes.length;
     if (from + chunk.length > this.#store.length || this.#at > keptBytes) {
@@ -85,14 +81,14 @@ export class SseEvents {
     this.#bytes = this.#store.subarray(0, from + chunk.length);
   }
 
-  /** Each CR without its LF is a line end of its own (HTML, server-sent events). */
+  /** Replaces each CR that is a line end of its own by LF (HTML, server-sent events). */
   #withLineFeeds(given: Buffer): Buffer {
     let bytes = this.#endsInReturn && given[0] === LF ? given.subarray(1) : given;
     let isCopy = false;
     if (given.length > 0) this.#endsInReturn = false;
     for (let at = bytes.indexOf(CR); at !== -1; at = bytes.indexOf(CR, at + 1)) {
       if (bytes[at + 1] === LF) continue;
-      // The engine's bytes are not ours to change.
+      // The chunk belongs to the engine call.
       if (!isCopy) bytes = Buffer.from(bytes);
       isCopy = true;
       bytes[at] = LF;
@@ -101,7 +97,7 @@ export class SseEvents {
     return bytes;
   }
 
-  /** The data of the next complete event; `undefined` when more bytes are needed. */
+  /** Returns the data of the next complete event; `undefined` if it needs more bytes. */
   next(): SseData | undefined {
     const bytes = this.#bytes;
     for (;;) {
@@ -137,20 +133,20 @@ export class SseEvents {
       const event = { start: first, end: this.#line };
       return { bytes, start: first + dataStart, end: first + this.#dataEnd, event };
     }
-    // A stream that waits between two events holds no bytes.
+    // Frees the bytes between two events.
     if (this.isBetween) this.#begin(EMPTY);
     else this.#sought = bytes.length;
     return undefined;
   }
 
-  /** The event that the stream ended in without its blank line, if it has data. */
+  /** Returns the data of a last event without a blank line. */
   finish(): SseData | undefined {
     this.push(Buffer.from('\n\n'));
     return this.next();
   }
 }
 
-/** Several `data:` lines of one event are one text with line feeds between. */
+/** Joins the `data:` lines of one event with line feeds. */
 function joinLines(event: Buffer, lines: readonly Span[]): SseData {
   const text = lines.map((line) => event.toString('utf8', line.start, line.end)).join('\n');
   const bytes = Buffer.from(text);

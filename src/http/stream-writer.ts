@@ -1,7 +1,7 @@
 /**
- * Writes the body of a streamed response: what is written in one tick leaves as one buffer and one
- * chunk (RFC 9112 §7.1). `node:http` would pass four buffers to the socket for each piece. The
- * response does the rest: head, pipelining, end and keep-alive.
+ * Writes the body of a streamed response: all pieces of one tick are sent as one buffer and one
+ * chunk (RFC 9112 §7.1), where `node:http` would write four buffers per piece. The response of
+ * `node:http` does the rest: head, pipelining, end and keep-alive.
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -10,15 +10,15 @@ const RETURN = 0x0d;
 const LINE_FEED = 0x0a;
 const HEX_DIGITS = Buffer.from('0123456789abcdef');
 const LAST_CHUNK = '0\r\n\r\n';
-/** Before the bytes of a frame: their number in hex and a line end. */
+/** Space before the bytes for their number in hex and a line end. */
 const HEAD_BYTES = 10;
-/** Behind them: a line end, and the last chunk. */
+/** Space after the bytes for a line end and the last chunk. */
 const TAIL_BYTES = 2 + LAST_CHUNK.length;
 const EMPTY = Buffer.alloc(0);
 
-/** Bytes that leave together, with capacity for the frame of a chunk, so that they are not copied. */
+/** Bytes that are sent together, with space for the frame of a chunk, so that they are not copied. */
 export class Frame {
-  /** The caller that writes into it at `end` has called `reserve` for it, and moves `end` on. */
+  /** To write at `end`, first call `reserve`, then increase `end`. */
   bytes: Buffer = EMPTY;
   end = HEAD_BYTES;
 
@@ -26,12 +26,11 @@ export class Frame {
     return this.end === HEAD_BYTES;
   }
 
-  /** Makes the buffer large enough for so many bytes more. */
   reserve(sizeBytes: number): void {
     const neededBytes = this.end + sizeBytes + TAIL_BYTES;
     const { bytes } = this;
     if (neededBytes <= bytes.length) return;
-    // Mostly one piece comes in a tick; where more come, many may.
+    // Most ticks have one piece; with a second one, many may follow.
     const isFirst = bytes.length === 0;
     this.bytes = Buffer.allocUnsafe(
       isFirst ? neededBytes : Math.max(neededBytes, 2 * bytes.length),
@@ -50,24 +49,24 @@ export class Frame {
     this.end += this.bytes.write(text, this.end);
   }
 
-  /** What was added since `end` was `from`; from the beginning without it. */
+  /** Returns the bytes from `from`; default: all. */
   since(from = HEAD_BYTES): Buffer {
     return this.bytes.subarray(from, this.end);
   }
 
-  /** Everything, as a chunk (RFC 9112 §7.1), and begins anew; `isLast`: the body ends with it. */
+  /** Returns all bytes as a chunk and clears the frame; `isLast` appends the last chunk. */
   takeChunk(isLast: boolean): Buffer {
     const { bytes } = this;
     let { end } = this;
     let start = HEAD_BYTES;
-    // An empty chunk would end the body, so nothing has no frame.
+    // An empty chunk would end the body.
     if (end > HEAD_BYTES) {
       bytes[end] = RETURN;
       bytes[end + 1] = LINE_FEED;
       start -= 2;
       bytes[start] = RETURN;
       bytes[start + 1] = LINE_FEED;
-      // By hand: this is done for each tick of each stream.
+      // Without `toString`, because this runs for each tick of each stream.
       for (let size = end - HEAD_BYTES; size > 0; size >>>= 4) {
         start -= 1;
         bytes[start] = HEX_DIGITS[size & 15] ?? 0;
@@ -80,7 +79,7 @@ export class Frame {
     return bytes.subarray(start, end);
   }
 
-  /** Everything, and begins anew. */
+  /** Returns all bytes and clears the frame. */
   take(): Buffer {
     const bytes = this.since();
     this.bytes = EMPTY;
@@ -90,18 +89,18 @@ export class Frame {
 }
 
 export class StreamWriter {
-  /** What was written in this tick: who adds to it calls `written`. */
+  /** The bytes of this tick; call `written` after adding to it. */
   readonly frame = new Frame();
   readonly #response: ServerResponse;
-  /** Not for HTTP/1.0, where the end of the connection is the end of the stream. */
+  /** `false` for HTTP/1.0, where the end of the connection ends the stream. */
   readonly #isChunked: boolean;
-  /** The response until the head has left with the first piece, then its socket. */
+  /** The response until the head was sent with the first piece, then its socket. */
   #target: ServerResponse | Socket;
   #isFull = false;
-  /** The frame leaves at the end of this tick. */
+  /** The frame will be sent at the end of this tick. */
   #isDue = false;
 
-  /** The head of the response is made, and nothing of its body is written. */
+  /** `response`: with a head, and without any byte of the body. */
   constructor(response: ServerResponse) {
     this.#response = response;
     this.#target = response;
@@ -109,13 +108,13 @@ export class StreamWriter {
     response.chunkedEncoding = false;
   }
 
-  /** `false` when the caller reads slower than we write; `onDrain` says when to go on. */
+  /** Returns `false` if the caller reads too slowly; then wait for `onDrain`. */
   write(piece: Buffer): boolean {
     this.frame.add(piece);
     return this.written();
   }
 
-  /** The same for what was added to the frame. */
+  /** As `write`, for bytes that were added to the frame. */
   written(): boolean {
     if (!this.#isDue && this.frame.end > HEAD_BYTES) {
       this.#isDue = true;
@@ -125,7 +124,7 @@ export class StreamWriter {
     return !this.#isFull;
   }
 
-  /** Runs once when more can be written, or when nobody reads any more. */
+  /** Calls `resume` once, when more can be written or the connection has closed. */
   onDrain(resume: () => void): void {
     const target = this.#target;
     const once = (): void => {
@@ -142,7 +141,7 @@ export class StreamWriter {
     if (!this.#response.destroyed) this.#response.end(body);
   }
 
-  /** Sends what was written in this tick, unless the end has taken it along. */
+  /** Sends the bytes of this tick, unless `end` has sent them. */
   static #flush(this: void, writer: StreamWriter): void {
     writer.#isDue = false;
     const { frame } = writer;

@@ -24,7 +24,7 @@ export const TagMetadata = z.record(z.string(), z.unknown()).check((context) => 
   }
 });
 
-/** Databases store no NUL and no half of a surrogate pair. */
+/** Databases cannot store NUL or half of a surrogate pair. */
 function isTagText(text: string, maxBytes: number): boolean {
   return !text.includes('\0') && text.isWellFormed() && Buffer.byteLength(text) <= maxBytes;
 }
@@ -33,7 +33,7 @@ function tagValue(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-/** The tags of validated metadata, values that are no text as JSON; `undefined` for none. */
+/** Returns the tags of validated metadata, other values than text as JSON; `undefined` for none. */
 export function tagsOf(
   metadata: Readonly<Record<string, unknown>> | null | undefined,
 ): Readonly<Record<string, string>> | undefined {
@@ -42,7 +42,7 @@ export function tagsOf(
   return Object.fromEntries(given.map(([name, value]) => [name, tagValue(value)]));
 }
 
-/** Those of a caller's members that can be tags, for protocols whose clients no 400 would help. */
+/** Returns the members that are valid tags, for protocols whose clients cannot handle a 400. */
 export function fittingTags(members: Readonly<Record<string, unknown>>): Record<string, string> {
   const fitting = Object.entries(tagsOf(members) ?? {}).filter(
     ([name, value]) => isTagName(name) && isTagValue(value),
@@ -50,12 +50,10 @@ export function fittingTags(members: Readonly<Record<string, unknown>>): Record<
   return Object.fromEntries(fitting.slice(0, MAX_TAGS));
 }
 
-/** Whether a text can be the name of a tag. */
 export function isTagName(text: string): boolean {
   return text !== '' && isTagText(text, MAX_TAG_NAME_BYTES);
 }
 
-/** Whether a text can be the value of a tag. */
 export function isTagValue(text: string): boolean {
   return isTagText(text, MAX_TAG_VALUE_BYTES);
 }
@@ -72,7 +70,7 @@ export function readTags(
     // Node reads the bytes of a header as Latin-1.
     given = JSON.parse(Buffer.from(context.headers[tagsHeader] ?? '', 'latin1').toString());
   } catch {
-    throw refuse('Expected a JSON object such as {"user":"anna"}'); // it is no JSON
+    throw refuse('Expected a JSON object such as {"user":"anna"}'); // the header is no JSON
   }
   const checked = TagMetadata.safeParse(given);
   if (checked.success) {

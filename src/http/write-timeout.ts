@@ -1,21 +1,20 @@
 /**
- * Closes the connections of callers that do not read: the socket took no byte of the response for
- * the time limit. Each byte that is taken restarts the time. All connections are checked now and
- * then, so that a response that is read costs nothing; checks are counted instead of time, so that
- * a suspended process closes no connection.
+ * Closes the connections of callers that do not read: the socket accepted no byte of the response
+ * for the time limit. Connections are checked periodically, so that a write costs nothing. Checks
+ * are counted instead of time, so that a suspended process closes no connection.
  */
 import type { Server, Socket } from 'node:net';
 import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
 import type { Log } from '../core/log.ts';
 
-/** The time limit may be overrun by an eighth of it, or by this much. */
+/** The limit may be exceeded by an eighth of it, at most by this much. */
 const MAX_LOOK_MS = 5_000;
 const LOOKS = 8;
 
 interface Connection extends Placed {
   readonly socket: Socket;
-  /** Looks since it was last seen to take bytes, or to have none to take. */
+  /** Checks without progress. */
   stillLooks: number;
   writtenBytes: number;
   queuedBytes: number;
@@ -27,7 +26,6 @@ export interface WriteTimeoutParts {
   readonly timeoutMs: number;
 }
 
-/** Looks at the connections of a server until it closes. */
 export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTimeoutParts): void {
   const connections = new InFlight<Connection>();
   const lookMs = Math.min(timeoutMs / LOOKS, MAX_LOOK_MS);
@@ -36,7 +34,10 @@ export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTime
     for (const one of connections.all()) {
       one.stillLooks = hasMoved(one) ? 0 : one.stillLooks + 1;
       if (one.stillLooks >= mostLooks) {
-        log.debug({ timeoutMs }, 'A caller did not read its answer and was cut off');
+        log.debug(
+          { timeoutMs },
+          'A connection was closed because the caller did not read the response',
+        );
         one.socket.destroy();
       }
     }
@@ -49,7 +50,7 @@ export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTime
   });
 }
 
-/** Whether the kernel took bytes since the last look, or has taken all. */
+/** Whether the kernel accepted bytes since the last check, or all of them. */
 function hasMoved(one: Connection): boolean {
   const { socket } = one;
   const waitingBytes = socket.writableLength;
@@ -63,8 +64,8 @@ function hasMoved(one: Connection): boolean {
 }
 
 /**
- * Bytes left of the write in progress: a large body is one write, which Node reports when all of it
- * is taken. Node's own idle timeout reads the same figure.
+ * Bytes left of the current write: a large body is one write, and `bytesWritten` changes only at its
+ * end. Node's idle timeout reads the same number.
  */
 function queuedBytesOf(socket: Socket): number {
   const { _handle: handle } = socket as { _handle?: { writeQueueSize?: number } | null }; // Node's

@@ -69,7 +69,7 @@ describe('POST /crypto/rpc/{network}', () => {
     const said = JSON.parse(Buffer.concat(await answer.toArray()).toString()) as { error: string };
     assert.equal(answer.statusCode, 405);
     assert.equal(answer.headers.allow, 'POST');
-    assert.match(said.error, /speaks HTTP and no WebSocket: send each request with POST/);
+    assert.match(said.error, /WebSocket is not supported; send HTTP requests with POST/);
   });
 
   test('an idempotency key replays without a charge', async () => {

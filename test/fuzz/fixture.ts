@@ -84,7 +84,8 @@ export async function startFixture(): Promise<Fixture> {
     addresses,
     log,
     forget: () => {
-      for (const list of [peers.chat.seen, peers.vectors.seen, peers.node.requests]) list.length = 0;
+      for (const list of [peers.chat.seen, peers.vectors.seen, peers.node.requests])
+        list.length = 0;
       for (const list of [peers.web.queries, peers.web.asked, log]) list.length = 0;
     },
     stop: async () => {
