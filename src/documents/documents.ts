@@ -103,7 +103,7 @@ export class Documents {
   async readPng(request: ReadRequest): Promise<PngReading> {
     const read = await this.#read({ kind: 'png' }, request);
     if (!read.ok) return read;
-    if (read.png === undefined) throw new Error('A picture was read without facts');
+    if (read.png === undefined) throw new Error('A PNG was read without properties');
     return { ok: true, png: read.png };
   }
 
@@ -134,6 +134,6 @@ export class Documents {
 export function fileText(filename: string, extraction: Extraction): string {
   const name = singleLineLabel(filename) || 'unnamed';
   if (!extraction.ok) return `[The file "${name}" could not be read: it ${extraction.reason}]`;
-  const note = extraction.truncated ? '\n[The rest of the file was left out: it is too long]' : '';
+  const note = extraction.truncated ? '\n[The rest of the file was omitted: it is too long]' : '';
   return `${delimitUntrusted(extraction.text, `file "${name}"`)}${note}`;
 }

@@ -33,7 +33,7 @@ export function scanHtml(html: string, handler: MarkupHandler): void {
 function scan(markup: string, xmlMode: boolean, handler: MarkupHandler): void {
   const attributes: { readonly name: string; value: string }[] = [];
   let name = '';
-  let isLeftOut = false;
+  let isIgnored = false;
   const nameAt = (start: number, end: number): string => {
     const whole = markup.slice(start, end);
     return xmlMode ? localName(whole) : whole.toLowerCase();
@@ -57,7 +57,7 @@ function scan(markup: string, xmlMode: boolean, handler: MarkupHandler): void {
   };
   const addToValue = (value: string): void => {
     const last = attributes.at(-1);
-    if (last !== undefined && !isLeftOut) last.value += value;
+    if (last !== undefined && !isIgnored) last.value += value;
   };
   const tokenizer = new Tokenizer(
     { xmlMode, decodeEntities: true },
@@ -67,9 +67,9 @@ function scan(markup: string, xmlMode: boolean, handler: MarkupHandler): void {
         attributes.length = 0;
       },
       onattribname: (start, end) => {
-        isLeftOut = attributes.length >= MAX_ATTRIBUTES;
+        isIgnored = attributes.length >= MAX_ATTRIBUTES;
         const written = markup.slice(start, end);
-        if (!isLeftOut)
+        if (!isIgnored)
           attributes.push({ name: xmlMode ? written : written.toLowerCase(), value: '' });
       },
       onattribdata: (start, end) => addToValue(markup.slice(start, end)),
@@ -91,7 +91,7 @@ function scan(markup: string, xmlMode: boolean, handler: MarkupHandler): void {
       ondeclaration: (start, end) => {
         // No office format defines entities, so this is an attack.
         const isDefining = xmlMode && markup.slice(start, end).includes('[');
-        if (isDefining) throw new ReaderError('defines XML entities of its own');
+        if (isDefining) throw new ReaderError('defines XML entities');
       },
       oncomment: () => undefined,
       onprocessinginstruction: () => undefined,

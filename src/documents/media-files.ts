@@ -25,7 +25,7 @@ export interface MediaFilesParts {
   /** Limits of all media on the disk, and of one caller's. */
   readonly maxBytes: number;
   readonly maxCallerBytes: number;
-  readonly stored: (holder: string) => Promise<{ callerBytes: number; allBytes: number }>;
+  readonly stored: (caller: string) => Promise<{ callerBytes: number; allBytes: number }>;
 }
 
 export interface MediaLimits {
@@ -57,16 +57,12 @@ export class MediaFiles {
   }
 
   /**
-   * Runs `work` with a folder that is deleted afterwards. `holder` is the account or address that
-   * owns the media.
+   * Runs `work` with a folder that is deleted afterwards. `caller`: account or address that the bytes
+   * count for.
    */
-  async within<T>(holder: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
+  async within<T>(caller: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));
-    const workspace = new MediaWorkspace(this.#parts, folder, {
-      holder,
-      take: (bytes) => this.#take(holder, bytes),
-      free: (bytes) => this.#count(holder, -bytes),
-    });
+    const workspace = new MediaWorkspace(this.#parts, folder, caller, this);
     try {
       return await work(workspace);
     } finally {
@@ -75,61 +71,58 @@ export class MediaFiles {
     }
   }
 
-  async #take(holder: string, bytes: number): Promise<void> {
-    this.#count(holder, bytes);
+  /** Reserves bytes of a caller before they are written. Faults: 429, 503. */
+  async take(caller: string, bytes: number): Promise<void> {
+    this.count(caller, bytes);
     try {
       const { maxBytes, maxCallerBytes, stored } = this.#parts;
-      const { callerBytes, allBytes } = await stored(holder);
+      const { callerBytes, allBytes } = await stored(caller);
       // Concurrent requests may have reserved bytes during the query, so check the current totals.
-      if (callerBytes + (this.#fetching.get(holder) ?? 0) > maxCallerBytes) {
+      if (callerBytes + (this.#fetching.get(caller) ?? 0) > maxCallerBytes) {
         throw new Fault('RATE_LIMIT_EXCEEDED', {
-          message: `Your media takes more than ${Math.floor(maxCallerBytes / 1_000_000)} MB on this server: wait for running requests, and complete videos that you have`,
+          message: `Your media exceeds ${Math.floor(maxCallerBytes / 1_000_000)} MB on this server: wait for running requests, or complete finished videos`,
           retryAfterSeconds: RETRY_AFTER_SECONDS,
         });
       }
       if (allBytes + this.#allFetching > maxBytes) {
         throw new Fault('SERVICE_UNAVAILABLE', {
-          message: 'The server has no room for more media now',
+          message: 'The media storage of the server is full',
           retryAfterSeconds: RETRY_AFTER_SECONDS,
         });
       }
     } catch (error) {
-      this.#count(holder, -bytes);
+      this.count(caller, -bytes);
       throw error;
     }
   }
 
-  #count(holder: string, bytes: number): void {
+  count(caller: string, bytes: number): void {
     this.#allFetching += bytes;
-    const held = (this.#fetching.get(holder) ?? 0) + bytes;
-    if (held === 0) this.#fetching.delete(holder);
-    else this.#fetching.set(holder, held);
+    const bytesOfCaller = (this.#fetching.get(caller) ?? 0) + bytes;
+    if (bytesOfCaller === 0) this.#fetching.delete(caller);
+    else this.#fetching.set(caller, bytesOfCaller);
   }
-}
-
-interface Budget {
-  readonly holder: string;
-  take(bytes: number): Promise<void>;
-  free(bytes: number): void;
 }
 
 export class MediaWorkspace {
   readonly #parts: MediaFilesParts;
   readonly #folder: string;
-  readonly #budget: Budget;
-  #count = 0;
+  readonly #caller: string;
+  readonly #files: MediaFiles;
+  #paths = 0;
   #usedBytes = 0;
   #countedBytes = 0;
 
-  constructor(parts: MediaFilesParts, folder: string, budget: Budget) {
+  constructor(parts: MediaFilesParts, folder: string, caller: string, files: MediaFiles) {
     this.#parts = parts;
     this.#folder = folder;
-    this.#budget = budget;
+    this.#caller = caller;
+    this.#files = files;
   }
 
   newPath(): string {
-    this.#count += 1;
-    return join(this.#folder, String(this.#count));
+    this.#paths += 1;
+    return join(this.#folder, String(this.#paths));
   }
 
   /** Reserves bytes before they are written. Faults: 429, 503. */
@@ -138,12 +131,12 @@ export class MediaWorkspace {
     const missing = this.#usedBytes - this.#countedBytes;
     if (missing <= 0) return;
     const wanted = Math.max(missing, COUNTED_AT_ONCE_BYTES);
-    await this.#budget.take(wanted);
+    await this.#files.take(this.#caller, wanted);
     this.#countedBytes += wanted;
   }
 
   free(): void {
-    this.#budget.free(this.#countedBytes);
+    this.#files.count(this.#caller, -this.#countedBytes);
     this.#countedBytes = 0;
   }
 
@@ -165,8 +158,7 @@ export class MediaWorkspace {
       };
       if (isDataUrl(url)) return { path, sizeBytes: await writeDataUrl(url, limits, write) };
       const { guard, timeoutMs } = this.#parts;
-      const { holder: caller } = this.#budget;
-      const options = { timeoutMs, maxRedirects: MAX_REDIRECTS, caller, ...limits };
+      const options = { timeoutMs, maxRedirects: MAX_REDIRECTS, caller: this.#caller, ...limits };
       return { path, sizeBytes: (await guard.stream(url, write, options)).sizeBytes };
     } finally {
       await file.close();

@@ -33,7 +33,7 @@ export async function readDocument(bytes: Buffer, options: ReadOptions): Promise
   const sink = new TextSink(options.maxChars);
   await write(bytes, options, sink);
   const text = sink.toString();
-  if (text === '') throw new ReaderError('holds no text');
+  if (text === '') throw new ReaderError('contains no text');
   return { text, isTruncated: sink.isTruncated };
 }
 
@@ -42,7 +42,7 @@ async function write(bytes: Buffer, options: ReadOptions, sink: TextSink): Promi
   if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04') return readArchive(bytes, sink);
   if (bytes.subarray(0, 8).toString('hex') === 'd0cf11e0a1b11ae1') throw oldOffice(bytes);
   if (bytes.subarray(0, 5).toString('latin1') === '{\\rtf') {
-    throw new ReaderError('is RTF, which is not read; save it as DOCX or PDF');
+    throw new ReaderError('is RTF, which is not supported; save it as DOCX or PDF');
   }
   const media = sniffMedia(bytes);
   if (media !== undefined) throw new ReaderError(`is ${media}, not a document`);
@@ -51,7 +51,7 @@ async function write(bytes: Buffer, options: ReadOptions, sink: TextSink): Promi
     /^(?:text\/html|application\/xhtml\+xml)/i.test(options.mediaType);
   const text = decodeText(bytes, isNamedHtml ? htmlCharset(bytes) : undefined);
   if (isNamedHtml || /^\s*<(?:!doctype html|html)[\s>]/i.test(text.slice(0, 512))) {
-    sink.writeMarkdown(htmlToMarkdown(text, { maxChars: sink.room }));
+    sink.writeMarkdown(htmlToMarkdown(text, { maxChars: sink.leftChars }));
   } else {
     sink.write(text);
   }
@@ -63,12 +63,14 @@ async function readArchive(bytes: Buffer, sink: TextSink): Promise<void> {
   if (part.startsWith('word/')) return readDocx(zip, sink);
   if (part.startsWith('ppt/')) return readPptx(zip, part, sink);
   if (part.endsWith('.bin')) {
-    throw new ReaderError('is a binary workbook (.xlsb), which is not read; save it as .xlsx');
+    throw new ReaderError('is a binary workbook (.xlsb), which is not supported; save it as .xlsx');
   }
   if (part.startsWith('xl/')) return readXlsx(zip, part, sink);
   if (zip.has('META-INF/container.xml')) return readEpub(zip, sink);
   if (zip.has('content.xml')) {
-    throw new ReaderError('is an OpenDocument file, which is not read; save it as DOCX or PDF');
+    throw new ReaderError(
+      'is an OpenDocument file, which is not supported; save it as DOCX or PDF',
+    );
   }
   throw new ReaderError('is an archive, not a document; send the files inside it');
 }
@@ -78,6 +80,6 @@ function oldOffice(bytes: Buffer): ReaderError {
     return new ReaderError('is protected by a password');
   }
   return new ReaderError(
-    'is in the old Office format (.xls, .doc, .ppt), which is not read; save it as .xlsx, .docx or .pptx',
+    'is in the old Office format (.xls, .doc, .ppt), which is not supported; save it as .xlsx, .docx or .pptx',
   );
 }

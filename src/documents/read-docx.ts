@@ -1,6 +1,6 @@
 /**
- * Converts a DOCX document to Markdown with mammoth. The archive is first read with our own limits
- * and passed on uncompressed and without media, so that mammoth never decompresses untrusted data.
+ * Converts a DOCX document to Markdown with mammoth. The archive is first read within limits and
+ * passed on uncompressed and without media, so that mammoth never decompresses untrusted data.
  */
 import mammoth from 'mammoth';
 import { zipSync } from 'fflate';
@@ -16,11 +16,11 @@ export async function readDocx(zip: ZipArchive, sink: TextSink): Promise<void> {
     const content = await zip.read(name);
     if (content === undefined) continue;
     if (content.includes('<!DOCTYPE') || content.includes('<!ENTITY')) {
-      throw new ReaderError('defines XML entities of its own');
+      throw new ReaderError('defines XML entities');
     }
     parts[name] = content;
   }
   const buffer = Buffer.from(zipSync(parts, { level: 0 }));
   const result = await mammoth.convertToHtml({ buffer }, { externalFileAccess: false });
-  sink.writeMarkdown(htmlToMarkdown(result.value, { maxChars: sink.room }));
+  sink.writeMarkdown(htmlToMarkdown(result.value, { maxChars: sink.leftChars }));
 }

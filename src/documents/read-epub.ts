@@ -31,7 +31,7 @@ export async function readEpub(zip: ZipArchive, sink: TextSink): Promise<void> {
   for (const id of spine) {
     if (sink.isTruncated) break;
     const html = await chapter(zip, folder, items.get(id));
-    const { text, isTruncated } = htmlToMarkdown(html, { maxChars: sink.room });
+    const { text, isTruncated } = htmlToMarkdown(html, { maxChars: sink.leftChars });
     sink.writeMarkdown({ text: text && `${text}\n\n`, isTruncated });
   }
 }
@@ -43,7 +43,7 @@ async function findPackage(zip: ZipArchive): Promise<string> {
       if (name === 'rootfile') path ??= attribute('full-path');
     },
   });
-  if (path === undefined) throw new ReaderError('holds no book');
+  if (path === undefined) throw new ReaderError('contains no book');
   return resolvePath('', path);
 }
 

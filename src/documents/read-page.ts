@@ -38,7 +38,7 @@ export function readPage(bytes: Buffer, options: PageOptions): Markdown {
       return { ...markdown, title: article.title ?? whole.title };
     }
   }
-  if (whole.text === '') throw new ReaderError('holds no text without JavaScript');
+  if (whole.text === '') throw new ReaderError('contains no text without JavaScript');
   return whole;
 }
 

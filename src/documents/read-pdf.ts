@@ -26,7 +26,8 @@ export async function readPdf(bytes: Uint8Array, sink: TextSink, maxPages: numbe
       if (sink.isFull && number < last) sink.markTruncated();
     }
     if (last < document.numPages) sink.markTruncated();
-    if (textChars === 0) throw new ReaderError('holds no text; scanned pages are not recognised');
+    if (textChars === 0)
+      throw new ReaderError('contains no text; scanned pages are not recognised');
   } finally {
     await document.loadingTask.destroy();
   }

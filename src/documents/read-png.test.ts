@@ -13,18 +13,18 @@ const pixels = Buffer.from(
     return at % 4 === 3 ? Math.floor((x * 255) / (width - 1)) : (at * 7_919) % 251;
   }),
 );
-const picture = () => sharp(pixels, { raw: { width, height, channels: 4 } });
+const image = () => sharp(pixels, { raw: { width, height, channels: 4 } });
 
-test('the alpha of every kind of PNG is that which another reader sees', async () => {
+test('alpha shares agree with another reader for every kind of PNG', async () => {
   const kinds = [
-    picture().png(),
-    picture().png({ adaptiveFiltering: true }),
-    picture().png({ progressive: true }),
-    picture().png({ progressive: true, adaptiveFiltering: true, compressionLevel: 9 }),
-    picture().toColourspace('rgb16').png({ adaptiveFiltering: true }),
-    picture().greyscale().png({ adaptiveFiltering: true }),
-    picture().png({ palette: true }),
-    picture().png({ palette: true, colours: 4, progressive: true }),
+    image().png(),
+    image().png({ adaptiveFiltering: true }),
+    image().png({ progressive: true }),
+    image().png({ progressive: true, adaptiveFiltering: true, compressionLevel: 9 }),
+    image().toColourspace('rgb16').png({ adaptiveFiltering: true }),
+    image().greyscale().png({ adaptiveFiltering: true }),
+    image().png({ palette: true }),
+    image().png({ palette: true, colours: 4, progressive: true }),
   ];
   for (const [at, kind] of kinds.entries()) {
     const png = await kind.toBuffer();
@@ -36,16 +36,13 @@ test('the alpha of every kind of PNG is that which another reader sees', async (
     const count = (isSo: (alpha: number) => boolean): number => alphas.filter(isSo).length;
     const pixelCount = width * height;
     assert.ok(facts.alpha !== undefined, `kind ${at}`);
-    assert.equal(facts.alpha.seen, count((alpha) => alpha >= 64) / pixelCount, `kind ${at}`);
+    assert.equal(facts.alpha.visible, count((alpha) => alpha >= 64) / pixelCount, `kind ${at}`);
     assert.equal(facts.alpha.clear, count((alpha) => alpha <= 191) / pixelCount, `kind ${at}`);
   }
 });
 
-test('a PNG without alpha has none', async () => {
-  for (const kind of [
-    picture().removeAlpha().png(),
-    picture().removeAlpha().png({ palette: true }),
-  ]) {
+test('a PNG without alpha channel has no alpha shares', async () => {
+  for (const kind of [image().removeAlpha().png(), image().removeAlpha().png({ palette: true })]) {
     assert.equal((await readPng(await kind.toBuffer())).alpha, undefined);
   }
 });
@@ -71,26 +68,26 @@ function png(head: readonly number[], rows: Uint8Array, ...more: Buffer[]): Buff
   ]);
 }
 
-test('what a viewer would not show is refused', async () => {
+test('an incomplete or damaged PNG is rejected', async () => {
   const rgba = [8, 6, 0, 0, 0];
   const rows = Buffer.alloc(2 * 9);
-  assert.deepEqual((await readPng(png(rgba, rows))).alpha, { seen: 0, clear: 1 });
+  assert.deepEqual((await readPng(png(rgba, rows))).alpha, { visible: 0, clear: 1 });
   const wrong: [string, Buffer][] = [
-    ['a row too few', png(rgba, rows.subarray(9))],
-    ['a byte too many', png(rgba, Buffer.alloc(19))],
+    ['a missing row', png(rgba, rows.subarray(9))],
+    ['an additional byte', png(rgba, Buffer.alloc(19))],
     ['a bomb', png(rgba, Buffer.alloc(50_000_000))],
     ['an unknown filter', png(rgba, Buffer.alloc(18, 5))],
     ['an unknown colour type', png([8, 5, 0, 0, 0], rows)],
     ['a depth that its colour cannot have', png([4, 6, 0, 0, 0], rows)],
     ['an unknown interlace', png([8, 6, 0, 0, 2], rows)],
     ['no palette', png([8, 3, 0, 0, 0], Buffer.alloc(6))],
-    ['something behind its end', Buffer.concat([png(rgba, rows), Buffer.alloc(1)])],
+    ['bytes after its end', Buffer.concat([png(rgba, rows), Buffer.alloc(1)])],
     ['another end', Buffer.concat([png(rgba, rows), chunk('IEND', Buffer.alloc(0))])],
   ];
   for (const [name, bytes] of wrong) {
     await assert.rejects(readPng(bytes), ReaderError, name);
   }
-  const whole = await picture().png().toBuffer();
+  const whole = await image().png().toBuffer();
   for (let length = 0; length < whole.length; length += 97) {
     await assert.rejects(readPng(whole.subarray(0, length)), ReaderError, `${length} bytes`);
   }

@@ -17,7 +17,7 @@ export interface PngFacts {
 }
 
 export interface AlphaShares {
-  readonly seen: number;
+  readonly visible: number;
   readonly clear: number;
 }
 
@@ -25,8 +25,8 @@ export interface AlphaShares {
  * A quarter of full opacity: a pixel below it counts as transparent; above its mirror value it
  * counts as opaque.
  */
-const SEEN_FROM = 64;
-const CLEAR_TO = 255 - SEEN_FROM;
+const VISIBLE_FROM = 64;
+const CLEAR_TO = 255 - VISIBLE_FROM;
 
 const SIGNATURE = Buffer.from('\x89PNG\r\n\x1a\n', 'latin1');
 const CHUNK_FRAME_BYTES = 12;
@@ -38,8 +38,8 @@ interface Chunk {
   readonly data: Buffer;
 }
 
-function damaged(what: string): ReaderError {
-  return new ReaderError(`is no whole PNG: ${what}`);
+function damaged(problem: string): ReaderError {
+  return new ReaderError(`is not a complete PNG: ${problem}`);
 }
 
 /** The properties of a PNG; throws `ReaderError` if it is invalid or incomplete. */
@@ -57,9 +57,9 @@ export async function readPng(bytes: Buffer): Promise<PngFacts> {
   try {
     for await (const chunk of inflate as AsyncIterable<Buffer>) rows.push(chunk); // without an encoding, chunks are buffers
   } catch (error) {
-    throw error instanceof ReaderError ? error : damaged('its pixels cannot be unpacked');
+    throw error instanceof ReaderError ? error : damaged('its pixels cannot be decompressed');
   }
-  if (!rows.isComplete) throw damaged('it lacks pixels');
+  if (!rows.isComplete) throw damaged('pixels are missing');
   const { width, height } = header;
   return { width, height, alpha: rows.alpha };
 }
@@ -73,15 +73,15 @@ function chunksOf(bytes: Buffer): Chunk[] {
     if (end > bytes.length) break;
     const body = bytes.subarray(at + 4, end - 4);
     const type = body.toString('latin1', 0, 4);
-    if (crc32(body) !== bytes.readUInt32BE(end - 4)) throw damaged('a checksum is wrong');
+    if (crc32(body) !== bytes.readUInt32BE(end - 4)) throw damaged('a checksum does not match');
     chunks.push({ type, data: body.subarray(4) });
     if (type === 'IEND') {
-      if (end !== bytes.length) throw damaged('something follows its end');
+      if (end !== bytes.length) throw damaged('bytes follow its end');
       return chunks;
     }
     at = end;
   }
-  throw damaged('it is cut off');
+  throw damaged('it is incomplete');
 }
 
 const [GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA] = [0, 2, 3, 4, 6] as const;
@@ -117,13 +117,13 @@ interface Header extends Pass {
 }
 
 function readHeader(data: Buffer): Header {
-  if (data.length !== HEADER_BYTES) throw damaged('its header is wrong');
+  if (data.length !== HEADER_BYTES) throw damaged('its header is invalid');
   const [width, height] = [data.readUInt32BE(0), data.readUInt32BE(4)];
   const [depth = 0, colour = 0, compression, filter, interlace = 0] = data.subarray(8);
   const format = FORMATS[colour];
   const isMethodKnown = compression === 0 && filter === 0 && interlace <= 1;
   if (format?.depths.includes(depth) !== true || !isMethodKnown || width * height === 0) {
-    throw damaged('its header is wrong');
+    throw damaged('its header is invalid');
   }
   const passes =
     interlace === 0
@@ -149,7 +149,7 @@ class Rows {
   #filled = 0;
   #above: Uint8Array = new Uint8Array();
   #here: Uint8Array = new Uint8Array();
-  #seen = 0;
+  #visible = 0;
   #clear = 0;
 
   constructor(header: Header, transparency: Buffer | undefined) {
@@ -169,13 +169,15 @@ class Rows {
 
   get alpha(): AlphaShares | undefined {
     const pixels = this.#header.width * this.#header.height;
-    return this.#hasAlpha ? { seen: this.#seen / pixels, clear: this.#clear / pixels } : undefined;
+    return this.#hasAlpha
+      ? { visible: this.#visible / pixels, clear: this.#clear / pixels }
+      : undefined;
   }
 
   push(chunk: Buffer): void {
     let at = 0;
     while (at < chunk.length) {
-      if (this.isComplete) throw damaged('it has more pixels than its header says');
+      if (this.isComplete) throw damaged('it has more pixels than its header states');
       const take = Math.min(chunk.length - at, this.#row.length - this.#filled);
       chunk.copy(this.#row, this.#filled, at, at + take);
       at += take;
@@ -243,7 +245,7 @@ class Rows {
 
   #count(values: Uint8Array): void {
     for (const value of values) {
-      if (value >= SEEN_FROM) this.#seen += 1;
+      if (value >= VISIBLE_FROM) this.#visible += 1;
       if (value <= CLEAR_TO) this.#clear += 1;
     }
   }

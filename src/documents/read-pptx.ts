@@ -24,7 +24,7 @@ export async function readPptx(zip: ZipArchive, part: string, sink: TextSink): P
 
 async function slidePaths(zip: ZipArchive, part: string): Promise<string[]> {
   const xml = await zip.readText(part);
-  if (xml === undefined) throw new ReaderError('holds no presentation');
+  if (xml === undefined) throw new ReaderError('contains no presentation');
   const targets = await relationships(zip, part);
   const paths: string[] = [];
   scanXml(xml, {

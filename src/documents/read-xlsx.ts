@@ -46,7 +46,7 @@ async function readWorkbook(
   part: string,
 ): Promise<{ sheets: Sheet[]; startsIn1904: boolean }> {
   const xml = await zip.readText(part);
-  if (xml === undefined) throw new ReaderError('holds no workbook');
+  if (xml === undefined) throw new ReaderError('contains no workbook');
   const targets = await relationships(zip, part);
   const sheets: Sheet[] = [];
   let startsIn1904 = false;

@@ -22,7 +22,7 @@ export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
       case 'png':
         return reply({ text: '', png: await readPng(payload) });
       default:
-        throw new ReaderError('is no job of a reader');
+        throw new ReaderError('is not a job of a reader');
     }
   } catch (error) {
     // Parsers throw arbitrary errors for malicious input; all of them mean that the file is not
@@ -45,5 +45,5 @@ function reply({
 function reasonFor(error: unknown): string {
   if (error instanceof ReaderError) return error.message;
   if (error instanceof RangeError) return 'is nested too deeply or too large';
-  return 'is damaged or of an unknown kind';
+  return 'is damaged or has an unknown format';
 }

@@ -145,7 +145,7 @@ async function assertFault(work: () => unknown, code: FaultCode, message?: RegEx
   );
 }
 
-test('`sniffMedia()` knows media by their bytes', () => {
+test('`sniffMedia` detects media types by their bytes', () => {
   const table: readonly (readonly [Buffer, string | undefined])[] = [
     [png(1, 1), 'image/png'],
     [jpeg(1, 1), 'image/jpeg'],
@@ -175,7 +175,7 @@ test('`sniffMedia()` knows media by their bytes', () => {
   for (const [bytes, mediaType] of table) assert.equal(sniffMedia(bytes), mediaType);
 });
 
-test('`imageSize()` reads every header, and gives up on broken ones', () => {
+test('`imageSize` reads every header, and returns undefined for damaged ones', () => {
   const extended = Buffer.alloc(10);
   extended.writeUIntLE(639, 4, 3);
   extended.writeUIntLE(479, 7, 3);
@@ -202,7 +202,7 @@ test('`imageSize()` reads every header, and gives up on broken ones', () => {
   }
 });
 
-test('`parseDataUrl()` reads base64 and percent-encoded ones, and nothing else', () => {
+test('`parseDataUrl` accepts base64 and percent-encoding only', () => {
   const url = parseDataUrl('data:Image/PNG;charset=x;base64,aGVsbG8=');
   assert.equal(url?.mediaType, 'image/png');
   assert.equal(url?.sizeBytes, 5);
@@ -223,13 +223,13 @@ test('`parseDataUrl()` reads base64 and percent-encoded ones, and nothing else',
 });
 
 describe('images', () => {
-  test('a sound data URL passes through untouched, a mislabelled one is set right', async () => {
+  test('a valid data URL is unchanged, and a wrong media type is corrected', async () => {
     const url = dataUrl('image/png', png(100, 80));
     assert.equal(await media().image(url, PATH), url);
     assert.equal(await media().image(dataUrl('image/jpeg', png(100, 80)), PATH), url);
   });
 
-  test('the size of a JPEG is found behind a long profile', async () => {
+  test('the size of a JPEG is found after a long profile', async () => {
     const url = dataUrl('image/jpeg', jpeg(300, 200, 300_000));
     assert.equal(await media().image(url, PATH), url);
     const small = dataUrl('image/jpeg', jpeg(300, 20, 300_000));
@@ -242,14 +242,14 @@ describe('images', () => {
     await assertFault(() => media().image(`${base}/moved`, PATH), 'FETCH_FAILED', /redirects/);
   });
 
-  test('a small file of more pixels than any camera has is refused', async () => {
+  test('a small file with too many pixels is rejected', async () => {
     const taken = dataUrl('image/png', png(12_000, 10_000));
     assert.equal(await media().image(taken, PATH), taken);
     const bomb = dataUrl('image/png', png(60_000, 60_000));
     await assertFault(() => media().image(bomb, PATH), 'IMAGE_TOO_LARGE', /60000 x 60000 pixels/);
   });
 
-  test('what is no image, too small, too large, or inside is refused', async () => {
+  test('a file that is not an image, too small, too large or at an internal URL is rejected', async () => {
     const text = dataUrl('image/png', Buffer.from('hello'));
     await assertFault(
       () => media().image(text, PATH),
@@ -274,14 +274,14 @@ describe('images', () => {
     await assertFault(() => media().image(`${base}/page`, PATH), 'FETCH_FAILED');
   });
 
-  test('an engine that fetches gets the URL, once it is judged', async () => {
+  test('the URL is passed to an engine that fetches, after it was checked', async () => {
     const before = paths.length;
     assert.equal(await media({}, true).image(`${base}/a.png`, PATH), `${base}/a.png`);
     assert.equal(paths.length, before);
     await assertFault(() => media({}, true).image('http://169.254.169.254/', PATH), 'UNSAFE_URL');
   });
 
-  test('one request may not fetch without end', async () => {
+  test('the bytes of all fetches of one request are limited', async () => {
     const one = media({ maxRequestBytes: 100_000 });
     const file = { file_data: `${base}/big` };
     await one.file(file, PATH);
@@ -289,7 +289,7 @@ describe('images', () => {
   });
 });
 
-test('audio is base64 of a format that is told or seen', async () => {
+test('audio must be base64 in a declared or detected format', async () => {
   const wav = riff('WAVE', 'fmt ', Buffer.alloc(20)).toString('base64');
   assert.deepEqual(media().audio({ data: wav }, PATH), { data: wav, format: 'wav' });
   assert.equal(
@@ -307,7 +307,7 @@ test('audio is base64 of a format that is told or seen', async () => {
   }
 });
 
-test('videos and files come inline or from the web', async () => {
+test('videos and files are loaded from data URLs and from http URLs', async () => {
   const clip = await media().video(`${base}/clip.mp4`, PATH);
   assert.ok(clip.startsWith('data:video/mp4;base64,'));
   await assertFault(

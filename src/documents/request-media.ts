@@ -37,7 +37,7 @@ export interface MediaContext {
 export class RequestMedia {
   readonly #settings: MediaSettings;
   readonly #context: MediaContext;
-  #heldBytes = 0;
+  #loadedBytes = 0;
 
   constructor(settings: MediaSettings, context: MediaContext) {
     this.#settings = settings;
@@ -49,18 +49,18 @@ export class RequestMedia {
     if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxImageBytes, path, ['image/*', 0]);
     const mediaType = typeOf(media, IMAGE_TYPES, (found) =>
-      refused('CORRUPTED_IMAGE', path, `must be PNG, JPEG, WebP, HEIF or AVIF${found}`),
+      rejection('CORRUPTED_IMAGE', path, `must be PNG, JPEG, WebP, HEIF or AVIF${found}`),
     );
     const size = measure(media);
     if (size === undefined) {
-      throw refused('CORRUPTED_IMAGE', path, 'has a header that cannot be read');
+      throw rejection('CORRUPTED_IMAGE', path, 'has a header that cannot be read');
     }
     const { width, height } = size;
     if (Math.min(width, height) < MIN_IMAGE_SIDE_PX) {
       const problem = `is ${width} x ${height} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`;
-      throw refused('IMAGE_TOO_SMALL', path, problem);
+      throw rejection('IMAGE_TOO_SMALL', path, problem);
     }
-    refuseHuge(size, path);
+    requireModestSize(size, path);
     const isExact = isDataUrl(url) && media.mediaType === mediaType;
     return isExact ? url : toDataUrl(mediaType, media.bytes());
   }
@@ -69,7 +69,7 @@ export class RequestMedia {
     if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxVideoBytes, path, ['video/*']);
     const mediaType = typeOf(media, VIDEO_TYPES, (found) =>
-      refused('INVALID_VIDEO_FORMAT', path, `must be MP4, MPEG, MOV or WebM${found}`),
+      rejection('INVALID_VIDEO_FORMAT', path, `must be MP4, MPEG, MOV or WebM${found}`),
     );
     return isDataUrl(url) ? url : toDataUrl(mediaType, media.bytes());
   }
@@ -79,24 +79,24 @@ export class RequestMedia {
     audio: { data: string; format?: string },
     path: readonly string[],
   ): { data: string; format: string } {
-    const refuse = (problem: string): Fault => refused('INVALID_AUDIO_FORMAT', path, problem);
+    const reject = (problem: string): Fault => rejection('INVALID_AUDIO_FORMAT', path, problem);
     const format = (audio.format ?? 'wav').toLowerCase();
     if (!AUDIO_FORMATS.includes(format)) {
-      throw refuse(`must have one of the formats ${AUDIO_FORMATS.join(', ')}`);
+      throw reject(`must have one of the formats ${AUDIO_FORMATS.join(', ')}`);
     }
     if (/^https?:/i.test(audio.data.slice(0, 6))) {
-      throw refuse('must be base64; a URL is not taken for audio');
+      throw reject('must be base64, not a URL');
     }
     // Some clients send a data URL although the field is bare base64.
     const data = isDataUrl(audio.data) ? audio.data.slice(audio.data.indexOf(',') + 1) : audio.data;
     const media = fromBase64('application/octet-stream', data);
     if (media === undefined || media.sizeBytes === 0) {
-      throw refuse('must be base64 and not empty');
+      throw reject('must be base64, and must not be empty');
     }
-    refuseLarge(media.sizeBytes, this.#settings.maxAudioBytes, path);
+    requireBytes(media.sizeBytes, this.#settings.maxAudioBytes, path);
     const sniffed = sniffMedia(media.head(SNIFF_BYTES));
     const isMarked = sniffed?.startsWith('audio/') === true || sniffed === 'video/mp4';
-    if (!isMarked && !UNMARKED_AUDIO.has(format)) throw refuse(`is not ${format}${found(sniffed)}`);
+    if (!isMarked && !UNMARKED_AUDIO.has(format)) throw reject(`is not ${format}${found(sniffed)}`);
     return { data, format };
   }
 
@@ -123,19 +123,19 @@ export class RequestMedia {
   ): Promise<DataUrl> {
     if (isDataUrl(url)) return readInline(url, maxBytes, path);
     const { guard, timeoutMs, maxRequestBytes } = this.#settings;
-    const room = maxRequestBytes - this.#heldBytes;
-    if (room <= 0) throw tooMuchMedia(maxRequestBytes);
+    const leftBytes = maxRequestBytes - this.#loadedBytes;
+    if (leftBytes <= 0) throw tooMuchMedia(maxRequestBytes);
     const { signal, caller } = this.#context;
     const { bytes, mediaType } = await guard.fetch(url, {
-      maxBytes: Math.min(maxBytes, room),
+      maxBytes: Math.min(maxBytes, leftBytes),
       timeoutMs,
       maxRedirects,
       ...(accept !== undefined && { accept: [accept] }),
       ...(signal && { signal }),
       ...(caller !== undefined && { caller }),
     });
-    this.#heldBytes += bytes.length;
-    if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
+    this.#loadedBytes += bytes.length;
+    if (this.#loadedBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
     return fromBytes(mediaType, bytes);
   }
 }
@@ -144,13 +144,13 @@ export class RequestMedia {
 export function requireModestImage(url: string, path: readonly string[]): void {
   const media = parseDataUrl(url);
   const size = media && measure(media);
-  if (size !== undefined) refuseHuge(size, path);
+  if (size !== undefined) requireModestSize(size, path);
 }
 
-function refuseHuge({ width, height }: ImageSize, path: readonly string[]): void {
+function requireModestSize({ width, height }: ImageSize, path: readonly string[]): void {
   if (width * height <= MAX_IMAGE_PIXELS) return;
-  const problem = `is ${width} x ${height} pixels, of which ${MAX_IMAGE_PIXELS} are taken`;
-  throw refused('IMAGE_TOO_LARGE', path, problem);
+  const problem = `is ${width} x ${height} pixels, more than the maximum of ${MAX_IMAGE_PIXELS}`;
+  throw rejection('IMAGE_TOO_LARGE', path, problem);
 }
 
 function readInline(url: string, maxBytes: number, path: readonly string[]): DataUrl {
@@ -158,18 +158,18 @@ function readInline(url: string, maxBytes: number, path: readonly string[]): Dat
   if (media === undefined || media.sizeBytes === 0) {
     throw invalidField(path, 'Must be an http(s) URL, or a data URL with a media type and base64');
   }
-  refuseLarge(media.sizeBytes, maxBytes, path);
+  requireBytes(media.sizeBytes, maxBytes, path);
   return media;
 }
 
 function typeOf(
   media: DataUrl,
   types: ReadonlySet<string>,
-  refuse: (found: string) => Fault,
+  reject: (found: string) => Fault,
 ): string {
   const sniffed = sniffMedia(media.head(SNIFF_BYTES));
   if (sniffed !== undefined && types.has(sniffed)) return sniffed;
-  throw refuse(found(sniffed));
+  throw reject(found(sniffed));
 }
 
 /** Tries a short prefix first; in a JPEG the size may follow a long profile. */
@@ -185,14 +185,14 @@ function toDataUrl(mediaType: string, bytes: Buffer): string {
   return `data:${mediaType};base64,${bytes.toString('base64')}`;
 }
 
-function refuseLarge(sizeBytes: number, maxBytes: number, path: readonly string[]): void {
+function requireBytes(sizeBytes: number, maxBytes: number, path: readonly string[]): void {
   if (sizeBytes <= maxBytes) return;
   const limit = `${Math.floor(maxBytes / 1_000_000)} MB`;
-  throw refused('PAYLOAD_TOO_LARGE', path, `is larger than ${limit}`);
+  throw rejection('PAYLOAD_TOO_LARGE', path, `is larger than ${limit}`);
 }
 
 function tooMuchMedia(maxRequestBytes: number): Fault {
-  const message = `The media of one request must stay below ${Math.floor(maxRequestBytes / 1_000_000)} MB together`;
+  const message = `The media of one request must have at most ${Math.floor(maxRequestBytes / 1_000_000)} MB in total`;
   return new Fault('PAYLOAD_TOO_LARGE', { message });
 }
 
@@ -200,6 +200,6 @@ function found(sniffed: string | undefined): string {
   return sniffed === undefined ? '' : `, this is ${sniffed}`;
 }
 
-function refused(code: FaultCode, path: readonly string[], problem: string): Fault {
+function rejection(code: FaultCode, path: readonly string[], problem: string): Fault {
   return new Fault(code, { message: `\`${path.join('.')}\` ${problem}`, canRetry: false });
 }

@@ -41,18 +41,18 @@ function start({ id, role, memoryMb }: StarterOrder & { type: 'start' }): void {
     windowsHide: true,
   });
   workers.set(id, worker);
-  worker.once('error', ({ message }) => answer({ type: 'failed', id, reason: message }));
+  worker.once('error', ({ message }) => reply({ type: 'failed', id, reason: message }));
   worker.once('exit', () => workers.delete(id));
   worker.once('spawn', () => {
     // The pipes of a child are sockets.
     const [input, , , output] = worker.stdio as unknown as readonly Socket[];
-    answer({ type: 'input', id }, input);
-    answer({ type: 'output', id }, output);
+    reply({ type: 'input', id }, input);
+    reply({ type: 'output', id }, output);
     // Sent after the pipes have been transferred and closed here.
-    answer({ type: 'started', id });
+    reply({ type: 'started', id });
   });
 }
 
-function answer(said: StarterResult, pipe?: Socket): void {
-  if (process.connected) process.send?.(said, pipe);
+function reply(message: StarterResult, pipe?: Socket): void {
+  if (process.connected) process.send?.(message, pipe);
 }

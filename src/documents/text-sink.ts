@@ -20,13 +20,13 @@ export class TextSink {
     return this.#truncated;
   }
 
-  get room(): number {
+  get leftChars(): number {
     return this.#maxChars - this.#chars;
   }
 
   write(text: string): void {
-    if (text.length > this.room) this.#truncated = true;
-    const taken = text.slice(0, this.room);
+    if (text.length > this.leftChars) this.#truncated = true;
+    const taken = text.slice(0, this.leftChars);
     if (taken === '') return;
     this.#parts.push(taken);
     this.#chars += taken.length;

@@ -33,11 +33,11 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
         return { header: { ok: true }, payload: Buffer.from(library(job.encoding).decode(ids)) };
       } catch {
         // The library only throws for unknown ids.
-        const reason = `holds a token id that ${job.encoding} does not have`;
+        const reason = `contains a token id that is not in ${job.encoding}`;
         return { header: { ok: false, reason }, payload: nothing };
       }
     default:
-      return { header: { ok: false, reason: 'is no job of a tokenizer' }, payload: nothing };
+      return { header: { ok: false, reason: 'is not a job of a tokenizer' }, payload: nothing };
   }
 }
 

@@ -36,7 +36,7 @@ export class Tokenizer {
   /** The text of token ids; not `ok` if an id is not in the vocabulary. */
   async decode(ids: readonly number[], encoding: Encoding, options: TokenizerOptions = {}) {
     if (!ids.every((id) => Number.isInteger(id) && id >= 0 && id <= 0xffffffff)) {
-      return { ok: false as const, reason: 'holds something that is no token id' };
+      return { ok: false as const, reason: 'contains a value that is not a token id' };
     }
     const bytes = Buffer.alloc(ids.length * 4);
     for (const [index, id] of ids.entries()) bytes.writeUInt32LE(id, index * 4);

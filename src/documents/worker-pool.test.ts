@@ -23,10 +23,10 @@ const pools: WorkerPool[] = [];
 const starter = new WorkerStarter();
 const lines: LogLine[] = [];
 
-function openPool(memoryMb = 600, startedBy = starter): WorkerPool {
+function openPool(memoryMb = 600, startedBy = starter, size = 1): WorkerPool {
   const pool = new WorkerPool({
     role: 'reader',
-    size: 1,
+    size,
     memoryMb,
     starter: startedBy,
     clock: systemClock(),
@@ -47,7 +47,7 @@ async function assertWorks(pool: WorkerPool): Promise<void> {
   assert.ok(outcome.ok && outcome.reply.payload.toString() === 'hello');
 }
 
-test('a job over its time ends as `timeout`, and the next one runs', async () => {
+test('a job above its time limit ends as `timeout`, and the next job runs', async () => {
   const pool = openPool();
   await assertWorks(pool);
   const outcome = await pool.run(JOB, SLOW, { timeoutMs: 200 });
@@ -55,13 +55,13 @@ test('a job over its time ends as `timeout`, and the next one runs', async () =>
   await assertWorks(pool);
 });
 
-test('a process over its memory is killed and its job ends as `crash`', async () => {
+test('a process above its memory limit is killed, and its job ends as `crash`', async () => {
   const outcome = await openPool(40).run(JOB, HELLO, { timeoutMs: PATIENCE_MS });
   assert.deepEqual(outcome, { ok: false, reason: 'crash' });
   assert.ok(lines.some((line) => line.message === 'A document worker ended'));
 });
 
-test('a process that keeps much of its memory gets no other job', async () => {
+test('a process that keeps much memory runs no other job', async () => {
   // It starts with 130 MB and uses 420 MB after the large job.
   const pool = openPool();
   const small = await pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS });
@@ -72,7 +72,7 @@ test('a process that keeps much of its memory gets no other job', async () => {
   assert.ok(next.ok && next.reply.header.isSpent === false);
 });
 
-test('an abort ends the job at once with its reason, running or waiting', async () => {
+test('an abort ends running and waiting jobs at once with its reason', async () => {
   const pool = openPool();
   await assertWorks(pool);
   const abort = new AbortController();
@@ -85,27 +85,27 @@ test('an abort ends the job at once with its reason, running or waiting', async 
   await assertWorks(pool);
 });
 
-test('a full queue refuses with SERVICE_UNAVAILABLE, and one caller cannot fill it', async () => {
+test('a full queue rejects with SERVICE_UNAVAILABLE, and one caller cannot fill it', async () => {
   const pool = openPool();
   const queued: Promise<unknown>[] = [];
-  const ask = async (caller: string): Promise<unknown> => {
-    const run = pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS, caller });
-    queued.push(run.catch((error: unknown) => error));
+  const run = async (caller: string): Promise<unknown> => {
+    const running = pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS, caller });
+    queued.push(running.catch((error: unknown) => error));
     return await Promise.race([
-      run.then(
+      running.then(
         () => 'ran',
         (error: unknown) => error,
       ),
       Promise.resolve('queued'),
     ]);
   };
-  for (let count = 0; count < 17; count++) await ask('greedy'); // one runs, 16 wait
+  for (let count = 0; count < 17; count++) await run('greedy'); // one runs, 16 wait
   const refused = pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS, caller: 'greedy' });
   await assert.rejects(
     refused,
     (error: unknown) => error instanceof Fault && error.code === 'SERVICE_UNAVAILABLE',
   );
-  for (let count = 0; count < 48; count++) await ask(`caller ${count}`);
+  for (let count = 0; count < 48; count++) await run(`caller ${count}`);
   const full = pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS, caller: 'late' });
   await assert.rejects(
     full,
@@ -114,27 +114,19 @@ test('a full queue refuses with SERVICE_UNAVAILABLE, and one caller cannot fill 
   await Promise.all(queued);
 });
 
-test('the job of another caller goes before the queue of a busy one', async () => {
-  const pool = new WorkerPool({
-    role: 'reader',
-    size: 2,
-    memoryMb: 600,
-    starter,
-    clock: systemClock(),
-    log: memoryLog(lines),
-  });
-  pools.push(pool);
+test('the job of another caller runs before the queue of a busy caller', async () => {
+  const pool = openPool(600, starter, 2);
   const order: string[] = [];
-  const ask = async (caller: string, bytes: Uint8Array): Promise<void> => {
+  const run = async (caller: string, bytes: Uint8Array): Promise<void> => {
     await pool.run(JOB, bytes, { timeoutMs: PATIENCE_MS, caller });
     order.push(caller);
   };
-  const busy = ask('busy', SLOW); // occupies one process throughout
+  const busy = run('busy', SLOW); // occupies one process throughout
   await Promise.all([
-    ask('busy', HELLO),
-    ask('busy', HELLO),
-    ask('busy', HELLO),
-    ask('other', HELLO),
+    run('busy', HELLO),
+    run('busy', HELLO),
+    run('busy', HELLO),
+    run('other', HELLO),
   ]);
   assert.equal(order[1], 'other');
   await pool.close();
@@ -150,7 +142,7 @@ function childrenOf(parent: number): { pid: number; args: string }[] {
   });
 }
 
-test('a small process starts the workers, which end with it and are started by the next', async (t) => {
+test('the starter process starts workers, which end with it and are restarted by the next', async (t) => {
   const startersNow = () =>
     childrenOf(process.pid).filter(({ args }) => args.includes('starter-process'));
   const before = new Set(startersNow().map(({ pid }) => pid));

@@ -65,11 +65,10 @@ export class WorkerPool {
     const { signal, caller } = options;
     signal?.throwIfAborted();
     let queuedBytes = payload.byteLength;
-    const hasRoom =
-      this.#queuedBytes + queuedBytes <= MAX_QUEUED_BYTES && this.#queue.hasRoom(caller);
-    if (this.#isClosed || !hasRoom) {
+    const fits = this.#queuedBytes + queuedBytes <= MAX_QUEUED_BYTES && this.#queue.hasRoom(caller);
+    if (this.#isClosed || !fits) {
       throw new Fault('SERVICE_UNAVAILABLE', {
-        message: 'Too many documents are being read',
+        message: 'The queue of documents is full',
         retryAfterSeconds: RETRY_AFTER_SECONDS,
       });
     }

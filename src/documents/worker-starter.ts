@@ -48,7 +48,7 @@ export class WorkerStarter {
   readonly #starting = new Map<number, Starting>();
   readonly #spawner = new Spawner<StarterOrder, StarterResult>({
     entry: siblingUrl(import.meta.url, 'starter-process'),
-    hear: (said, pipe) => this.#hear(said, pipe),
+    hear: (message, pipe) => this.#received(message, pipe),
     ended: () => {
       for (const [id, starting] of this.#starting) this.#startAgain(id, starting);
     },
@@ -94,19 +94,19 @@ export class WorkerStarter {
     starting.pipes.reject(new Error('The process that starts document workers has ended'));
   }
 
-  #hear(said: StarterResult, pipe: Socket | undefined): void {
-    const starting = this.#starting.get(said.id);
+  #received(message: StarterResult, pipe: Socket | undefined): void {
+    const starting = this.#starting.get(message.id);
     if (starting === undefined) return void pipe?.destroy();
-    if (said.type === 'input' || said.type === 'output') {
-      if (pipe !== undefined) starting[said.type] = pipe;
+    if (message.type === 'input' || message.type === 'output') {
+      if (pipe !== undefined) starting[message.type] = pipe;
       return;
     }
-    this.#starting.delete(said.id);
+    this.#starting.delete(message.id);
     const { pipes, input, output } = starting;
-    if (said.type === 'started' && input !== undefined && output !== undefined) {
+    if (message.type === 'started' && input !== undefined && output !== undefined) {
       pipes.resolve({ input, output });
     } else {
-      pipes.reject(new Error(said.type === 'failed' ? said.reason : 'A pipe was lost'));
+      pipes.reject(new Error(message.type === 'failed' ? message.reason : 'A pipe was lost'));
     }
   }
 }

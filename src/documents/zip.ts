@@ -32,7 +32,7 @@ export class ZipArchive {
     const file = await orDamaged(fromBufferPromise(bytes, options));
     const locatorAt = bytes.length - END_BYTES - file.comment.length - ZIP64_LOCATOR.sizeBytes;
     const isZip64 = locatorAt >= 0 && bytes.readUInt32LE(locatorAt) === ZIP64_LOCATOR.signature;
-    if (isZip64 || file.entryCount > MAX_ENTRIES) throw tooMuch();
+    if (isZip64 || file.entryCount > MAX_ENTRIES) throw tooLarge();
     const readAll = async (): Promise<void> => {
       for await (const entry of file.eachEntry()) {
         const name = entry.fileNameRaw.toString().replaceAll('\\', '/').replace(/^\/+/, '');
@@ -78,14 +78,14 @@ export class ZipArchive {
     const stream = await this.#file.openReadStreamPromise(entry);
     for await (const piece of stream as AsyncIterable<Buffer>) {
       sizeBytes += piece.length;
-      if (sizeBytes > maxBytes) throw tooMuch();
+      if (sizeBytes > maxBytes) throw tooLarge();
       pieces.push(piece);
     }
     return Buffer.concat(pieces);
   }
 }
 
-/** Every error of the library means that the archive is damaged. */
+/** Reports every error of the library as a damaged archive. */
 async function orDamaged<T>(reading: Promise<T>): Promise<T> {
   try {
     return await reading;
@@ -94,6 +94,6 @@ async function orDamaged<T>(reading: Promise<T>): Promise<T> {
   }
 }
 
-function tooMuch(): ReaderError {
-  return new ReaderError('unpacks to more than the limit');
+function tooLarge(): ReaderError {
+  return new ReaderError('decompresses to more than the limit');
 }

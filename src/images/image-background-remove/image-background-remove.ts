@@ -220,8 +220,8 @@ function isOfSize(got: PngFacts, image: Buffer): boolean {
 }
 
 /** Why a valid cutout is not usable; `undefined` if it is usable. */
-function defectOf({ seen, clear }: AlphaShares): string | undefined {
-  if (seen < MIN_VISIBLE_SHARE) return 'removed the whole image';
+function defectOf({ visible, clear }: AlphaShares): string | undefined {
+  if (visible < MIN_VISIBLE_SHARE) return 'removed the whole image';
   return clear < MIN_CLEAR_SHARE
     ? `removed less than ${MIN_CLEAR_SHARE * 100} % of this image`
     : undefined;
