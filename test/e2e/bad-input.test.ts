@@ -249,11 +249,11 @@ limits: { guard: { failures: 100000 } }
     socket.resume();
     await once(socket, 'close');
     let metrics = '';
-    // Both ends of the connection do not hear of its end at once.
+    // The server closes its end of the connection a moment later.
     for (let turn = 0; turn < 100 && !/^farebox_requests_open 1$/m.test(metrics); turn += 1) {
       metrics = await (await fetch(`${origin}/metrics`)).text();
     }
-    // The one that asks.
+    // The request for the metrics itself.
     assert.match(metrics, /^farebox_requests_open 1$/m);
   });
 

@@ -22,7 +22,7 @@ import { type FareboxProcess, startFarebox } from './farebox-process.ts';
 
 const LINES = 300;
 const KILLS = 4;
-/** 12 tokens of prompt and 5 of answer, at half of 1 and 2 USD a million. */
+/** 12 prompt tokens and 5 completion tokens, at half of 1 and 2 USD per million. */
 const COST_NANO = 11_000n;
 
 let upstream: TestUpstream;
@@ -140,7 +140,7 @@ test(`${KILLS} kills in the middle of a batch: every request has one line and on
   await store.close();
 });
 
-/** A process that stands still in a transaction keeps its rows locked for as long. */
+/** Suspends a process within a transaction, so that it keeps its row locks. */
 async function stopBetweenTransactions({ child }: FareboxProcess, store: Store): Promise<void> {
   for (;;) {
     child.kill('SIGSTOP');
@@ -154,7 +154,7 @@ async function stopBetweenTransactions({ child }: FareboxProcess, store: Store):
   }
 }
 
-test('a process that stood still while another took its batch over sells no line again', async () => {
+test('a process that was suspended while another took over its batch charges no line again', async () => {
   const database = await emptyPostgresDatabase();
   const store = await openTestStore(database);
   const first = await start(newFolder(), database);

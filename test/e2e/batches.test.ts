@@ -21,7 +21,7 @@ import type { Behaviour } from '../support/test-upstream.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { until } from '../support/until.ts';
 
-/** 12 tokens of prompt and 5 of answer, as the fake engine counts, at half of 1 and 2 USD a million. */
+/** 12 prompt tokens and 5 completion tokens, as the fake engine counts, at half of 1 and 2 USD per million. */
 const HALF_COST = usdToNano('0.000011');
 
 /** An engine that waits for something, and counts the same. */
@@ -64,7 +64,7 @@ describe('batches', () => {
   const spent = async (id = accountId) =>
     usdToNano('10') - (await bench.farebox.app.stores.ledger.balances(id)).usdNano;
 
-  test('every request is answered once, at the price of batches', async () => {
+  test('every request of a batch gets one response, at the batch price', async () => {
     const before = await spent();
     const lines = Array.from({ length: 60 }, (_, at) => chatLine(`q-${at}`));
     const file = await uploadLines(client, lines);
@@ -108,7 +108,7 @@ describe('batches', () => {
     assert.equal(receipt.cost.usd, 0.000011);
   });
 
-  test('the list tells the price of batches, and the metrics how many requests have ended', async () => {
+  test('`GET /models` shows the batch price, and the metrics count completed requests', async () => {
     const { body: list } = await call(bench.farebox, '/models?type=all');
     const priceOf = (model: string) =>
       list.data.find(({ id }: { id: string }) => id === model).model_spec.pricing;
@@ -218,7 +218,7 @@ describe('batches', () => {
     assert.equal((response!.response!.body as { object: string }).object, 'response');
   });
 
-  test('a cancelled batch ends with what was answered, and charges nothing else', async () => {
+  test('a cancelled batch keeps its completed requests, and charges nothing else', async () => {
     const { secret: own, accountId: id } = await bench.farebox.account('10');
     const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
     const gate = Promise.withResolvers<void>();
@@ -292,7 +292,7 @@ describe('batches', () => {
     const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
     const file = await toFile(Buffer.alloc(900_000, 'x'), 'large.jsonl');
     const { id } = await other.files.create({ file, purpose: 'batch' });
-    // What a deletion has done when the first pieces were read.
+    // The deletion happens after the first chunks were read.
     const { store } = bench.farebox.app.stores;
     await store.query('DELETE FROM batches_piece WHERE content_id = $1 AND seq > 0', [id]);
     const answer = await other.files.content(id);
@@ -348,7 +348,7 @@ describe('batches', () => {
     });
     await upload(bytes);
     await upload(bytes);
-    // Each refusal gave its room back.
+    // Each rejected upload releases its storage.
     await assert.rejects(upload(bytes), { status: 429 });
     await other.files.delete(stored.id);
     await upload(bytes);
@@ -406,7 +406,7 @@ describe('batches', () => {
     }
   });
 
-  test('the example of docs/callers/batches.md prints the answers', async () => {
+  test('the example of docs/callers/batches.md prints the completions', async () => {
     const file = join(import.meta.dirname, '../../examples/batches/ask-many.ts');
     const env = {
       PATH: process.env['PATH'],

@@ -1,7 +1,7 @@
 /**
- * Commands beside a server that is under load: `farebox debit` takes the money of running requests
- * away under them, `farebox credit` brings some back. No balance goes below zero, and every answer
- * that a client saw in full is settled once, at the cost that it showed.
+ * Commands beside a server under load: `farebox debit` and `farebox credit` change the balance of
+ * running requests. No balance becomes negative, and every complete response is settled once, at
+ * the cost that it shows.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -23,7 +23,7 @@ import { endWithUs } from '../support/end-with-us.ts';
 const CLIENTS = 16;
 const ROUNDS = 3;
 
-test('debit and credit beside a server under load: no balance below zero, each answer paid once', async () => {
+test('`farebox debit` and `farebox credit` beside a busy server keep balances non-negative and charge each response once', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-beside-'));
   const upstream = await TestUpstream.start();
   // It thinks, so that all of them are under way nearly all the time.

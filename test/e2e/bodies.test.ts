@@ -1,4 +1,4 @@
-/** How a body may come and how large it may be, and the answer to HEAD. */
+/** Encodings and size limits of request bodies, and responses to HEAD. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -101,7 +101,7 @@ describe('bodies', () => {
     assert.equal(await second.text(), await first.text());
   });
 
-  test('HEAD says of every GET what it would answer, and sends none of it', async () => {
+  test('HEAD returns the headers of GET without the body, on every route', async () => {
     for (const path of ['/models', '/usage', '/billing/balance', '/characters', '/models/traits']) {
       const got = await ask(path);
       const head = await ask(path, { method: 'HEAD' });

@@ -95,7 +95,7 @@ describe('the books and the chains', () => {
     return signer.address;
   }
 
-  /** Lets the server look at its credits, as if so much time had passed. */
+  /** Runs the check of credited payments, as if the given time had passed. */
   async function look(hours = 0): Promise<void> {
     const { store } = farebox.app.stores;
     await store.query(
@@ -189,14 +189,14 @@ describe('the books and the chains', () => {
     assert.equal(await creditOf(farebox, account.address), FIVE_USD);
   });
 
-  test('one that cannot come back is reversed: the account stops, the operator is told', async () => {
+  test('a credit whose payment cannot be repeated is reversed, and the account is blocked', async () => {
     const account = await payBase();
     const sign = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
     assert.equal((await chat(fixture.origin, await sign())).status, 200);
     const left = await creditOf(farebox, account.address);
     assert.ok(left < FIVE_USD);
     await fixture.anvil.reorg(1);
-    // Its bytes are dead and the payer has no tokens any more.
+    // The transaction can no longer be sent, and the payer has no tokens left.
     await farebox.app.stores.store.query(
       `UPDATE payments_topup SET raw_tx = NULL WHERE wallet = $1`,
       [account.address.toLowerCase()],

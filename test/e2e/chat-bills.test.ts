@@ -1,6 +1,6 @@
 /**
- * What a chat is billed when the engine cannot be relied on: no usage, an impossible one, more
- * output than was granted, an end that comes too early.
+ * Charges of a chat with an unreliable engine: without usage, with impossible usage, with more
+ * output than granted, or with an early end.
  */
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -56,7 +56,7 @@ function head(response: ServerResponse): void {
   response.write(delta({ role: 'assistant', content: '' }));
 }
 
-/** Writes until nobody listens any more; gives how much. */
+/** Writes until the connection closes; returns the number of bytes. */
 function writeForEver(response: ServerResponse, piece: string): void {
   const go = (): void => {
     while (!response.destroyed && response.write(piece));
@@ -244,7 +244,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }
   });
 
-  test('without usage a picture of the prompt counts 1,024 tokens', async () => {
+  test('an image in the prompt counts 1,024 tokens if the engine reports no usage', async () => {
     const url = `data:image/png;base64,${pngHead(100, 80).toString('base64')}`;
     const content = [
       { type: 'text', text: PROMPT },
@@ -440,7 +440,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     assert.ok(shownText(seen).length <= 50);
   });
 
-  test('choices that nobody asked for, comments and empty chunks without end are not read for ever', async () => {
+  test('endless unrequested choices, comments and empty chunks end the stream', async () => {
     for (const piece of [
       text(' word', 5),
       ': comment\n\n',
@@ -460,7 +460,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }
   });
 
-  test('a whole answer beyond the grant is cut there', async () => {
+  test('a non-streaming completion beyond the grant is truncated', async () => {
     const content = ' word'.repeat(20_000);
     for (const more of [{}, { usage: { prompt_tokens: 5, completion_tokens: 20_000 } }]) {
       const seen = await whole({ content }, more, { max_tokens: 10 });
@@ -526,7 +526,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
 
   describe('a prompt count that is far above the text', () => {
     const usageOf = (prompt_tokens: number) => ({ usage: { prompt_tokens, completion_tokens: 1 } });
-    /** What one request may be billed without anything learned: bytes, template, one message. */
+    /** Maximum charge of one request without learned values: bytes, template, one message. */
     const usualBound = PROMPT.length + 256 + 16;
 
     test('two short prompts teach a long template, and from then on it is billed', async () => {
@@ -553,7 +553,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       }
     });
 
-    test('an engine that reports any number is billed within a bound that stands still', async () => {
+    test('an engine that reports any usage cannot raise the charge above a fixed bound', async () => {
       for (let at = 0; at < 6; at += 1) {
         const { usage, paid } = await whole({ content: 'ok' }, usageOf(90_000), { model: 'liar' });
         assert.ok(usage.prompt_tokens <= PROMPT.length + 4_096 + 16, `${usage.prompt_tokens}`);

@@ -1,5 +1,5 @@
 /**
- * Chat through the AI SDK and LangChain as they come, on the embedded demo model: answers, streams,
+ * Chat through the unmodified AI SDK and LangChain on the embedded demo model: completions, streams
  * and tools.
  */
 import assert from 'node:assert/strict';
@@ -38,7 +38,7 @@ describe('the AI SDK', () => {
       includeUsage: true,
     })(MODEL);
 
-  test('`generateText` answers with usage', async () => {
+  test('`generateText` returns text and usage', async () => {
     const result = await generateText({ model: model(), prompt: 'Hello', maxOutputTokens: 20 });
     assert.ok(result.text.length > 0);
     assert.ok((result.usage.outputTokens ?? 0) > 0);
@@ -84,7 +84,7 @@ describe('LangChain', () => {
       ...more,
     });
 
-  test('`invoke` answers with usage', async () => {
+  test('`invoke` returns text and usage', async () => {
     const answer = await chat().invoke('Hello');
     assert.ok(answer.text.length > 0);
     assert.ok(outputOf(answer) > 0);

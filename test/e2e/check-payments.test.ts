@@ -88,7 +88,7 @@ describe('farebox check with payment rails', () => {
     assert.match(solana().says, /The node serves solana:5eykt\w+, not solana:EtWTR\w+/);
   });
 
-  test('finds nodes and a facilitator that do not answer, and tells no address of them', async () => {
+  test('`farebox check` reports unreachable nodes and facilitators without their addresses', async () => {
     const port = await freePort();
     const gone = `http://127.0.0.1:${port}/secret-path`;
     const away = await check(
@@ -137,7 +137,7 @@ describe('farebox check with payment rails', () => {
     assert.doesNotMatch(wrong.solana().says, /create it/);
   });
 
-  test('asks for a stake of the block that gives daily credit', async () => {
+  test('`farebox check` reads a stake at the block that gives daily credit', async () => {
     const staking = `  staking: { rpcUrl: '${fixture.anvil.rpcUrl}', contract: '${USDC}' }\n`;
     const young = await check(fixture.yaml + staking);
     assert.equal(young.code, 1);

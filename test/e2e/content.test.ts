@@ -1,6 +1,6 @@
 /**
- * Files, media and hostile input through the whole server: real documents become text, addresses
- * inside the house are never asked, and bombs cost a worker, not the event loop.
+ * Files, media and hostile input through the whole server: documents become text, private addresses
+ * are never fetched, and a decompression bomb kills only a worker.
  */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -134,7 +134,7 @@ describe('files', () => {
     });
   }
 
-  test('the rule of the fences stands once, however many files there are', async () => {
+  test('the prompt contains the rule about fences once, independent of the number of files', async () => {
     const { bytes } = FILES['a.md']!;
     await ask('text', [file('a.md', bytes), file('b.md', bytes), file('c.md', bytes)]);
     const all = upstream.seen.at(-1)?.body ?? '';

@@ -9,7 +9,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 
-/** Its longest answer costs 4.80 USD. */
+/** The longest completion of this model costs 4.80 USD. */
 const DEAR = `  - { id: dear, type: text, context: 200000, maxCompletionTokens: 64000, price: { input: 15, output: 75 }, replicas: [{ engine: rack1, model: tiny }] }
   - { id: wordy, type: text, tier: M, context: 1000000, maxCompletionTokens: 100000, price: { input: 0.01, output: 0.01 }, replicas: [{ engine: rack1, model: tiny }] }`;
 const SLOW = { kind: 'answer', afterMs: 300, content: 'Hello', completionTokens: 5 } as const;
@@ -54,7 +54,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       }
     }
 
-    test('many more than the balance can hold are served or told to come again, never 402', async () => {
+    test('requests beyond the balance wait or get 429, and never 402', async () => {
       const { secret } = await bench.farebox.account('0.30');
       bench.upstream.otherwise = SLOW;
       const answers = await Promise.all(
@@ -85,7 +85,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(lastAsked().max_tokens ?? lastAsked().max_completion_tokens, 50_000);
       assert.equal((await chat()).status, 200);
       const share = lastAsked().max_tokens ?? lastAsked().max_completion_tokens;
-      // A quarter of 4.50 USD at 75 USD a million, and what a useful answer takes first.
+      // A quarter of 4.50 USD at 75 USD per million, minus the minimum of a useful completion.
       assert.ok(share > 15_000 && share < 15_400, `${share} tokens`);
     });
 

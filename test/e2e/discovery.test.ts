@@ -1,6 +1,6 @@
 /**
- * What indexes of paid services read: the bazaar data in the 402 of every endpoint that sells
- * something, held against the extension's own functions, and the list of them by its own client.
+ * Data for indexes of paid services: the bazaar extension in the 402 of every priced route,
+ * validated by the functions of the extension, and the list of resources through its own client.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -32,7 +32,7 @@ interface BazaarData {
   };
 }
 
-/** Of all headers, as they travel: proxies keep 4 KB for them by default. */
+/** Size of all headers on the wire; proxies allow 4 KB by default. */
 function sizeBytes({ headers }: Response): number {
   return [...headers].reduce((sum, [name, value]) => sum + name.length + value.length + 4, 30);
 }
@@ -85,7 +85,7 @@ describe('discovery', () => {
     }
   });
 
-  test('examples name models of this server and work as they stand', async () => {
+  test('the examples name models of this server and are valid requests', async () => {
     const { secret } = await farebox.account('1');
     for (const path of ['chat/completions', 'responses', 'messages']) {
       const { body } = await answerOf(path);

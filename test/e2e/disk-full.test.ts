@@ -1,6 +1,6 @@
 /**
- * A disk that is full: what a caller and a load balancer see, and that the server recovers by
- * itself. SQLite's limit of pages stands for the disk: it fails with the same code at the same place.
+ * A full disk: the responses to callers and load balancers, and the recovery. SQLite's limit of
+ * pages simulates it, because it fails with the same code at the same place.
  */
 import assert from 'node:assert/strict';
 import { closeSync, fstatSync, openSync, writeSync } from 'node:fs';
@@ -66,7 +66,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     await limitPages(size?.page_count ?? 0n);
 
     let refused: Response | undefined;
-    // What is left in the last pages takes a few requests.
+    // The last pages have space for a few requests.
     for (let tries = 0; refused === undefined && tries < 300; tries += 1) {
       const answer = await chat();
       if (answer.status === 200) await answer.arrayBuffer();
@@ -93,7 +93,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
 
   test('a damaged file sells nothing more, and no later write makes it right', async () => {
     const path = join(farebox.config.dataFolder, 'farebox.db');
-    // A write of another process lets this one forget the pages that it has in memory.
+    // A write by another process makes SQLite drop its cached pages.
     const other = new DatabaseSync(path);
     other.exec('CREATE TABLE store_other (id TEXT); PRAGMA wal_checkpoint(TRUNCATE)');
     other.close();

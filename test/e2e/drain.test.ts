@@ -68,7 +68,7 @@ async function openStream({ pool, server }: Stage): Promise<OpenStream> {
   return { text };
 }
 
-/** Calls a tool of `/mcp`; resolves when it has said how far it is. */
+/** Calls a tool of `/mcp`; resolves after the first progress notification. */
 async function openToolCall({ pool, server }: Stage): Promise<OpenStream> {
   const answer = await pool.request({
     path: '/mcp',
@@ -192,7 +192,7 @@ test('a client that sends half a request does not hold the ending server', async
   socket.destroy();
 });
 
-/** What a chat is answered once the signal has arrived, which takes a moment. */
+/** Returns the response to a chat after the signal has arrived, which takes a moment. */
 async function refusal({ pool, server }: Stage) {
   for (let isDraining = false; !isDraining;) {
     const ready = await pool.request({ path: '/readyz', method: 'GET' });

@@ -1,7 +1,6 @@
 /**
- * `POST /embeddings` through unmodified clients: `openai` (base64 unless told otherwise), LangChain
- * and the AI SDK, on the embedded demo model; and the rules of the flow on an engine whose vectors
- * are known.
+ * `POST /embeddings` through the unmodified `openai` SDK (base64 by default), LangChain and the AI
+ * SDK on the embedded demo model, and on an engine with known vectors.
  */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -79,7 +78,7 @@ async function balance(): Promise<bigint> {
 }
 
 describe('clients on the embedded demo model', () => {
-  test('`openai` asks for base64 and gets numbers; usage and cost agree with the balance', async () => {
+  test('the `openai` SDK receives numbers from base64, and usage and cost match the balance', async () => {
     const before = await balance();
     const { data, response } = await client.embeddings
       .create({ model: DEMO, input: ['the sea', 'the moon'], user: 'somebody' })
@@ -102,7 +101,7 @@ describe('clients on the embedded demo model', () => {
     assert.equal(usage.total_tokens, usage.prompt_tokens);
     const paid = before - (await balance());
     assert.equal(Number(paid) / 1e9, cost.usd);
-    // Word statistics are nobody's money's worth.
+    // The demo encoder is free.
     assert.equal(paid, 0n);
     assert.equal(response.headers.get('x-svc-model-id'), DEMO);
     assert.ok(response.headers.get('x-ratelimit-limit-requests'));
@@ -127,7 +126,7 @@ describe('clients on the embedded demo model', () => {
     assert.ok(Math.abs(length(cut.data[0]?.embedding ?? []) - 1) < 1e-5);
   });
 
-  test('token ids as LangChain for Python sends them are the text that they stand for', async () => {
+  test('token ids in the format of LangChain for Python are decoded to their text', async () => {
     const ids = encode('the sea and the moon');
     const one = await client.embeddings.create({ model: DEMO, input: ids });
     const many = await client.embeddings.create({ model: DEMO, input: [ids, encode('the sea')] });
@@ -197,7 +196,7 @@ describe('the flow', () => {
     assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
-  test('an engine that knows no base64 is asked again with floats, once for all', async () => {
+  test('an engine without base64 is called again with floats, and with floats from then on', async () => {
     upstream.otherwise = {
       kind: 'own',
       answer: (response, text) => {
@@ -222,7 +221,7 @@ describe('the flow', () => {
       );
       assert.equal(upstream.seen.length, asked);
     }
-    // What it refuses with floats too is its own matter.
+    // A rejection with floats is an error of the request.
     for (const [words, asked] of [
       ['no such encoding', 2],
       ['no such input', 1],
@@ -340,7 +339,7 @@ describe('the flow', () => {
     await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
   });
 
-  test('a retry under the same idempotency key gets the same answer and pays once', async () => {
+  test('a retry with the same idempotency key gets the same response and is charged once', async () => {
     const headers = { 'idempotency-key': 'embed-once' };
     const input = 'once and only once';
     const ask = () => client.embeddings.create({ model: 'small-batches', input }, { headers });

@@ -75,7 +75,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     });
   }
 
-  test('an engine that is down answers 503 with Retry-After, and nothing is charged', async () => {
+  test('an unreachable engine causes 503 with Retry-After and no charge', async () => {
     const gone = await TestUpstream.start();
     const lonely = await startTestApp({
       yaml: `
@@ -103,7 +103,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     await lonely.stop();
   });
 
-  test('an engine that never begins a stream answers 504', async () => {
+  test('an engine that never starts a stream causes 504', async () => {
     first.otherwise = { kind: 'hang' };
     const answer = await chat({ model: 'hasty', stream: true });
     const body = (await answer.json()) as { code: string };
@@ -168,7 +168,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.ok(paid > 0n && paid < 400_000n, `paid ${paid}`);
   });
 
-  test('an overloaded engine answers 429 with its own Retry-After', async () => {
+  test('an overloaded engine causes 429 with the Retry-After of the engine', async () => {
     first.otherwise = { kind: 'status', status: 429, headers: { 'retry-after': '17' } };
     const answer = await chat({ model: 'single' });
     const body = (await answer.json()) as { code: string };
@@ -198,7 +198,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
   });
 });
 
-test('what becomes of the connection behind [DONE] takes nothing from the answer', async (t) => {
+test('a broken connection after [DONE] does not change the response', async (t) => {
   const engine = await openEngine();
   const clock = fastClock(50);
   const farebox = await startTestApp({
@@ -248,7 +248,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.doesNotMatch(text, /error/);
     assert.match(text, /"completion_tokens":5/);
     assert.ok(text.endsWith('data: [DONE]\n\n'));
-    // One that stays open keeps its caller for seconds, and not until the engine's limit.
+    // A connection that stays open delays its caller by seconds, not by the timeout of the engine.
     assert.ok(clock.monotonicMs() - sinceMs < 60_000);
   }
   await farebox.audit();

@@ -18,8 +18,8 @@ export interface FareboxProcess {
   /** Everything that it wrote to the terminal. */
   output(): string;
   /**
-   * Ends it, politely by default; resolves with its exit code. Fails when an answer was not as the
-   * OpenAPI document says.
+   * Stops the process, with SIGTERM by default, and resolves to its exit code. Fails if a response
+   * did not match the OpenAPI document.
    */
   stop(signal?: 'SIGTERM' | 'SIGKILL'): Promise<number | null>;
 }
@@ -29,9 +29,9 @@ export interface FareboxOptions {
   readonly args?: readonly string[];
   /** Default: a new folder. */
   readonly folder?: string;
-  /** Default: the answers are checked, which costs load whose speed is measured a little. */
+  /** Default: responses are validated, which slows the server down a little. */
   readonly uncheckedResponses?: true;
-  /** Besides what the check of the answers needs. */
+  /** Headers in addition to those that the validation needs. */
   readonly nodeOptions?: string;
   /** Another program than the source of this checkout, such as an installed one. */
   readonly binary?: string;
@@ -39,7 +39,7 @@ export interface FareboxOptions {
   readonly quiet?: boolean;
 }
 
-/** Starts it and waits for its greeting; rejects with what it said when it ends before. */
+/** Starts the process and waits for its banner; rejects with its output if it ends before. */
 export async function startFarebox(options: FareboxOptions): Promise<FareboxProcess> {
   const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-process-'));
   writeFileSync(join(folder, 'farebox.yaml'), options.yaml);

@@ -39,7 +39,7 @@ test('the data folder is its user’s alone, and the link that is printed signs 
   }
 });
 
-test('a server that is told to stop while it greets ends well', async () => {
+test('a server that receives a signal while it prints the banner shuts down', async () => {
   const code = `const { stdout } = process;
     const write = stdout.write.bind(stdout);
     stdout.write = (text) => {

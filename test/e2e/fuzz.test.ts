@@ -1,10 +1,8 @@
 /**
- * Every operation of the server's own OpenAPI document, asked right, nearly right and all wrong:
- * no answer is a failure of ours, shows our insides, misses the document or keeps its caller
- * waiting, and afterwards the books are clean.
- *
- * One run is the same each time, so that it fails for what was changed. Longer, and other each time:
- * `FAREBOX_FUZZ_RUNS=50`; what a failure prints repeats it. CONTRIBUTING.md has the words.
+ * Sends valid, almost valid and invalid requests to every operation of the server's own OpenAPI
+ * document. No response may be an unexpected 5xx, reveal internals, differ from the document or be
+ * late, and the audit must succeed afterwards. Runs are reproducible. `FAREBOX_FUZZ_RUNS=50` makes
+ * a longer, random run; a failure prints how to repeat it (see CONTRIBUTING.md).
  */
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
@@ -33,16 +31,16 @@ const SLOW = /transcriptions|translations|openapi\.json|docs|admin\/(?:audit|che
 const USUAL_SEED = 20_261_121;
 /** No engine of the test thinks for longer than this, on the slowest of machines. */
 const MAX_ANSWER_MS = 60_000;
-/** A job is looked after every few seconds. */
+/** The server polls a job every few seconds. */
 const MAX_FILM_MS = 120_000;
-/** Of all answers; below it the fuzzer asks nothing that reaches the work. */
+/** Minimum share of successful responses; below it the fuzzer does not reach the work. */
 const MIN_SERVED_SHARE = 0.1;
 
 const scale = Number(process.env['FAREBOX_FUZZ_RUNS'] ?? '1');
 const seed = Number(
   process.env['FAREBOX_FUZZ_SEED'] ?? (scale === 1 ? USUAL_SEED : Date.now() % 2 ** 31),
 );
-/** Part of an operation's name, to ask nothing but those. */
+/** Tests only operations whose name contains this text. */
 const only = process.env['FAREBOX_FUZZ_ONLY'] ?? '';
 
 /** Nothing is broken in the test, so hardly any failure can be right. */
@@ -54,10 +52,10 @@ const EXPECTED_FAILURES: readonly ExpectedFailure[] = [
   },
 ];
 
-describe('the API, asked by a fuzzer', () => {
+describe('the API under fuzzing', () => {
   let fixture: Fixture;
   let verdict: Verdict;
-  /** What was thrown where nobody caught it: it would have ended a server of its own. */
+  /** Uncaught errors, which would end a server in its own process. */
   const uncaught: unknown[] = [];
   const note = (error: unknown): void => void uncaught.push(error);
 
@@ -87,7 +85,7 @@ describe('the API, asked by a fuzzer', () => {
     assert.equal(problems.length, 0, [...problems, shown(answer), logged(fixture)].join('\n'));
   }
 
-  test('answers every operation as its document says', async (t) => {
+  test('every operation responds as its document describes', async (t) => {
     const targets = targetsOf(fixture).filter(({ name }) => name.includes(only));
     assert.ok(targets.length > 0, `No operation is called ${only}`);
     t.diagnostic(`seed ${seed}`);
@@ -100,7 +98,7 @@ describe('the API, asked by a fuzzer', () => {
         );
         await holds(target.name, property, runsOf(target));
         served += kinds.get('200') ?? 0;
-        // Who runs it for long wants to know what it reached.
+        // Shows the coverage of long runs.
         if (scale !== 1) operation.diagnostic(JSON.stringify(Object.fromEntries(kinds)));
       });
     }
@@ -110,7 +108,7 @@ describe('the API, asked by a fuzzer', () => {
     assert.deepEqual(uncaught, []);
   });
 
-  test('answers bytes that are hardly HTTP, or hangs up', async () => {
+  test('malformed HTTP gets a response, or the connection is closed', async () => {
     const right = {
       host: new URL(fixture.origin).host,
       authorization: `Bearer ${fixture.farebox.owner.secret}`,
@@ -131,7 +129,7 @@ describe('the API, asked by a fuzzer', () => {
 
   test('has clean books afterwards, no open hold, and serves', async () => {
     const { farebox } = fixture;
-    // The money of the account that was asked for may be spent, or bounded by a budget.
+    // The balance of the account can be used up, or limited by a budget.
     const { secret } = await farebox.account('1');
     const answer = await fetch(`${farebox.url}/chat/completions`, {
       method: 'POST',
@@ -143,7 +141,7 @@ describe('the API, asked by a fuzzer', () => {
     });
     assert.equal(answer.status, 200, await answer.text());
     await farebox.audit();
-    // Films are paid when they are made, and the request that asks is the only one.
+    // Waits for the videos, whose jobs are the only running work.
     const until = performance.now() + MAX_FILM_MS;
     const left = { holds: 0, requests: 1 };
     let found = await leftOver(fixture);
@@ -155,7 +153,7 @@ describe('the API, asked by a fuzzer', () => {
   });
 });
 
-/** What has no end yet. */
+/** Requests without a response so far. */
 async function leftOver({ farebox, origin }: Fixture) {
   const metrics = await (await fetch(`${origin}/metrics`)).text();
   const { openHolds } = await farebox.app.stores.ledger.audit();
@@ -165,10 +163,10 @@ async function leftOver({ farebox, origin }: Fixture) {
   };
 }
 
-/** Fails with the smallest request for which it does not hold, and how to ask it again. */
+/** Fails with the smallest failing request, and with the command to repeat it. */
 async function holds<T>(name: string, property: fc.IAsyncProperty<[T]>, runs: number) {
   try {
-    // Each operation has its own, and the same when it is asked alone.
+    // Each operation has its own seed, which is the same if it runs alone.
     await fc.assert(property, { seed: seed ^ crc32(name), numRuns: runs });
   } catch (error) {
     const which = name === '' ? '' : `FAREBOX_FUZZ_ONLY='${name}' `;
@@ -208,7 +206,7 @@ function shown({ status, headers, body }: Answer): string {
   return `${status}\n${head}\n\n${body.toString('utf8').slice(0, MAX_SHOWN_CHARS)}`;
 }
 
-/** What the operator would read about a failure. */
+/** Log lines about a failure. */
 function logged({ log }: Fixture): string {
   return log
     .filter(({ level }) => level === 'error')

@@ -20,7 +20,7 @@ const PACKAGES = join(ROOT, 'test/node_modules');
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc');
 const GENERATOR_LIMIT_MS = 120_000;
 
-/** What a program that uses a generated client exports. */
+/** Exports of a program that uses a generated client. */
 interface ChatProgram {
   readonly chat: (url: string, secret: string) => Promise<{ text: string | null; usd: number }>;
 }
@@ -118,7 +118,7 @@ describe('a client made of the OpenAPI document', () => {
   before(async () => {
     upstream = await TestUpstream.start();
     const price = 'price: { input: 1, output: 2 }, context: 4096';
-    // With a rail the document has every route; no node is asked for it.
+    // With a payment rail the document contains every route; the node is never called.
     farebox = await startTestApp({
       yaml: `
 engines: { rack: { url: "${upstream.url}" } }

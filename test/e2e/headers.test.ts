@@ -18,10 +18,10 @@ import {
 
 interface Row {
   readonly header: string;
-  /** An answer that carries it, and what its value looks like. */
+  /** A response with the header, and a pattern for its value. */
   readonly sent: () => Promise<Called>;
   readonly value: RegExp;
-  /** An answer that does not. Missing where the table says "always". */
+  /** A response without the header. Missing if the table says "always". */
   readonly absent?: () => Promise<Called>;
 }
 
@@ -280,7 +280,7 @@ describe('response headers', () => {
     assert.equal(typeof discovery.body.error.message, 'string');
   });
 
-  test('an expectation that nobody knows is not one to fail on', async () => {
+  test('an unknown `Expect` header does not fail the request', async () => {
     const { status, headers } = await new Promise<{
       status: number | undefined;
       headers: IncomingHttpHeaders;
@@ -340,7 +340,7 @@ describe('response headers', () => {
     assert.match(exposed.headers.get('access-control-expose-headers') ?? '', /x-acme-balance-usd/);
   });
 
-  test('a sign-in that nobody takes does not shut out the key beside it', async () => {
+  test('a rejected sign-in does not prevent the API key in the same request', async () => {
     const stray = { 'sign-in-with-x': 'e30=' };
     const known = await call(plain.farebox, '/chat/completions', {
       body: chatBody(),

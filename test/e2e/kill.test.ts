@@ -1,6 +1,6 @@
 /**
- * `kill -9` under load, again and again: after each restart the audit is clean, and every answer
- * that a client saw in full is settled exactly once, at exactly the cost that it showed.
+ * Repeated `kill -9` under load: after each restart the audit finds no difference, and every
+ * complete response is settled exactly once, at the cost that it shows.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -22,13 +22,13 @@ const KILLS = 20;
 const CLIENTS = 24;
 const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
 
-/** What a client saw in full: the request and the cost that the answer named. */
+/** A complete response: its request and the cost that it shows. */
 interface SeenResponse {
   readonly requestId: string;
   readonly usd: number;
 }
 
-test('20 kills under load: audits are clean and every full answer is settled once', async () => {
+test('after 20 kills under load the audit succeeds and every complete response is settled once', async () => {
   const random = seededIds(SEED);
   const folder = mkdtempSync(join(tmpdir(), 'farebox-kill-'));
   const upstream = await TestUpstream.start();
@@ -65,7 +65,7 @@ limits: { starterCreditUsd: 100000, plans: { staff: { text: { XS: &wide { reques
 `;
 }
 
-/** Clients that ask until the server is gone. */
+/** Clients that send requests until the server is gone. */
 async function runLoad(url: string, secret: string, seen: SeenResponse[]): Promise<void> {
   const pool = new Pool(new URL(url).origin, { connections: CLIENTS, pipelining: 1 });
   const client = async (): Promise<void> => {

@@ -1,7 +1,7 @@
 /**
- * Clients of every kind of model as npm brings them, against one server: the AI SDK, LangChain and
- * LlamaIndex. What they send is what an engine gets, and each of them pays. The SDKs of OpenAI and Cohere
- * stand beside each kind in `model-kinds.test.ts`.
+ * Unmodified clients from npm for every kind of model: the AI SDK, LangChain and LlamaIndex. The
+ * engine receives their requests, and each of them is charged. `model-kinds.test.ts` has the SDKs
+ * of OpenAI and Cohere.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -81,7 +81,7 @@ before(async () => {
 });
 after(() => fixture.stop());
 
-/** What `work` gives, once it has cost so many nano-USD. */
+/** Returns the result of `work` after checking that it cost the given nano-USD. */
 async function paid<T>(nano: bigint, work: () => Promise<T>): Promise<T> {
   const { ledger } = fixture.farebox.app.stores;
   const { accountId } = fixture.farebox.owner;
@@ -100,7 +100,7 @@ const SEARCH = 2_000_000n;
 describe('the AI SDK', () => {
   const provider = () => createOpenAICompatible({ name: 'farebox', baseURL, apiKey });
 
-  test('makes and edits pictures', async () => {
+  test('the AI SDK generates and edits images', async () => {
     const model = provider().imageModel('painter');
     const { image } = await paid(PICTURE, () => generateImage({ model, prompt: 'A lighthouse' }));
     assert.deepEqual(Buffer.from(image.uint8Array), picture);
@@ -140,7 +140,7 @@ describe('LangChain', () => {
     assert.deepEqual(vectors[1], [2, 0.5, 0.25]);
   });
 
-  test('draws with a tool that asks for a URL', async () => {
+  test('a tool that requests a URL generates an image', async () => {
     const tool = new DallEAPIWrapper({ model: 'painter', openAIApiKey: apiKey, baseUrl: baseURL });
     const drawn = await paid(PICTURE, () => tool.invoke('A lighthouse'));
     const shown = await fetch(JSON.stringify(drawn).match(/data:image[^"\\]+/)?.[0] ?? '');

@@ -1,7 +1,4 @@
-/**
- * What the scenarios of leases share: what one is run with, and what must be true of the books after
- * it.
- */
+/** Shared parts of the lease scenarios: their options, and the checks of the books after a run. */
 import assert from 'node:assert/strict';
 import { systemClock } from '../../src/core/clock.ts';
 import type { TestPostgres } from '../databases/postgres.ts';
@@ -18,11 +15,11 @@ export interface Fixture {
   readonly database: string;
   /** Ended after the scenario, last first. */
   readonly ends: (() => Promise<unknown>)[];
-  /** Of each caller, between two requests. */
+  /** Pause of each caller between two requests. */
   readonly pauseMs: number;
 }
 
-/** Every full answer is in the books once, nothing is held, and nothing is out by a nano. */
+/** Every complete response is in the books once, there are no holds, and no amount differs. */
 export async function proven(database: string, seen: readonly Seen[]): Promise<string> {
   await deadHaveNothing(database);
   const served = seen.filter(({ status }) => status === 200);
@@ -34,8 +31,8 @@ export async function proven(database: string, seen: readonly Seen[]): Promise<s
 }
 
 /**
- * A settle that waited in a journal is in the books with the next round of its process; the row of a
- * request that was refused goes when its answer has left, and one whose answer was lost some rounds later.
+ * A settle in a journal reaches the books in the next round of its process. The row of a rejected
+ * request is removed after its response was sent, or some rounds later if the response was lost.
  */
 async function booksOf(database: string, served: readonly Seen[]) {
   const untilMs = clock.monotonicMs() + PATIENCE_MS;

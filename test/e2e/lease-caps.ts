@@ -1,7 +1,7 @@
 /**
- * What bounds callers while processes that have leased parts of it are killed: the cap of a key, a
- * budget of each value of a tag, and a rate limit. Each round has a key and a tag of its own, so that a
- * kill meets them half spent; afterwards each is spent to its end, which is to be its last nano.
+ * Limits of callers while processes that have leased parts of them are killed: the spending cap of
+ * a key, a budget per tag value, and a rate limit. Each round has its own key and tag, so that a
+ * kill finds them half used; afterwards each is used up to the last nano-USD.
  */
 import assert from 'node:assert/strict';
 import { Pool } from 'undici';
@@ -20,13 +20,13 @@ import {
   soon,
 } from './process-fixture.ts';
 
-/** What a cap and a budget let through, and a rate limit in a minute. */
+/** Number of requests that a cap and a budget allow, and that a rate limit allows per minute. */
 const REQUESTS_OF_CAP = 300;
 const REQUESTS_OF_MINUTE = 250;
 const CAP_USD = REQUESTS_OF_CAP * COST_USD;
 const CAP_NANO = BigInt(Math.round(CAP_USD * 1e9));
 const TAG = 'run';
-/** Of each kind, for each process. */
+/** Number of callers of each kind per process. */
 const CLIENTS = 4;
 const CLIENTS_AT_THE_END = 8;
 
@@ -82,7 +82,7 @@ export async function caps(
   return `${killed} processes killed: ${statuses(seen)}; ${await proven(database, seen)}`;
 }
 
-/** What is asked with, one of each for each round. */
+/** Credentials and tags, one of each per round. */
 interface Bounds {
   readonly capped: readonly KeyQuestion[];
   readonly tagged: readonly TagQuestion[];
@@ -131,7 +131,7 @@ async function makeBounds(farebox: FareboxProcess, rounds: number): Promise<Boun
   return { capped, tagged, limited };
 }
 
-/** Asks through all processes until each of them says that nothing is left. */
+/** Sends requests through all processes until each rejects them. */
 async function spendToEnd(
   processes: readonly FareboxProcess[],
   question: Question,
@@ -159,7 +159,7 @@ async function spendToEnd(
   );
 }
 
-/** Who was told once that all is spent was told the truth: nothing that was asked later is served. */
+/** After the first response that everything is used up, no later request may succeed. */
 function assertSpentOnce(seen: readonly Seen[]): void {
   const spentMs = Math.min(
     ...seen.flatMap(({ status, startedMs, tookMs }) => (status === 402 ? startedMs + tookMs : [])),

@@ -2,7 +2,7 @@
 import { test } from 'node:test';
 import { runScenario } from './lease-scenarios.ts';
 
-/** Of a dozen callers for each process, whose engine thinks. */
+/** About a dozen callers per process, with a slow engine. */
 const PAUSE_MS = 90;
 
 test('a process that is stopped past its death and continued counts nothing twice', async () => {
@@ -13,6 +13,6 @@ test('a synchronous standby that is promoted under load has every settle that wa
   await runScenario('standby', 1, PAUSE_MS);
 });
 
-test('a process that stands still past the lease of its keys charges none of them a second time', async () => {
+test('a process that is suspended longer than the lease of its keys charges none of them twice', async () => {
   await runScenario('keys', 1);
 });

@@ -1,6 +1,6 @@
 /**
- * Idempotency keys of real processes that stand still, are cut off and are killed while they run them:
- * each key has one charge and one response, whichever process answers, and however late.
+ * Idempotency keys of processes that are suspended, disconnected or killed while they run them:
+ * each key has one charge and one response, whichever process responds, and however late.
  */
 import assert from 'node:assert/strict';
 import { Pool } from 'undici';
@@ -20,7 +20,7 @@ const MAX_FAULT_MS = 60_000;
 const PATIENT_MS = 1_500;
 const CLIENTS = 16;
 const MAX_TRIES = 40;
-/** What requests have while nothing befalls their process. */
+/** Timeout of requests whose process has no fault. */
 const QUIET_MS = 1_000;
 const FAULTS = ['pause', 'cut', 'kill'] as const;
 
@@ -93,7 +93,7 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
   await clock.sleep(QUIET_MS);
   asking.isOver = true;
   await Promise.all(clients);
-  // What a process had that was killed in the last round is given back by the others.
+  // The other processes release the holds of the process that was killed in the last round.
   await soon('nothing is held', PATIENCE_MS, async () => {
     return (await readBooks(fixture.database)).openHolds === 0 ? true : undefined;
   });
@@ -117,7 +117,7 @@ async function tryKey(places: readonly Place[], secret: string, tried: Tried): P
     if (seen.some(({ status }) => status === 200)) break;
     await clock.sleep(100);
   }
-  // What comes late is a response as well.
+  // Late responses count too.
   await Promise.all(open);
 }
 
@@ -125,7 +125,7 @@ async function sendOnce(pool: Pool, secret: string, { key, seen }: Tried): Promi
   try {
     seen.push(await ask(pool, { secret, key, metadata: { key } }));
   } catch {
-    // Its process was killed.
+    // The process was killed.
   }
   await pool.destroy();
 }

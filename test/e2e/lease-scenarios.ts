@@ -1,6 +1,6 @@
 /**
- * What leases must survive. Each scenario starts its own PostgreSQL and real processes, compares what
- * callers saw with the books, and fails loudly: for a short test and for `bench/lease-faults.ts`.
+ * Faults that leases must survive. Each scenario starts its own PostgreSQL and real processes, and
+ * compares the responses with the books. Used by a short test and by `bench/lease-faults.ts`.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -31,7 +31,7 @@ import {
 } from './process-fixture.ts';
 
 const clock = systemClock();
-/** Answers of more rounds are too many to be kept and checked against the OpenAPI document. */
+/** With more rounds there are too many responses to validate against the OpenAPI document. */
 const CHECKED_ROUNDS = 5;
 
 /** Callers of a process that can be another one in a moment. */
@@ -60,7 +60,7 @@ async function exact({ servers, database }: Fixture, processes: number): Promise
   return `${statuses(seen)}; ${await proven(database, seen)}`;
 }
 
-/** Money that one process has leased, asked for by another under load. */
+/** One process has leased the credit, and another one under load needs it. */
 async function recall({ servers, database, ends }: Fixture): Promise<string> {
   const settings = { database, creditUsd: '0.01' };
   const first = await servers.start(settings);
@@ -76,7 +76,7 @@ async function recall({ servers, database, ends }: Fixture): Promise<string> {
   return `${statuses(seen)}, the slowest ${Math.round(slowest)} ms; ${await proven(database, seen)}`;
 }
 
-/** Who has leased the money is stopped, for less than its death, while it is called back. */
+/** Suspends the process that has leased the credit, for less than the dead-after time, during a recall. */
 async function recallStopped(fixture: Fixture): Promise<string> {
   const { servers, database } = fixture;
   const settings = { database, creditUsd: '0.01' };
@@ -186,7 +186,7 @@ async function cut(fixture: Fixture): Promise<string> {
   return `${statuses(all)}; ${await proven(database, all)}`;
 }
 
-/** Each answer of the database takes two seconds for a while. */
+/** Every reply of the database takes two seconds for a while. */
 async function slow(fixture: Fixture): Promise<string> {
   const { servers, postgres, ends, database } = fixture;
   const proxy = await startCutProxy(postgres.socketPath);
@@ -221,7 +221,7 @@ async function slow(fixture: Fixture): Promise<string> {
   });
   for (const { stop } of all) await stop();
   const lost = both.map((one) => one.output().match(/Database lost/g)?.length ?? 0);
-  // Who is not served has waited for it: a lost database would refuse thousands at once.
+  // Unserved requests have waited; a lost database would reject thousands immediately.
   const served = count(during, ({ status }) => status === 200);
   const refused = count(during, ({ status }) => status === 503);
   assert.ok(served > 0 && refused < MOST_REFUSED, statuses(during));
@@ -262,7 +262,7 @@ async function database(fixture: Fixture, rounds: number): Promise<string> {
   return `killed and started ${rounds} times: ${statuses(all)}; ${await proven(fixture.database, all)}`;
 }
 
-/** The primary dies for good, and the standby that had each commit takes over. */
+/** The primary dies permanently, and the synchronous standby takes over. */
 async function standby(fixture: Fixture): Promise<string> {
   const { servers, ends } = fixture;
   const primary = await startPostgres({ flush: true });

@@ -1,4 +1,4 @@
-/** Rate-limit and balance headers on every answer to a known caller, also where it is refused. */
+/** Rate-limit and balance headers on every response to an authenticated caller, including error responses. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, type Called, call, chatBody, startWithEngine } from '../app/call.ts';
@@ -52,7 +52,7 @@ describe('limit headers', () => {
     }
     const refused = await ask('/usage?limit=x');
     assert.deepEqual([refused.status, requests(refused)], [400, [40, 32]]);
-    // Who is not known has no limit of its own.
+    // Anonymous requests have no own limit.
     assert.equal(header(await call(bench.farebox, '/models'), 'x-ratelimit-type'), null);
     const answers = await Promise.all(Array.from({ length: 33 }, () => ask('/models')));
     const full = answers.filter(({ status }) => status === 429);
@@ -63,7 +63,7 @@ describe('limit headers', () => {
     assert.ok(Number(header(one, 'retry-after')) > 0);
   });
 
-  test('a refusal of a known model has its name and its limits', async () => {
+  test('an error response for a known model has its name and its limits', async () => {
     clock.advance(60_000);
     const cases: readonly (readonly [
       what: string,
@@ -91,7 +91,7 @@ describe('limit headers', () => {
     assert.deepEqual(requests(await chat({ max_completion_tokens: 100_000 }))[1], left);
   });
 
-  test('an unknown model, path or method tells the balance and the limits too', async () => {
+  test('error responses for an unknown model, path or method have balance and limit headers', async () => {
     clock.advance(60_000);
     for (const [answer, status] of [
       [await chat({ model: 'nobody' }), 404],
@@ -105,7 +105,7 @@ describe('limit headers', () => {
     }
   });
 
-  test('RPC has its limit on every answer, and all of it on the 429', async () => {
+  test('JSON-RPC responses have the limit, and a 429 has all limit headers', async () => {
     clock.advance(60_000);
     const rpc = (method: string) =>
       ask('/crypto/rpc/ethereum-mainnet', { body: { jsonrpc: '2.0', id: 1, method, params: [] } });
@@ -113,7 +113,7 @@ describe('limit headers', () => {
     assert.deepEqual([unsupported.status, requests(unsupported)], [400, [3, 3]]);
     for (const left of [2, 1, 0]) {
       const answer = await rpc('eth_blockNumber');
-      // No node answers; the request is counted all the same.
+      // No node responds, but the request counts.
       assert.deepEqual([answer.status, requests(answer)], [503, [3, left]]);
     }
     const refused = await rpc('eth_blockNumber');

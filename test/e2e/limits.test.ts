@@ -1,4 +1,4 @@
-/** Limits are exact: one request above each gets the one refusal, and reserved tokens come back. */
+/** Limits are exact: one request above each gets the one error response, and reserved tokens are released. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -63,7 +63,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     }
 
-    test('token room is reserved: of one request too many exactly one is refused, and room comes back', async () => {
+    test('tokens are reserved: one request too many gets 429, and the others release their tokens', async () => {
       const tokensPerMinute = 100_000;
       const probe = await bench.farebox.account('5', { limits: { tokensPerMinute } });
       bench.upstream.script.push({ kind: 'stream', chunks: 5, usage: true });
@@ -89,7 +89,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(5 * reserved - left(after), 5 * 17 + 17);
     });
 
-    test('what ends a request gives its token room back: refusal, failure, a caller that leaves', async () => {
+    test('every end of a request releases its reserved tokens: rejection, failure, disconnect', async () => {
       const tokensPerMinute = 100_000;
       const { accountId, secret } = await bench.farebox.account('5', {
         limits: { tokensPerMinute },
@@ -116,7 +116,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         );
       let aborted = await receipts();
       await until(async () => (aborted = await receipts()).length > 0, 'the receipt of the abort');
-      // The room of the abort comes back right after its receipt; each question uses 17 more.
+      // The tokens of the aborted request are released right after its receipt; each further
+      // request uses 17.
       const used = 17 + Number(aborted[0]?.['tokens']) + 17;
       let asked = 0;
       let counted = tokensPerMinute - left(await chat(secret));
@@ -193,7 +194,7 @@ test('the tables of the specification are the limits of each plan', async () => 
   }
 });
 
-test('one request above those that may run at once gets the one refusal', async () => {
+test('one request above the concurrency limit gets 429', async () => {
   const bench = await startWithEngine({ yaml: `limits: { keyConcurrency: ${KEYS_AT_ONCE} }` });
   try {
     const { secret } = await bench.farebox.account('5');

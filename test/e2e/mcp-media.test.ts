@@ -1,7 +1,4 @@
-/**
- * The tools of MCP that work on media, over engines whose every answer the test decides: what comes
- * back to the official client, and what it costs.
- */
+/** MCP tools for media with scripted engines: results in the official client, and charges. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -32,7 +29,7 @@ describe('media tools', () => {
   let png: Buffer;
   let clip: Buffer;
   const wav = toneWav('a b');
-  /** Whether the film of the engine is made. */
+  /** True when the engine has finished the video. */
   let isDone = false;
 
   before(async () => {
@@ -75,7 +72,7 @@ describe('media tools', () => {
     site = await openSite();
     const at = `http://127.0.0.1:${port}`;
     farebox = await startTestApp({
-      // Between the looks at a job are seconds.
+      // The server polls a job every few seconds.
       clock: fastClock(5),
       yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${at}/v1" }, rembg: { protocol: rembg, url: "${at}/api/remove" } }
@@ -132,7 +129,7 @@ models:
     assert.equal((await spent()) - before, usdToNano('0.04'));
   });
 
-  test('the tools for pictures, sound, order and harm are there with their prices', async () => {
+  test('the tools for images, audio, reranking and moderation are listed with their prices', async () => {
     const { tools } = await client.listTools();
     const about = (name: string) => tools.find((tool) => tool.name === name)?.description ?? '';
     assert.match(about('generate_image'), /0\.12 USD per image 1792x1024 hd, 0\.04 USD per other/);
@@ -169,7 +166,7 @@ models:
     assert.match(JSON.stringify(other.content), /writes wav, not flac/);
   });
 
-  test('documents are put in order, and texts are looked at for harm', async () => {
+  test('the tools rerank documents and moderate texts', async () => {
     const before = await spent();
     const ranked = await ask('rerank', { query: 'tides', documents: ['one', 'two'], top_n: 1 });
     assert.deepEqual(ranked.structuredContent, {
@@ -206,7 +203,7 @@ models:
     }
   });
 
-  test('a video is queued, looked at, waited for and fetched', async () => {
+  test('the tools queue a video, poll it, wait for it and download it', async () => {
     const before = await spent();
     const order = { prompt: 'a lighthouse', duration: '1 gen' };
     const queued = (await ask('generate_video', order)).structuredContent as Result;

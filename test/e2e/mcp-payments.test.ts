@@ -97,7 +97,7 @@ describe('tools that a wallet pays for', () => {
     const paidNano = BigInt(String(settled['amount'])) * NANO_PER_UNIT;
     assert.equal(await fixture.anvil.balance(PAY_TO), BigInt(String(settled['amount'])));
     assert.equal(await creditOf(farebox, account.address), paidNano - 11_000n);
-    // The same payment again moves no money, and lets nobody in.
+    // The same payment again transfers no money and does not authenticate.
     const again = await pay(client, payment);
     assert.equal(again.isError, true);
     assert.match(JSON.stringify(again.content), /PAYMENT_ALREADY_CREDITED/);
@@ -219,7 +219,7 @@ describe('tools that a wallet pays for', () => {
     await other.close();
   });
 
-  test('examples/mcp/pay.ts pays and asks', async () => {
+  test('examples/mcp/pay.ts pays and calls a tool', async () => {
     const account = generatePrivateKey();
     await fixture.anvil.mint(privateKeyToAccount(account).address, 100_000_000n);
     const file = fileURLToPath(new URL('../../examples/mcp/pay.ts', import.meta.url));
@@ -245,7 +245,7 @@ describe('tools that a wallet pays for', () => {
       const asked = fixture.upstream.seen.length;
       fixture.upstream.script.push({ kind: 'hang' });
       const cut = pay(first, payment).catch((error: unknown) => error);
-      // Before the payment it is only asked whether it is there.
+      // Before the payment the engine is only checked for availability.
       const isAsked = () =>
         fixture.upstream.seen.slice(asked).some(({ method }) => method === 'POST');
       await until(isAsked, 'the request at the engine');

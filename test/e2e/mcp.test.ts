@@ -1,6 +1,6 @@
 /**
- * `/mcp` through the official clients, both of them unmodified, and the conformance suite of the
- * protocol: what the tools give, what they cost, and how what is wrong is said.
+ * `/mcp` through two unmodified official clients and the conformance suite of the protocol: results
+ * of tools, charges and errors.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -119,7 +119,7 @@ describe('the MCP server', () => {
     params,
   });
 
-  test('the client of the initialize era lists tools, calls one and hears how far it is', async () => {
+  test('a client with `initialize` lists tools, calls one and receives progress notifications', async () => {
     const client = await legacyClient();
     assert.equal(client.getServerVersion()?.title, 'Farebox');
     const { tools } = await client.listTools();
@@ -221,7 +221,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('a refusal of the route, and arguments that do not fit, are results with isError', async () => {
+  test('error responses of the route, and invalid arguments, are results with isError', async () => {
     const client = await legacyClient();
     const failed = async (name: string, given: object): Promise<string> => {
       const { isError, content } = await client.callTool({ name, arguments: { ...given } });
@@ -276,7 +276,7 @@ describe('the MCP server', () => {
     await until(async () => bench.farebox.app.server.open === 0);
   });
 
-  test('nobody cancels the call of another', async () => {
+  test('a client cannot cancel the call of another one', async () => {
     const gate = Promise.withResolvers<void>();
     bench.upstream.script.push({ kind: 'answer', after: gate.promise, content: 'Done' });
     const asked = bench.upstream.seen.length;
@@ -323,7 +323,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('what is no good request is said in the terms of the protocol', async () => {
+  test('an invalid request gets an error of the protocol', async () => {
     const cases: [unknown, Record<string, string>, number, number][] = [
       ['{"jsonrpc":', {}, 400, -32_700],
       [{ id: 1, method: 'ping' }, {}, 400, -32_600],
@@ -360,7 +360,7 @@ describe('the MCP server', () => {
     assert.deepEqual([missing.status, missing.body.id, missing.body.error.code], [404, 1, -32_601]);
   });
 
-  test('other methods, origins and keys are refused, and large bodies of strangers', async () => {
+  test('other methods, origins and keys are rejected, and large bodies of anonymous requests', async () => {
     assert.equal((await fetch(url)).status, 405);
     assert.equal((await fetch(url, { method: 'DELETE' })).status, 405);
     const ping = request('ping');
@@ -376,7 +376,7 @@ describe('the MCP server', () => {
     assert.equal((await post({ jsonrpc: '2.0', method: 'notifications/initialized' })).status, 202);
   });
 
-  test('a batch of the revision that had them is answered in order', async () => {
+  test('a batch of an older protocol revision gets its responses in order', async () => {
     const { body } = await post([
       { ...request('ping'), id: 'a' },
       { jsonrpc: '2.0', method: 'notifications/initialized' },
@@ -389,7 +389,7 @@ describe('the MCP server', () => {
     assert.equal(body[1].result.structuredContent.text, 'Hello there');
   });
 
-  test('a message of a batch that is no good answers for itself alone', async () => {
+  test('an invalid message in a batch fails alone', async () => {
     const chat = { name: 'chat', arguments: PROMPT };
     const { status, body } = await post([
       { ...request('tools/call', chat), id: 'paid' },
@@ -428,7 +428,7 @@ describe('the MCP server', () => {
     assert.equal(status, 404);
   });
 
-  test('examples/mcp/call.sh runs as it stands', async () => {
+  test('examples/mcp/call.sh runs unchanged', async () => {
     const file = fileURLToPath(new URL('../../examples/mcp/call.sh', import.meta.url));
     const env = { FAREBOX_ORIGIN: url.origin, FAREBOX_KEY: secret };
     const said = await outputOf('sh', [file, 'Name a colour'], env);

@@ -95,7 +95,7 @@ before(async () => {
   engine = await openEngine();
   site = await openSite();
   farebox = await startTestApp({
-    // Between the looks at a job are seconds.
+    // The server polls a job every few seconds.
     clock: fastClock(5),
     yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${engine.url}/v1" }, nobody: { url: "http://127.0.0.1:9/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
@@ -129,7 +129,7 @@ async function post(
 async function get(path: string): Promise<{ status: number; body: Record<string, unknown> }> {
   const headers = { authorization: `Bearer ${farebox.owner.secret}` };
   const answer = await fetch(farebox.url + path, { headers });
-  // Looked at field by field.
+  // The tests check single fields.
   return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
 }
 
@@ -255,7 +255,7 @@ describe('POST /video/quote against a table worked out by hand', () => {
     });
   }
 
-  test('too long a source is 422, and looks at files are bounded', async () => {
+  test('a source that is too long is rejected with 422, and the inspection of files is bounded', async () => {
     site.pages.set(
       '/long.mp4',
       await makeClip(folder, { width: 64, height: 64, seconds: 4, framesPerSecond: 5 }),
@@ -289,7 +289,7 @@ describe('a video engine elsewhere', () => {
     return assert.fail('The job did not end');
   }
 
-  test('is asked in its protocol, and the result lies behind a secret address', async () => {
+  test('gets requests in its protocol, and the result has a secret address', async () => {
     const clip = await makeClip(folder, SIZE);
     engine.answer = ({ method, path }, response) => {
       if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
@@ -318,7 +318,7 @@ describe('a video engine elsewhere', () => {
       ['bytes=100-', tag, 206, clip.subarray(100), `bytes 100-${size - 1}/${size}`],
       ['bytes=-10', undefined, 206, clip.subarray(-10), `bytes ${size - 10}-${size - 1}/${size}`],
       ['bytes=5-999999999', undefined, 206, clip.subarray(5), `bytes 5-${size - 1}/${size}`],
-      // Another film, several ranges, no range: all of it.
+      // Another version of the file, several ranges, no range: the whole file.
       ['bytes=0-1', '"another"', 200, clip, null],
       ['bytes=0-1,5-6', undefined, 200, clip, null],
       ['bytes=9-2', undefined, 200, clip, null],
@@ -358,7 +358,7 @@ describe('a video engine elsewhere', () => {
     assert.match(create?.body ?? '', /name="model"\r\n\r\nby-piece/);
   });
 
-  test('that fails the job, or refuses it, is refunded: the receipt says so, the balance stands', async () => {
+  test('that fails or rejects the job causes a refund, which the receipt shows', async () => {
     const failures: [Answer, number, RegExp][] = [
       [
         ({ method }, response) =>
@@ -414,7 +414,7 @@ describe('a video engine elsewhere', () => {
     }
   });
 
-  test('that gives no clear answer gets an order twice at most, under one key', async () => {
+  test('that gives no clear response receives the job at most twice, under one key', async () => {
     const answers: Record<string, (response: ServerResponse) => unknown> = {
       fails: (response) => sendJson(response, 500, { error: { message: 'cuda out of memory' } }),
       forgets: (response) => sendJson(response, 200, { status: 'queued' }),
@@ -521,7 +521,7 @@ describe('a transcription server elsewhere', () => {
     assert.match(heard?.body ?? '', /audio\/wav\r\n\r\nRIFF/);
   });
 
-  test('that knows only the short form is asked for it', async () => {
+  test('that supports only the short format is called with it', async () => {
     engine.answer = ({ body }, response) =>
       body.includes('verbose_json')
         ? sendJson(response, 400, { error: { message: 'unsupported response_format' } })
@@ -530,7 +530,7 @@ describe('a transcription server elsewhere', () => {
     assert.deepEqual(body, { transcript: 'short', lang: 'und' });
   });
 
-  test('that gets eleven minutes hears them in two pieces, each a WAV of its own', async () => {
+  test('gets eleven minutes of audio in two parts, each a WAV file', async () => {
     let pieces = 0;
     engine.answer = (_heard, response) =>
       sendJson(response, 200, { text: `part ${(pieces += 1)}` });
@@ -541,7 +541,7 @@ describe('a transcription server elsewhere', () => {
     assert.equal((await spent()) - before, 66_000_000n);
   });
 
-  test('gets the wishes of an upload, and its times are sold as they are', async () => {
+  test('gets the options of an upload, and its timestamps are passed on', async () => {
     const upload = (fields: readonly (readonly [string, string])[]) => {
       const form = new FormData();
       for (const [name, value] of fields) form.append(name, value);
@@ -588,7 +588,7 @@ describe('a transcription server elsewhere', () => {
       await vtt.text(),
       'WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nHello &lt;there&gt;.\n\n',
     );
-    // One that tells no times, and one that knows only the short form: no subtitles, no charge.
+    // Engines without timestamps and engines with only the short format: no subtitles, no charge.
     engine.answer = (_heard, response) => sendJson(response, 200, { text: 'Hello.' });
     assert.equal((await upload([['response_format', 'srt']])).status, 422);
     engine.answer = (_heard, response) => sendJson(response, 400, { error: { message: 'no' } });
@@ -616,7 +616,7 @@ describe('a transcription server elsewhere', () => {
 });
 
 describe('a rembg server elsewhere', () => {
-  test('gets the image as multipart; a smaller or other answer is not sold', async () => {
+  test('gets the image as multipart; a smaller or different result is not charged', async () => {
     const photo = await portraitJpeg();
     const image = photo.toString('base64');
     engine.answer = async (_heard, response) => {
@@ -671,7 +671,7 @@ describe('an Idempotency-Key', () => {
     return cost;
   };
 
-  test('cuts an image out once, and hears a clip once, however often it is asked', async () => {
+  test('cuts out an image once, and transcribes a clip once, however often the request is repeated', async () => {
     const photo = await portraitJpeg();
     engine.answer = async (_heard, response) => {
       response.end(await sharp(photo).ensureAlpha(0.5).png().toBuffer());

@@ -1,7 +1,4 @@
-/**
- * What large media costs the server: memory while it passes through, and disk, which is counted
- * before it is taken.
- */
+/** Memory and disk space of large media. Disk space is reserved before it is used. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -17,7 +14,7 @@ import { until } from '../support/until.ts';
 
 const MB = 1_000_000;
 const LARGE_BYTES = 120 * MB;
-/** For what is only counted: a sixth of it. Without it one more would have room. */
+/** Size factor for media that is only counted, a sixth of the real size. */
 const SMALLER_BYTES = 20 * MB;
 const PICTURE_BYTES = 10 * MB;
 
@@ -40,7 +37,7 @@ const engine = createServer((request, response) => {
   });
 });
 
-/** A film of two seconds in a file of `bytes`. */
+/** A video of two seconds in a file of `bytes`. */
 function padded(bytes: number) {
   return (response: ServerResponse): void => {
     response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': bytes });
@@ -90,7 +87,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** With room for that many megabytes, of all callers and of each. */
+/** Storage limits in megabytes, for all callers and for each. */
 function settings(port: number, room: { readonly all: number; readonly each: number }): string {
   return `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
@@ -114,7 +111,7 @@ async function queue(order: object, server = farebox, key = server.owner.secret)
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify(order),
   });
-  const body = (await answer.json()) as Record<string, unknown>; // looked at field by field
+  const body = (await answer.json()) as Record<string, unknown>; // the tests check single fields
   return { status: answer.status, body, id: String(body['queue_id']) };
 }
 
@@ -132,7 +129,7 @@ const upscale = (film: string) => ({
   upscale_factor: 2,
 });
 
-test('films of 120 MB pass through without being in memory', async () => {
+test('videos of 120 MB are streamed without being in memory', async () => {
   const heldNow = (): number => process.memoryUsage().arrayBuffers;
   const startBytes = heldNow();
   let peakBytes = startBytes;
@@ -168,7 +165,7 @@ test('what a caller has on the disk is bounded, and so is what all have', async 
   const theirs: string[] = [];
   const all = await refusedFor(other.secret, theirs);
   assert.deepEqual([all.status, all.body['code']], [503, 'SERVICE_UNAVAILABLE']);
-  // What is refused leaves nothing behind, and what ends gives its room back.
+  // Rejected requests leave no files, and completed ones release their space.
   const kept = readdirSync(join(crowded.config.dataFolder, 'media/inputs'));
   assert.deepEqual(kept.toSorted(), [...mine, ...theirs].toSorted());
   for (const work of readdirSync(join(crowded.config.dataFolder, 'work'))) {
@@ -179,7 +176,7 @@ test('what a caller has on the disk is bounded, and so is what all have', async 
   takesOrders = true;
 });
 
-test('a picture inside the request is a file before the job is queued', async () => {
+test('an image in the request is stored as a file before the job is queued', async () => {
   const picture = Buffer.concat([await portraitJpeg(), Buffer.alloc(PICTURE_BYTES)]);
   const image_url = `data:image/jpeg;base64,${picture.toString('base64')}`;
   const { length } = uploads;

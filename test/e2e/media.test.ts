@@ -49,7 +49,7 @@ before(async () => {
   site.pages.set('/clip.mp4', clip);
   farebox = await startTestApp({
     media: true,
-    // Between the looks at a job are seconds.
+    // The server polls a job every few seconds.
     clock: fastClock(3),
     yaml: `${GUARD}
 fetch: { allow: [127.0.0.0/8] }
@@ -98,7 +98,7 @@ function send({
 }
 
 async function json(answer: Response): Promise<Record<string, unknown>> {
-  return (await answer.json()) as Record<string, unknown>; // looked at field by field
+  return (await answer.json()) as Record<string, unknown>; // the tests check single fields
 }
 
 async function spentBy(accountId: string, credit: bigint): Promise<bigint> {
@@ -179,7 +179,7 @@ describe('POST /image/background-remove', () => {
     await assertCut(Buffer.from(await answer.arrayBuffer()));
   });
 
-  test('a picture without a person is a refusal that says what the model does, unpaid', async () => {
+  test('an image without a person gets an error that names the subject of the model, without a charge', async () => {
     const [width, height] = [640, 480];
     const noise = sharp({
       create: {
@@ -327,7 +327,7 @@ describe('POST /image/background-remove', () => {
     assert.equal(text.status, 415);
   });
 
-  test('without credit nothing is fetched, and without a key the 402 tells how to pay', async () => {
+  test('nothing is fetched without credit, and without a key the 402 has payment options', async () => {
     const poor = await farebox.account('0.001');
     const asked = site.asked.length;
     const body = { image_url: `${site.url}/me.jpg` };
@@ -464,7 +464,7 @@ describe('the life of a video', () => {
     );
   });
 
-  test('a webhook tells of the end, signed with the secret that the queue answer names', async () => {
+  test('a webhook reports the end of a job, signed with the secret in the response to the queue request', async () => {
     // Webhooks go to https only; a plain address is refused before anything is held.
     const refused = await send({
       path: '/video/queue',
@@ -610,7 +610,7 @@ describe('the examples of docs/callers/media.md', () => {
     POLL_MS: '100',
   });
 
-  test('cut out a photograph and make a film of it', async () => {
+  test('background removal of a photo, then a video of the result', async () => {
     const photo = join(folder, 'me.jpg');
     writeFileSync(photo, await portraitJpeg());
     const cut = [example('cutout.ts'), photo, join(folder, 'me.png')];
@@ -627,7 +627,7 @@ describe('the examples of docs/callers/media.md', () => {
 describe('POST /video/transcriptions', () => {
   const path = '/video/transcriptions';
 
-  test('a video without an audio track is told so and costs nothing', async () => {
+  test('a video without an audio track gets an error and costs nothing', async () => {
     const size = { width: 64, height: 64, seconds: 1, framesPerSecond: 4 };
     const mute = mkdtempSync(join(folder, 'mute-'));
     site.pages.set('/mute.mp4', await makeClip(mute, size));

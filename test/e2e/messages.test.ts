@@ -1,6 +1,6 @@
 /**
- * `POST /messages` through the unmodified clients of Anthropic's API, against an engine with scripted
- * answers, and the ledger that agrees.
+ * `POST /messages` through the unmodified Anthropic clients, with scripted completions, compared
+ * with the ledger.
  */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -85,14 +85,14 @@ const WEATHER: Anthropic.Tool = {
 const balance = async (accountId = farebox.owner.accountId): Promise<bigint> =>
   (await farebox.app.stores.ledger.balances(accountId)).usdNano;
 
-/** What a message has that the SDK's types do not know. */
+/** Members of a message that the types of the SDK lack. */
 interface Charged {
   readonly cost: { readonly usd: number };
   readonly svc_parameters: Record<string, unknown>;
 }
 
 describe('@anthropic-ai/sdk', () => {
-  test('`create()` answers, the balance falls by its cost, and the receipt names the protocol', async () => {
+  test('`create()` returns a message, the balance falls by its cost, and the receipt names the protocol', async () => {
     says({
       content: 'Hi',
       promptTokens: 20,
@@ -137,7 +137,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.deepEqual(asked()['messages'], [{ role: 'system', content: 'Be brief' }, ...MESSAGES]);
   });
 
-  test('a stream folds to the message that the same answer is in one piece', async () => {
+  test('the events of a stream fold to the message of the non-streaming response', async () => {
     const answer = {
       reasoning: 'Let me "think"\n',
       content: 'I look: “ünïcode” \u{1F600}',
@@ -207,7 +207,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(reasoning(), undefined);
   });
 
-  test('whoever asks for no thinking gets none, and it is not sold under another name', async () => {
+  test('a request without thinking gets none, and none is sold under another name', async () => {
     says({ reasoning: 'hm', content: 'Hi' });
     const { content } = await client.messages.create(HEAD);
     assert.deepEqual(content, [{ type: 'text', text: 'Hi' }]);
@@ -261,7 +261,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(format.type, 'json_schema');
   });
 
-  test('a stop sequence and a cut are told apart from the end', async () => {
+  test('a stop sequence, a truncation and the end have different stop reasons', async () => {
     const ends: readonly (readonly [object, string, string | null])[] = [
       [{ finish_reason: 'stop', stop_reason: 'END' }, 'stop_sequence', 'END'],
       [{ finish_reason: 'stop', stop_reason: 'other' }, 'end_turn', null],
@@ -301,7 +301,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(asked()['max_tokens'], 8_000);
   });
 
-  test('a picture and a text document reach the engine', async () => {
+  test('an image and a text document reach the engine', async () => {
     says({ content: 'A dot' });
     const data = pngHead(64, 64).toString('base64');
     const content: Anthropic.ContentBlockParam[] = [
@@ -347,12 +347,12 @@ describe('the hosted web search', () => {
     assert.equal(citation?.cited_text, 'The moon pulls the sea');
     assert.equal(whole.usage.server_tool_use?.web_search_requests, 1);
     script();
-    // What was found for this message is known, so nothing is searched for or charged again.
+    // The results of this message are stored, so nothing is searched or charged again.
     const folded = await client.messages.stream(request).finalMessage();
     assert.deepEqual(plain(folded), plain(whole));
   });
 
-  test('runs at once when it is demanded, as by an agent that asks for a search alone', async () => {
+  test('runs immediately if it is required, as by an agent that requests only a search', async () => {
     says({ content: 'Found.' });
     const message = await client.messages.create({
       ...HEAD,
@@ -428,7 +428,7 @@ describe('@ai-sdk/anthropic', () => {
     assert.deepEqual(output, { name: 'red' });
   });
 
-  test('shows the sentence of a refusal', async () => {
+  test('shows the message of an error response', async () => {
     const poor = await farebox.account('0.000001');
     const broke = createAnthropic({ baseURL: farebox.url, apiKey: poor.secret })('atlas');
     await assert.rejects(
@@ -491,7 +491,7 @@ describe('a refusal', () => {
     assert.ok(Number(rate.after) > 0);
   });
 
-  test('of a balance that affords less than 1,024 tokens is one of money, not a cut answer', async () => {
+  test('about a balance for less than 1,024 tokens is a payment error, not a truncated completion', async () => {
     const dear = { ...HEAD, model: 'dear', max_tokens: 8_000 };
     const poor = await farebox.account('0.2');
     const short = await refused(dear, poor.secret);
@@ -530,7 +530,7 @@ describe('a refusal', () => {
     assert.equal(await balance(), before);
   });
 
-  test('has the payment offer beside it for whoever has no key', async () => {
+  test('contains the payment options if the request has no key', async () => {
     const answer = await fetch(`${farebox.url}/messages`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -543,7 +543,7 @@ describe('a refusal', () => {
     assert.doesNotMatch(JSON.stringify(body['error']), /Your credit balance/);
   });
 
-  test('comes as an event once the stream has begun; what was said is paid for', async () => {
+  test('is an event after the stream has started; the sent text is charged', async () => {
     const before = await balance();
     upstream.script.push({ kind: 'stream', chunks: 20, cutAfter: 8 });
     const stream = client.messages.stream(HEAD);
@@ -561,7 +561,7 @@ describe('a refusal', () => {
   });
 });
 
-/** What a model says, in the order in which models say it, and any figures that an engine claims. */
+/** Model output in the usual order, and optional usage of the engine. */
 const ANSWER = fc.record(
   {
     reasoning: fc.string({ unit: 'grapheme', minLength: 1, maxLength: 300 }),

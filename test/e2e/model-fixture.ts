@@ -1,4 +1,4 @@
-/** A farebox in front of one engine whose every answer a test writes: one engine and one server for all kinds of models. */
+/** One server in front of one scripted engine, for tests of all kinds of models. */
 import { once } from 'node:events';
 import { type IncomingHttpHeaders, type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -15,7 +15,7 @@ export interface Heard {
 
 type Answer = (heard: Heard, response: ServerResponse) => unknown;
 
-/** Answers each path as its test says last; what nobody said is a 404. */
+/** Responds to each path as its test defines; an undefined path is a 404. */
 export class ScriptedEngine {
   readonly heard: Heard[] = [];
   readonly #answers = new Map<string, Answer>();
@@ -89,7 +89,7 @@ limits:
 
 export interface ModelFixture {
   readonly engine: ScriptedEngine;
-  /** Where it is: what a caller names there by URL is fetched. */
+  /** Origin of the engine, which also serves files that callers name by URL. */
   readonly engineUrl: string;
   readonly farebox: TestApp;
   stop(): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * Every kind of model that is no chat, over an engine that a test scripts: what the engine is asked,
- * what a caller and an unmodified client get, and what is charged, to the nano-dollar.
+ * Every kind of model except chat, over a scripted engine: requests to the engine, responses to
+ * callers and unmodified clients, and charges in nano-USD.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -99,7 +99,7 @@ function post(path: string, body: unknown, options: CallOptions = {}): Promise<C
   return call(fixture.farebox, path, { secret: fixture.farebox.owner.secret, body, ...options });
 }
 
-/** What the owner has paid for what happens within, in nano-USD. */
+/** Nano-USD that the owner is charged for `work`. */
 async function cost<T>(work: () => Promise<T>): Promise<readonly [T, bigint]> {
   const { ledger } = fixture.farebox.app.stores;
   const { accountId } = fixture.farebox.owner;
@@ -130,7 +130,7 @@ describe('POST /completions', () => {
   const choice = { text: ' blue today', index: 0, logprobs: null, finish_reason: 'stop' };
   const answered = { id: 'x', object: 'text_completion', created: 1, choices: [choice], usage };
 
-  test('a prompt is continued as it stands, and its tokens are charged', async () => {
+  test('a prompt is continued unchanged, and its tokens are charged', async () => {
     fixture.engine.onJson(path, answered);
     const [answer, nano] = await cost(() =>
       post(path, {
@@ -189,7 +189,7 @@ describe('POST /completions', () => {
     assert.equal(nano, 3_000n + 16_000n);
   });
 
-  test('reading a prompt alone is work, an answer without text is none', async () => {
+  test('a prompt without output is charged, a response without text is not', async () => {
     const silent = { ...choice, text: '' };
     const none = { prompt_tokens: 4, completion_tokens: 0, total_tokens: 4 };
     fixture.engine.onJson(path, { choices: [silent], usage: none });
@@ -256,7 +256,7 @@ describe('POST /completions', () => {
     assert.equal((await post('/chat/completions', { model: 'mute', messages })).status, 200);
   });
 
-  test('an answer that is none is not sold', async () => {
+  test('an invalid response is not charged', async () => {
     const wrong = [
       { choices: [] },
       { choices: [{ ...choice, text: 5 }] },
@@ -297,7 +297,7 @@ describe('POST /completions', () => {
     assert.equal(nothing, 0n);
   });
 
-  test('text that had left before an engine broke is paid for, and said to be', async () => {
+  test('text that was sent before an engine failed is charged and shown in the error', async () => {
     fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       const event = JSON.stringify({
@@ -397,7 +397,7 @@ describe('POST /images/generations', () => {
     ),
   });
 
-  test('pictures are passed on and charged by what was made', async () => {
+  test('images are forwarded and charged by their number', async () => {
     const made = await data([64, 64]);
     fixture.engine.on(path, (_heard, response) => {
       response.setHeader('x-svc-is-blurred', 'true');
@@ -428,7 +428,7 @@ describe('POST /images/generations', () => {
     assert.equal(kept?.kind, 'image');
   });
 
-  test('size and quality have prices of their own, and a smaller picture is not charged as a larger', async () => {
+  test('size and quality have their own prices, and a smaller image is not charged as a larger one', async () => {
     const price = async (more: object, ...sizes: readonly (readonly [number, number])[]) => {
       fixture.engine.onJson(path, { ...(await data(...sizes)), quality: 'hd' });
       const [answer, nano] = await cost(() => post(path, { ...body, ...more }));
@@ -483,7 +483,7 @@ describe('POST /images/generations', () => {
     await refused(path, { model: 'bad-5', prompt: 'a' }, 500, /INFERENCE_FAILED/);
   });
 
-  test('engines that do not know response_format are asked without it, once', async () => {
+  test('engines without `response_format` are called without it, after one attempt', async () => {
     const made = await data([64, 64]);
     fixture.engine.on(path, (heard, response) => {
       if (heard.json.response_format === undefined) return sendJson(response, made);
@@ -536,7 +536,7 @@ describe('POST /images/generations', () => {
     assert.equal(answers[0]?.headers.get('x-ratelimit-limit-requests'), '20');
   });
 
-  test('a caller who leaves before there is a picture pays nothing', async () => {
+  test('a caller that disconnects before the first image is not charged', async () => {
     fixture.engine.on(path, () => undefined);
     const [, nano] = await cost(async () => {
       const leave = new AbortController();
@@ -582,7 +582,7 @@ describe('POST /images/generations', () => {
     assert.equal(image.base64, made.data[0]?.b64_json);
   });
 
-  test('a data URL is had where a URL is asked for', async () => {
+  test('a data URL is returned if a URL is requested', async () => {
     const made = await data([64, 64]);
     fixture.engine.onJson(path, made);
     const { data: pictures } = await openai.images.generate({ ...body, response_format: 'url' });
@@ -594,7 +594,7 @@ describe('POST /images/generations', () => {
     assert.equal(fixture.engine.last().json.response_format, 'b64_json');
   });
 
-  test('no other member asks for a larger picture than the size that is paid for', async () => {
+  test('no other member can request a larger image than the charged size', async () => {
     fixture.engine.onJson(path, await data([64, 64]));
     const large = { width: 4096, height: 4096, image_size: '4096x4096', resolution: '4K' };
     await post(path, { model: 'sketcher', prompt: 'a', size: '64x64', seed: 7, ...large });
@@ -609,7 +609,7 @@ describe('POST /images/generations', () => {
     assert.equal(fixture.engine.last().json.width, 640);
   });
 
-  describe('partial pictures', () => {
+  describe('partial images', () => {
     const streamed = { ...body, stream: true, partial_images: 2 };
     const partial = (b64_json: string, partial_image_index: number) => {
       return { type: 'image_generation.partial_image', b64_json, partial_image_index };
@@ -623,7 +623,7 @@ describe('POST /images/generations', () => {
       return { types: events.map(({ type }) => type), last: events.at(-1), first: events[0] };
     };
 
-    test('are passed on as they come, and the picture is charged once', async () => {
+    test('are forwarded when they arrive, and the image is charged once', async () => {
       const [early, late] = (await data([32, 32], [64, 64])).data.map((one) => one.b64_json);
       fixture.engine.on(path, (_heard, response) =>
         sendEvents(response, [
@@ -666,7 +666,7 @@ describe('POST /images/generations', () => {
       assert.deepEqual(seen, [shown, 'image_generation.completed']);
     });
 
-    test('an engine that does not stream is asked without, once', async () => {
+    test('an engine without streaming is called without it, after one attempt', async () => {
       const made = await data([64, 64]);
       fixture.engine.on(path, (heard, response) => {
         if (heard.json.stream === undefined) return sendJson(response, made);
@@ -724,7 +724,7 @@ describe('POST /images/generations', () => {
   });
 
   test('an engine that breaks off is not paid because its caller reads slowly', async () => {
-    // A partial picture is known by its head; this one is more than a connection holds.
+    // The head identifies a partial image; this one is larger than the buffer of a connection.
     const large = Buffer.concat([(await png(64, 64)).subarray(0, 64), Buffer.alloc(12_000_000)]);
     const event = (bytes: Buffer) => {
       const b64_json = bytes.toString('base64');
@@ -750,7 +750,7 @@ describe('POST /images/generations', () => {
     assert.equal(nano, 0n);
   });
 
-  test('a list tells what a model takes and costs', async () => {
+  test('`GET /models` shows the limits and prices of an image model', async () => {
     const { body: list } = await call(fixture.farebox, '/models?type=image');
     const painter = list.data.find(({ id }: { id: string }) => id === 'painter').model_spec;
     assert.deepEqual(painter.pricing.generation, { usd: 0.04, diem: 0.04 });
@@ -784,7 +784,7 @@ describe('POST /images/edits', () => {
   };
   const fields = { model: 'painter', prompt: 'Add a lighthouse' };
 
-  test('pictures, a mask and a prompt reach the engine, and what it makes is charged', async () => {
+  test('images, a mask and a prompt reach the engine, and the result is charged', async () => {
     const [first, second, mask, made] = await Promise.all([
       png(64, 64),
       png(32, 32),
@@ -821,7 +821,7 @@ describe('POST /images/edits', () => {
     assert.equal(heard.getAll('mask').length, 1);
   });
 
-  test('pictures come by URL as well, in JSON', async () => {
+  test('images can be URLs in JSON', async () => {
     const [first, second, mask, made] = await Promise.all([
       png(64, 64),
       png(32, 32),
@@ -880,7 +880,7 @@ describe('POST /images/edits', () => {
     );
   });
 
-  test('what cannot be edited is refused before an engine hears of it', async () => {
+  test('an invalid edit is rejected before the engine is called', async () => {
     const picture = await png(64, 64);
     const jpeg = await sharp(picture).jpeg().toBuffer();
     const asked = fixture.engine.heard.length;
@@ -1000,9 +1000,9 @@ describe('POST /audio/speech', () => {
     assert.equal(nano, 210_000n);
   });
 
-  test('the format is the one that was asked for, or nothing is sold', async () => {
+  test('a result in another format than the requested one is not charged', async () => {
     const wav = toneWav('ab');
-    // Who sends a sound while it is made does not know its length.
+    // A WAV file that is streamed has no length in its head.
     for (const at of [4, 40]) wav.writeUInt32LE(0xffff_ffff, at);
     speakWith(wav, 'audio/wav', 1);
     const spoken = await ask({ response_format: 'wav' });
@@ -1040,7 +1040,7 @@ describe('POST /audio/speech', () => {
       speakWith(bytes, 'application/octet-stream', 1);
       await refused(path, { ...body, ...more }, 500, /INFERENCE_FAILED/);
     }
-    // What has left already is broken off, and an event says so.
+    // The connection breaks after the first bytes, and an event reports it.
     speakWith(mp3.subarray(0, mp3.length / 2));
     const [, broken] = await cost(async () => {
       await assert.rejects(ask({}).then((spoken) => spoken.arrayBuffer()));
@@ -1149,7 +1149,7 @@ describe('POST /audio/speech', () => {
     assert.equal(fixture.engine.last().json.voice, 'alloy');
   });
 
-  test('a list tells the voices and the price', async () => {
+  test('`GET /models` shows the voices and the price', async () => {
     const { body: list } = await call(fixture.farebox, '/models?type=tts');
     const [speaker] = list.data;
     assert.deepEqual(speaker.model_spec.pricing, { input: { usd: 15, diem: 15 } });
@@ -1165,7 +1165,7 @@ describe('POST /audio/transcriptions as a stream', () => {
   const delta = (text: string) => ({ type: 'transcript.text.delta', delta: text });
   const done = (text: string) => ({ type: 'transcript.text.done', text });
   const chunk = (content: string) => ({ choices: [{ index: 0, delta: { content } }] });
-  /** Of the unmodified client; what it throws comes last. */
+  /** Events of the unmodified client; an exception is the last one. */
   const heard = async (fields: object = {}) => {
     const events: OpenAI.Audio.TranscriptionStreamEvent[] = [];
     const asked = { file: await toFile(wav, 'a.wav'), model: 'ears', stream: true, ...fields };
@@ -1399,7 +1399,7 @@ describe('POST /moderations', () => {
     assert.deepEqual(free.body.cost, { usd: 0, diem: 0 });
   });
 
-  test('the parts of a message have one result; a picture comes as a data URL', async () => {
+  test('the parts of a message have one result; an image can be a data URL', async () => {
     fixture.engine.onJson(path, answered(false));
     const url = `data:image/png;base64,${(await png(8, 8)).toString('base64')}`;
     const input = [
@@ -1419,7 +1419,7 @@ describe('POST /moderations', () => {
     await refused(path, { model: 'guard', input: bombs }, 422, /60000 x 60000 pixels/);
   });
 
-  test('bad input is a 400, and an answer that does not fit is not sold', async () => {
+  test('invalid input gets 400, and an invalid result is not charged', async () => {
     for (const input of [
       undefined,
       [],
@@ -1527,7 +1527,7 @@ describe('POST /rerank', () => {
     assert.deepEqual(fixture.engine.last().json.documents, ['title: T\nn: 1', 'title: U']);
   });
 
-  test('an engine that takes texts is asked so, and remembered', async () => {
+  test('an engine that accepts `texts` is called with it from then on', async () => {
     fixture.engine.on(path, (heard, response) => {
       if (heard.json.texts === undefined) {
         return sendJson(response, { error: 'missing field `texts` at line 1' }, 422);
@@ -1546,7 +1546,7 @@ describe('POST /rerank', () => {
     assert.equal(fixture.engine.heard.length - asked, 3);
   });
 
-  test('bad input is a 400, and an answer that does not fit is not sold', async () => {
+  test('invalid input gets 400, and an invalid result is not charged', async () => {
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ query: '' }, /query/],
       [{ documents: [] }, /documents/],

@@ -184,7 +184,7 @@ describe('payments of the Machine Payments Protocol', () => {
     });
   });
 
-  test('a signed-in wallet without credit is told to pay beside its sign-in', async () => {
+  test('a signed-in wallet without credit gets a payment challenge', async () => {
     const account = await fixture.evmWallet();
     const headers = { 'sign-in-with-x': await signIn(account, fixture.origin) };
     const { challenge, credential } = await credentialFor(account, headers);
@@ -196,7 +196,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal(await creditOf(farebox, account.address), 1_000_000_000n - CHAT_NANO);
   });
 
-  test('a credential pays once: shown again it lets nobody in and moves nothing', async () => {
+  test('a credential pays once: a repeat does not authenticate and transfers nothing', async () => {
     const account = await fixture.evmWallet();
     const { credential } = await credentialFor(account);
     const key = { 'idempotency-key': 'one-payment-one-answer' };

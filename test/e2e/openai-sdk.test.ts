@@ -23,7 +23,7 @@ describe('openai SDK', () => {
     await farebox.stop();
   });
 
-  test('`create()` answers, and the balance falls by exactly the cost', async () => {
+  test('`create()` returns a completion, and the balance falls by exactly the cost', async () => {
     const { ledger } = farebox.app.stores;
     const before = (await ledger.balances(farebox.owner.accountId)).usdNano;
     const { data, response } = await client.chat.completions

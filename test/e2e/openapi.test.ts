@@ -1,6 +1,6 @@
 /**
- * The OpenAPI document: valid 3.1, every route, status, header and example in it, its version the
- * build's. `app/check-responses.ts` holds the answers of all tests against it.
+ * The OpenAPI document is valid 3.1, and contains every route, status, header and example, and the
+ * version of the build. `app/check-responses.ts` validates the responses of all tests against it.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -10,7 +10,7 @@ import { type WholeOperation, wholeOperation } from '../app/whole-operation.ts';
 import { schemaCompiler } from '../app/response-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
-/** What OpenAPI 3.1 asks of the parts that we write; schemas are JSON Schema 2020-12. */
+/** Rules of OpenAPI 3.1 for the parts that the server writes; schemas are JSON Schema 2020-12. */
 const SHAPE = {
   type: 'object',
   required: ['openapi', 'info', 'paths', 'components', 'x-common-headers'],
@@ -172,12 +172,12 @@ const SHAPE = {
   },
 };
 
-/** It was over thirty thousand when every refusal stood at every operation. */
+/** Without shared components the document had more than 30,000 lines. */
 const MAX_BYTES_AN_OPERATION = 10_000;
 
 const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
-/** Every route that a configuration can open; no node is asked for the document. */
+/** Every route of any configuration; no node is called for the document. */
 const WITH_RAIL = `
 service: { name: acme, title: Acme }
 payments:
@@ -249,7 +249,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('has the version of the build, which every answer names', async () => {
+  test('has the version of the build, which every response contains', async () => {
     const { info } = document as unknown as { info: { version: string } };
     const answer = await fetch(`${farebox.url}/models`);
     assert.equal(info.version, answer.headers.get('x-acme-version'));
@@ -264,7 +264,7 @@ describe('the OpenAPI document', () => {
     assert.equal(operations.length, routes.length, routes.join('\n'));
   });
 
-  test('shows examples of every request and answer, and each fits its schema', () => {
+  test('has valid examples of every request and response', () => {
     const compile = schemaCompiler(document);
     for (const { name, one } of operations) {
       const answers = Object.values(one.responses).map((answer) => answer.content);
@@ -307,7 +307,7 @@ describe('the OpenAPI document', () => {
     assert.deepEqual(withoutWords(withRail, ''), []);
   });
 
-  test('keeps a payment under way out of the answers of what is sold', () => {
+  test('excludes pending payments from the responses of priced routes', () => {
     const sold = farebox.app.server.routes.filter(({ sells }) => sells !== undefined);
     assert.ok(sold.length > 5);
     for (const { method, path } of sold) {
@@ -343,7 +343,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('names credentials and the refusals of stages where they belong', () => {
+  test('has the credentials and the error codes of each route', () => {
     for (const { name, one } of operations) {
       const isPublic = one.security?.some((scheme) => Object.keys(scheme).length === 0);
       if (isPublic !== true) assert.ok('401' in one.responses, name);
@@ -372,7 +372,7 @@ function withoutWords(node: unknown, path: string): string[] {
   return [...bare, ...deeper.flatMap(([name, below]) => withoutWords(below, `${path}.${name}`))];
 }
 
-/** What holds values of callers, which can have members called as those of a schema. */
+/** Members with values of callers, whose keys can equal keywords of a schema. */
 const NO_SCHEMAS: ReadonlySet<string> = new Set([
   'example',
   'examples',

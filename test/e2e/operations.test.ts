@@ -1,4 +1,4 @@
-/** What operators live by: health, metrics, log lines without secrets, and the caller's address. */
+/** Monitoring by operators: health, metrics, logs without secrets, and the address of the caller. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { lookup } from 'node:dns/promises';
@@ -72,7 +72,7 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     return Number(line?.slice(series.length + 1) ?? '0');
   }
 
-  /** Requests are counted when their answer has left, which the client may see first. */
+  /** Requests are counted after their response was sent, which the client can see before. */
   async function eventually(series: string, wanted: number): Promise<string> {
     let page = '';
     await until(
@@ -195,7 +195,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(page, /route="unknown"/);
   });
 
-  test('metrics ask for their token when there is one, and can be turned off', async () => {
+  test('metrics need their token if there is one, and can be disabled', async () => {
     const guarded = await startTestApp({ yaml: 'metrics: { token: scrape-secret }' });
     const at = `${new URL(guarded.url).origin}/metrics`;
     assert.equal((await fetch(at)).status, 401);
@@ -251,7 +251,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
         headers: { 'x-forwarded-for': forwarded, authorization: 'Bearer SVC_INFERENCE_KEY_no' },
       });
     const statuses: number[] = [];
-    // The caller invents the first address anew each time; the guard sees the one behind it.
+    // The caller changes the first address; the guard reads the next one.
     for (let tries = 0; tries < 6; tries += 1) {
       const answer = await call(`198.51.100.${tries}, 203.0.113.9`);
       await answer.text();
@@ -288,7 +288,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
       await once(socket, 'connect');
       let text = '';
       socket.on('data', (data: Buffer) => (text += data.toString()));
-      socket.on('error', () => undefined); // a reset after the answer changes nothing
+      socket.on('error', () => undefined); // a reset after the response does not matter
       socket.write(bytes);
       await until(
         () => text.includes('}'),

@@ -1,4 +1,4 @@
-/** The examples for operators, run as they stand against a real server. */
+/** The unchanged examples for operators against a real server. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
@@ -62,7 +62,7 @@ describe('examples/operator/stripe-webhook.ts', () => {
     return JSON.stringify({ id, type: 'checkout.session.completed', data: { object } });
   }
 
-  /** What Stripe sends, signed at that time. */
+  /** A webhook request of Stripe, signed at the given time. */
   async function send(body: string, atMs = Date.now(), secret = SECRET): Promise<number> {
     const time = Math.floor(atMs / 1_000);
     const mac = createHmac('sha256', secret).update(`${time}.${body}`).digest('hex');

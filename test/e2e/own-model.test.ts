@@ -6,7 +6,7 @@ import { engineFixture } from '../support/engine-fixtures.ts';
 import { until } from '../support/until.ts';
 import { startFarebox } from './farebox-process.ts';
 
-test('a model with nothing but a GGUF file is listed, sold and answers', async () => {
+test('a model that is only a GGUF file is listed, charged and returns completions', async () => {
   const farebox = await startFarebox({
     yaml: `
 listen: { port: 0 }

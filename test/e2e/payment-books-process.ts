@@ -1,6 +1,6 @@
 /**
- * For tests: a process on the books of a folder that takes one payment, or sweeps, and kills itself
- * without warning at the step that it is told. `<folder> <step> [<header> <nano-USD wanted of it>]`.
+ * For tests: a process that receives one payment, or runs the sweep, on the books of a folder, and
+ * kills itself at the given step. `<folder> <step> [<header> <nano-USD of the request>]`.
  */
 import { nano } from '../../src/core/money.ts';
 import { openBooks, take } from './payment-books.ts';
@@ -10,5 +10,5 @@ const books = await openBooks(folder, (step) => {
   if (step === dieAt) process.kill(process.pid, 'SIGKILL');
 });
 if (header === undefined) await books.payments.sweep();
-else await take(books, { header, wanted: nano(BigInt(wanted)) }).catch(() => undefined); // the parent asks the chain
+else await take(books, { header, wanted: nano(BigInt(wanted)) }).catch(() => undefined); // the parent checks the chain
 await books.close();

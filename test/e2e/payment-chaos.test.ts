@@ -1,8 +1,9 @@
 /**
- * Payments of both schemes under random faults: lost broadcasts, front-runners, cancellations, strangers' transfers, kill -9 at
- * every step, and reorganisations that take back payments, the money that pays them, and what was
- * sent again. At the end the audit is clean, the books are the chain, and `audit --chain` names
- * exactly what was planted. The seed is printed; the order of everything follows from it.
+ * Payments of both schemes under random faults: lost broadcasts, front-runners, cancellations,
+ * foreign transfers, kill -9 at every step, and reorganisations that revert payments, their funding
+ * and repeated transactions. At the end the audit finds no difference, the books match the chain,
+ * and `audit --chain` reports exactly the planted faults. The seed is printed and determines
+ * everything.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -116,7 +117,7 @@ function count(all: Chaos, what: string): void {
 async function oneRound(all: Chaos, index: number): Promise<void> {
   const { random, anvil, proxy } = all;
   const drawn = FAULTS[Math.floor(random() * FAULTS.length)];
-  // The audit begins with the first payment: of what strangers did before it nothing is known.
+  // The audit starts at the first payment, so it cannot report earlier transfers.
   const fault = index === 0 ? 'none' : (drawn ?? 'none');
   count(all, fault);
   const key = generatePrivateKey();
@@ -160,7 +161,7 @@ function pick<T>(all: Chaos, from: readonly T[]): T {
   return found;
 }
 
-/** Of one scheme or the other. */
+/** Creates a payment of one of the schemes. */
 async function paymentOf(all: Chaos, account: PrivateKeyAccount): Promise<Payment> {
   const payer = account.address;
   if (all.random() < 0.5) {
@@ -172,7 +173,7 @@ async function paymentOf(all: Chaos, account: PrivateKeyAccount): Promise<Paymen
   return { payer, header: await uptoPayment(account, all.gas), wanted };
 }
 
-/** A stranger sends what was signed, or, where nobody else can, its payer cancels it. */
+/** Another wallet sends the signed authorization, or the payer cancels it if no other wallet can. */
 async function useElsewhere({ anvil }: Chaos, { payer, header }: Payment): Promise<void> {
   const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
     payload: {
@@ -196,8 +197,8 @@ async function useElsewhere({ anvil }: Chaos, { payer, header }: Payment): Promi
 }
 
 /**
- * Its payer cancels what was sent and is not mined, so that it fails; then, mostly, a reorganisation drops
- * the cancellation and the transaction is mined after all.
+ * The payer cancels a transaction that is not mined, so that it fails; then a reorganisation
+ * usually drops the cancellation, and the transaction is mined.
  */
 async function cancel(all: Chaos, key: Hex, payment: Payment): Promise<void> {
   const { anvil, books } = all;
@@ -212,7 +213,7 @@ async function cancel(all: Chaos, key: Hex, payment: Payment): Promise<void> {
   );
   const raw = row?.raw_tx ?? undefined;
   count(all, 'cancellation dropped');
-  // Where earlier numbers of the gas key are missing too, the bytes cannot be mined yet.
+  // If earlier nonces of the gas key are missing, the transaction cannot be mined yet.
   await anvil.reorg(1, raw === undefined ? [] : [[raw, 0]]).catch(() => anvil.reorg(1));
 }
 
@@ -388,7 +389,7 @@ async function plant(
   await store.query(`UPDATE payments_topup SET state = 'failed' WHERE payment_key = $1`, [
     hidden.payment_key,
   ]);
-  // What was signed, or, of a ceiling, how much of it was moved.
+  // The signed amount, or for a ceiling the transferred amount.
   const other = invented.payment_key.includes('/permit2:')
     ? 'amount_units = amount_units - 1'
     : `payload = replace(payload, '"value":"5000000"', '"value":"6000000"')`;

@@ -157,7 +157,7 @@ describe('what a payment spends', () => {
     assert.equal(await fixture.anvil.balance(account.address), 80_000_000n);
   });
 
-  test('a long answer is cut at the payment, exact and upto, and the rest stays credit', async () => {
+  test('a long completion ends at the amount of the payment (`exact` and `upto`), and the rest becomes credit', async () => {
     const account = await customer();
     const body = JSON.stringify({ ...JSON.parse(chatBody('output')), max_tokens: 64 });
     for (const [payment, limit, credited] of [
@@ -256,11 +256,11 @@ describe('what a payment spends', () => {
     const served = await pay(url, post(chatBody('prompt')));
     assert.equal(served.status, 200, await served.clone().text());
     assert.equal(await fixture.anvil.balance(account.address), 100_000_000n - BigInt(price + most));
-    // A payment that is too small is answered with the price, in the same layout.
+    // A payment that is too small gets the price, in the same layout.
     const small = await evmPayment(account, { authorization: { value: '150000' } });
     const refused = await fetch(url, post(named, { 'X-PAYMENT': small }));
     assert.ok(((await pricesOf(refused))[0] ?? 0) >= 300_000);
-    // What cannot be served is said before anything is paid.
+    // An impossible request is rejected before the payment.
     assert.equal((await fetch(url, post(chatBody('nobody')))).status, 404);
     assert.equal((await fetch(url, post('{'))).status, 400);
     const form = new FormData();

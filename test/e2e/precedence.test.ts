@@ -1,6 +1,6 @@
 /**
- * When two refusals apply, the earlier stage answers. Each row of `docs/reference/precedence.md` is
- * tried with everything after it wrong as well.
+ * If a request has two errors, the earlier stage responds. Each row of
+ * `docs/reference/precedence.md` is tested with all later errors as well.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -113,7 +113,7 @@ describe('precedence of errors', () => {
     assert.deepEqual(await chat(full, chatBody()), [429, 'RATE_LIMIT_EXCEEDED']);
   });
 
-  test('guard before everything that a known path asks: 429 FAILED_REQUESTS', async () => {
+  test('the guard responds before everything that a known path needs: 429 FAILED_REQUESTS', async () => {
     const blocked = await startWithEngine({ yaml: 'limits: { guard: { failures: 1 } }' });
     try {
       const wrong = { secret: 'wrong', body: '{', headers: WRONG_TYPE };

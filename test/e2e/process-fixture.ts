@@ -1,6 +1,6 @@
 /**
- * Several real processes on one PostgreSQL, and callers of them who note every answer: for tests and
- * for the scenarios of leases. What callers saw is compared with the books.
+ * Several real processes on one PostgreSQL, with callers that record every response, for tests and
+ * for the lease scenarios. The records are compared with the books.
  */
 import assert from 'node:assert/strict';
 import { Pool } from 'undici';
@@ -17,8 +17,8 @@ const BODY = { model: 'm', max_completion_tokens: 5, messages: [{ role: 'user', 
 export const COST_USD = 0.00001;
 
 /**
- * Of an engine whose callers rest between two requests: some of a dozen are under way all the time,
- * and the machine has work for others too.
+ * Settings of an engine whose callers pause between requests, so that some of a dozen are always
+ * running and the machine has time for other work.
  */
 export const THINKING = {
   kind: 'answer',
@@ -84,11 +84,11 @@ export interface Settings {
   readonly isNervous?: boolean;
   /** How long the database may take, when that is not short or long. */
   readonly replySeconds?: number;
-  /** Its answers are too many to be checked against the OpenAPI document. */
+  /** There are too many responses to validate them against the OpenAPI document. */
   readonly isUnchecked?: boolean;
   /** Another version's `main.ts`. */
   readonly program?: string;
-  /** How long open answers may take at the end. */
+  /** Time for running requests at the end. */
   readonly drainSeconds?: number;
   /** That another one had; default: a new one. */
   readonly folder?: string;
@@ -122,7 +122,7 @@ limits:
 export interface Seen {
   readonly question: Question;
   readonly status: number;
-  /** When it was asked, by `performance.now()`. */
+  /** Start of the request, by `performance.now()`. */
   readonly startedMs: number;
   readonly requestId: string;
   readonly usd: number;
@@ -132,7 +132,7 @@ export interface Seen {
   readonly tookMs: number;
 }
 
-/** Who asks, and with what. */
+/** The caller and its credentials. */
 export interface Question {
   readonly secret: string;
   readonly metadata?: Readonly<Record<string, string>>;
@@ -232,8 +232,9 @@ export async function soon<T>(
 }
 
 /**
- * Clients that ask for as long as they are told to, and note every full answer. `pauseMs` is between
- * two requests of one: some are under way all the time, and the machine has work for others too.
+ * Clients that send requests until they are stopped, and record every complete response. `pauseMs`
+ * is the time between two requests of a client; it keeps some requests running and leaves CPU time
+ * for other work.
  */
 export function keepAsking(
   farebox: () => FareboxProcess | undefined,

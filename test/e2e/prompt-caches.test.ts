@@ -113,7 +113,7 @@ describe('the prompt caches of engines', () => {
       assert.equal(first.cache_salt, undefined);
       assert.match(first.prompt_cache_key ?? '', /^[\w-]{32}$/);
       assert.notEqual(first.prompt_cache_key, other.prompt_cache_key);
-      // Of a caller that names a salt, it is one of its account.
+      // A salt of the caller is replaced by a salt of its account.
       const salted = await send('/chat/completions', secrets[0], { ...body, cache_salt: 'mine' });
       assert.match(salted.cache_salt ?? '', /^[\w-]{32}$/);
     }

@@ -1,7 +1,7 @@
 /**
- * What can be asked is asked before a payment moves anything: with the engine, or the node, away, a
- * payment of any kind is refused with why, nothing is on the chain, and the same header pays when it is
- * back.
+ * Everything is checked before a payment is settled: if the engine or the node is unavailable, any
+ * kind of payment is rejected with the reason, nothing is on the chain, and the same header pays
+ * later.
  */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * The configuration is taken over anew while something that was sold under the one before is open: it
- * costs what it was sold for, and what nobody serves any more ends with its money back.
+ * The configuration is reloaded while jobs and streams of the previous one run: they cost their
+ * original price, and jobs without an engine are refunded.
  */
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -23,7 +23,7 @@ const ANSWER = {
   choices: [{ index: 0, message: { role: 'assistant', content: 'Hi' }, finish_reason: 'stop' }],
   usage: { prompt_tokens: 12, completion_tokens: 5, total_tokens: 17 },
 };
-/** Of those tokens at 1 and 2 USD a million. */
+/** Price of those tokens at 1 and 2 USD per million. */
 const COST = usdToNano('0.000022');
 const FILM = usdToNano('0.1');
 

@@ -287,7 +287,7 @@ describe('clients of the Responses protocol', () => {
         assert.deepEqual(output, { city: 'Bern' });
       });
 
-      test('hears of a refusal in our words, once', async () => {
+      test('receives our error message once', async () => {
         const { id } = await bench.farebox.app.stores.identity.createAccount('poor', 'paid');
         const poor = await bench.farebox.key({ accountId: id });
         const known = secret;

@@ -1,6 +1,6 @@
 /**
- * `POST /responses` and its routes, by what goes over the wire: translation in both directions, the
- * store, money, and refusals. The clients of the protocol are in `responses-clients.test.ts`.
+ * `POST /responses` and its routes on the wire: translation in both directions, storage, charges
+ * and errors. `responses-clients.test.ts` has the clients of the protocol.
  */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -49,7 +49,7 @@ describe('responses', () => {
     call(bench.farebox, path, { secret, ...options });
   const respond = (extra: Readonly<Record<string, unknown>>, options: CallOptions = {}) =>
     ask('/responses', { body: { model: 'agent', input: 'Hi', ...extra }, ...options });
-  /** What the engine was asked last. */
+  /** The last request to the engine. */
   const asked = () => JSON.parse(bench.upstream.seen.at(-1)?.body ?? '{}');
   const balance = async () => (await bench.farebox.app.stores.ledger.balances(accountId)).usdNano;
 
@@ -223,7 +223,8 @@ describe('responses', () => {
       inputs.map(({ input }) => input),
       ['*** Begin\n"x"', '*** raw'],
     );
-    // What comes back goes to the engine under the engine's names, with ids that are taken by then.
+    // Results of tools go to the engine under the names of the engine, with ids that are already in
+    // use.
     says('', { toolCalls: [{ name: 'mcp__files__open', arguments: '{}' }] });
     const outputs = whole.output.map(({ call_id }: { call_id: string }) => ({
       type: 'function_call_output',
@@ -267,7 +268,7 @@ describe('responses', () => {
     assert.equal(asked().messages[1].reasoning_content, undefined);
   });
 
-  test('an answer can be continued, read and removed by its id, by its own account', async () => {
+  test('a response can be continued, read and deleted by its id, by its own account', async () => {
     says('First', { reasoning: 'hm' });
     const first = (await respond({ instructions: 'Once' })).body;
     assert.equal(first.store, true);
@@ -327,7 +328,7 @@ describe('responses', () => {
     assert.equal((await ask(`/responses/${id}`)).status, 404);
   });
 
-  test('the cost of a turn is on its answer, and is what was charged', async () => {
+  test('the cost of a turn in the response equals the charge', async () => {
     const before = await balance();
     says('Hello', { promptTokens: 200, completionTokens: 50 });
     const told = await events({});
@@ -344,7 +345,7 @@ describe('responses', () => {
     });
   });
 
-  test('a retry with its key gets the same answer and pays nothing', async () => {
+  test('a retry with its key gets the same response and costs nothing', async () => {
     const headers = { 'idempotency-key': 'turn-1' };
     says('Once');
     const first = await respond({ stream: true }, { headers });
@@ -408,7 +409,7 @@ describe('responses', () => {
     assert.equal(asked().tools, undefined);
   });
 
-  test('files and pictures go in', async () => {
+  test('files and images are accepted', async () => {
     const pixel = pngHead(64, 64).toString('base64');
     says('Seen');
     const { status, text } = await respond({
@@ -433,7 +434,7 @@ describe('responses', () => {
     assert.match(message.content[2].text, /the note/);
   });
 
-  test('a cut answer is incomplete, and is stored', async () => {
+  test('a truncated response is incomplete and stored', async () => {
     bench.upstream.script.push({
       kind: 'own',
       answer: (response) => {
@@ -451,7 +452,7 @@ describe('responses', () => {
     assert.equal((await ask(`/responses/${body.id}`)).status, 200);
   });
 
-  test('how likely the tokens were is told where it was asked for', async () => {
+  test('log probabilities are returned if they are requested', async () => {
     const top_logprobs = [{ token: 'Hi', logprob: -0.1, bytes: null }];
     const content = [{ token: 'Hi', logprob: -0.1, bytes: [72, 105], top_logprobs }];
     const choice = { index: 0, logprobs: { content }, finish_reason: null };
@@ -488,13 +489,13 @@ describe('responses', () => {
     assert.equal(last.type, 'response.failed');
     assert.equal(last.response.status, 'failed');
     assert.equal(last.response.error.code, 'server_error');
-    // What was shown is charged, and said.
+    // The sent output is charged and reported.
     assert.ok(last.response.cost.usd > 0);
     assert.equal(Number(before - (await balance())), Math.round(last.response.cost.usd * 1e9));
     assert.equal((await ask(`/responses/${last.response.id}`)).status, 404);
   });
 
-  test('refusals are in the form of the protocol', async () => {
+  test('errors have the format of the protocol', async () => {
     const refuse = async (
       extra: Readonly<Record<string, unknown>>,
       expected: readonly [status: number, code: string, param: string],
@@ -542,7 +543,7 @@ describe('responses', () => {
     assert.equal(codex.body.error.code, 'insufficient_quota');
   });
 
-  test('tokens are counted without asking a model', async () => {
+  test('tokens are counted without calling a model', async () => {
     const count = async (input: string) =>
       (await ask('/responses/input_tokens', { body: { model: 'agent', input } })).body;
     const short = await count('Hi');

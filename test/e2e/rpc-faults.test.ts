@@ -1,4 +1,4 @@
-/** The JSON-RPC proxy from the outside when a node or a caller gives up: what is charged, and who is asked next. */
+/** JSON-RPC with failing nodes and disconnecting callers: charges, and calls of further nodes. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
@@ -74,7 +74,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     response.write('a'.repeat(3 * MEGABYTE), () => response.destroy());
   };
 
-  test('a long answer that the node cuts costs nothing, and its key runs again', async () => {
+  test('a long response that the node truncates costs nothing, and its key runs again', async () => {
     for (const node of nodes) node.respond = cut;
     for (const more of [{ 'idempotency-key': 'cut' }, {}, { 'accept-encoding': 'identity' }]) {
       const answer = await send('eth_getLogs', more);
@@ -89,7 +89,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     assert.equal(await chargedCredits(), 20n);
   });
 
-  test('a caller that gives up before an answer is charged nothing, by key and without', async () => {
+  test('a caller that disconnects before the response is not charged, with and without a key', async () => {
     for (const more of [{}, { 'idempotency-key': 'left' }] as Record<string, string>[]) {
       const asked = Promise.withResolvers<void>();
       let answerIt: () => void = () => undefined;
@@ -107,7 +107,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
         assert.equal(await chargedCredits(), 0n);
         continue;
       }
-      // By a key the work goes on, since a retry asks for it.
+      // With a key the work continues, for the retry.
       answerIt();
       const again = await send('debug_traceTransaction', more);
       assert.equal(again.headers.get('idempotent-replayed'), 'true');
@@ -115,7 +115,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     }
   });
 
-  test('a node that hangs in one method loses it after one call, and nobody pays for it', async () => {
+  test('a node that hangs in one method gets no more calls of it, and no caller pays for it', async () => {
     let hanging = 0;
     nodes[0]!.respond = (seen, response) => {
       if (seen.calls[0]!.method === 'eth_getLogs') hanging += 1;
@@ -146,7 +146,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     assert.equal(await chargedCredits(), BigInt(20 * (answered + 40)));
   });
 
-  test('what no node answers is a 503 with Retry-After, never a 500 or 504', async () => {
+  test('a call without a response from any node gets 503 with Retry-After, never 500 or 504', async () => {
     for (const node of nodes) node.respond = (_request, response) => response.destroy();
     const failing = await send('eth_call');
     assert.deepEqual([failing.status, failing.headers.get('retry-after')], [503, '5']);
@@ -160,7 +160,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     assert.equal(await chargedCredits(), 0n);
   });
 
-  test('a long answer is compressed for callers that take it, and for no others', async () => {
+  test('a long response is compressed for callers that accept it, and only for them', async () => {
     for (const node of nodes) node.respond = large;
     const codings = {
       gzip: gunzipSync,

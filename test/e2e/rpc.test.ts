@@ -55,7 +55,7 @@ describe('POST /crypto/rpc/{network}', () => {
     assert.equal(paid, 45n * 625n);
   });
 
-  test('a WebSocket is told in words that this is HTTP only', async () => {
+  test('a WebSocket request gets an error that only HTTP is supported', async () => {
     const { hostname, port, pathname } = new URL(`${farebox.url}/crypto/rpc/ethereum-mainnet`);
     const headers = {
       connection: 'Upgrade',
@@ -110,7 +110,7 @@ describe('POST /crypto/rpc/{network}', () => {
     assert.deepEqual(body.networks, [...body.networks].sort());
   });
 
-  test('an unconfigured network answers 503, an unknown one 400', async () => {
+  test('an unconfigured network gets 503, an unknown one 400', async () => {
     const send = (network: string): Promise<Response> =>
       fetch(`${farebox.url}/crypto/rpc/${network}`, {
         method: 'POST',

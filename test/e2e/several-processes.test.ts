@@ -33,9 +33,9 @@ interface View {
 
 /** Requests a minute: more than are under way at once. */
 const LIMIT = 200;
-/** Of a dozen callers for each process, whose engine thinks: some are under way all the time. */
+/** About a dozen callers per process, with a slow engine, so that some requests always run. */
 const PAUSE_MS = 90;
-/** Of those that are to meet a limit of a minute. */
+/** Callers that reach a limit per minute. */
 const CAPS_PAUSE_MS = 10;
 
 let servers: ProcessFixture;
@@ -54,7 +54,7 @@ test('two processes that start at once make one owner, and 1,000 requests with m
   const secrets = processes.flatMap((one) => one.secret ?? []);
   assert.equal(secrets.length, 1);
   const secret = secrets[0] ?? '';
-  // Fewer at once than may wait for credit that others hold: above that the answer is 429.
+  // Fewer than can wait for credit at the same time; above that the response is 429.
   const seen = await burst(processes, secret, 1_000, 24);
   const served = count(seen, (one) => one.status === 200);
   assert.deepEqual([served, count(seen, (one) => one.status === 402)], [200, 800]);
@@ -159,7 +159,7 @@ describe('two workers', () => {
     const engines = await pool.request({ path, method: 'GET', headers });
     const [, pid = ''] = ((await engines.body.json()) as View).process.split('/');
     const { seen, script } = servers.upstream;
-    // The engine is also asked for its models.
+    // The engine also receives requests for its models.
     const chats = (): number => count(seen, (one) => one.path.endsWith('/chat/completions'));
     const before = chats();
     script.push({ kind: 'hang' });
@@ -179,7 +179,7 @@ describe('two workers', () => {
     await Promise.all([pool.destroy(), other.close()]);
   });
 
-  test('one that hangs is ended soon when the first process is asked twice', async () => {
+  test('a worker that hangs is ended soon after a second signal to the first process', async () => {
     const workers = await soon('two workers', PATIENCE_MS, async () => {
       const found = await childrenOf(farebox.child.pid ?? 0);
       return found.length === 2 ? found : undefined;

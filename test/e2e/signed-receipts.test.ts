@@ -135,7 +135,7 @@ describe('signed receipts', () => {
     assert.equal(refused.status, 400);
   });
 
-  test('an account verifies its own by URL, and every mistake is told', async () => {
+  test('an account verifies its receipt by URL, and every mistake is reported', async () => {
     const authorization = `Bearer ${(await farebox.account('1')).secret}`;
     const answer = await chat(fixture.origin, { authorization });
     const url = `${fixture.origin}/api/v1/usage/${answer.headers.get('x-request-id')}/signed`;
@@ -171,7 +171,7 @@ describe('signed receipts', () => {
     assert.equal((await verify(['-', '--issuer', fixture.origin], { stdin: header })).code, 0);
   });
 
-  test('the 402 of a paid route offers each option signed, to a stranger and to a wallet without credit', async () => {
+  test('the 402 of a priced route has each option signed, for anonymous callers and for wallets without credit', async () => {
     const account = await fixture.evmWallet();
     const signedIn = { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) };
     for (const headers of [{}, signedIn]) {

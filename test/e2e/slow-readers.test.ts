@@ -103,7 +103,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     });
   const openHolds = async () => (await farebox.app.stores.ledger.audit()).openHolds;
 
-  test('the time limits of the engine stand still while the caller is the slow one', async () => {
+  test('the timeouts of the engine stop while the caller is slow', async () => {
     const before = await balance();
     const socket = await ask({ stream: true });
     // Longer than the engine may take, shorter than the write timeout.
@@ -121,7 +121,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     assert.equal(before - (await balance()), 10n * 1_000n + 500_000n);
   });
 
-  test('a caller that reads nothing is cut off, its engine freed, its output paid', async () => {
+  test('a caller that reads nothing is disconnected, its engine released, its output charged', async () => {
     const before = await balance();
     const abandoned = engine.abandoned;
     await ask({ stream: true });
@@ -133,7 +133,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     assert.ok(paid > 1_000n + 10_000n, `paid ${paid}`);
   });
 
-  test('a whole answer that is not read ends too, and is paid', async () => {
+  test('a non-streaming response that is not read ends too, and is charged', async () => {
     const before = await balance();
     const answer = (response: ServerResponse): void => {
       response.setHeader('content-type', 'application/json');

@@ -1,6 +1,6 @@
 /**
- * A film is looked at before it is sold: an engine that says `completed` is believed when the file
- * decodes whole and has about the ordered length, size and sound. Everything else is refunded.
+ * Videos are validated before they are charged: the file of a completed job must decode to its end
+ * and have about the ordered length, size and sound. Other jobs are refunded.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ import { type FilmOptions, makeFilm, toneWav } from '../media/clips.ts';
 import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-films-'));
-/** What the engine gives for a prompt, and what it was asked. */
+/** Results of the engine by prompt, and its requests. */
 const films = new Map<string, Buffer>();
 const orders = new Map<string, string>();
 const server = createServer((request, response) => {
@@ -40,7 +40,7 @@ const server = createServer((request, response) => {
 let farebox: TestApp;
 /** A job waits for its turns more than it works. */
 const AT_ONCE = { concurrency: 8 };
-/** Far above what a film takes on any machine. */
+/** Far more than a video takes on any machine. */
 const MOST_FILM_MS = 180_000;
 
 /** 256p of 16:9 is 456 x 256. */
@@ -57,7 +57,7 @@ before(async () => {
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo; // a listening TCP server has one
   farebox = await startTestApp({
-    // Between the looks at a job are seconds.
+    // The server polls a job every few seconds.
     clock: fastClock(5),
     yaml: `engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
 limits: { unsoldPerMinute: 1000000, guard: { failures: 100000 }, plans: { staff: { videoQueue: 100000, videoRetrieve: 100000 } } }
@@ -126,13 +126,13 @@ interface Ended {
   readonly bytes: Buffer;
   readonly cost: bigint | undefined;
   readonly receipt: string | undefined;
-  /** What the engine was asked. */
+  /** Requests to the engine. */
   readonly asked: string;
 }
 
 let charged = 0n;
 
-/** Orders a film and waits for what becomes of it. */
+/** Orders a video and waits for the end of the job. */
 async function order(given: Buffer | string, request: object = ORDER): Promise<Ended> {
   const prompt = `film-${films.size}`;
   films.set(prompt, Buffer.from(given));
@@ -149,7 +149,7 @@ async function order(given: Buffer | string, request: object = ORDER): Promise<E
       const { store } = farebox.app.stores;
       const id = String(said.queue_id);
       const receipt = await receiptOf(store, farebox.owner.accountId, id);
-      // What a failed job was charged when it queued is back, by a posting of its own.
+      // A posting of its own refunds the charge of a failed job.
       const extras = JSON.parse(receipt?.extras ?? '{}') as { refundedUsd?: string };
       const isBack =
         receipt !== undefined && extras.refundedUsd === formatUsd(nano(receipt.usd_nano));
@@ -171,7 +171,7 @@ function assertRefunded(ended: Ended): void {
   assert.match(String(body['error']), /it costs nothing/);
 }
 
-describe('a film that is not what was ordered is refunded', AT_ONCE, () => {
+describe('a video that differs from the order is refunded', AT_ONCE, () => {
   const cut = (bytes: Buffer, share: number): Buffer =>
     bytes.subarray(0, Math.floor(bytes.length * share));
   const scratched = (bytes: Buffer): Buffer =>
@@ -205,7 +205,7 @@ describe('a film that is not what was ordered is refunded', AT_ONCE, () => {
     test(name, async () => assertRefunded(await order(await give())));
   }
 
-  test('a film without the sound that was paid for', async () => {
+  test('a video without the ordered sound', async () => {
     assertRefunded(await order(await film(), { ...ORDER, model: 'loud' }));
     const silent = await order(await film(), { ...ORDER, model: 'loud', audio: false });
     assert.deepEqual([silent.status, silent.cost], [200, 100_000_000n]);
@@ -225,7 +225,7 @@ describe('a film that is not what was ordered is refunded', AT_ONCE, () => {
   });
 });
 
-describe('a film that is what was ordered is sold, byte for byte', AT_ONCE, () => {
+describe('a video as ordered is charged and returned unchanged', AT_ONCE, () => {
   const SOLD: [string, Partial<FilmOptions>, string][] = [
     ['MP4', {}, 'video/mp4'],
     ['MOV with sound', { container: 'mov', letters: 'a b' }, 'video/quicktime'],
@@ -256,7 +256,7 @@ describe('a film that is what was ordered is sold, byte for byte', AT_ONCE, () =
     assert.deepEqual([sold.status, sold.cost], [200, 280_000_000n]);
   });
 
-  test('a film that follows its source in length and shape', async () => {
+  test('a video with the length and shape of its source', async () => {
     const source = await film({ seconds: 4, width: 90, height: 160 });
     const request = {
       model: 'follower',

@@ -1,6 +1,6 @@
 /**
- * Results are looked at before they are sold: cutouts, vectors, transcripts, chats and searches of
- * engines that answer 200 with something else. Films have a file of their own.
+ * Results are validated before they are charged: cutouts, vectors, transcripts, chats and searches
+ * of engines that respond 200 with invalid data. `sold-films.test.ts` has videos.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -19,7 +19,7 @@ const photo = await sharp({ create: { width, height, channels: 3, background: '#
   .toBuffer();
 const image = photo.toString('base64');
 
-/** A picture whose left part of `kept` columns is there. */
+/** An image in which only the left `kept` columns are visible. */
 const cut = (kept: number, size = { width, height }) => {
   const data = Buffer.alloc(size.width * size.height * 4, 0x80);
   for (let at = 0; at < size.width * size.height; at += 1) {
@@ -226,7 +226,7 @@ describe('a cutout', () => {
     }
   });
 
-  test('that is no PNG is asked for elsewhere before the caller hears of it', async () => {
+  test('that is not a PNG makes the server try another engine before it sends an error', async () => {
     let calls = 0;
     engine.answer = (response) => response.end((calls += 1) === 1 ? right.subarray(0, 200) : right);
     const answered = await post('/image/background-remove', { image, model: 'two-scissors' });

@@ -17,7 +17,7 @@ const LOOK_MS = 100;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-starting-'));
 let farebox: TestApp;
 let site: Site;
-/** Asked before any engine was there. */
+/** Requests before any engine has started. */
 let first: readonly Response[];
 
 before(async () => {
@@ -69,13 +69,13 @@ async function isListed(id: string): Promise<boolean> {
   return data.some((one) => one.id === id);
 }
 
-/** What is said of a model that is asked for by its name. */
+/** The error of a request for a model by name. */
 async function told(id: string): Promise<Partial<Listed['model_spec']>> {
   const answer = await fetch(`${farebox.url}/models/${id}`);
   return ((await answer.json()) as Partial<Listed>).model_spec ?? {};
 }
 
-test('what is asked for while engines start is 503 with the seconds that they take', async () => {
+test('requests while engines start get 503 with an estimate in seconds', async () => {
   for (const answer of first) {
     const said = (await answer.json()) as { code: string; error: string };
     assert.deepEqual([answer.status, said.code], [503, 'MODEL_OFFLINE'], said.error);
@@ -119,7 +119,7 @@ test('once all of them were tried, an unknown model is unknown', async () => {
   await until(isUnknown, 'the end of the attempts', LOOK_MS);
 });
 
-test('the check of a running server tells of its engines, and starts none', async () => {
+test('the check of a running server reports its engines and starts none', async () => {
   const headers = { authorization: `Bearer ${await farebox.key({ kind: 'ADMIN' })}` };
   const started: unknown[] = [];
   const hear = (message: unknown): unknown => started.push(message);

@@ -1,4 +1,4 @@
-/** Traces to a collector: what stands on the spans, whose trace they join, and what they never do. */
+/** Traces to a collector: attributes of spans, parents of traces, and data that they never contain. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, type Server, createServer } from 'node:http';
@@ -194,7 +194,7 @@ limits: { guard: { failures: 100000 } }
     assert.equal(read(spans.find((span) => span.kind === 2))['error.type'], 'INFERENCE_FAILED');
   });
 
-  test('no prompt, answer or key is on a span', async () => {
+  test('spans contain no prompts, completions or keys', async () => {
     await chat(farebox);
     await collector.until(2);
     for (const secret of [PROMPT, 'Hello', farebox.owner.secret]) {
@@ -210,7 +210,7 @@ limits: { guard: { failures: 100000 } }
     assert.ok(spans.every((span) => !span.name.includes('livez')));
   });
 
-  test('a caller who says "not sampled" is heard, and the engine is told', async () => {
+  test('a "not sampled" flag of the caller is respected and forwarded to the engine', async () => {
     await chat(farebox, { traceparent: `00-${TRACE}-${PARENT}-00` });
     await chat(farebox);
     const spans = await collector.until(2);
@@ -221,7 +221,7 @@ limits: { guard: { failures: 100000 } }
     );
   });
 
-  test('the share of traces is kept whatever a caller asks for', async () => {
+  test('callers cannot change the share of traces', async () => {
     const sparing = await startTestApp({ clock, yaml: yaml('sampleRatio: 0') });
     await chat(sparing, { traceparent: `00-${TRACE}-${PARENT}-01` });
     await sparing.stop();

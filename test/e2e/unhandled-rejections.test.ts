@@ -1,6 +1,6 @@
 /**
- * Real servers in which something is left failing behind: a promise that nobody awaits ends nothing,
- * in one process and in each worker of several; an exception that cut work in two ends its process.
+ * Unhandled errors in real servers: an unhandled rejection ends nothing, in one process and in each
+ * worker; an uncaught exception ends its process.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -53,7 +53,7 @@ async function until(farebox: FareboxProcess, isTrue: () => Promise<boolean>): P
   }
 }
 
-/** Of the process that answers. */
+/** Metrics of the process that responds. */
 async function counted(farebox: FareboxProcess): Promise<number> {
   const answer = await fetch(`${new URL(farebox.url).origin}/readyz`, {
     headers: { connection: 'close' },
@@ -84,7 +84,7 @@ test('what a library leaves behind is logged, counted and shown, and the server 
     const metrics = await (await fetch(`${new URL(farebox.url).origin}/metrics`)).text();
     assert.match(metrics, /^farebox_unhandled_rejections_total 2$/m);
     assertLogged(farebox);
-    // What has cut work in two ends the process at once: what is on disk is whole.
+    // An uncaught exception ends the process immediately; the data on disk is consistent.
     farebox.child.kill('SIGALRM');
     await until(farebox, async () => await Promise.resolve(farebox.child.exitCode !== null));
     assert.equal(farebox.child.exitCode, 1);

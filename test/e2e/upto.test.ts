@@ -30,9 +30,9 @@ import {
 
 const USD = 1_000_000n;
 const NANO_OF_UNIT = 1_000n;
-/** What the engine of the fixture uses, at its price. */
+/** Usage of the engine of the fixture, and its cost. */
 const COST_NANO = 22_000n;
-/** A model whose longest answer costs 0.96 USD, and one whose shortest prompt costs some USD. */
+/** A model whose longest completion costs 0.96 USD, and one whose shortest prompt costs some USD. */
 const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 16, price: { input: 1, output: 60000 }, replicas: [{ engine: fake, model: m }] }
   - { id: dearest, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 50000, output: 2 }, replicas: [{ engine: fake, model: m }] }
 `;
@@ -80,7 +80,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     });
   }
 
-  /** Units that an answer says were moved; and that left the wallet since it had `before`. */
+  /** Base units that the response reports as transferred, and that left the wallet since `before`. */
   async function moved(answer: Response, account: PrivateKeyAccount, before: bigint) {
     const text = await answer.text();
     assert.equal(answer.status, 200, text);
@@ -126,7 +126,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - 12_500n);
   });
 
-  test('a dearer request moves what its longest answer costs, and with credit only what is missing', async () => {
+  test('a request transfers the cost of its longest completion minus the credit', async () => {
     const account = await buyer();
     const first = await paying(clientOf(account), '/chat/completions', chatBody('dear'));
     const units = await moved(first, account, 100n * USD);
@@ -139,7 +139,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal(missing, (spent + 999n) / NANO_OF_UNIT);
   });
 
-  test('a ceiling below the price is refused before anything moves; what the 402 then asks for is enough', async () => {
+  test('a ceiling below the price is rejected before a transfer; the amount in the 402 is enough', async () => {
     const account = await buyer();
     const client = clientOf(account);
     const refused = await paying(client, '/chat/completions', chatBody('dearest'));
@@ -162,7 +162,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.ok(units <= BigInt(asked?.amount ?? 0));
   });
 
-  test('a wallet that has not approved Permit2 is told how to go on, and its signature stays good', async () => {
+  test('a wallet without Permit2 approval gets instructions, and its signature stays valid', async () => {
     const account = await fixture.evmWallet();
     const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
     const payload = await clientOf(account).createPaymentPayload(
@@ -194,7 +194,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     }
   });
 
-  test('a request that was served from credit has its kept answer again, by its key', async () => {
+  test('a retry of a request that was paid from credit gets the stored response by its key', async () => {
     const account = await buyer();
     for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', CHAT);
     const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
@@ -234,7 +234,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     await first.gone;
     proxy.fate = () => 'pass';
     farebox = await startTestApp({ port: fixture.port, yaml, dataFolder: join(folder, 'data') });
-    // Another request would want more of it: what was signed for the chain stands.
+    // Another request would need more, but the signed amount on the chain is fixed.
     const answers = await Promise.all([own, own].map((headers) => chat(fixture.origin, headers)));
     for (const { status } of answers) assert.ok([200, 202, 409].includes(status), String(status));
     const again = await chat(fixture.origin, own);

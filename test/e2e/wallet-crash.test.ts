@@ -35,10 +35,10 @@ import { freePort } from '../support/free-port.ts';
 import { until } from '../support/until.ts';
 
 const FIVE_USD = 5_000_000_000n;
-/** What the engine of the fixture uses, at its price. */
+/** Usage of the engine of the fixture, and its cost. */
 const COST_NANO = 22_000n;
 
-/** Where the server dies: at the first such call, once the payment is on its way. */
+/** Calls at which the server dies once the payment is running. */
 const POINTS = [
   { rail: 'base', method: 'eth_call', says: 'while it is checked', isKnown: false },
   { rail: 'base', method: 'eth_estimateGas', says: 'opened and never sent', isKnown: true },
@@ -98,7 +98,7 @@ describe('servers that die around a top-up', () => {
 
   /** The last one that was started, or a new one where a case before has failed halfway. */
   async function serving(): Promise<ServerProcess> {
-    // A look at what was credited before must not be taken for a step of the next payment.
+    // A check of earlier credits must not count as a step of the next payment.
     await books.query('UPDATE payments_topup SET is_watched = 0');
     const last = running.at(-1);
     return last === undefined || last.child.signalCode !== null ? await start(folder) : last;
@@ -142,7 +142,7 @@ describe('servers that die around a top-up', () => {
       proxies[rail].fate = () => 'pass';
       await start(folder);
       if (isKnown) {
-        // Nobody asks again: the next process finishes it by itself.
+        // No request comes; the next process finishes the payment by itself.
         await until(async () => (await creditIn(books, wallet)) !== 0n, 'the credit', 50);
         assert.equal(await creditIn(books, wallet), FIVE_USD);
       }
@@ -191,7 +191,7 @@ describe('servers that die around a top-up', () => {
       const answers = await Promise.all([1, 2, 3].map(() => chat(fixture.origin, own)));
       const again = await chat(fixture.origin, own);
       const bodies = await Promise.all([...answers, again].map((answer) => answer.text()));
-      // Those that came while the first of them ran may be told to come again.
+      // Requests that came while the first one ran can get an error that allows a retry.
       for (const [index, { status }] of answers.entries()) {
         assert.ok([200, 202, 409].includes(status), bodies[index] ?? '');
       }
@@ -247,7 +247,7 @@ describe('servers that die around a top-up', () => {
   });
 });
 
-/** What every answer to a payment says: the balance is told to the request that opened it alone. */
+/** Fields of every response to a payment; only the request that opened the payment gets the balance. */
 function sameForAll(body: string): string {
   const { data } = JSON.parse(body) as { data: Record<string, unknown> };
   const { newBalance: _, alreadyCredited: __, ...same } = data;

@@ -1,4 +1,4 @@
-/** The wallet examples run as they stand, against the whole server and two private chains. */
+/** The unchanged wallet examples against the whole server and two private chains. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';

@@ -1,7 +1,6 @@
 /**
- * A real server whose node of Base fails in every way that public nodes do: nothing that anybody
- * sends ends the process, no answer says that money is lost or bad, and payments go on when the
- * node is back.
+ * A real server with a Base node that fails in every way of public nodes: the process survives, no
+ * response reports money as lost or invalid, and payments continue when the node is back.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -96,7 +95,7 @@ ${fixture.yaml.replace(fixture.anvil.rpcUrl, proxy.url)}`,
             chat(fixture.origin, { 'SIGN-IN-WITH-X': header.toString('base64') }),
           ]);
           const statuses = answers.map(({ status }) => status);
-          // Without its code, a wallet is asked by one call that needs none.
+          // Without the code of the wallet, the signature is checked by a call that needs none.
           const expected =
             only === undefined ? [503, 503, 503, 503, 503, 503] : [400, 400, 400, 503, 503, 401];
           assert.deepEqual(statuses, expected);

@@ -1,6 +1,6 @@
 /**
- * What wallet tests of the whole server need: a private Base and a private Solana, an engine, a
- * configuration with both rails on a port of its own, wallets with tokens, and signed headers.
+ * Fixture of wallet tests: a private Base and Solana, an engine, a configuration with both rails on
+ * its own port, wallets with tokens, and signed headers.
  */
 import assert from 'node:assert/strict';
 import {
@@ -28,7 +28,7 @@ export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 export const PAY_TO: Hex = '0x00000000000000000000000000000000000fa12b';
 export const CHAT = chatBody('m');
 
-/** Of a chat with that model. */
+/** Usage and cost of a chat with that model. */
 export function chatBody(model: string): string {
   return JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
 }

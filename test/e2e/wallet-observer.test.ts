@@ -1,8 +1,8 @@
 /**
- * Whoever reads the chain has every payment header: an observer rebuilds them from calldata and
- * shows them wherever a payer would. It gets no service, learns no balance, and takes nothing from
- * the payer, whose own retry is known by what never goes on the chain. And no money moves for a
- * request that cannot be served.
+ * An observer of the chain can rebuild every payment header from calldata, and sends it wherever a
+ * payer would. The server does not serve the observer, reveals no balance, and still serves the
+ * retry of the payer, which is identified by data that is never on the chain. No money is
+ * transferred for a request that cannot be served.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -109,7 +109,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
       body: '{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}',
     });
 
-  /** Shows the header wherever a payer would; nothing is served and nothing is told. */
+  /** Sends the header wherever a payer would; it gets no service and no data. */
   async function assertWorthless(header: string, statuses: readonly number[]): Promise<void> {
     for (const name of NAMES) {
       for (const ask of [chat, async (_: string, headers: object) => rpc(headers as never)]) {
@@ -140,7 +140,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
     assert.equal(await creditOf(farebox, account.address), left);
   });
 
-  test('the header of a top-up gets no service either, and tells no balance', async () => {
+  test('the header of a top-up does not authenticate either, and reveals no balance', async () => {
     const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
     const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
@@ -198,7 +198,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
       assert.equal(served.status, 200);
       assert.equal(served.headers.get('X-Balance-Remaining'), '4.999978');
       const again = await chat(fixture.origin, { ...payment, ...mine });
-      // The key has its stored answer; the claim has served.
+      // The key returns its stored response; the claim was used.
       assert.equal(again.status, proof === 'its idempotency key' ? 200 : 409);
       assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
     });
@@ -316,7 +316,7 @@ describe('money of others', () => {
     await fixture.stop();
   });
 
-  test('a payment to the same receiver that went elsewhere opens no door', async () => {
+  test('a transfer to the same receiver for another purpose does not authenticate', async () => {
     const account = await fixture.evmWallet();
     const header = await evmPayment(account);
     const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {

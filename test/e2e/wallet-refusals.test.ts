@@ -37,7 +37,7 @@ interface ProofChanges {
   readonly signer?: typeof account;
 }
 
-describe('wallet refusals', () => {
+describe('error responses to wallets', () => {
   let fixture: WalletFixture;
   let farebox: TestApp;
 

@@ -50,7 +50,7 @@ import {
   topUp,
 } from './wallet-fixture.ts';
 
-/** What the engine of the fixture uses, at its price. */
+/** Usage of the engine of the fixture, and its cost. */
 const COST_NANO = 22_000n;
 const FIVE_USD = 5_000_000_000n;
 const TEN_USD = 10_000_000_000n;
@@ -228,7 +228,7 @@ describe('wallets', () => {
     });
   }
 
-  test('a stock x402-fetch of version 1 with its default limit gets its first answer', async () => {
+  test('an unmodified x402-fetch of version 1 with its default limit gets its first response', async () => {
     const account = await fixture.evmWallet();
     const call = wrapFetchVersionOne(fetch, versionOneSigner(account));
     const url = `${fixture.origin}/api/v1/chat/completions?x402Version=1`;
@@ -537,7 +537,7 @@ describe('wallets', () => {
     assert.equal(decodePaymentRequiredHeader(topHeader).accepts[0]?.amount, '5000000');
   });
 
-  test('a 402 with payment options has the published shape on every route, whatever error format is asked for', async () => {
+  test('a 402 with payment options has the published shape on every route and in every error format', async () => {
     const account = await fixture.evmWallet();
     const valid = JSON.stringify({ ...JSON.parse(CHAT), max_tokens: 5, input: 'Hi' });
     for (const path of ['/chat/completions', '/responses', '/messages']) {

@@ -1,6 +1,6 @@
 /**
- * Search, pages and personas through the unmodified `openai` SDK: a search server in the shape of
- * SearXNG and real pages on loopback, an engine with scripted answers, and the ledger that agrees.
+ * Search, pages and personas through the unmodified `openai` SDK: a SearXNG search server and real
+ * pages on loopback, an engine with scripted completions, compared with the ledger.
  */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -91,7 +91,7 @@ interface Answer {
 
 const user = (content: string): OpenAI.ChatCompletionMessageParam => ({ role: 'user', content });
 
-/** Asks, and reads the receipt and what the balance lost. */
+/** Sends a chat, and reads the receipt and the charge. */
 async function ask(
   parameters: Record<string, unknown>,
   more: Partial<OpenAI.ChatCompletionCreateParamsNonStreaming> = {},
@@ -171,7 +171,7 @@ describe('web search on', () => {
     assert.equal(answer.paidNano, 100_000n + 20_000n + 2_000_000n);
   });
 
-  test('a search that fails is free, and the answer comes without it', async () => {
+  test('a failed search is free, and the completion comes without it', async () => {
     web.searchStatus = 500;
     upstream.script.push({ kind: 'answer', content: 'I do not know' });
     const answer = await ask({ enable_web_search: 'on' });
@@ -180,7 +180,7 @@ describe('web search on', () => {
     assert.deepEqual(answer.extras, {});
   });
 
-  test('results come as the first chunk of a stream and as documents when asked for', async () => {
+  test('results are the first chunk of a stream, and documents if requested', async () => {
     upstream.script.push({ kind: 'answer', content: 'At noon' });
     const before = await balance();
     const request = {
@@ -217,7 +217,7 @@ describe('web search auto', () => {
     ...(content === undefined ? {} : { content }),
   });
 
-  test('the model searches, the caller sees one answer, one settle bills every call', async () => {
+  test('the model searches, the caller gets one response, and one settle charges every call', async () => {
     upstream.script.push(wants('tide table', 'Let me look.'), wants('harbour'), {
       kind: 'answer',
       content: 'At noon',
@@ -275,7 +275,7 @@ describe('web search auto', () => {
     assert.equal(before - (await balance()), 150_000n + 30_000n + SEARCH_NANO);
   });
 
-  test('without a wish to search there is one call and no surcharge', async () => {
+  test('without web search there is one call and no surcharge', async () => {
     upstream.script.push({ kind: 'answer', content: 'Four' });
     const answer = await ask({ enable_web_search: 'auto' });
     assert.equal(answer.completion.choices[0]?.message.content, 'Four');
@@ -285,7 +285,7 @@ describe('web search auto', () => {
     assert.deepEqual(answer.extras, {});
   });
 
-  test('a model that never stops searching is answered for after three searches', async () => {
+  test('a model that searches endlessly ends after three searches', async () => {
     for (let round = 0; round < 6; round += 1) upstream.script.push(wants(`again ${round}`));
     const answer = await ask({ enable_web_search: 'auto' });
     assert.equal(web.queries.length, 3);
@@ -322,7 +322,7 @@ describe('web search auto', () => {
     assert.equal(web.queries.length, 0);
   });
 
-  test('a balance that does not reach for a search gets an answer without the tool', async () => {
+  test('a balance that is too low for a search gets a completion without the tool', async () => {
     const { secret } = await farebox.account('0.5');
     const poor = new OpenAI({ baseURL: farebox.url, apiKey: secret, maxRetries: 0 });
     const request = { messages: [user('Hi')], svc_parameters: { enable_web_search: 'auto' } };
@@ -434,7 +434,7 @@ describe('search of the engine itself', () => {
     assert.deepEqual(last.svc_parameters.web_search_citations, expected);
   });
 
-  test('a model without it answers 400', async () => {
+  test('a model without search gets 400', async () => {
     await assert.rejects(
       ask({ enable_x_search: true }),
       (error) => error instanceof OpenAI.BadRequestError && /social search/.test(error.message),
@@ -466,7 +466,7 @@ describe('money', () => {
 });
 
 describe('personas', () => {
-  test('the prompt of the persona stands between the house and the caller', async () => {
+  test('the system prompts are in the order service, persona, caller', async () => {
     upstream.script.push({ kind: 'answer', content: 'Arr' });
     const messages = [{ role: 'system' as const, content: 'Be brief.' }, user('Hello')];
     const answer = await ask({ character_slug: 'sea-dog' }, { messages });
@@ -525,7 +525,7 @@ describe('a tool loop over one user message', () => {
     { role: 'tool', tool_call_id: id, content: 'Noon' },
   ];
 
-  test('`on` searches once and bills once; the same question asked anew is a new search', async () => {
+  test('`on` searches and charges once; the same request again is a new search', async () => {
     const question = user('When does the ferry leave?');
     const on = { enable_web_search: 'on', enable_web_citations: true };
     const first = await ask(on, { messages: [question], tools });
@@ -556,7 +556,7 @@ describe('a tool loop over one user message', () => {
     assert.equal(web.queries.length, 3, 'what one account paid for is not given to another');
   });
 
-  test('`auto` answers an equal search of the loop, and of one round, without a second bill', async () => {
+  test('`auto` reuses the result of an equal search, in the loop and in one round, without a second charge', async () => {
     const question = user('And the bus?');
     const search = { name: 'web_search', arguments: '{"query":"bus times"}' };
     const call = { kind: 'answer', toolCalls: [search, search] } as const;

@@ -29,7 +29,7 @@ log: { level: silent }
 fetch: { allow: ["127.0.0.0/8"] }
 `;
     const heard: { id: string; body: string }[] = [];
-    let answer: (response: ServerResponse) => void = () => undefined; // the first is never answered
+    let answer: (response: ServerResponse) => void = () => undefined; // the first delivery never gets a response
     const receiver = createServer((request, response) => {
       let body = '';
       request.on('data', (piece) => (body += String(piece)));

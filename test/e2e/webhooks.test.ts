@@ -1,6 +1,7 @@
 /**
- * Webhooks as their owner sees them, on both databases: a crossing is told once, signed as the
- * official package of Standard Webhooks checks it, and repeated over a restart until it is taken.
+ * Webhooks from the view of their owner, on both databases: a crossing is delivered once, signed so
+ * that the official Standard Webhooks package accepts it, and repeated across a restart until it is
+ * accepted.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -19,7 +20,7 @@ import { freePort } from '../support/free-port.ts';
 import { TestClock } from '../support/test-clock.ts';
 import { until } from '../support/until.ts';
 
-/** What the job of a minute may take here; a slow machine sees more minutes, not other messages. */
+/** Time of the minute job in this test; a slow machine needs more minutes but sends the same messages. */
 const JOB_MS = 40;
 
 interface Heard {
@@ -27,11 +28,11 @@ interface Heard {
   readonly body: string;
 }
 
-/** Somebody's address, which answers as it is told. */
+/** The address of a customer, with scripted responses. */
 class Receiver {
   readonly heard: Heard[] = [];
   status = 204;
-  /** What an answer waits for. */
+  /** Resolves before the response is sent. */
   ready: Promise<void> | undefined;
   #server: Server | undefined;
 
@@ -126,7 +127,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       }
     }
 
-    test('what cannot be a webhook is told so', async () => {
+    test('an invalid webhook is rejected with the reason', async () => {
       const refused = async (body: unknown, words: RegExp) => {
         const answer = await ask('/webhooks', { body });
         assert.equal(answer.status, 400, answer.text);
@@ -199,7 +200,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       try {
         await until(() => said.includes('Listening'));
         assert.equal((await fetch(address, { method: 'POST', body: '{}' })).status, 401);
-        // It looks at the time of the message, and this server's clock stands still.
+        // The package checks the time of the message, and the clock of this server does not
+        // advance.
         const tested = await ask(`/webhooks/${id}/test`, { method: 'POST' });
         assert.deepEqual([tested.body.status, tested.body.responseStatus], ['failed', 401]);
         const message = '{"type":"webhook.test"}';
@@ -227,7 +229,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       for (const one of (await ask('/webhooks')).body.data) await remove(one.id);
     });
 
-    test('a balance is told when it falls, and again after it was enough', async () => {
+    test('a low balance is delivered when it falls below the threshold, and again after a top-up', async () => {
       const { app } = bench.farebox;
       const move = (usd: string, direction: 'credit' | 'debit', reference: string) =>
         app.stores.ledger.moveOnce({
@@ -266,7 +268,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await remove(id);
     });
 
-    test("a key's cap and a day's spending are told once, and repeated until taken", async () => {
+    test('the cap of a key and the spending of a day are delivered once, and repeated until accepted', async () => {
       const made = await ask('/api_keys', {
         body: { apiKeyType: 'INFERENCE', description: 'ci', consumptionLimit: { usd: 0.001 } },
       });
@@ -338,7 +340,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await remove(id);
     });
 
-    test('a webhook is changed, and a threshold that it gets is told of', async () => {
+    test('a changed webhook delivers its new thresholds', async () => {
       const { id } = await make({ dailySpendUsd: 1_000, balanceUsd: 0.01 }, [
         'spend.daily',
         'balance.low',
@@ -379,7 +381,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await patch({ thresholds: { balanceUsd: 1 } })).status, 404);
     });
 
-    test('a budget is told for each value, and a cap again when it was raised', async () => {
+    test('a budget is delivered per tag value, and a cap again after it was raised', async () => {
       const made = await ask('/api_keys', {
         body: {
           apiKeyType: 'INFERENCE',

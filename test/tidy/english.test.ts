@@ -64,7 +64,6 @@ const NOT_YET: readonly string[] = [
   'test/databases/',
   'test/deploy.test.ts',
   'test/docs.test.ts',
-  'test/e2e/',
   'test/fuzz/',
   'test/install.ts',
   'test/keys/',
