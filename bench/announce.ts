@@ -1,4 +1,4 @@
-/** Lets a server of a benchmark listen, and tells the process that started it where. */
+/** Starts the server of a benchmark, and sends its address to the parent process. */
 import { Server as HttpServer } from 'node:http';
 import type { Server } from 'node:net';
 

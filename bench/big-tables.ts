@@ -2,6 +2,7 @@
  * Does it stay fast when it has grown? A farebox with 10,000 models, 100,000 API keys and ten
  * million receipts and postings of the last 30 days beside one that has just been set up. Filling
  * takes some minutes and 6 GB of disk; `ROWS=1000000` is a smaller try.
+ *
  * Run: node bench/big-tables.ts
  */
 import { join } from 'node:path';

@@ -1,10 +1,11 @@
 /**
  * Chats on SQLite and on PostgreSQL that flushes to disk, with one, two and four processes, in one
  * run; once with many accounts and once with a single one, whose row is then the place where all
- * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that PostgreSQL
- * was sent and what for, so that the cost of one more process can be read off where all share the
- * machine's cores, and the same of keys with caps, of accounts with a budget and with daily credit. Last
- * one caller at a time, beside what a round trip and a flush alone take.
+ * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that
+ * PostgreSQL was sent and what for, so that the cost of one more process can be read off where all
+ * share the machine's cores, and the same of keys with caps, of accounts with a budget and with
+ * daily credit. Last one caller at a time, beside what a round trip and a flush alone take.
+ *
  * Run: node bench/chat-databases.ts; PARTS=rates,costs,alone,bounds,rest says which of it.
  */
 import { execFileSync } from 'node:child_process';
@@ -86,7 +87,7 @@ async function gateway(
   return targets;
 }
 
-/** What bounds a key, or its account, besides the balance. */
+/** Limits of a key or its account, in addition to the balance. */
 type Bound = 'nothing' | 'cap' | 'budget' | 'daily credit';
 
 async function makeKeys(yaml: string, folder: string, bound: Bound): Promise<string[]> {
@@ -155,7 +156,7 @@ async function ask(sql: string, name = 'postgres'): Promise<readonly Record<stri
   return rows;
 }
 
-/** What statements are for, by a word in their text; each is a round trip, BEGIN and COMMIT as well. */
+/** Purposes of statements, by a word in their text. Each statement is a round trip, as are BEGIN and COMMIT. */
 const KINDS = {
   settles: /ledger_usage_day/,
   money: /ledger_hold|ledger_account/,
@@ -266,7 +267,7 @@ async function reportCost(
   }
 }
 
-/** What a statement takes from here to the server and back, and what waiting for the disk adds. */
+/** Measures the round trip of a statement, and the time of a flush to disk. */
 async function reportFlush(): Promise<void> {
   const { default: pg } = await import('pg');
   const client = new pg.Client({ connectionString: postgres.url('postgres') });
@@ -298,7 +299,7 @@ const FLUSHES = 300;
 
 const REST_MS = 20_000;
 
-/** What processes do while nobody calls: after a moment of load, so that they have leases. */
+/** Measures idle processes, after a short load that makes them lease. */
 async function reportRest(load: Load): Promise<void> {
   console.log('\nat rest, a second: processes   Farebox ms   PostgreSQL ms   statements');
   for (const processes of [1, 2, 4]) {

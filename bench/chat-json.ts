@@ -1,4 +1,4 @@
-/** How many chats in one piece a second, and at what CPU, beside a bare undici proxy. */
+/** Non-streaming chats per second and their CPU, compared with a bare undici proxy. */
 import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
 import { compareByWrk, missingForWrk } from './wrk.ts';
 
@@ -31,10 +31,10 @@ try {
     'chat JSON, 100 KB prompt',
     await compare(targets, { ...load, body: body(100_000) }, ROUNDS),
   );
-  // As most SDKs ask for it; the bare proxy passes the answer on as it is.
+  // Most SDKs request compression; the bare proxy forwards the response unchanged.
   const packed = { ...load, headers: { 'accept-encoding': 'gzip, deflate, br' } };
   report(
-    'chat JSON, 1 KB prompt, answers in Brotli',
+    'chat JSON, 1 KB prompt, responses in Brotli',
     await compare(targets, { ...packed, body: body(1_000) }, ROUNDS),
   );
   report(

@@ -2,6 +2,7 @@
  * Streams beside a bare proxy: chunks a second when every stream runs as fast as it can; then 512
  * streams with a chunk every 20 ms: lost frames, stalls, the first byte, CPU a chunk; then what
  * 1,000 streams that wait cost in memory.
+ *
  * Run: node bench/chat-stream.ts; WORDS=1000 for long streams, whose requests cost next to nothing.
  */
 import { Pool } from 'undici';
@@ -24,7 +25,7 @@ const IDLE_STREAMS = 1_000;
 const IDLE_SETTLE_MS = 3_000;
 const PACE_MS = 20;
 const STALL_MS = 100;
-/** What the upstream sends: the role, the words, the finish, the usage, `[DONE]`. */
+/** Chunks of the upstream: role, words, finish reason, usage, `[DONE]`. */
 const FRAMES = Number(process.env['WORDS'] ?? '64') + 4;
 const BODY = Buffer.from(
   JSON.stringify({
@@ -177,7 +178,7 @@ async function comparePaced(): Promise<void> {
   for (const target of [...targets, ...targets]) {
     const { seen, cpu } = await paced(target);
     const firstBytes = seen.map((one) => one.firstByteMs);
-    // The comment-free frames of both are the same number: the usage is asked for.
+    // Both streams have the same number of events without comments, because usage is requested.
     const lost = seen.reduce((sum, one) => sum + Math.max(0, FRAMES - one.frames), 0);
     const stalls = seen.filter((one) => one.longestGapMs > STALL_MS).length;
     const worst = Math.max(...seen.map((one) => one.longestGapMs));

@@ -1,7 +1,7 @@
 /**
- * What the wire shapes cost, alone: no socket, no engine. Each line is a median of rounds, in
- * microseconds of CPU per operation, so that neighbours on the machine disturb less; the baselines
- * parse and write JSON in the plain way.
+ * CPU time of wire formats, without sockets and engines. Each line is a median in microseconds per
+ * operation. The baselines parse and stringify JSON.
+ *
  * Run: node bench/chat-wire.ts
  */
 import { ResponseBlocks } from '../src/chat/agents/response-blocks.ts';
@@ -137,10 +137,10 @@ const keep = {
   choiceCount: 1,
   maxOutputTokens: 100_000,
 };
-measure('answer 1.5 KB: parse and stringify', () => {
+measure('response 1.5 KB: parse and stringify', () => {
   Buffer.from(JSON.stringify({ ...JSON.parse(answer.toString()), id: 'x' }));
 });
-measure('answer 1.5 KB: ours', () => {
+measure('response 1.5 KB: ours', () => {
   writeChatResponse(
     readChatResponse(answer, keep),
     { id: 'chatcmpl-x', model: 'm', createdS: 1, serviceName: 'svc' },

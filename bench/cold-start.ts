@@ -1,6 +1,7 @@
 /**
- * How long the command takes to its first answer without engines, and how much memory it then
- * holds while idle. The first start of a checkout also fills the compile cache.
+ * Time from the start of the command to the first response without engines, and memory while idle.
+ * The first start of a checkout also fills the compile cache.
+ *
  * Run: node bench/cold-start.ts
  */
 import { spawn } from 'node:child_process';
@@ -12,7 +13,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { median, residentMegabytes, stopAll, temporaryFolder } from './harness.ts';
 
 const STARTS = 5;
-/** Longer than the first look at the configuration file, the first chore after the start. */
+/** Longer than the time until the first check of the configuration file, which is the first job. */
 const IDLE_MS = 8_000;
 const MAIN = join(import.meta.dirname, '..', 'src', 'main.ts');
 const CACHE = temporaryFolder();
@@ -67,10 +68,10 @@ async function start(): Promise<{ readonly ms: number; readonly megabytes: numbe
 
 try {
   const first = await start();
-  console.log(`first start, empty compile cache: ${first.ms.toFixed(0)} ms to an answer`);
+  console.log(`first start, empty compile cache: ${first.ms.toFixed(0)} ms to a response`);
   const starts = [];
   for (let at = 0; at < STARTS; at += 1) starts.push(await start());
-  console.log(`later starts: ${median(starts.map((one) => one.ms)).toFixed(0)} ms to an answer`);
+  console.log(`later starts: ${median(starts.map((one) => one.ms)).toFixed(0)} ms to a response`);
   console.log(`idle: ${median(starts.map((one) => one.megabytes)).toFixed(0)} MB resident`);
 } finally {
   await stopAll();

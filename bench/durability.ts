@@ -1,7 +1,8 @@
 /**
- * What durable billing costs: a farebox that flushes to disk, one whose database is in memory and
- * never flushes, and one on a disk whose flush takes 10 ms. The answers of a batch share a flush,
- * so a slow disk costs latency and little else.
+ * Cost of durable billing: a server that flushes to disk, one with a database in memory, and one
+ * whose disk flush takes 10 ms. The responses of a batch share a flush, so a slow disk adds latency
+ * but hardly any CPU.
+ *
  * Run: node bench/durability.ts
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';

@@ -1,11 +1,9 @@
 /**
- * What a call through the engines costs against a bare `Pool.dispatch` on the same upstream,
- * in one run: JSON answers and streams, short windows interleaved, medians of the ratios.
- * For streams also the same read through an async iterator, the design that lost.
+ * Cost of a call through the engines, compared with a bare `Pool.dispatch` on the same upstream:
+ * JSON responses and streams, in short alternating windows, as medians of the ratios. For streams
+ * also with an async iterator. The upstream is a thread; CPU time is the one of the main thread.
  *
- *     node bench/engine-call.ts [pairs]
- *
- * The upstream is a thread of its own; CPU is that of the main thread alone. Ends by itself.
+ * Run: node bench/engine-call.ts [pairs]
  */
 import { once } from 'node:events';
 import { createServer } from 'node:http';

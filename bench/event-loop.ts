@@ -1,6 +1,7 @@
 /**
  * The longest that others wait while one caller sends the worst input of every kind: the delay of
  * the gateway's event loop, measured inside it, one kind at a time, one request after the other.
+ *
  * Run: node bench/event-loop.ts
  */
 import { once } from 'node:events';
@@ -199,7 +200,7 @@ async function send(kind: Kind): Promise<number> {
   return answer.status;
 }
 
-console.log('input                                      answers            p99 ms   longest ms');
+console.log('input                                      responses          p99 ms   longest ms');
 try {
   for (let warm = 0; warm < 300; warm += 1) await send({ ...KINDS[0]! });
   for (const kind of KINDS) {

@@ -1,4 +1,4 @@
-/** What the upstreams of the benchmarks answer to a chat in one piece. */
+/** Response of the benchmark upstreams to a non-streaming chat. */
 const content = 'The quick brown fox jumps over the lazy dog. '.repeat(28);
 /** A chat completion of 1.5 KB with its usage. */
 export const ANSWER = Buffer.from(

@@ -1,6 +1,7 @@
 /**
- * The same fixed answer as `upstream.ts`, written straight to the socket: beside `wrk` on one core an
- * engine on `node:http` would be the slowest part, and every ratio would flatter the slower server.
+ * The same fixed response as `upstream.ts`, written directly to the socket. An engine on
+ * `node:http` would be the slowest part on the core that it shares with `wrk`, and distort the
+ * ratios.
  */
 import { createServer, type Socket } from 'node:net';
 import { announce } from './announce.ts';

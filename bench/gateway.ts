@@ -8,7 +8,7 @@ import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
 import { nano } from '../src/core/money.ts';
 
-/** Further models beside the one that is asked for. */
+/** Additional models of the configuration. */
 function moreModels(count: number): string {
   const line = (at: number): string =>
     `  - { id: other-${at}, type: text, context: 8192, price: { input: 0.05, output: 0.2 }, replicas: [{ engine: bench, model: other-${at} }] }`;

@@ -1,6 +1,6 @@
 /**
- * What every benchmark needs: an upstream, a bare proxy and a farebox in processes of their own, a
- * load generator, and windows of each in turn, so that a noisy machine is noisy for both.
+ * Shared parts of all benchmarks: processes for an upstream, a bare proxy and a farebox, a load
+ * generator, and alternating windows, so that noise of the machine affects both.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';

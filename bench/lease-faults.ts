@@ -1,9 +1,8 @@
 /**
- * What leases must survive, at length; `test/e2e/lease-faults.test.ts` runs short versions.
+ * Long versions of the lease scenarios; `test/e2e/lease-faults.test.ts` runs short ones.
  *
- * Run: node bench/lease-faults.ts [scenario …]; ROUNDS=100 says how often a process is killed or
- * stopped, OLD=/path/to/src/main.ts is the version before for `upgrade`, PGBOUNCER the program for
- * `pooler`.
+ * Run: node bench/lease-faults.ts [scenario …]. ROUNDS=100 is the number of kills or suspensions,
+ * OLD=/path/to/src/main.ts the previous version for `upgrade`, PGBOUNCER the program for `pooler`.
  */
 import { SCENARIOS, runScenario } from '../test/e2e/lease-scenarios.ts';
 

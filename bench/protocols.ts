@@ -1,7 +1,8 @@
 /**
- * What Responses and Messages cost beside chat completions: the code that a request passes (functions
- * and calls of ours, exact), and the CPU of a chunk of a long stream, in turns.
- * Run: node bench/protocols.ts; `-v` names the functions.
+ * Cost of Responses and Messages compared with chat completions: the functions and calls of a
+ * request (exact), and the CPU time of a chunk of a long stream.
+ *
+ * Run: node bench/protocols.ts; `-v` lists the functions.
  */
 import { Session } from 'node:inspector/promises';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -19,7 +20,7 @@ const TEXT = 'a '.repeat(500);
 const LIMITS =
   'limits: { plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }';
 
-/** One request of each protocol that asks the same. */
+/** Equivalent requests in each protocol. */
 const PROTOCOLS = [
   {
     name: 'chat',

@@ -1,4 +1,4 @@
-/** A blockchain node that answers every call with the same result, and batches of any length. */
+/** A blockchain node that returns the same result for every call, and accepts batches of any length. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
 
@@ -7,7 +7,7 @@ const ID = /"id":(\d+)/g;
 
 function answerTo(body: string): string {
   const ids = Array.from(body.matchAll(ID), ([, id]) => id);
-  // Whoever asks for the chain before sending it anything.
+  // The proxy checks the chain id before it sends calls.
   if (body.includes('eth_chainId')) return `{"jsonrpc":"2.0","id":${ids[0]},"result":"0x1"}`;
   const results = ids.map((id) => `{"jsonrpc":"2.0","id":${id},${RESULT}`);
   return body.startsWith('[') ? `[${results.join(',')}]` : (results[0] ?? '');

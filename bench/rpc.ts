@@ -1,6 +1,7 @@
 /**
  * JSON-RPC through a farebox with everything on (key, limits, credits, durable settle) beside the
  * bare proxy on the same node: single calls, batches of 100, and one caller at a time.
+ *
  * Run: node bench/rpc.ts
  */
 import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';

@@ -1,7 +1,7 @@
 /**
- * What a hold and its settle cost at the ledger in a file, alone and many together, of one account
- * and of 64: CPU of each, and how long all of them take, without the flush and with it. Before
- * that what the disk and the machine ask by themselves.
+ * Cost of a hold and its settle in a SQLite ledger, alone and concurrent, for one account and for
+ * 64: CPU and elapsed time, with and without the flush. Before that the cost of the disk and the
+ * machine alone.
  */
 import { closeSync, fdatasync, fstat, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ const CASES = [
 ] as const;
 const ACCOUNTS = 64;
 const PAGE_BYTES = 4_096;
-/** What a settle that comes alone writes. */
+/** Bytes that a single settle writes. */
 const PAGES = 8;
 const FLUSHES = 200;
 

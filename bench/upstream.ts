@@ -1,4 +1,4 @@
-/** A fast OpenAI-shaped upstream: a fixed answer of 1.5 KB, or a stream of chunks. */
+/** A fast OpenAI-compatible upstream: a fixed response of 1.5 KB, or a stream of chunks. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
 import { ANSWER } from './fixed-response.ts';

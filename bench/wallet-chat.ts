@@ -181,7 +181,7 @@ try {
       BENCH_WALLETS: wallets
         .map(({ address }) => (address.startsWith('0x') ? address.toLowerCase() : address))
         .join(','),
-      // The nodes are never asked: sign-ins of keys need none.
+      // The nodes are never called: sign-ins of keys need none.
       BENCH_YAML: `payments:
   base: { payTo: '0x00000000000000000000000000000000000fa12b', rpcUrl: 'http://127.0.0.1:9/', gasKey: '${generatePrivateKey()}' }
   solana: { payTo: ${solanaWallet().address}, rpcUrl: 'http://127.0.0.1:9/', feePayerKey: ${randomBytes(32).toString('hex')} }`,

@@ -1,7 +1,7 @@
 /**
- * The files of `deploy/` against the code: the dashboard and the alert rules name metrics, labels
- * and values that the server has; what runs and fronts a server names its settings, ports and probes,
- * and leaves streams and bodies the room that the settings give them.
+ * The files of `deploy/` match the code: metrics, labels and values of the dashboard and the alert
+ * rules exist, and samples use existing settings, ports and probes, with limits for streams and
+ * bodies that fit the settings.
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
@@ -34,7 +34,7 @@ interface Rule {
   annotations: { summary: string; description: string };
 }
 
-/** What the server of Prometheus and the gathering of workers put on every series. */
+/** Labels that Prometheus and the aggregation of workers add to every series. */
 const OUTER_LABELS = ['job', 'instance', 'worker'];
 
 describe('the dashboard', () => {
@@ -156,7 +156,7 @@ describe('the manifests of Kubernetes', () => {
     );
   });
 
-  test('meet the server at its port, and ask the probes that it has', async () => {
+  test('use the port of the server and its probes', async () => {
     const config = await configOf('deploy/kubernetes/base/farebox.yaml');
     const port = container?.ports[0]?.containerPort;
     assert.deepEqual([config.listen.host, config.listen.port], ['0.0.0.0', port]);
@@ -292,7 +292,7 @@ interface Manifest {
   };
 }
 
-/** What the server makes of a file, with further lines. */
+/** Loads a configuration file with additional lines. */
 async function configOf(path: string, more = ''): Promise<Config> {
   const loaded = await loadConfig({
     env: {},
@@ -314,7 +314,7 @@ test('a wrong metric, label, value or suffix is found', () => {
   assert.deepEqual(wrongOf('sum by (code) (farebox_tokens_total)'), ['by (code)']);
 });
 
-/** What of an expression of Prometheus the server does not have. */
+/** Metrics and labels in a Prometheus expression that the server does not have. */
 function wrongOf(expr: string): string[] {
   const series = seriesByName();
   const known = new Set<string>(OUTER_LABELS);

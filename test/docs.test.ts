@@ -1,6 +1,6 @@
 /**
- * The documents against the code: generated pages are as the code makes them, links lead somewhere,
- * the changelog keeps its form, and the catalogue of refusals is worded as it promises.
+ * The documents match the code: generated pages are current, links lead to existing headings, the
+ * changelog keeps its form, and texts of the error catalogue follow its rules.
  */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -60,7 +60,7 @@ for (const [path, text] of configurations()) {
   });
 }
 
-test('the refusals are in order of status and worded for callers', () => {
+test('the error catalogue is ordered by status, and its texts follow the rules', () => {
   const statuses = Object.values(FAULTS).map(({ status }) => status);
   assert.deepEqual(
     statuses,

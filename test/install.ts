@@ -1,7 +1,7 @@
 /**
- * Brings the packages that only files below `test/` import, foreign clients above all:
- * `node test/install.ts`. They have a manifest and a lock file of their own here, so that they cost
- * nobody who builds or runs the server. Does nothing when what the lock file says is there.
+ * Installs the packages that only files in `test/` import, mostly foreign clients: `node
+ * test/install.ts`. Their own manifest and lock file keep them out of the installation of the
+ * server. Does nothing if the packages match the lock file.
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

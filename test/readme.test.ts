@@ -1,6 +1,6 @@
 /**
- * The commands of the README, run as they stand: the server starts, its curl gets the answer that
- * the page shows, and every command beside it does what it says.
+ * The commands of the README, unchanged: the server starts, the response to its curl has the shown
+ * form, and the other commands succeed.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
@@ -78,7 +78,7 @@ describe('the README', () => {
     assert.match(scripts['test'] ?? '', /^npm run types && .*node test\/run\.ts$/);
   });
 
-  test('shows a curl whose answer has the shown form', async () => {
+  test('shows a curl whose response has the shown form', async () => {
     const curl = commands().find((command) => command.startsWith('curl')) ?? '';
     const shown = new URL(/https?:\S+/.exec(curl)?.[0] ?? '');
     const headers = [...curl.matchAll(/-H "([^:]+): ([^"]+)"/g)].map(
@@ -123,7 +123,7 @@ describe('the README', () => {
   });
 });
 
-/** Paths that are shown and are not in the answer, or have another type there. */
+/** Paths that are shown but are missing in the response, or have another type there. */
 function missingFrom(answer: unknown, shown: unknown, path: string): string[] {
   if (typeof shown !== typeof answer) return [path];
   if (typeof shown !== 'object' || shown === null) return [];

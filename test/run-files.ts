@@ -11,9 +11,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { scopeTests } from './support/test-scopes.ts';
 
-/** Of one file: several times what the longest takes. A test that is not done by then is named. */
+/** Timeout of one file, several times the longest. The report names a test that is running then. */
 const TIMEOUT_MS = 240_000;
-/** Of this process: to start another one copies the table of its pages. */
+/** Memory limit of this process, because starting another one copies its page table. */
 const MAX_RESIDENT_BYTES = 700_000_000;
 
 scopeTests();

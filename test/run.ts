@@ -45,7 +45,7 @@ const PATTERNS = ['src/**/*.test.ts', 'engines/*/*.test.ts', 'test/**/*.test.ts'
 const MAX_PROCESSES = 6;
 /** They start a PostgreSQL of their own and the source: preparing takes longer than it saves. */
 const FEW_FILES = 16;
-/** What begins first: it takes longest, with browsers, processes or much to ask. */
+/** The slowest files, which start first. */
 const SLOWEST = [
   'test/e2e/fuzz.test.ts',
   'test/e2e/console.test.ts',
@@ -95,7 +95,7 @@ const files =
 const broken: string[] = [];
 /** Processes of tests. */
 let started = 0;
-/** Of each file that has run. */
+/** Report of each completed file. */
 const times: FileTimes[] = [];
 
 const missing = installTestPackages();
@@ -167,7 +167,7 @@ async function fetchEngines(): Promise<void> {
 
 /** Before several files want it at once; where it is not to be had they say so. */
 async function fetchBrowser(): Promise<void> {
-  // Its packages may have come with this run.
+  // The package may have been installed by this run.
   const { findChromium } = await import('./support/chromium.ts');
   await findChromium().catch(() => undefined);
 }
@@ -247,7 +247,7 @@ function watch(child: ChildProcess): () => void {
   return () => clearInterval(timer);
 }
 
-/** Whether it has taken a file. */
+/** True if it has started a file. */
 async function runProcess(): Promise<boolean> {
   started += 1;
   const written = join(folder, `times-${started}`);
@@ -284,7 +284,7 @@ function sumOf(name: (typeof COUNTS)[number]): number {
   return times.reduce((sum, one) => sum + one[name], 0);
 }
 
-/** What would have to become faster. */
+/** Prints the slowest files. */
 function showSlowest(): void {
   console.log('ℹ slow: seconds of a clock, seconds of the cores');
   const slowest = times.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds);

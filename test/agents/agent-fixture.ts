@@ -1,7 +1,7 @@
 /**
- * What the runs of coding agents share: a real farebox with a scripted engine behind it, an account
- * for each run, and the count of what the agent sent and paid. The agents themselves are installed
- * apart from the tests: 0.4 GB each.
+ * Shared parts of runs of coding agents: a real server with a scripted engine, an account per run,
+ * and the count of requests and charges. The agents are not test packages, because they take 0.4 GB
+ * each.
  */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -13,12 +13,12 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
 import { TestWeb } from '../web/test-web.ts';
 
-/** One run of an agent; a client that repeats a refusal for minutes is a failure. */
+/** Timeout of one run of an agent; a client that retries an error for minutes is a failure. */
 const RUN_LIMIT_MS = 120_000;
 /** USD for a million tokens, in and out. */
 export const PRICE = 5;
 
-/** What the scripted model does with one request of the conversation. */
+/** Step of the scripted model for one request of the conversation. */
 export type Step = Behaviour | ((body: string) => Behaviour);
 
 /** One run of the agent with an account of its own. */
@@ -37,7 +37,7 @@ export interface Ended {
 }
 
 export interface Ran extends Ended {
-  /** What the server answered, `POST /responses 200`, by number. */
+  /** Number of responses, by `POST /responses 200`. */
   readonly answers: ReadonlyMap<string, number>;
   readonly paidNano: bigint;
   /** Requests that usage knows. */
@@ -100,9 +100,9 @@ search: { provider: searxng, url: "${web.url}" }
   }
 
   /**
-   * Runs an agent once and says what it sent and paid: `start` starts it with the key of the
-   * account. `isBeside` tells requests that the agent makes beside its conversation (titles), which
-   * get a word and no step. Fails unless usage is what the balance lost and the audit is clean.
+   * Runs an agent once; returns its requests and charges. `start` starts it with the key of the
+   * account. `isBeside` identifies requests outside the conversation (titles), which get a short
+   * text. Fails unless the usage equals the change of the balance and the audit succeeds.
    */
   async run(
     scenario: Scenario,

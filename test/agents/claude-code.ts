@@ -1,13 +1,10 @@
 /**
- * Claude Code, unmodified, against a real farebox with a scripted engine: a task of several turns
- * with tools, calls side by side, a sub-agent, a search of the web with a tool that it looks for first,
- * a picture, a PDF, the money gone in turn 2, the engine lost in mid-stream, a context that overflows,
- * and what it does on each refusal.
- * Requests and postings are counted and the audit is exact.
+ * Unmodified Claude Code against a real server with a scripted engine: a task of several turns with
+ * tools, parallel calls, a sub-agent, a web search, an image, a PDF, an empty balance in turn 2, an
+ * interrupted stream, a context overflow, and its reaction to each error. Counts requests and
+ * postings, and audits the ledger. It is not part of the tests, because it installs 0.4 GB.
  *
- * It is not part of the tests: it installs 0.4 GB. Run it by itself:
- *
- *   node test/agents/claude-code.ts [folder where @anthropic-ai/claude-code is installed already]
+ * Run: node test/agents/claude-code.ts [folder with an installed @anthropic-ai/claude-code]
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
@@ -34,7 +31,7 @@ const VERSION = '2.1.330';
 const SQUARE = { width: 96, height: 96, channels: 3, background: 'red' } as const;
 
 interface ClaudeRan extends Ran {
-  /** What `--output-format json` says at the end. */
+  /** Final output of `--output-format json`. */
   readonly result: Readonly<Record<string, unknown>>;
   /** Requests for messages. */
   readonly requests: number;
@@ -83,7 +80,7 @@ async function severalTurns(): Promise<number> {
   return Buffer.byteLength(scenario.bodies[0] ?? '');
 }
 
-/** Calls of one answer run together, and their results come back in its order. */
+/** Calls of one message run in parallel, and their results come back in its order. */
 async function sideBySide(): Promise<void> {
   const scenario = scenarioOf('calls side by side', '50', [
     {
@@ -129,7 +126,7 @@ async function subAgent(): Promise<void> {
   assert.equal(new Set(sessions).size, 1, 'one session, one sum');
 }
 
-/** The agent's search is a nested request, which this server answers with its own search. */
+/** The search of the agent is a nested request, for which the server runs its own search. */
 async function webSearch(): Promise<void> {
   const scenario = scenarioOf('a search with a tool that is looked for', '50', [
     calls('ToolSearch', { query: 'select:WebSearch', max_results: 1 }),
@@ -151,7 +148,7 @@ async function webSearch(): Promise<void> {
   assert.match(scenario.bodies[4] ?? '', /example\.com\/tides/, 'the agent was given the sources');
 }
 
-/** What a tool gives back can be a picture. */
+/** The result of a tool can be an image. */
 async function picture(): Promise<void> {
   const work = fixture.newFolder('picture');
   const file = join(work, 'dot.png');
@@ -183,7 +180,7 @@ async function pdf(): Promise<void> {
   assert.equal(result['result'], 'Heron.');
 }
 
-/** How often the agent asks again, by what it was told: the table of the refusals, by counting. */
+/** Counts the retries of the agent for each error. */
 async function refusals(): Promise<void> {
   const failing: Step = { kind: 'status', status: 500 };
   const wrong = await run(scenarioOf('a wrong key', '50', []), fixture.newFolder('key'), {
@@ -223,7 +220,7 @@ async function moneyGone(promptBytes: number): Promise<void> {
   assert.equal(answers.get('POST /messages 402'), 1, 'one request met the empty balance');
 }
 
-/** The stream breaks in the middle of an answer; the agent asks again. */
+/** The stream breaks in the middle of a message; the agent retries. */
 async function engineLost(): Promise<void> {
   const scenario = scenarioOf('engine lost in mid-stream', '50', [
     calls('Bash', { command: 'echo one', description: 'Say one' }),
@@ -292,7 +289,7 @@ async function run(
     console.log(`  ${JSON.stringify(String(result['result']).slice(0, 80))}`);
     return { ...ran, result, requests };
   } catch (cause) {
-    // What the agent printed instead says more than the parser does.
+    // The output of the agent is more useful than the parser error.
     throw new Error(`${name}: no JSON (exit ${ran.code})\n${ran.out}\n${ran.err}`, { cause });
   }
 }

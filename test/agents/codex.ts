@@ -1,11 +1,10 @@
 /**
- * Codex, unmodified, against a real farebox with a scripted engine: a task of several turns with
- * tools, a search of the web, a picture, a sub-agent, the money gone in turn 1 and in turn 2, the engine
- * lost in mid-stream and for good, a context that overflows. Requests and postings are counted and the audit is exact.
+ * Unmodified Codex against a real server with a scripted engine: a task of several turns with
+ * tools, a web search, an image, a sub-agent, an empty balance in turns 1 and 2, an interrupted
+ * stream and an unreachable engine, a context overflow. Counts requests and postings, and audits
+ * the ledger. It is not part of the tests, because it installs 0.4 GB.
  *
- * It is not part of the tests: it installs 0.4 GB. Run it by itself:
- *
- *   node test/agents/codex.ts [folder where @openai/codex is installed already]
+ * Run: node test/agents/codex.ts [folder with an installed @openai/codex]
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
@@ -72,7 +71,7 @@ async function severalTurns(): Promise<number> {
   assert.equal(answers.get('POST /responses 200'), 3);
   const [, , last = ''] = scenario.bodies;
   assert.match(last, /"role":"tool","tool_call_id":"[^"]+","content":"[^"]*forty-two/);
-  // What was said stays as it was, so that an engine finds it in its cache.
+  // Earlier messages stay unchanged, so that engines can cache them.
   const turns = scenario.bodies.map((body) => JSON.parse(body).messages as unknown[]);
   for (const [at, messages] of turns.entries()) {
     const before = turns[at - 1] ?? [];
@@ -120,7 +119,7 @@ async function webSearch(): Promise<void> {
   assert.equal(answers.get('POST /responses 200'), 1, 'both rounds are one request');
 }
 
-/** What a tool gives back can be a picture. */
+/** The result of a tool can be an image. */
 async function picture(): Promise<void> {
   const work = fixture.newFolder('picture');
   const file = join(work, 'dot.png');
@@ -178,7 +177,7 @@ async function moneyGone(promptBytes: number): Promise<void> {
   assert.equal(charged, 1);
 }
 
-/** The stream breaks in the middle of an answer; the agent asks again and goes on. */
+/** The stream breaks in the middle of a message; the agent retries and continues. */
 async function engineLost(): Promise<void> {
   const scenario = scenarioOf('engine lost in mid-stream', '50', [
     calls('exec_command', { cmd: 'echo one' }),
@@ -190,7 +189,7 @@ async function engineLost(): Promise<void> {
   assert.equal(answers.get('POST /responses 200'), 3);
 }
 
-/** No engine answers at all: the agent tries for some seconds and says so; nothing is paid. */
+/** No engine responds: the agent retries for some seconds and reports it; nothing is charged. */
 async function engineGone(): Promise<void> {
   const gone = { kind: 'status', status: 500 } as const;
   const scenario = scenarioOf(

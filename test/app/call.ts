@@ -11,7 +11,7 @@ export interface Called {
   readonly body: Json;
 }
 
-/** JSON that a test walks into without asking. */
+/** Parsed JSON whose members tests read without checks. */
 type Json = ReturnType<typeof JSON.parse>;
 
 export interface CallOptions {

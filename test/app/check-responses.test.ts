@@ -1,7 +1,4 @@
-/**
- * The check that holds all other tests' answers against the OpenAPI document finds what is wrong,
- * and no run in which it has found something ends well.
- */
+/** The validation of responses against the OpenAPI document finds errors, and makes the test run fail. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,7 +21,7 @@ const HEADERS = {
 };
 const STREAM_HEADERS = { ...HEADERS, 'x-acme-model-id': 'm', 'x-acme-model-name': 'm' };
 
-describe('the check of answers', () => {
+describe('`checkResponses`', () => {
   let farebox: TestApp;
   let document: OpenApiDocument;
 
@@ -34,7 +31,7 @@ describe('the check of answers', () => {
   });
   after(() => farebox.stop());
 
-  test('sees every answer of a test app', async () => {
+  test('validates every response of a test app', async () => {
     const before = farebox.answers.checked;
     await (await fetch(`${farebox.url}/models`, { headers: { connection: 'close' } })).text();
     assert.ok(farebox.answers.checked > before);
@@ -71,7 +68,7 @@ describe('the check of answers', () => {
     assert.match(found(400, failed, '{"error":"No"}'), /does not fit/);
   });
 
-  test('looks at each event of a stream, and at the complete ones when it was cut', () => {
+  test('validates each event of a stream, and only the complete ones if the stream was cut', () => {
     const checker = new ResponseChecker(document);
     const found = (body: string) =>
       checker.check(
@@ -91,7 +88,7 @@ describe('the check of answers', () => {
     assert.match(String(found(event('{"content":1}') + end)), /an event does not fit/);
   });
 
-  test('asks paths that no route has for an error and its headers', () => {
+  test('expects an error and its headers on unknown paths', () => {
     const checker = new ResponseChecker(document);
     const found = (status: number, headers: Readonly<Record<string, string>>) =>
       checker.check(
@@ -130,7 +127,7 @@ describe('the check of answers', () => {
     check.assertFitting();
   });
 
-  test('fails the process when nobody stops the server', async () => {
+  test('fails the process if no test stops the server', async () => {
     const script = `
       import { createServer } from 'node:http';
       import { checkResponses } from ${JSON.stringify(new URL('check-responses.ts', import.meta.url))};

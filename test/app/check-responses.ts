@@ -1,7 +1,7 @@
 /**
- * Holds every answer that a test's server gives against the OpenAPI document of that very server.
- * What does not fit fails whatever stops the server; what nobody stopped fails the process when it
- * ends. So neither the order of files nor how they are run matters.
+ * Validates every response of a test server against its own OpenAPI document. An error fails the
+ * call that stops the server; if no call does, it fails the process at its end. The order of the
+ * test files does not matter.
  */
 import assert from 'node:assert/strict';
 import type { Server } from 'node:http';
@@ -13,7 +13,7 @@ import { copyResponse } from './sent-responses.ts';
 /** Most misfits that a failure shows. */
 const MAX_SHOWN = 20;
 
-/** The answers of one server. */
+/** Responses of one server. */
 export interface ResponseCheck {
   /** How many were checked so far. */
   readonly checked: number;
@@ -21,17 +21,14 @@ export interface ResponseCheck {
   assertFitting(): void;
 }
 
-/** What is checked of an `App`. */
+/** Parts of an `App` that the check needs. */
 export interface CheckedApp {
   readonly server: { readonly server: Server };
   readonly routes: readonly Route[];
   openApi(): OpenApiDocument;
 }
 
-/**
- * Checks every answer of the app from here on. `settings` are those that its document is made of,
- * beside its routes.
- */
+/** Validates every response of the app from now on. Its document depends on the routes and on `settings`. */
 export function checkResponses(
   app: CheckedApp,
   basePath: string,
@@ -57,14 +54,14 @@ export function checkResponses(
   };
 }
 
-/** Apart from the app, which can be forgotten before the process ends. */
+/** Does not reference the app, so that it can be garbage collected. */
 function askedAtExit(): Set<string> {
   const misfits = new Set<string>();
   askAtExit(() => assertNone(misfits));
   return misfits;
 }
 
-/** Throws for these misfits, and forgets them. */
+/** Throws for these errors, and clears them. */
 export function assertNone(misfits: Set<string>): void {
   const shown = [...misfits].slice(0, MAX_SHOWN).join('\n');
   const count = misfits.size;
@@ -72,10 +69,13 @@ export function assertNone(misfits: Set<string>): void {
   assert.equal(count, 0, `${count} answers are not as the OpenAPI document says:\n${shown}`);
 }
 
-/** Checks that began; each is asked again when the process ends. */
+/** Running checks, which are read again when the process ends. */
 const begun: (() => void)[] = [];
 
-/** A server that no test stops, or that answers after, fails the process: hooks have run by then. */
+/**
+ * An error of a server that is not stopped, or of a response after its stop, fails the process,
+ * because hooks have run by then.
+ */
 export function askAtExit(assertFitting: () => void): void {
   begun.push(assertFitting);
   if (begun.length > 1) return;

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 
 /** Issue 7: what callers send never holds the loop for longer. */
 const MAX_HELD_MS = 250;
-/** What holds the loop by itself does so each time; garbage of earlier tests does not. */
+/** Code that blocks the loop does so in each run; garbage of earlier tests does not. */
 const TRIES = 3;
 
 /** Runs the work, and fails when it holds the loop; the result of its last run. */

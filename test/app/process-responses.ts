@@ -1,6 +1,6 @@
 /**
- * Holds the answers of a server in a process of its own against its OpenAPI document. The process
- * only writes them to a file, so that it is hardly slower; they are checked when it has ended.
+ * Validates the responses of a server in its own process against its OpenAPI document. The process
+ * only writes them to a file, to stay fast; they are validated after it has ended.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -18,15 +18,15 @@ const WRITER = new URL('write-responses.ts', import.meta.url).href;
 
 /** A document of some hundred kilobytes takes as long as half a start. By what servers start with. */
 const documents = new Map<string, OpenApiDocument>();
-/** What is another one of each server, and which no document is made of. */
+/** Settings that differ between servers but do not affect the document. */
 const OWN = /^database: .*$|(?<=127\.0\.0\.1:)\d+/gm;
 
 export interface ProcessResponses {
-  /** What the process needs in its environment. */
+  /** Environment variables for the process. */
   readonly env: Readonly<Record<string, string>>;
   /**
-   * Learns the document of the server, whose base path is at this address. `settings` is what it was
-   * started with: another process with the same has the same document, and is not asked again.
+   * Reads the document of the server with this base URL. Another process with equal `settings` has
+   * the same document, which is not requested again.
    */
   follow(url: string, settings?: string): Promise<void>;
   /** Throws for what did not fit; of a process that has ended. */

@@ -1,6 +1,6 @@
 /**
- * What the OpenAPI document says about an answer: status, headers, content type, and JSON bodies
- * and stream events by their schemas. It finds misfits and tells nobody.
+ * Validates a response against the OpenAPI document: status, headers, content type, and the schemas
+ * of JSON bodies and stream events.
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
@@ -40,8 +40,8 @@ const schemaNumbers = new WeakMap<z.ZodType, number>();
 let schemas = 0;
 
 /**
- * Making the document takes most servers of tests longer than all of their answers: the same routes,
- * with the same schemas, under the same settings have the same.
+ * Generating the document takes longer than most tests. Servers with the same routes, schemas and
+ * settings share it.
  */
 export function checkerOf(
   app: { readonly routes: readonly Route[]; openApi(): OpenApiDocument },
@@ -68,7 +68,7 @@ interface KnownPath {
   readonly operations: Readonly<Record<string, WholeOperation>>;
 }
 
-/** Of paths that no route has. */
+/** For paths without a route. */
 const UNKNOWN_ERROR: JsonSchema = {
   // OpenAI's shape is given on request, here as everywhere.
   anyOf: [{ $ref: '#/components/schemas/Error' }, { $ref: '#/components/schemas/OpenAiError' }],
@@ -79,7 +79,7 @@ export class ResponseChecker {
   readonly #compile: (schema: JsonSchema) => ValidateFunction;
   readonly #paths: readonly KnownPath[];
   readonly #document: OpenApiDocument;
-  /** Headers of answers on paths that no route has, in lower case. */
+  /** Headers of responses on unknown paths, in lower case. */
   readonly #ofUnknown: ReadonlySet<string>;
 
   constructor(document: OpenApiDocument) {
@@ -97,13 +97,13 @@ export class ResponseChecker {
         path,
         pattern,
         isRoot: 'servers' in operations,
-        // Of the same methods.
+        // These have the same methods.
         operations: Object.fromEntries(whole) as KnownPath['operations'],
       };
     });
   }
 
-  /** What the document says of such an answer: `undefined` for a path, method or status without it. */
+  /** Returns the description of a response; `undefined` for an unknown path, method or status. */
   described(answer: SentResponse, basePath: string): OperationResponse | undefined {
     const operation = this.#pathOf(answer, basePath)?.operations[answer.method.toLowerCase()];
     return operation && responseOf(operation, answer.status);
@@ -153,7 +153,7 @@ export class ResponseChecker {
 
   #checkHeaders(answer: SentResponse, described: OperationResponse): string[] {
     const { every, callers, refusals, pricedRefusals } = this.#document['x-common-headers'];
-    // An answer has one example, such as the 503 of a probe; refusals have one for each code.
+    // A response has one example, such as the 503 of a probe; error responses have one per code.
     const isRefusal = described.content?.['application/json']?.examples !== undefined;
     const references = Object.entries({
       ...every.headers,
@@ -203,7 +203,7 @@ export class ResponseChecker {
   #checkEvents(body: Buffer, content: OperationContent[string]): string[] {
     const schema = content['x-event-schema'];
     if (schema === undefined) return ['events are not documented'];
-    // Of a stream that was cut the last event is half.
+    // The last event of a cut stream is incomplete.
     const text = body.toString();
     const events = text
       .slice(0, text.lastIndexOf('\n\n') + 1)
@@ -228,7 +228,7 @@ export class ResponseChecker {
   }
 }
 
-/** Every GET answers HEAD as well, and the document has it once. */
+/** Every GET also supports HEAD, which the document states once. */
 function methodIn(operations: KnownPath['operations'], method: string): string {
   return method === 'HEAD' && !('head' in operations) ? 'get' : method.toLowerCase();
 }
@@ -286,7 +286,7 @@ function withNames(node: unknown): unknown {
   );
 }
 
-/** A payment that is under way is told with a 202, which is no answer of the operation. */
+/** A pending payment is a 202, which is not a response of the operation. */
 function responseOf(operation: WholeOperation, status: number): OperationResponse | undefined {
   if (status === 202 && operation['x-pending-payment']) return operation['x-pending-payment'];
   return operation.responses[String(status)];

@@ -1,8 +1,8 @@
-/** Copies of the answers that a server sends, as they leave. Needs no part of the server. */
+/** Records the responses of a server. Needs no part of the server. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { targetPath } from '../../src/core/request-target.ts';
 
-/** Of larger bodies nothing is kept. */
+/** Larger bodies are not recorded. */
 const MAX_BODY_BYTES = 1024 * 1024;
 
 export interface SentResponse {
@@ -14,11 +14,11 @@ export interface SentResponse {
   readonly headers: Readonly<Record<string, string>>;
   /** As it was sent, so perhaps compressed. */
   readonly body: Buffer;
-  /** `false` when the answer was cut or its body was too much. */
+  /** `false` if the response was cut or its body was too large. */
   readonly isWhole: boolean;
 }
 
-/** Calls `done` when the answer has left or its caller has; never when there was none. */
+/** Calls `done` when the response was sent or the caller has disconnected; never without a response. */
 export function copyResponse(
   request: IncomingMessage,
   response: ServerResponse,
@@ -35,7 +35,7 @@ export function copyResponse(
   };
   const write = response.write.bind(response) as (...all: unknown[]) => boolean;
   const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
-  // Both have several forms; what matters is what stands first.
+  // Both functions have overloads; only the first argument matters.
   response.write = ((chunk: unknown, ...rest: unknown[]) => {
     keep(chunk, rest[0]);
     return write(chunk, ...rest);
@@ -59,7 +59,7 @@ export function copyResponse(
 
 /** Headers as they were written, by lower-case name. */
 function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
-  // What `writeHead` got as a flat list is only in the text that was sent.
+  // A flat list of headers for `writeHead` is only in the sent text.
   const text = (response as unknown as { _header: string | null })._header ?? '';
   const lines = text
     .split('\r\n')

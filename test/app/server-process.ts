@@ -9,9 +9,9 @@ import { endWithUs } from '../support/end-with-us.ts';
 
 export interface ServerProcess {
   readonly child: ChildProcess;
-  /** `kill -9`, and waits until it is gone; fails when an answer was not as documented. */
+  /** `kill -9`, and waits for the end; fails if a response did not match the document. */
   kill(): Promise<void>;
-  /** Resolves when it has ended, whoever ended it. */
+  /** Resolves when the process has ended. */
   readonly gone: Promise<void>;
 }
 

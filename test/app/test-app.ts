@@ -31,7 +31,7 @@ export interface TestAppOptions {
   readonly port?: number;
   readonly clock?: Clock;
   readonly log?: Log;
-  /** What the file says when it is read again; default: the same. */
+  /** Text of the file when it is read again. Default: unchanged. */
   readonly changedYaml?: () => string | undefined;
   /** Further environment variables. */
   readonly env?: Readonly<Record<string, string>>;
@@ -59,7 +59,7 @@ export interface TestApp {
   account(usd: string, settings?: Partial<NewKey>): Promise<{ accountId: string; secret: string }>;
   /** Fails unless the audit is clean. */
   audit(): Promise<void>;
-  /** Fails when an answer was not as the OpenAPI document says. */
+  /** Fails if a response did not match the OpenAPI document. */
   stop(): Promise<void>;
 }
 
@@ -84,7 +84,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   const loaded = await load();
   if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
   const { config } = loaded;
-  // What a first start makes is tested where processes start; here it takes a third of a start.
+  // Other tests cover the first start; here it would take a third of the time.
   const file = join(folder, 'farebox.db');
   const isOwn = config.databaseUrl === `sqlite:${file}`;
   if (isOwn && !existsSync(file)) await makeSqliteDatabase(config.databaseUrl, MIGRATIONS);
@@ -101,8 +101,8 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   });
   const { service, payments } = config;
   const takesWallets = payments.base !== undefined || payments.solana !== undefined;
-  // Where they are written to a file, who reads it checks them: to load the checker, to make the
-  // document and to compile it takes a short process longer than its work.
+  // If responses are written to a file, the reader of the file validates them. Loading the
+  // validator and the document takes longer than the work of a short process.
   const isRead = process.env[ANSWERS_FILE] !== undefined;
   const answers = isRead
     ? READ

@@ -45,7 +45,7 @@ function wholeResponse(
   return { ...others, content: Object.fromEntries(entries) as OperationContent }; // the same types
 }
 
-/** The component that a reference stands for, or the part itself. */
+/** Resolves a reference to its component. */
 function resolved<T extends object>(part: T | Reference, document: OpenApiDocument): T {
   if (!('$ref' in part)) return part;
   const names = part.$ref.split('/').slice(1);

@@ -1,6 +1,6 @@
 /**
- * Loaded into a server's process before the server: writes every answer that it sends as a line of
- * the file that the environment names. Its workers do the same into the same file.
+ * Loaded into the process of a server before the server: writes every response as a line to the
+ * file that an environment variable names. Its workers use the same file.
  */
 import { subscribe } from 'node:diagnostics_channel';
 import { appendFileSync } from 'node:fs';

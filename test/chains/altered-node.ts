@@ -1,6 +1,6 @@
 /**
- * A JSON-RPC relay to a chain whose answers a test may change, delay or refuse: a node that has
- * pruned its history, one that lags, one that lies.
+ * A JSON-RPC relay to a chain, whose responses a test can change, delay or reject: a node without
+ * history, a slow one, a lying one.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,7 +10,7 @@ export interface RpcCall {
   readonly params: readonly unknown[];
 }
 
-/** What is sent back besides the id; `ask` gets the true answer. */
+/** Members of the response except the id; `ask` returns the original response. */
 export type Alter = (call: RpcCall, ask: () => Promise<unknown>) => Promise<unknown>;
 
 export interface AlteredNode {
@@ -21,7 +21,7 @@ export interface AlteredNode {
   stop(): Promise<void>;
 }
 
-/** An answer of a node that refuses. */
+/** Response of a node that rejects a call. */
 export function rpcError(code: number, message: string): { error: object } {
   return { error: { code, message } };
 }

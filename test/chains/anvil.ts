@@ -27,7 +27,7 @@ import { readFixture } from './compile.ts';
 import { readPermit2Fixture } from './permit2.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
-/** Of all chains that `viem/chains` names it would load nine hundred modules. */
+/** Importing all chains of `viem/chains` would load 900 modules. */
 export const BASE_CHAIN = {
   id: 8453,
   name: 'Base',
@@ -160,7 +160,7 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
   await client.setCode({ address: STAKING, bytecode: runtime['TestStaking'] as Hex });
   await client.setBalance({ address: RICH, value: 10n ** 22n });
   await client.request({ method: 'anvil_autoImpersonateAccount', params: [true] } as never); // nor for this
-  /** One request, answered when it is in a block; without `gas` one that would revert is refused. */
+  /** Sends a transaction and resolves when it is in a block; without `gas` a reverting one is rejected. */
   async function send(from: Hex, to: Hex, data: Hex, gas?: bigint): Promise<Hex> {
     const limit = gas === undefined ? {} : { gas: numberToHex(gas) };
     const call = { method: 'eth_sendTransactionSync', params: [{ from, to, data, ...limit }] };

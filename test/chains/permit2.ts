@@ -7,7 +7,7 @@ import type { Hex } from 'viem';
 
 interface Deployed {
   readonly address: Hex;
-  /** Where its source is, and under which licence. */
+  /** Source and license of the contract. */
   readonly source: string;
   readonly salt: Hex;
   readonly initCode: Hex;

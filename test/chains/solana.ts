@@ -254,7 +254,7 @@ function parsed(landed: Landed): unknown {
 }
 
 export async function startSolana(): Promise<SolanaChain> {
-  // What ran is remembered by the node, which can also forget it.
+  // The node stores transactions itself, and can drop them.
   const svm = new LiteSVM().withTransactionHistory(0n);
   placeMint(svm);
   const node = new SolanaNode(svm);
@@ -370,7 +370,7 @@ function hashOf(transaction: Transaction): string {
   return createHash('sha256').update(Uint8Array.from(transaction.messageBytes)).digest('hex');
 }
 
-/** The static accounts of a v0 message, which stand after its five header bytes. */
+/** Static accounts of a v0 message, which follow its five header bytes. */
 function accountsOf(transaction: Transaction): readonly string[] {
   const bytes = transaction.messageBytes;
   const start = (bytes[0] ?? 0) & 0x80 ? 4 : 3;

@@ -7,7 +7,7 @@ import { type Socket, connect, createServer } from 'node:net';
 export interface CutProxy {
   /** The address of a database behind it. */
   url(database: string): string;
-  /** From now on nothing passes, and nobody is told. */
+  /** Drops all data from now on, without closing connections. */
   cut(): void;
   /** New connections pass again; those from before stay dead. */
   mend(): void;

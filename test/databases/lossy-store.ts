@@ -1,10 +1,7 @@
-/** A store that loses answers on their way, as a network does. */
+/** A store that loses replies, as a network does. */
 import { type Store, StoreUnavailable } from '../../src/db/db.ts';
 
-/**
- * A store whose next answers are lost on the way: of a statement with such a text, or of a
- * transaction, after it was committed.
- */
+/** A store that loses the reply of a statement with the given text, or of a transaction after its commit. */
 export function lossy<S extends Store>(
   store: S,
 ): { readonly store: S; readonly lose: (text: string) => void } {

@@ -35,9 +35,9 @@ const OTHERS_MAY = 0o005;
 /** A running server; `url(name)` is the address of one database of it. */
 export interface TestPostgres {
   url(database: string): string;
-  /** Of its first process, while it runs. */
+  /** Process id of the server, while it runs. */
   readonly pid: () => number | undefined;
-  /** Its files, and the folder of its socket. */
+  /** Data folder, with the folder of the socket. */
   readonly folder: string;
   /** The socket that it listens on, for a proxy in front of it. */
   readonly socketPath: string;
@@ -57,7 +57,7 @@ export async function emptyPostgresDatabase(): Promise<string> {
   return await newDatabase('');
 }
 
-/** The address of a copy of another of them, which nobody is connected to. */
+/** URL of a copy of another database that has no connections. */
 export async function copiedPostgresDatabase(url: string): Promise<string> {
   return await newDatabase(` TEMPLATE ${nameOf(url)}`);
 }
@@ -121,7 +121,7 @@ export function preparePostgres(packageFolder = installedPackage()): PreparedPos
   return { folder };
 }
 
-/** What the run has prepared for all of its processes, else this process for itself. */
+/** Prepared by the run for all of its processes, or by this process. */
 function prepared(): PreparedPostgres {
   const given = process.env[PREPARED];
   ownPrepared ??= given === undefined ? preparePostgres() : { folder: given };
@@ -156,8 +156,8 @@ function environmentOf(folder: string): NodeJS.ProcessEnv {
 }
 
 /**
- * Starts a server of its own, for tests that stop and start it. `flush` lets it wait for the disk
- * and look after its tables as in production; tests of behaviour do without.
+ * Starts a separate server, for tests that stop and start it. With `flush` it waits for the disk
+ * and runs autovacuum as in production, which tests of behaviour do not need.
  */
 export async function startPostgres(
   options: {
@@ -238,7 +238,7 @@ export async function startPostgres(
   };
 }
 
-/** Where the package of this platform is installed. */
+/** Path of the installed package for this platform. */
 export function installedPackage(): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const entry = createRequire(import.meta.url).resolve(

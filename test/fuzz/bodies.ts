@@ -23,7 +23,7 @@ export function jsonBody(value: unknown): Body {
 
 type Break = (text: string, at: number) => string | Buffer;
 
-/** What goes wrong between a value and its bytes, by name so that a failure reads well. */
+/** Mutations of the bytes of a body, by name for readable failures. */
 const BREAKS: Readonly<Record<string, Break>> = {
   empty: () => '',
   blank: () => ' \r\n\t ',

@@ -37,9 +37,9 @@ export interface Fixture {
   readonly farebox: TestApp;
   readonly origin: string;
   readonly source: FuzzSource;
-  /** What no answer may hold. */
+  /** Patterns that no response may contain. */
   readonly secrets: readonly string[];
-  /** Of engines and folders: what the operator alone is shown. */
+  /** Names of engines and folders, which only the operator may see. */
   readonly addresses: readonly string[];
   readonly log: LogLine[];
   /** Drops what the engines and the log remember of their callers. */
@@ -365,7 +365,7 @@ function models() {
   ];
 }
 
-/** The callers, and what they can name: made by asking the server as a caller would. */
+/** Callers and the ids that they know, created through the API. */
 async function sourceOf(farebox: TestApp, peers: Peers, origin: string): Promise<FuzzSource> {
   const rich = await farebox.account(RICH_USD);
   const admin = await farebox.key({ accountId: rich.accountId, kind: 'ADMIN' });
@@ -418,7 +418,7 @@ async function walletToken(
   return String(body.data.token);
 }
 
-/** A call that must succeed, or the fixture does not stand. */
+/** A call that must succeed, otherwise the fixture fails. */
 async function made(farebox: TestApp, path: string, options: CallOptions): Promise<Called> {
   const answer = await call(farebox, path, options);
   if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}: ${answer.text}`);
@@ -431,7 +431,7 @@ interface Makers {
   readonly bodies: FuzzSource['bodies'];
 }
 
-/** Keys, a receipt and jobs of the rich account, by the names under which they are asked for. */
+/** Keys, a receipt and jobs of the rich account, by the names in paths and queries. */
 async function madeThings(farebox: TestApp, { admin, secret, bodies }: Makers) {
   const keys = await Promise.all(
     ['a', 'b', 'c'].map((description) =>
@@ -531,7 +531,7 @@ function named(names: readonly string[], values: readonly unknown[]): KnownValue
   return Object.fromEntries(names.map((name) => [name, values]));
 }
 
-/** Bodies that are served as they stand. */
+/** Valid bodies. */
 function rightBodies([photo = '', ...others]: readonly string[], payments: readonly string[]) {
   const [picture = '', sound = '', page = ''] = others;
   const say = (content: unknown) => [{ role: 'user', content }];
@@ -676,7 +676,7 @@ function messages(say: (content: unknown) => object[], photo: string): object[] 
   ];
 }
 
-/** The picture that a film begins with, or the ones that it follows. */
+/** First image of a video, or its reference images. */
 function seen({ model }: { readonly model: string }, photo: string) {
   if (model === 'by-piece') return { image_url: photo };
   return model === 'by-token' ? { reference_image_urls: [photo] } : {};

@@ -52,7 +52,7 @@ const chunked =
     return { lines, body: body.join('') };
   };
 
-/** What is wrong with a message, by name so that a failure reads well. */
+/** Mutations of a message, by name for readable failures. */
 const WRONGS: Readonly<Record<string, Wrong>> = {
   nothing: (message) => message,
   'no host': without('host'),

@@ -1,6 +1,6 @@
 /**
- * What no client means to send: texts, numbers and shapes that broke servers before. Every one can
- * be written as JSON; what cannot is made of the text of a body (`bodies.ts`).
+ * Texts, numbers and shapes that no client sends on purpose, and that have broken servers. All can
+ * be written as JSON; `bodies.ts` mutates the text of a body.
  */
 import fc from 'fast-check';
 import { anyCharacter } from '../support/any-character.ts';

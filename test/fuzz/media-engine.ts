@@ -1,6 +1,6 @@
 /**
- * An engine for pictures, sound and films that never fails: what it is asked for it makes at once,
- * in the protocols of rembg and OpenAI. Its one film is what the right orders ask for.
+ * A media engine that never fails, in the protocols of rembg and OpenAI. It has one video, which
+ * valid orders request.
  */
 import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
@@ -88,7 +88,7 @@ function formOf(request: IncomingMessage, body: Buffer): Promise<FormData> {
   return new Response(new Uint8Array(body), { headers }).formData();
 }
 
-/** Pictures of one colour, in the format that was asked for. */
+/** Images of one colour, in the requested format. */
 async function makeImages(request: Record<string, unknown>, response: ServerResponse) {
   const { n = 1, output_format: format = 'png', stream } = request;
   const background = { r: 20, g: 60, b: 200 };
@@ -103,7 +103,7 @@ async function makeImages(request: Record<string, unknown>, response: ServerResp
   response.end(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
 }
 
-/** Raw samples where they were asked for. */
+/** Raw samples if requested. */
 function speak(
   { response_format: format }: Record<string, unknown>,
   response: ServerResponse,
@@ -125,7 +125,7 @@ function moderate({ input }: Record<string, unknown>, response: ServerResponse) 
   });
 }
 
-/** The picture that came, half transparent; 400 for what is none, as engines do. */
+/** The input image, half transparent; 400 for invalid images, as engines do. */
 async function cutOut(request: IncomingMessage, body: Buffer, response: ServerResponse) {
   const form = await formOf(request, body);
   const file = form.get('file');
@@ -134,7 +134,7 @@ async function cutOut(request: IncomingMessage, body: Buffer, response: ServerRe
     const picture = sharp(Buffer.from(await file.arrayBuffer()));
     response.end(await picture.autoOrient().ensureAlpha(0.5).png().toBuffer());
   } catch {
-    // It is told as engines tell it.
+    // The error format of engines.
     sendJson(response, { detail: 'The image cannot be read' }, 400);
   }
 }

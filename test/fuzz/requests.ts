@@ -13,11 +13,11 @@ export interface FuzzTarget {
   readonly path: string;
   readonly method: string;
   readonly operation: WholeOperation;
-  /** What stands before the path: the base path, or nothing. */
+  /** Prefix of the path: the base path, or nothing. */
   readonly base: string;
 }
 
-/** What a caller can present. */
+/** Credentials of a caller. */
 export interface Credentials {
   /** Values of `Authorization` that a server of the test knows, by the scheme of the document. */
   readonly authorization: Readonly<Record<'apiKey' | 'adminKey' | 'wallet', readonly string[]>>;
@@ -38,7 +38,7 @@ export interface FuzzSource extends ValueSource {
 
 export class FuzzRequest {
   readonly method: string;
-  /** Path and query as they stand on the wire. */
+  /** Path and query on the wire. */
   readonly target: string;
   readonly headers: readonly (readonly [string, string])[];
   readonly body: Buffer | undefined;
@@ -50,7 +50,7 @@ export class FuzzRequest {
     this.body = parts.body;
   }
 
-  /** How a failure shows it: as HTTP, cut where nobody reads on. */
+  /** Formats the request as HTTP for a failure, shortened. */
   [fc.toStringMethod](): string {
     const head = [`${this.method} ${this.target}`, ...this.headers.map((pair) => pair.join(': '))];
     const body = JSON.stringify(this.body?.toString('utf8') ?? '');
@@ -89,7 +89,7 @@ export function requestsOf(target: FuzzTarget, source: FuzzSource): fc.Arbitrary
     });
 }
 
-/** What an HTTP client agrees to send; bytes that break the head are sent by socket elsewhere. */
+/** Headers that an HTTP client can send; `heads.ts` sends others by socket. */
 function isHeaderValue(value: string): boolean {
   return /^[\t\u0020-\u007e\u0080-\u00ff]*$/.test(value);
 }
@@ -113,7 +113,7 @@ function methodsOf({ method }: FuzzTarget): fc.Arbitrary<string> {
   );
 }
 
-/** What a path can hold besides a right value, already written for the wire. */
+/** Invalid values of a path, already encoded. */
 const PATH_PIECES = [
   '%',
   '%zz',

@@ -9,7 +9,7 @@ export interface Answer {
   readonly status: number;
   /** As they were written, in order. */
   readonly headers: readonly (readonly [string, string])[];
-  /** As it was sent: packed when the answer says so. */
+  /** Body as sent, which can be compressed. */
   readonly body: Buffer;
   readonly tookMs: number;
 }
@@ -18,7 +18,7 @@ export interface Answer {
 const ENDLESS = /\/events\/?$/;
 const EVENT_END = '\n\n';
 
-/** Rejects when no whole answer came in `limitMs`; of an endless one the first events are enough. */
+/** Rejects if no complete response arrives in `limitMs`; of an endless one the first events are enough. */
 export async function send(origin: string, request: FuzzRequest, limitMs: number): Promise<Answer> {
   const { hostname, port, host } = new URL(origin);
   const started = performance.now();
@@ -29,17 +29,17 @@ export async function send(origin: string, request: FuzzRequest, limitMs: number
     agent: false,
     method: request.method,
     path: request.target,
-    headers: ['host', host, ...request.headers.flat(), ...length] as never, // a flat list is taken as it stands
+    headers: ['host', host, ...request.headers.flat(), ...length] as never, // a flat list is accepted at runtime
     signal: AbortSignal.timeout(limitMs),
   });
   const answered = new Promise<IncomingMessage>((resolve, reject) => {
     outgoing.once('response', resolve);
-    // An upgrade or a tunnel that was agreed to would be an answer too.
+    // An accepted upgrade or tunnel is a response too.
     outgoing.once('upgrade', resolve).once('connect', resolve).once('error', reject);
   });
   outgoing.end(request.body);
   const response = await answered;
-  // The server may answer before it has read all, and close what we still write to.
+  // The server can respond before it has read everything, and close the connection.
   outgoing.on('error', () => undefined);
   const chunks: Buffer[] = [];
   const isEndless = response.statusCode === 200 && ENDLESS.test(targetPath(request.target));
@@ -66,7 +66,7 @@ export async function sendBytes(origin: string, bytes: Buffer, limitMs: number):
   const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
   const chunks: Buffer[] = [];
   socket.on('data', (chunk: Buffer) => chunks.push(chunk));
-  // A reset after the answer is how a server leaves what it does not want to read.
+  // A reset after the response is how a server stops reading.
   socket.on('error', () => undefined);
   const timer = setTimeout(() => socket.destroy(new Error('too slow')), limitMs);
   let isLate = true;

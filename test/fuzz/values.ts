@@ -252,7 +252,7 @@ function pathsOf(value: unknown, path: Path = []): Path[] {
     : isObject(value)
       ? Object.entries(value)
       : [];
-  // What is nested to break a stack would break this one's patience.
+  // Deeply nested values would take too long here.
   if (path.length > 12) return [path];
   return [path, ...inner.flatMap(([step, item]) => pathsOf(item, [...path, step]))];
 }

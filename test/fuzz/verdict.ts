@@ -1,6 +1,6 @@
 /**
- * What every answer must be, whatever was asked: no failure of ours, nothing of our insides, an
- * error that the catalogue knows, and all of it as the OpenAPI document says.
+ * Rules for every response to any request: no unexpected 5xx, no internals, an error of the
+ * catalogue, and a match with the OpenAPI document.
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
@@ -22,7 +22,7 @@ export interface VerdictOptions {
   readonly document: OpenApiDocument;
   readonly basePath: string;
   readonly expected: readonly ExpectedFailure[];
-  /** Texts that no answer may hold: keys. */
+  /** Keys, which no response may contain. */
   readonly secrets: readonly string[];
   /** Texts that the operator alone is shown: addresses of engines, folders. */
   readonly addresses: readonly string[];
@@ -42,7 +42,7 @@ const INSIDES: readonly RegExp[] = [
   /\b(?:insert into|delete from) \w+_\w+/i,
 ];
 
-/** Traces of a value that nobody looked at, in sentences of ours; the validator says what it got. */
+/** Traces of unvalidated values in our messages; messages of the validator contain the received value. */
 const UNREAD = [/\[object \w+\]/, /(?<!received )\b(?:undefined|NaN)\b/];
 
 /** The settings in force, and what was found of them. */
@@ -60,7 +60,7 @@ export class Verdict {
     this.#checker = checkerFor(options.document);
   }
 
-  /** What is wrong with the answer; empty when nothing is. */
+  /** Returns the violated rules. */
   problems(request: FuzzRequest, answer: Answer): string[] {
     const text = unpacked(answer).toString('utf8');
     return [
@@ -89,11 +89,11 @@ export class Verdict {
     if (SETTINGS.test(path) && answer.status === 200) {
       return this.#options.secrets.filter((secret) => all.includes(secret));
     }
-    // Answers that give back what others have stored hold any words at all.
+    // Stored data of other requests can contain any words.
     return this.#found(all, sent, answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD]);
   }
 
-  /** Secrets and patterns in what was answered that its caller has not sent. */
+  /** Secrets and patterns in the response that its caller has not sent. */
   #found(answered: string, sent: string, patterns: readonly RegExp[]): string[] {
     const { secrets, addresses } = this.#options;
     const found = [
@@ -103,7 +103,7 @@ export class Verdict {
     return found.filter((text) => !isSent(sent, text)).map((text) => `it holds ${text}`);
   }
 
-  /** What is wrong with the bytes that came for bytes that may be no HTTP. */
+  /** Returns the violated rules for bytes that may not be HTTP. */
   problemsOfBytes(sent: Buffer, answered: Buffer): string[] {
     const text = answered.toString('latin1');
     if (text === '') return [];
@@ -185,7 +185,7 @@ function parsed(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** What a caller sent may come back to it. */
+/** Data of the caller may be in the response. */
 function isSent(sent: string, text: string): boolean {
   const escaped = JSON.stringify(text).slice(1, -1);
   return [sent, decoded(sent)].some((one) => one.includes(text) || one.includes(escaped));

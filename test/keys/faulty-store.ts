@@ -1,6 +1,6 @@
 /**
- * The way of one process to its database, with what happens to processes and networks: the process
- * stands still, is cut off, or is killed. Everything else is the real store.
+ * The connection of one process to its database, with faults: the process is suspended,
+ * disconnected or killed. Otherwise it is the real store.
  */
 import {
   type Queryable,
@@ -69,7 +69,7 @@ export class FaultyWay {
     this.#repliesToLose += 1;
   }
 
-  /** A process that stands still goes on here when it is resumed. */
+  /** A suspended process continues here when it is resumed. */
   async standing(): Promise<void> {
     await this.#resumed?.promise;
   }
@@ -103,7 +103,7 @@ export class FaultyWay {
         const value = await real.transaction((tx) => body(this.#inside(tx)), options);
         return await this.#answered(value, true);
       } catch (error) {
-        // The database has rolled back what a process that stands still had begun.
+        // The database has rolled back the transaction of a suspended process.
         await this.standing();
         throw error;
       }
@@ -113,7 +113,7 @@ export class FaultyWay {
   #inside(tx: Queryable): Queryable {
     const check = (): void => {
       this.#check();
-      // It stands still for longer than the database lets a transaction idle.
+      // The process was suspended longer than the idle timeout of transactions.
       if (this.isPaused) throw new StoreUnavailable('The session was ended: idle in transaction');
     };
     return {

@@ -14,7 +14,7 @@ test('one key has one charge and one response, whatever befalls processes and ne
   const report = await runHistories(await emptyPostgresDatabase(), { keys: KEYS, seed: SEED });
   t.diagnostic(JSON.stringify(report));
   assert.equal(report.keys, KEYS);
-  // The faults did something: keys were taken over, and most were answered all the same.
+  // The faults had effects: keys were taken over, and most requests still got a response.
   assert.ok(report.lost > 0 && report.runs > KEYS, JSON.stringify(report));
   assert.ok(report.fromJournal > 0 && report.unavailable > 0, JSON.stringify(report));
   assert.ok(report.charged > KEYS * 0.8, JSON.stringify(report));

@@ -1,7 +1,8 @@
 /**
- * Histories of idempotency keys: several processes sell under keys on one PostgreSQL, on clocks that the
- * test moves, while processes stand still, are cut off and are killed, and replies to commits are lost.
- * Clients repeat what they did not get. At the end each key has one charge and one response, at most.
+ * Histories of idempotency keys: several processes sell requests with keys on one PostgreSQL, with
+ * clocks of the test, while processes are suspended, disconnected and killed, and replies to
+ * commits are lost. Clients retry failed requests. At the end each key has at most one charge and
+ * one response.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -35,7 +36,7 @@ const MIN_FAULT_S = 1;
 const MAX_FAULT_S = 60;
 /** How often something befalls a process, in each second. */
 const FAULT_SHARE = 0.06;
-/** Of these: the whole database is away. */
+/** Share of the faults in which the whole database is unreachable. */
 const ALL_SHARE = 0.05;
 const MAX_TRIES = 25;
 const COST = usdToNano('0.00002');
@@ -44,7 +45,7 @@ const RATE = { requestsPerMinute: 1e9, tokensPerMinute: 1e9, type: 'user' } as c
 const ACCOUNTS = Array.from({ length: 5 }, (_, at) =>
   walletCaller(`0x${String(at).padStart(40, '0')}`),
 );
-/** What a request does: answers at once, streams, or breaks off after a part that is charged. */
+/** Behaviour of a request: a response, a stream, or a truncated response that is charged. */
 const KINDS = ['json', 'json', 'stream', 'stream', 'breaks'] as const;
 
 type Kind = (typeof KINDS)[number];
@@ -52,7 +53,7 @@ type Kind = (typeof KINDS)[number];
 export interface HistoryReport {
   readonly keys: number;
   readonly seconds: number;
-  /** Runs of engines: more than keys, because requests whose process stood still ran again. */
+  /** Runs of engines: more than keys, because requests of suspended processes ran again. */
   readonly runs: number;
   readonly responses: number;
   readonly replays: number;
@@ -276,7 +277,7 @@ class World {
     if (this.random(2) === 0) await other?.freed(killed.id).catch(() => undefined); // it is cut off
   }
 
-  /** A second passes for everybody who does not stand still, and in the database. */
+  /** Advances the clocks of the database and of all processes that are not suspended by a second. */
   async step(): Promise<void> {
     await this.store.query(
       `UPDATE idempotency_entry SET expires_ms = expires_ms - ${STEP_MS} WHERE state = 'running'`,
@@ -289,7 +290,7 @@ class World {
     await this.settled();
   }
 
-  /** What befalls processes in this second, and what is over. */
+  /** Starts and ends faults of processes in this second. */
   befall(): void {
     const nowMs = this.clock.nowMs();
     for (const [at, process] of this.processes.entries()) {
@@ -379,7 +380,7 @@ class World {
   async client(key: Key): Promise<void> {
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const isOver = await this.request(key, (5 + this.random(60)) * STEP_MS);
-      // Some ask again for what they have.
+      // Some clients repeat a request that succeeded.
       if (isOver && this.random(3) > 0) return;
       await this.clock.sleep(this.random(15) * STEP_MS);
     }
@@ -472,7 +473,7 @@ async function checkKeys({ store, keys }: World): Promise<number> {
     assert.ok(own.length <= 1, `${id} was charged ${own.length} times`);
     assert.ok(responses.size <= 1, `${id} has ${responses.size} responses`);
     charged += own.length;
-    // What was answered is what was charged, in full.
+    // A complete response has the charged amount.
     for (const response of responses) {
       assert.deepEqual([own[0], paid.get(response)], [response, BigInt(COST)], id);
     }

@@ -1,6 +1,6 @@
 /**
- * Media for tests, made here: the drawn portrait, tones that the toy speech model hears as letters,
- * and clips of both, written by the media seam itself.
+ * Media for tests: the drawn portrait, tones that the toy speech model transcribes as letters, and
+ * clips of both, encoded by our own media engine.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -90,7 +90,7 @@ export interface FilmOptions extends ClipOptions {
   readonly container: 'mp4' | 'mov' | 'webm';
 }
 
-/** A film as other people's engines write it: MP4 and MOV hold H.264 and AAC, WebM VP9 and Opus. */
+/** A video in the formats of other encoders: MP4 and MOV with H.264 and AAC, WebM with VP9 and Opus. */
 export async function makeFilm(folder: string, options: FilmOptions): Promise<Buffer> {
   const { container, letters, width, height, seconds, framesPerSecond } = options;
   useEnginePackages('media');

@@ -1,6 +1,6 @@
-/** Pictures for requests whose picture nobody decodes. */
+/** Images for requests that do not decode them. */
 
-/** A PNG header is all that is looked at. */
+/** Only the PNG header is read. */
 export function pngHead(width: number, height: number): Buffer {
   const bytes = Buffer.alloc(64);
   bytes.set([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13]);

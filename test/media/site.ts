@@ -1,6 +1,6 @@
 /**
- * A web site on a loopback port for tests: fixed files, and pages that misbehave on purpose. What
- * was asked of it can be looked at.
+ * A web site on a loopback port: fixed files, pages that misbehave on purpose, and a record of the
+ * requests.
  */
 import { once } from 'node:events';
 import { type ServerResponse, createServer } from 'node:http';
@@ -11,7 +11,7 @@ export type Page = Buffer | string | ((response: ServerResponse) => void);
 export interface Site {
   readonly url: string;
   readonly pages: Map<string, Page>;
-  /** Paths in the order in which they were asked for. */
+  /** Requested paths, in order. */
   readonly asked: string[];
   /** Bodies that were posted, with their headers. */
   readonly posted: { readonly headers: NodeJS.Dict<string | string[]>; readonly body: string }[];

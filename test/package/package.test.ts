@@ -1,9 +1,7 @@
 /**
- * The package as a stranger gets it: packed, installed in an empty folder without a network, and
- * every operation of its own OpenAPI document called. What a bundle forgets (a process, an asset, a
- * part that is loaded late) is missing here and nowhere else.
- *
- * `FAREBOX_PACKAGE` names a tarball that is there already.
+ * The installed package: packed, installed in an empty folder without a network, with every
+ * operation of its OpenAPI document called. This finds processes, assets and modules that are
+ * missing in the bundle. `FAREBOX_PACKAGE` is the path of an existing tarball.
  */
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
@@ -162,7 +160,7 @@ ${fixture.yaml}`,
     assert.equal(png.toString('latin1', 1, 4), 'PNG');
   });
 
-  test('makes a film', async () => {
+  test('generates a video', async () => {
     const image = (await portraitJpeg()).toString('base64');
     const order = {
       model: 'farebox-still-to-video',
@@ -174,7 +172,7 @@ ${fixture.yaml}`,
     };
     const { model, duration, resolution, aspect_ratio } = order;
     await ok('POST', '/video/quote', { model, duration, resolution, aspect_ratio });
-    // The shape of our own answer.
+    // The shape of our own response.
     const { queue_id } = (await (await ok('POST', '/video/queue', order)).json()) as {
       queue_id: string;
     };
@@ -187,7 +185,7 @@ ${fixture.yaml}`,
     }
   });
 
-  test('writes down what is said', async () => {
+  test('transcribes audio', async () => {
     const response = await ok('POST', '/video/transcriptions', { url: `${site.url}/said.wav` });
     assert.match(await response.text(), /"transcript":"a\s*b"/);
   });
@@ -268,7 +266,7 @@ function run(program: string, args: readonly string[]): void {
   execFileSync(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
 }
 
-/** What a command printed, however it ended. */
+/** Output of a command, with any exit code. */
 async function captured(
   program: string,
   args: readonly string[],

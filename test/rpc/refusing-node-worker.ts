@@ -1,13 +1,13 @@
 /**
- * A node on a thread of its own that refuses what is larger than its limit as soon as it has seen
- * the head, and closes with the body unread, so that its reset meets our writing. Everything else
- * it answers as a node does. `workerData`: `{ limitBytes, refusal }`; posts its port.
+ * A node in a worker thread that rejects requests above its limit after the head, and closes the
+ * connection with the body unread, so that its reset arrives while we write. It serves other
+ * requests normally. `workerData`: `{ limitBytes, refusal }`; posts its port.
  */
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { parentPort, workerData } from 'node:worker_threads';
 
-// The one who starts it gives these; see above.
+// See above for the members.
 const { limitBytes, refusal } = workerData as { limitBytes: number; refusal: string };
 
 const server = createServer((socket) => {

@@ -15,7 +15,10 @@ export const anyCharacter: fc.Arbitrary<string> = fc
     indexOf,
   );
 
-/** What the library shrinks by, and knows names such as `__proto__` by. Throws for anything else. */
+/**
+ * Internals with which the library shrinks values and generates names such as `__proto__`. Throws
+ * for other values.
+ */
 function indexOf(value: unknown): number {
   const code = typeof value === 'string' ? (value.codePointAt(0) ?? -1) : -1;
   const isOne = code >= 0 && value === String.fromCodePoint(code);

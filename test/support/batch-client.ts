@@ -1,4 +1,4 @@
-/** What tests of batches do with the `openai` SDK: files of lines, and waiting for an end. */
+/** Files of requests and waiting for batches with the `openai` SDK. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type OpenAI from 'openai';

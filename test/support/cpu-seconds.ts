@@ -1,6 +1,6 @@
 /**
- * What a process and everything below it has taken of the cores: of a Linux, elsewhere what Node knows.
- * What nobody waited for is missing once it has ended: the pages of a browser above all.
+ * CPU time of a process and its children: from /proc on Linux, elsewhere from Node. Ended children
+ * without a waiting parent are missing, mostly renderer processes of a browser.
  */
 import { readFileSync, readdirSync } from 'node:fs';
 

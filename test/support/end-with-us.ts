@@ -1,6 +1,6 @@
 /**
- * What a test process starts ends with it, however it ends: by `SIGKILL` too, of which it hears
- * nothing. A shell holds the other end of a pipe, knows what runs, and ends that when the pipe closes.
+ * Ends the processes that a test process started when it ends, also by `SIGKILL`. A shell holds the
+ * other end of a pipe and a list of the processes, and kills them when the pipe closes.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Socket } from 'node:net';
@@ -29,7 +29,7 @@ let watcher: Writable | undefined;
 /** Ends a child with this process. */
 export function endWithUs<Child extends ChildProcess>(child: Child): Child {
   const { pid } = child;
-  // One that could not be started tells so by itself.
+  // A process that failed to start reports its error itself.
   if (pid === undefined) return child;
   tell(`+ ${pid}`);
   child.once('exit', () => tell(`- ${pid}`));
@@ -48,7 +48,7 @@ function tell(line: string): void {
 
 function startWatcher(): Writable {
   const shell = spawn('/bin/sh', ['-c', WATCHER], {
-    // An interrupt from the terminal is for us; the watcher hears of our end.
+    // Interrupts from the terminal are for the test process; the watcher notices its end.
     detached: true,
     stdio: ['pipe', 'ignore', 'ignore'],
   });

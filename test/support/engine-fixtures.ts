@@ -1,4 +1,4 @@
-/** The models and pictures of the engine tests, from `test/fixtures/engines`; its README has their origin. */
+/** Models and images of the engine tests, from `test/fixtures/engines`; its README lists their origin. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 

@@ -15,7 +15,7 @@ export function fastClock(times: number): Clock {
   };
 }
 
-/** Its timers alone, where others know what time it is: chains, and who signs for them. */
+/** Speeds up timers only, if others need the real time, for example chains and signers. */
 export function fastTimers(times: number): Clock {
   const real = systemClock();
   return {

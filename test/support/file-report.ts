@@ -1,7 +1,7 @@
 /**
- * A reporter of one process of `test/run.ts`: what Node's own says of a file, in one piece when the
- * file has ended, so that the processes of a run do not talk across one another; at the end what
- * failed. Told to end before, it says what was running.
+ * Reporter of one process of `test/run.ts`: prints the report of Node after a file has ended, so
+ * that reports of processes do not mix, and failures at the end. If it is stopped before, it prints
+ * the running tests.
  */
 import { writeSync } from 'node:fs';
 import { type TestEvent, spec } from 'node:test/reporters';

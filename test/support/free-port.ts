@@ -1,11 +1,11 @@
-/** Ports for what must be named before somebody listens, or where nobody should. */
+/** Ports that are needed before a server listens, or on which no server listens. */
 import { createServer } from 'node:net';
 
-/** Below what systems give to those who ask for any port: nobody else gets one of them by chance. */
+/** Below the range from which systems assign free ports, so that no other program gets one by chance. */
 const FIRST_PORT = 10_000;
 const PORTS = 20_000;
 
-/** A port of 127.0.0.1 that nobody listens on. */
+/** Returns a port of 127.0.0.1 on which no server listens. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST_PORT + Math.floor(Math.random() * PORTS);

@@ -1,4 +1,4 @@
-/** An HTTP server that stands for an engine of any kind: the test decides each answer. */
+/** An HTTP server as an engine of any kind, with responses of the test. */
 import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -14,7 +14,7 @@ export type Answer = (heard: Heard, response: ServerResponse) => unknown;
 
 export type LoopbackEngine = Awaited<ReturnType<typeof openEngine>>;
 
-/** An engine whose every answer the test decides. */
+/** An engine with responses of the test. */
 export async function openEngine() {
   const heard: Heard[] = [];
   const engine = { answer: ((_heard, response) => response.end()) as Answer };

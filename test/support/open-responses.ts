@@ -160,12 +160,12 @@ const checkEvents = new Map(
 /** Events of OpenAI's own tools, which the specification leaves to them. */
 const EXTENSIONS = /^response\.(?:custom_tool_call_input|web_search_call)\./;
 
-/** What is wrong with a response by the specification; empty when nothing is. */
+/** Returns the violations of the specification in a response. */
 export function responseProblems(response: unknown): string {
   return checkResponse(response) ? '' : ajv.errorsText(checkResponse.errors);
 }
 
-/** The same of an event. An event that nobody knows breaks clients, and is wrong. */
+/** Returns the violations in an event. An unknown event breaks clients and is a violation. */
 export function eventProblems(event: { readonly type: string }): string {
   const { type } = event;
   const check = checkEvents.get(type);

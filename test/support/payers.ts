@@ -16,7 +16,7 @@ import type { Fixture } from './payments.ts';
 
 export interface TestPayment {
   readonly header: string;
-  /** Its identity. */
+  /** Identity of the wallet. */
   readonly wallet: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * For tests: a process that takes one payment, or sweeps, and kills itself without warning at the
- * step that it is told. Its settings come as one JSON argument.
+ * For tests: a process that receives one payment, or runs the sweep, and kills itself at the given
+ * step. Its settings are one JSON argument.
  */
 import { nano } from '../../src/core/money.ts';
 import { openFixture, paidAtLast } from './payments.ts';

@@ -39,7 +39,7 @@ export const TEST_SETTINGS: PaymentSettings = {
   facilitator: { timeoutSeconds: 10, expose: true },
 };
 
-/** Of a payment that is pending; each waits for a second. */
+/** Maximum attempts for a pending payment; each waits for a second. */
 const MAX_REPEATS = 60;
 
 export interface FixtureOptions {
@@ -156,7 +156,7 @@ async function sum(from: Queryable, wallet: string): Promise<Nano> {
   return nano(rows[0]?.total ?? 0n);
 }
 
-/** A chain may take longer than an answer waits: the same header again, as the answer says. */
+/** Sends the same header again while the response is pending, as the response requires. */
 export async function paidAtLast({ payments }: Fixture, header: string) {
   for (let left = MAX_REPEATS; ; left -= 1) {
     try {

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import type { TestContext } from 'node:test';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
 
-/** Its address; it ends with the test. `tls`: it speaks TLS. */
+/** Origin of the server, which closes with the test. With `tls` it uses TLS. */
 export async function rawServer(
   t: TestContext,
   serve: (socket: Socket) => void,

@@ -1,13 +1,11 @@
 /**
- * A clock that stands still until a test moves it. Timers fire in order of their time while
- * `advance` walks towards the new time; over a long way one that repeats misses turns, as on a machine
- * that was asleep.
- *
- * Timers and the monotonic time follow `advance` alone; `setWallBack` moves the system clock.
+ * A clock that only advances when a test moves it. `advance` fires timers in the order of their
+ * time; over a long period, repeating timers skip turns, as on a machine that was suspended. Timers
+ * and the monotonic time follow `advance` only; `setWallBack` moves the system clock.
  */
 import type { Clock } from '../../src/core/clock.ts';
 
-/** Of a timer that repeats, in one advance: a week has 600,000 seconds. */
+/** Maximum turns of a repeating timer in one `advance`; a week has 600,000 seconds. */
 const MOST_TURNS = 1_000;
 
 interface Timer {
@@ -42,7 +40,7 @@ export class TestClock implements Clock {
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const aborted = (): Error => new DOMException('The sleep was aborted', 'AbortError');
-    // Who listens to an aborted signal hears nothing.
+    // An aborted signal has no more events.
     if (signal?.aborted === true) throw aborted();
     await new Promise<void>((resolve, reject) => {
       const cancel = this.after(ms, resolve);
@@ -75,7 +73,7 @@ export class TestClock implements Clock {
     this.#nowMs = target;
   }
 
-  /** Of those that are due, the first; of two at the same time, the one that was set first. */
+  /** Returns the first due timer; of two at the same time, the one that was set first. */
   #nextUntil(targetMs: number): Timer | undefined {
     let next: Timer | undefined;
     for (const timer of this.#timers) {

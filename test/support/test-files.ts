@@ -10,11 +10,11 @@ export interface ZipMember {
   readonly content?: string | Uint8Array;
   /** Already deflated data, for bombs. */
   readonly deflated?: Uint8Array;
-  /** What the archive claims about the unpacked size; the truth when absent. */
+  /** Claimed unpacked size. Default: the real size. */
   readonly claimedBytes?: number;
 }
 
-/** A ZIP archive; checksums are left at zero, which the readers of this project do not look at. */
+/** A ZIP archive with zero checksums, which the readers of this project ignore. */
 export function zipFile(members: readonly ZipMember[]): Buffer {
   const locals: Buffer[] = [];
   const directory: Buffer[] = [];

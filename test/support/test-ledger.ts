@@ -51,7 +51,7 @@ export class TestLedger extends Ledger {
     return this.holds.settle(request, hold);
   }
 
-  /** Of a request that another process held for. */
+  /** Hold of a request in another process. */
   async settleOf(other: TestLedger, request: SettleRequest): Promise<Settlement> {
     return this.settle(request, other.#holds.get(request.usage.requestId));
   }

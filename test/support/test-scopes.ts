@@ -1,7 +1,7 @@
 /**
- * Lets Node's test runner know by the context of a call which test it belongs to: where `test()` is
- * put, and whose test an error fails that nobody caught. By itself the runner asks a hook about the
- * beginning and the end of every promise of the process, which is a tenth of what a file takes.
+ * Determines the running test of Node's test runner by async context: the parent of `test()`, and
+ * the test that fails because of an uncaught error. The runner itself uses a hook for every promise
+ * of the process, which takes a tenth of the time of a file.
  */
 import {
   AsyncLocalStorage,
@@ -12,7 +12,7 @@ import {
   executionAsyncId,
 } from 'node:async_hooks';
 
-/** What the runner has for one that runs outside of all tests. */
+/** Value of the runner outside of all tests. */
 const NO_TEST = 0;
 
 /** Before anything in the process imports `node:test`. */
@@ -20,7 +20,7 @@ export function scopeTests(): void {
   const running = new AsyncLocalStorage<number>();
   let runner: HookCallbacks = {};
 
-  /** What tests and suites of the runner are made of. */
+  /** Prototypes of tests and suites of the runner. */
   class Scope extends AsyncResource {
     constructor(type: string, options?: AsyncResourceOptions) {
       super(type, options);
@@ -48,7 +48,7 @@ export function scopeTests(): void {
     },
     executionAsyncId: () => running.getStore() ?? NO_TEST,
   });
-  // It takes them as it is loaded; nobody else does.
+  // Only the runner uses these functions, when it is loaded.
   process.getBuiltinModule('node:test');
   Object.assign(hooks, { AsyncResource, createHook, executionAsyncId });
 }

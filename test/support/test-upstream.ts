@@ -1,6 +1,7 @@
 /**
- * A small OpenAI-shaped engine for tests and benches: a real `node:http` server with deterministic
- * answers and faults on demand. Each request takes the next scripted behaviour, else `otherwise`.
+ * A small OpenAI-compatible engine for tests and benchmarks: a real `node:http` server with
+ * deterministic responses and faults on demand. Each request uses the next scripted behaviour, or
+ * `otherwise`.
  */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -19,10 +20,10 @@ export type Behaviour =
       /** Chunks after which the connection is cut, or the engine hangs. */
       readonly cutAfter?: number;
       readonly hangAfter?: number;
-      /** Its last event waits for this. */
+      /** Delays the final event until it resolves. */
       readonly endsAfter?: Promise<unknown>;
     }
-  /** What the model says, streamed when the request asks for it. */
+  /** Text of the completion, streamed if the request sets `stream`. */
   | ScriptedResponse
   /** A vector for each input: its length or first id, its place, and 1. */
   | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean | number }
@@ -100,7 +101,7 @@ export class TestUpstream {
         await once(server, 'listening');
         return upstream;
       } catch (error) {
-        // A port that is asked for again may serve another test's connection for a moment.
+        // The port may still serve a connection of another test for a moment.
         const isTaken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
         if (!isTaken || at.port === undefined || tries === MAX_TRIES) throw error;
         await delay(100);
@@ -121,7 +122,7 @@ export class TestUpstream {
     return this.#sockets.size;
   }
 
-  /** Dies at once: no new connections, and the open ones are closed as they stand. */
+  /** Stops immediately: rejects new connections and closes the open ones. */
   async kill(): Promise<void> {
     const closed = once(this.#server, 'close');
     this.#server.close();
@@ -184,7 +185,7 @@ function sendTexts(response: ServerResponse, { prompt, n = 1, stream }: TextsReq
   response.end(stream === true ? `data: ${answer}\n\ndata: [DONE]\n\n` : answer);
 }
 
-/** Answers one request so; for scripts that choose by what was asked. */
+/** Handles one request with a behaviour, for scripts that depend on the request. */
 export async function behave(
   behaviour: Behaviour,
   response: ServerResponse,
@@ -234,7 +235,7 @@ export async function behave(
   }
 }
 
-/** The body of the JSON answer; `sizeBytes` of padding in the content. */
+/** Body of the JSON response, with `sizeBytes` of padding in the content. */
 export function chatJson(model: string, hasUsage: boolean, sizeBytes = 0): string {
   const message = { role: 'assistant', content: `Hello ${'x'.repeat(sizeBytes)}` };
   return JSON.stringify({
@@ -254,7 +255,7 @@ function sendJson(response: ServerResponse, model: string, usage: boolean, size:
   response.end(chatJson(model, usage, size));
 }
 
-/** The events of a streamed answer: role, `chunks` words, finish, usage, `[DONE]`. */
+/** Events of a streamed response: role, `chunks` words, finish reason, usage, `[DONE]`. */
 export function chatEvents(model: string, chunks: number, hasUsage: boolean): string[] {
   const event = (choices: unknown, more: object = {}): string =>
     `data: ${JSON.stringify({
@@ -334,7 +335,7 @@ function sendResponse(
   response.end('data: [DONE]\n\n');
 }
 
-/** The parts of an embeddings body that the answer depends on. */
+/** Members of an embeddings body on which the response depends. */
 interface EmbeddingsBody {
   readonly model: string;
   readonly input: string | readonly (string | number | readonly number[])[];
@@ -367,7 +368,7 @@ function sendEmbeddings(
   response.end(JSON.stringify({ object: 'list', model, data, ...counted }));
 }
 
-/** Tells inputs apart: the length of a text, the first of token ids. */
+/** Number that differs between inputs: the length of a text, or the first token id. */
 function firstOf(input: EmbeddingsBody['input'][number] | readonly unknown[]): number {
   if (typeof input === 'string') return input.length;
   return Number([input].flat()[0]);
@@ -396,7 +397,7 @@ async function sendStream(
   response.end();
 }
 
-/** Resolves when more can be written, or when there is nobody left to write to. */
+/** Resolves when more data can be written, or the connection is closed. */
 async function writable(response: ServerResponse): Promise<void> {
   await new Promise<void>((resolve) => {
     const go = (): void => {

@@ -1,7 +1,6 @@
 /**
- * Engines for tests of video jobs, whose every answer the test decides, and money that only counts.
- * The counts are rows of a table, written in the transaction that is handed in: what the ledger
- * would have seen, and nothing that was rolled back.
+ * Scripted engines for tests of video jobs, and a ledger that only counts. Its counts are rows that
+ * are written in the given transaction, so that rolled back operations do not count.
  */
 import { writeFile } from 'node:fs/promises';
 import type { Migration, Queryable, Store } from '../../src/db/db.ts';
@@ -25,7 +24,7 @@ export const TEST_MONEY_MIGRATIONS: readonly Migration[] = [
   },
 ];
 
-/** Counts moves in the table. `refuse` is thrown by the next hold; `dies` takes it and never answers. */
+/** Counts operations in the table. The next hold throws `refuse`; with `dies` it succeeds and never returns. */
 export class TestMoney implements VideoMoney {
   readonly #store: Store;
   refuse: Error | undefined;
@@ -71,7 +70,7 @@ export class TestMoney implements VideoMoney {
     return rows.map(({ kind }) => kind);
   }
 
-  /** How often its quote was asked for while it ran: each time counts as the first. */
+  /** Number of price quotes during a run; each returns the first price. */
   async charges(jobId: string): Promise<number> {
     return (await this.allCharges()).filter((id) => id === jobId).length;
   }
@@ -84,10 +83,10 @@ export class TestMoney implements VideoMoney {
   }
 }
 
-/** Finds every film as it was ordered. */
+/** Accepts every video. */
 export const anyVideo: CheckVideo = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
 
-/** Answers what its fields say. */
+/** Responds with its fields. */
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
   readonly removed: string[] = [];
@@ -97,9 +96,9 @@ export class TestEngines implements VideoEngines {
   createResult: CreateResult | undefined;
   pollResult: PollResult = { kind: 'running', fraction: 0.25 };
   downloadResult: DownloadResult = { kind: 'done' };
-  /** Awaited by `create` before it answers. */
+  /** Awaited by `create` before it returns. */
   createGate: Promise<void> = Promise.resolve();
-  /** Awaited by `download` before it answers. */
+  /** Awaited by `download` before it returns. */
   gate: Promise<void> = Promise.resolve();
 
   async create(order: EngineOrder): Promise<CreateResult> {
@@ -119,7 +118,7 @@ export class TestEngines implements VideoEngines {
     return this.pollResult;
   }
 
-  /** Of each film that was fetched, whether there is room for one of some size. */
+  /** For each downloaded video, whether there is space for a given size. */
   readonly rooms: DownloadOptions['canStore'][] = [];
 
   async download(

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const MOST_MS = 60_000;
-/** Between two looks; of what counts its callers, more is asked for. */
+/** Pause between two checks; longer if the check counts calls. */
 const LOOK_MS = 5;
 
 /** Waits until it holds; `what` says what did not come true. */

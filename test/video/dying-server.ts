@@ -1,6 +1,6 @@
 /**
- * A server in a process of its own that dies by its own SIGKILL, right after the n-th time that
- * the next request asked its database: a test walks n over every place where it can die.
+ * A server in its own process that kills itself with SIGKILL right after the n-th database call of
+ * the next request, so that a test can cover every crash point.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { flushCompileCache } from 'node:module';
@@ -16,7 +16,7 @@ export interface DyingServerOrder {
   readonly aheadMs: number;
 }
 
-/** What it says once it listens. */
+/** Output after it listens. */
 export interface DyingServerGreeting {
   readonly url: string;
   readonly secret: string;
@@ -33,7 +33,7 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
   const { app, url, owner } = await startTestApp({ dataFolder, yaml, clock: ahead });
   const fuse = new AsyncLocalStorage<Fuse>();
   let next: Fuse | undefined;
-  // What follows from a request runs in its context; the jobs of earlier ones do not.
+  // Work of a request runs in its async context; background jobs do not.
   app.server.server.prependListener('request', () => {
     if (next !== undefined) fuse.enterWith(next);
     next = undefined;
@@ -48,12 +48,12 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
   process.send?.({ url, secret: owner.secret });
 }
 
-/** How often a request may still ask its database before the process dies. */
+/** Remaining database calls of the request before the process dies. */
 interface Fuse {
   left: number;
 }
 
-/** Counts down the fuse of whoever asked with each piece of work that the database has done. */
+/** Counts database calls of the request that has the context. */
 function burnWithWork(store: Store, currentFuse: () => Fuse | undefined): void {
   const query = store.query.bind(store);
   const transaction = store.transaction.bind(store);

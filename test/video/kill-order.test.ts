@@ -1,7 +1,7 @@
 /**
- * A server is killed between an order that has no clear answer and its repetition: what the engine
- * took is found again, and what it did not show is ordered once more under the same key and then
- * given up. One film and one charge, or none and the money back; on both databases.
+ * A server is killed between an order without a clear response and its retry: an accepted order is
+ * found again; an order that the engine does not list is sent once more under the same key and then
+ * given up. There is one video and one charge, or a refund; on both databases.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
@@ -23,13 +23,10 @@ import { until } from '../support/until.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kill-order-'));
 const clock = systemClock();
 const fast = fastClock(10);
-/**
- * Leases of a dead process have run out for whoever lives a minute later; and between its looks at a
- * job are seconds.
- */
+/** Leases of a dead process have expired a minute later. The server polls a job every few seconds. */
 const later: Clock = { ...fast, nowMs: () => fast.nowMs() + 60_000 };
 
-/** What the engine does with an order, and whether it shows its orders. */
+/** Behaviour of the engine for an order, and whether it lists its orders. */
 interface Behaviour {
   readonly order: (response: ServerResponse) => void;
   readonly shows: boolean;
@@ -87,7 +84,7 @@ async function killedAfterOrder(place: Place): Promise<string> {
   owner.send({ ...place, imagePath });
   const [{ id }] = (await once(owner, 'message')) as [{ id: string }]; // of the file beside
   await ordered.promise;
-  // A clear failure is told to the table, too; a hanging one never is.
+  // A clear failure is also written to the table; a hanging order is not.
   if (behaviour.order === fails) await clock.sleep(300);
   owner.kill('SIGKILL');
   await once(owner, 'exit');

@@ -1,6 +1,6 @@
 /**
  * A process that owns a video job until a test kills it: opens the database, queues one job for the
- * engine that it is told, and reports each state that the job reaches.
+ * given engine, and prints each state of the job.
  */
 import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../src/core/clock.ts';

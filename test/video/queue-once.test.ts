@@ -24,14 +24,14 @@ import { until } from '../support/until.ts';
 
 /** More than the lease of an idempotency key, which a dead process does not give back. */
 const LATER_MS = 61_000;
-/** A request asks the database less often. */
+/** A request makes fewer database calls. */
 const MAX_PLACES = 60;
 const PRICE_NANO = 280_000_000n;
 const ORDER = { model: 'film', prompt: 'a lighthouse', duration: '1 gen' };
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-queue-once-'));
 const PICTURE = { width: 64, height: 64, channels: 3, background: '#225588' } as const;
-/** A picture that is asked for, and given when the test says so. */
+/** An image that is requested, and sent when the test allows it. */
 function openGate() {
   return { asked: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
 }
@@ -192,12 +192,12 @@ async function chargesOnceEach(farebox: TestApp, ids: readonly string[]): Promis
   await farebox.audit();
 }
 
-/** Sends it to a server that dies; `undefined` when it did so before it answered. */
+/** Sends the request to a server that dies; `undefined` if it died before its response. */
 async function queueUntilDeath(server: Mortal, key: string): Promise<Told | undefined> {
   try {
     return await queue(server, key);
   } catch (error) {
-    // The connection ended with the server; what it answered is another matter.
+    // The connection ended with the server; a wrong response is an error.
     if (error instanceof assert.AssertionError) throw error;
     return undefined;
   }
@@ -244,7 +244,7 @@ test('one key is one job and one charge, wherever the server is killed', async (
   }
 });
 
-/** Queues a video whose picture is not there yet, in a new server. */
+/** Queues a video whose image is not available yet, in a new server. */
 async function queueWithoutPicture() {
   gate = openGate();
   const dataFolder = mkdtempSync(join(folder, 'waiting-'));

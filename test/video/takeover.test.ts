@@ -22,10 +22,7 @@ import { portraitSvg } from '../support/engine-fixtures.ts';
 const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();
 const fast = fastClock(5);
-/**
- * Leases of a dead process have run out for whoever lives a minute later; and between its looks at a
- * job are seconds.
- */
+/** Leases of a dead process have expired a minute later. The server polls a job every few seconds. */
 const later: Clock = { ...fast, nowMs: () => fast.nowMs() + 60_000 };
 const engine = videoEngine(
   { directory: join(folder, 'engine'), searchPath: '' },

@@ -23,7 +23,7 @@ export interface Page {
 export class TestWeb {
   /** Queries of the search server. */
   readonly queries: string[] = [];
-  /** Paths of pages that were asked for. */
+  /** Paths of requested pages. */
   readonly asked: string[] = [];
   readonly pages = new Map<string, Page>();
   results: readonly FoundItem[] = [];
