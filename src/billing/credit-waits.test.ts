@@ -35,13 +35,13 @@ function heldCredit() {
 }
 
 describe('waiting for credit', () => {
-  test('a hold that ended before its first look is seen at once', async () => {
+  test('`retry` retries at once, because a hold may have ended before the call', async () => {
     const credit = heldCredit();
     credit.end();
     assert.deepEqual(await credit.wait(), PLACED);
   });
 
-  test('a hold that ends while it looks is looked for again', async () => {
+  test('`retry` retries again if a hold ends during a retry', async () => {
     const credit = heldCredit();
     const waiting = credit.wait();
     credit.end();
@@ -49,7 +49,7 @@ describe('waiting for credit', () => {
     assert.equal(credit.looks, 2);
   });
 
-  test('a hold that ends while it waits wakes it, and it the next one', async () => {
+  test('`ended` wakes the first waiting request, which wakes the next one', async () => {
     const credit = heldCredit();
     const all = Promise.all([credit.wait(), credit.wait()]);
     await until(() => credit.refusals === 2, 'two that wait');

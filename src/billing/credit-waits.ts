@@ -19,7 +19,7 @@ interface Waiting {
   resume: () => void;
 }
 
-type Answer = { readonly ok: true } | HoldRefusal;
+type Result = { readonly ok: true } | HoldRefusal;
 
 export class CreditWaits {
   readonly #clock: Clock;
@@ -35,7 +35,7 @@ export class CreditWaits {
   }
 
   /** Retries until the result is not `held`, the wait is over, or the client has disconnected. */
-  async retry<T extends Answer>(
+  async retry<T extends Result>(
     accountId: string,
     refused: T,
     place: () => T | Promise<T>,
@@ -51,15 +51,15 @@ export class CreditWaits {
     this.count += 1;
     const untilMs = this.#clock.monotonicMs() + MAX_WAIT_MS;
     try {
-      let answer = refused;
-      while (isHeld(answer)) {
+      let result = refused;
+      while (isHeld(result)) {
         const leftMs = untilMs - this.#clock.monotonicMs();
         if (leftMs <= 0 || cancellation?.aborted === true) break;
         if (!waiting.isWoken) await this.#pause(waiting, Math.min(leftMs, POLL_MS));
         waiting.isWoken = false;
-        answer = await place();
+        result = await place();
       }
-      return answer;
+      return result;
     } finally {
       line.splice(line.indexOf(waiting), 1);
       this.count -= 1;
@@ -85,6 +85,6 @@ function wakeFirst(line: readonly Waiting[] | undefined): void {
   first.resume();
 }
 
-function isHeld(answer: Answer): boolean {
-  return !answer.ok && answer.reason === 'held';
+function isHeld(result: Result): boolean {
+  return !result.ok && result.reason === 'held';
 }

@@ -82,7 +82,7 @@ function formatNeeded(neededNano: Nano): string {
 }
 
 /** Returns the error for a request whose files, pages and search results exceed the credit. */
-export async function tooDear(
+export async function expensiveRefusal(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
   spendableNano: Nano,

@@ -64,7 +64,7 @@ export interface SoldFor {
 /** Stores the response of a request, in the transaction that settles it. */
 export interface ResponseKeeper {
   /** Writes the response. Throws 409 if another request has its key, which undoes the settle. */
-  keep(tx: Queryable, answer: SoldResponse, sold?: SoldFor): Promise<void>;
+  keep(tx: Queryable, response: SoldResponse, sold?: SoldFor): Promise<void>;
   kept(): void;
   /**
    * The key that a charge without a complete response spends. `undefined` if the caller only ever

@@ -80,7 +80,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       return { store, ledger, sales, credit, tokensLeft, clock: parts.clock };
     }
 
-    test('a settle that fails gives room back once, not again with the release', async (t) => {
+    test('a failed settle returns its reserved tokens once, and its release does not return them again', async (t) => {
       const { ledger, sales, credit, tokensLeft } = await open();
       await credit('first', usdToNano('1'));
       await sales.count(requestOf('other', WALLET, 500));
@@ -97,7 +97,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await tokensLeft(), 1_000 - 500 - 60);
     });
 
-    test('a payment is taken once the request is counted, and before its hold', async () => {
+    test('a payment is taken after the request is counted and before its hold', async () => {
       const { ledger, sales, credit } = await open();
       const paid: string[] = [];
       const caller = paying('1', async () => {
@@ -116,7 +116,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.deepEqual(paid, ['paid']);
     });
 
-    test('of a payment as much is wanted as the hold lacks, and none for what is free', async () => {
+    test('a payment is taken only for the part of the hold that free credit does not cover', async () => {
       const { store, ledger, sales, credit } = await open();
       const wanted: bigint[] = [];
       const caller = paying('1', async (amount) => {
@@ -144,7 +144,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       );
     });
 
-    test('nothing is paid where a debt would take all of it: the refusal asks for both', async () => {
+    test('no payment is taken if the debt would use all of it', async () => {
       const { store, ledger, sales, credit } = await open();
       await credit('spent', CENT);
       await store.transaction((tx) =>
@@ -163,7 +163,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       );
     });
 
-    test('nothing is paid while requests that run hold what the payment leaves missing', async () => {
+    test('no payment is taken while running requests hold the missing amount', async () => {
       const { sales, credit } = await open();
       await credit('first', usdToNano('1'));
       let paid = 0;
@@ -185,7 +185,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(paid, 1);
     });
 
-    test('a payment waits for such a request to end, and is taken then', async () => {
+    test('a payment is taken after such a request has ended', async () => {
       const { sales, credit } = await open();
       await credit('first', usdToNano('1'));
       const order: string[] = [];
@@ -206,7 +206,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.deepEqual(order, ['ended', 'paid']);
     });
 
-    test('nothing is paid for work that nothing could do', async () => {
+    test('no payment is taken for work that no engine can do', async () => {
       const { sales } = await open();
       const caller = paying('1', () => assert.fail('nothing could serve it'));
       const sell = (changes: Partial<SaleRequest>) =>
@@ -227,7 +227,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     });
 
-    test('nothing is paid for what a budget refuses, which decides again after the payment', async () => {
+    test('no payment is taken for a request above its budget, which is checked again after a payment', async () => {
       const { ledger, sales, credit } = await open();
       const budgets = { parentIds: [], budgets: [DAY_BUDGET] };
       let paid = 0;
@@ -252,7 +252,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ledger.openHolds()).count, 0);
     });
 
-    test('made-up tags of requests that cost nothing end in one value, and no sum is lost', async () => {
+    test('many tag values of free requests are merged into one, and no sum is lost', async () => {
       const { store, ledger, sales, credit } = await open();
       await credit('first', usdToNano('1'));
       const total = MAX_ROWS + 20;
@@ -278,7 +278,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.deepEqual((await ledger.audit()).differences, []);
     });
 
-    test('an answer that is delivered by its settle is charged with it, or not at all', async (t) => {
+    test('a response stored by its settle is charged in the same transaction or not at all', async (t) => {
       const { store, ledger, sales, credit } = await open();
       await credit('first', usdToNano('1'));
       const sold = { type: 'text/plain', body: Buffer.from('answer') };
@@ -334,7 +334,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ledger.audit()).ok, true);
     });
 
-    test('a request with a payment alone holds at most the payment, whatever the credit is', async () => {
+    test('a request authenticated only by a payment holds at most the signed amount', async () => {
       const { ledger, sales, credit } = await open();
       await credit('old', usdToNano('30'));
       let paid = 0;
@@ -353,7 +353,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const long = { ...requestOf('b', payer, 10), ...price(CENT, usdToNano('18.01')) };
       const named = { ...long, price: { ...long.price, maxIsNamed: true } };
       const granted = await sales.sell(named, async (sale) => {
-        await assert.rejects(sale.refuseTooDear(usdToNano('1.01')), Fault);
+        await assert.rejects(sale.rejectExpensive(usdToNano('1.01')), Fault);
         return sale.hold.grantedNano;
       });
       assert.equal(granted, usdToNano('1'));
@@ -367,7 +367,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     });
 
     if (dialect === 'postgres') {
-      test('a settle under a key waits for its database, and charges nothing if that stays away', async (t) => {
+      test('a settle with an idempotency key waits for the database, and charges nothing if it stays unreachable', async (t) => {
         const { store, ledger, sales, credit, clock } = await open();
         await credit('first', usdToNano('1'));
         const spent = async () => {
@@ -423,7 +423,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     }
 
-    test('a payment that is refused gives the room of its request back', async () => {
+    test('a rejected payment returns the reserved tokens of its request', async () => {
       const { sales, tokensLeft } = await open();
       const refused = paying('1', () => Promise.reject(new Fault('SETTLEMENT_FAILED')));
       const work = () => assert.fail('nothing is sold');

@@ -29,7 +29,7 @@ import {
   type MoneyRefusals,
   limitRefusal,
   moneyRefusal,
-  tooDear,
+  expensiveRefusal,
   withHeaders,
 } from './refusals.ts';
 import {
@@ -108,8 +108,7 @@ export class Sales {
   readonly #context: SaleContext;
 
   constructor(parts: SalesParts) {
-    const waits = new CreditWaits(parts.clock);
-    this.#context = { ...parts, waits, tagBounds: new TagBounds() };
+    this.#context = { ...parts, waits: new CreditWaits(parts.clock), tagBounds: new TagBounds() };
   }
 
   /**
@@ -209,9 +208,9 @@ export class Sales {
     );
     const durable = { ...wanted, lifetime: 'durable' } as const;
     const refused = await takePayment(this.#context, order, durable);
-    const answer = refused ?? (await placeHold(this.#context, durable));
-    if (answer.ok) return answer.hold;
-    throw await moneyRefusal(this.#context, caller, priceNano, answer);
+    const placement = refused ?? (await placeHold(this.#context, durable));
+    if (placement.ok) return placement.hold;
+    throw await moneyRefusal(this.#context, caller, priceNano, placement);
   }
 
   /** Settles a job inside the transaction that makes it final; a cost of 0 releases it. */
@@ -249,7 +248,7 @@ export class Sale implements Counted {
   state: 'counted' | 'held' | 'settled';
   /** Set if the response is stored for retries, in the transaction that settles the sale. */
   keeper: ResponseKeeper | undefined;
-  #isRoomCorrected = false;
+  #areTokensCorrected = false;
   /** Caps in which a settle without its hold counts. */
   #capIds: readonly string[] | undefined;
   readonly #context: SaleContext;
@@ -300,7 +299,7 @@ export class Sale implements Counted {
     placed?: HoldResult | Promise<HoldResult>,
   ): Promise<void> {
     const { caller, rate, ownLimit, cancellation } = this.request;
-    let answer: HoldResult | PaymentTooSmall;
+    let placement: HoldResult | PaymentTooSmall;
     try {
       // Free requests count against no cap, and create no rows for tag values.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
@@ -310,19 +309,19 @@ export class Sale implements Counted {
         this.#capIds = caller.capId === undefined && ids ? [caller.keyId, ...ids] : ids;
       }
       const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
-      answer = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
+      placement = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
     } catch (error) {
       // The payment was rejected or the database is unreachable: no tokens were used.
-      await this.#correctRoom(0);
+      await this.#correctTokens(0);
       throw error;
     }
-    if (answer.ok) {
-      this.hold = answer.hold;
+    if (placement.ok) {
+      this.hold = placement.hold;
       this.state = 'held';
       return;
     }
-    await this.#correctRoom(0);
-    const refusal = await moneyRefusal(this.#context, caller, price.minNano, answer);
+    await this.#correctTokens(0);
+    const refusal = await moneyRefusal(this.#context, caller, price.minNano, placement);
     if (ownLimit !== undefined) throw refusal;
     throw withHeaders(refusal, rateHeaders(this.window, rate, this.startedMs));
   }
@@ -331,10 +330,10 @@ export class Sale implements Counted {
    * Rejects work whose price became known after its hold and exceeds it: 402, or 429 if
    * `neededNano` would be covered without other holds. Releases nothing.
    */
-  async refuseTooDear(neededNano: Nano): Promise<never> {
+  async rejectExpensive(neededNano: Nano): Promise<never> {
     const { caller } = this.request;
     const spendableNano = withinPayment(caller, this.hold.spendableNano);
-    throw await tooDear(this.#context, caller, spendableNano, neededNano);
+    throw await expensiveRefusal(this.#context, caller, spendableNano, neededNano);
   }
 
   /**
@@ -372,17 +371,17 @@ export class Sale implements Counted {
     };
     const cost = { costNano: outcome.costNano, usage, capIds: this.#capIds };
     const request = metadata === undefined ? cost : tagBounds.recorded(cost, clock.nowMs());
-    const room = this.#correctRoom(tokens.prompt + tokens.completion);
+    const correction = this.#correctTokens(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);
     else {
-      await room;
+      await correction;
       settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);
       keeper?.kept();
     }
     this.state = 'settled';
     if (waits.count > 0) waits.ended(caller.accountId);
-    if (room !== undefined) await room;
+    if (correction !== undefined) await correction;
     if (!settlement.fresh) return settlement;
     if (outcome.costNano > 0n) paid?.();
     for (const observer of observers) observer.settled(this, outcome, settlement);
@@ -401,10 +400,10 @@ export class Sale implements Counted {
     together?: Together,
   ): Promise<A> {
     if (this.keeper === undefined && together === undefined) return this.settle(outcome).then(make);
-    return this.#answerTogether(outcome, make, together);
+    return this.#settleTogether(outcome, make, together);
   }
 
-  async #answerTogether<A extends SoldResponse>(
+  async #settleTogether<A extends SoldResponse>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
     together?: Together,
@@ -428,9 +427,9 @@ export class Sale implements Counted {
    * Makes the headers show the capacity left after the response. Runs once: a failed settle is
    * followed by a release. Does not fail, since unreleased capacity returns with the next minute.
    */
-  #correctRoom(usedTokens: number): undefined | Promise<void> {
-    if (this.window.tokenLimit === 0 || this.#isRoomCorrected) return undefined;
-    this.#isRoomCorrected = true;
+  #correctTokens(usedTokens: number): undefined | Promise<void> {
+    if (this.window.tokenLimit === 0 || this.#areTokensCorrected) return undefined;
+    this.#areTokensCorrected = true;
     const { windows, clock, log } = this.#context;
     const now = windows.correct(this.reserved, usedTokens, clock.nowMs());
     if (now instanceof Promise) {
@@ -438,7 +437,8 @@ export class Sale implements Counted {
         (counters) => {
           if (counters !== undefined) this.window = stateOf(this.window, counters);
         },
-        (error: unknown) => log.debug({ reason: reasonOf(error) }, 'Token room not corrected'),
+        (error: unknown) =>
+          log.debug({ reason: reasonOf(error) }, 'Reserved tokens were not corrected'),
       );
     }
     if (now !== undefined) this.window = stateOf(this.window, now);

@@ -21,7 +21,7 @@ function useUp(bounds: TagBounds, usage = USAGE): void {
   }
 }
 
-test('values above the bound of a day count as one, and those that were seen go on', () => {
+test('values above the daily bound are merged, and known values are not', () => {
   const bounds = new TagBounds();
   useUp(bounds);
   const named = bounds.bounded(USAGE, { ...user(MAX_ROWS), run: '1' }, 0n, 0);
@@ -34,14 +34,14 @@ test('values above the bound of a day count as one, and those that were seen go 
   assert.deepEqual(bounds.bounded(USAGE, user(MAX_ROWS), 0n, DAY_MS), user(MAX_ROWS), 'a new day');
 });
 
-test('a day does not begin again when the clock is set back', () => {
+test('the count of a day does not restart if the clock is set back', () => {
   const bounds = new TagBounds();
   bounds.bounded(USAGE, user(-1), 0n, DAY_MS);
   for (let at = 1; at < MAX_ROWS; at += 1) bounds.bounded(USAGE, user(at), 0n, DAY_MS - 1);
   assert.deepEqual(bounds.bounded(USAGE, user(0), 0n, DAY_MS), { user: OTHER_VALUES });
 });
 
-test('a charge pays for rows in proportion', () => {
+test('a charge allows rows in proportion to its amount', () => {
   const bounds = new TagBounds();
   useUp(bounds);
   const next = (costNano: number) =>
@@ -51,7 +51,7 @@ test('a charge pays for rows in proportion', () => {
   assert.deepEqual(next(0), { user: OTHER_VALUES });
 });
 
-test('what an account has for its money is less than 1 GB for a dollar', () => {
+test('one USD of charges allows less than 1 GB of rows', () => {
   const bounds = new TagBounds();
   const costNano = 600n;
   const requests = 20_000;
@@ -73,7 +73,7 @@ test('what an account has for its money is less than 1 GB for a dollar', () => {
   assert.ok(receiptBytes < spentNano + free + names, `${receiptBytes} bytes on receipts`);
 });
 
-test('large tags count as rows on the receipt too, and are left out of it above the bound', () => {
+test('large tags count as rows and are merged on the receipt above the bound', () => {
   const bounds = new TagBounds();
   const large = { note: 'x'.repeat(500), user: 'anna' };
   // One row for each receipt and one for each value.
@@ -85,7 +85,7 @@ test('large tags count as rows on the receipt too, and are left out of it above 
   assert.deepEqual(bounds.bounded(USAGE, large, BigInt(ROW_NANO), 0), large, 'it paid for that');
 });
 
-test('names of what is not told apart are bounded, by key and model', () => {
+test('rows of merged values are bounded by name, key and model', () => {
   const bounds = new TagBounds();
   useUp(bounds);
   const named = (at: number) => bounds.bounded(USAGE, { [`tag${at}`]: 'new' }, 0n, 0);
@@ -95,7 +95,7 @@ test('names of what is not told apart are bounded, by key and model', () => {
   assert.equal(kept.length, MAX_OTHER_ROWS);
 });
 
-test('however many accounts there are, their rows are bounded, and the last ones still get some', () => {
+test('the rows of all accounts together are bounded, and late accounts still get some', () => {
   const bounds = new TagBounds();
   let all = 0;
   const kept = (accountId: string) => {

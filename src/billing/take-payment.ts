@@ -57,11 +57,11 @@ export async function takePayment(
     await (requireReady === undefined ? requireModel(modelId) : requireReady());
     throw await payment.quote(priceOf(wanted));
   }
-  const look = () => lookAhead(context, payment, wanted);
-  const answer = await context.waits.retry(wanted.accountId, await look(), look, cancellation);
-  if (!answer.ok) return answer;
+  const plan = () => planPayment(context, payment, wanted);
+  const result = await context.waits.retry(wanted.accountId, await plan(), plan, cancellation);
+  if (!result.ok) return result;
   await (requireReady === undefined ? requireModel(modelId) : requireReady());
-  await payment.take(answer.wantedNano);
+  await payment.take(result.wantedNano);
   return undefined;
 }
 
@@ -71,7 +71,7 @@ function priceOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldReq
 }
 
 /** Returns the part of the payment to take, or why even all of it would not be enough. */
-async function lookAhead(
+async function planPayment(
   { ledger, minimumCreditNano }: PaymentContext,
   payment: Payment,
   wanted: HoldRequest,
@@ -130,8 +130,8 @@ export async function placeHold(
   placed?: HoldResult | Promise<HoldResult>,
   cancellation?: SaleRequest['cancellation'],
 ): Promise<HoldResult> {
-  const answer = await (placed ?? ledger.holds.place(wanted));
+  const result = await (placed ?? ledger.holds.place(wanted));
   // Wait if only open holds are in the way, since one of them may end shortly.
   const again = () => ledger.holds.place(wanted);
-  return answer.ok ? answer : waits.retry(wanted.accountId, answer, again, cancellation);
+  return result.ok ? result : waits.retry(wanted.accountId, result, again, cancellation);
 }

@@ -105,7 +105,7 @@ function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promi
     const inputs = firstInputs(plan, sale, prepared);
     round = planRound(inputs);
     if (round === undefined) {
-      return sale.refuseTooDear(
+      return sale.rejectExpensive(
         nano(sale.hold.grantedNano - inputs.leftNano + leastCostOfRound(inputs)),
       );
     }

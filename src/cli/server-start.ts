@@ -90,7 +90,7 @@ function startProblem(error: unknown, config: Config): Error | undefined {
   const why: Readonly<Record<string, string>> = {
     EACCES: 'this user may not write there',
     EPERM: 'this user may not write there',
-    EROFS: 'it is on a file system that is read-only',
+    EROFS: 'it is on a read-only file system',
     ENOTDIR: 'a part of its path is a file',
     EEXIST: 'it is a file',
     ENOENT: 'no folder can be created there',

@@ -20,7 +20,7 @@ function open(clock: TestClock) {
 
 const turn = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
 
-test('who comes alone, or beside one other, waits for no pause', async () => {
+test('a single call, or one beside another, waits for no pause', async () => {
   const { batcher, sizes, ends } = open(new TestClock());
   const first = batcher.add(1);
   await turn();
@@ -35,7 +35,7 @@ test('who comes alone, or beside one other, waits for no pause', async () => {
   assert.equal(await second, 2);
 });
 
-test('where several wait the next batch begins as long after one as that took', async () => {
+test('if several calls wait, the next batch is delayed by the duration of the last', async () => {
   const clock = new TestClock();
   const { batcher, sizes, ends } = open(clock);
   const answers = [batcher.add(1)];
@@ -57,7 +57,7 @@ test('where several wait the next batch begins as long after one as that took', 
   assert.deepEqual(await Promise.all(answers), [1, 2, 3, 4, 5]);
 });
 
-test('a full batch waits for no pause, and ends it', async () => {
+test('a full batch starts at once and ends the pause', async () => {
   const clock = new TestClock();
   const { batcher, sizes, ends } = open(clock);
   const answers = [batcher.add(0)];

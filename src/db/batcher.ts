@@ -7,9 +7,9 @@
  */
 import type { Clock } from '../core/clock.ts';
 
-interface Waiting<Item, Answer> {
+interface Waiting<Item, Result> {
   readonly item: Item;
-  readonly resolve: (answer: Answer | Promise<Answer>) => void;
+  readonly resolve: (result: Result | Promise<Result>) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -31,7 +31,7 @@ export interface Gather {
   readonly leastBeside: number;
   /**
    * If this many items wait when a batch ends, the next one is delayed by the duration of the last,
-   * at most `MOST_PAUSE_MS`, so that the clients just answered can join it.
+   * at most `MOST_PAUSE_MS`, so that the clients that just received their results can join it.
    */
   readonly pauseFrom: number;
 }
@@ -39,25 +39,25 @@ export interface Gather {
 const PATIENCE_MS = 10;
 const MOST_PAUSE_MS = 5;
 
-type RunBatch<Item, Answer> = (
+type RunBatch<Item, Result> = (
   items: readonly Item[],
-) => Promise<readonly (Answer | Promise<Answer> | Error)[]>;
+) => Promise<readonly (Result | Promise<Result> | Error)[]>;
 
-export class Batcher<Item, Answer> {
-  readonly #run: RunBatch<Item, Answer>;
+export class Batcher<Item, Result> {
+  readonly #run: RunBatch<Item, Result>;
   readonly #options: BatcherOptions<Item>;
-  #waiting: Waiting<Item, Answer>[] = [];
+  #waiting: Waiting<Item, Result>[] = [];
   readonly #keys: Set<string>[] = [];
   #scheduled = false;
   #stopWaiting: (() => void) | undefined;
   #inFlight = 0;
 
-  constructor(run: RunBatch<Item, Answer>, options: BatcherOptions<Item>) {
+  constructor(run: RunBatch<Item, Result>, options: BatcherOptions<Item>) {
     this.#run = run;
     this.#options = options;
   }
 
-  add(item: Item): Promise<Answer> {
+  add(item: Item): Promise<Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, resolve, reject });
       if (this.#scheduled) return;
@@ -80,8 +80,8 @@ export class Batcher<Item, Answer> {
         void this.#send(this.#waiting.splice(0, maxItems));
         continue;
       }
-      const batch: Waiting<Item, Answer>[] = [];
-      const left: Waiting<Item, Answer>[] = [];
+      const batch: Waiting<Item, Result>[] = [];
+      const left: Waiting<Item, Result>[] = [];
       for (const one of this.#waiting) {
         const key = keyOf(one.item);
         const mustWait = batch.length >= maxItems || this.#keys.some((keys) => keys.has(key));
@@ -112,7 +112,7 @@ export class Batcher<Item, Answer> {
     this.#stopWaiting = undefined;
   }
 
-  async #send(batch: readonly Waiting<Item, Answer>[]): Promise<void> {
+  async #send(batch: readonly Waiting<Item, Result>[]): Promise<void> {
     const { keyOf, gather } = this.#options;
     const sinceMs = gather?.clock.monotonicMs() ?? 0;
     this.#endWait();
@@ -120,11 +120,11 @@ export class Batcher<Item, Answer> {
     if (keys !== undefined) this.#keys.push(keys);
     this.#inFlight += 1;
     try {
-      const answers = await this.#run(batch.map((waiting) => waiting.item));
+      const results = await this.#run(batch.map((waiting) => waiting.item));
       for (const [index, waiting] of batch.entries()) {
-        const answer = answers[index];
-        if (answer instanceof Error) waiting.reject(answer);
-        else waiting.resolve(answer as Answer | Promise<Answer>); // `run` returns a result for every item
+        const result = results[index];
+        if (result instanceof Error) waiting.reject(result);
+        else waiting.resolve(result as Result | Promise<Result>); // `run` returns a result for every item
       }
     } catch (error) {
       // The whole batch failed: reject each item.

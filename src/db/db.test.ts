@@ -12,7 +12,7 @@ const MIGRATIONS: readonly Migration[] = [
 ];
 
 onEachStore('store', (fixture) => {
-  test('integers come back as bigint and bytes as Buffer', async () => {
+  test('integers are read as bigint and bytes as Buffer', async () => {
     const store = await fixture.open(MIGRATIONS);
     await store.query('INSERT INTO sample_row (id, amount, body) VALUES ($1, $2, $3)', [
       'a',
@@ -30,7 +30,7 @@ onEachStore('store', (fixture) => {
     assert.equal(sums[0]?.total, 9_000_000_000_000_000_001n);
   });
 
-  test('a transaction that throws leaves nothing and spares its neighbours', async () => {
+  test('a transaction that throws is rolled back alone', async () => {
     const store = await fixture.open(MIGRATIONS);
     const insert = (id: string, fail: boolean): Promise<void> =>
       store.transaction(async (tx) => {
@@ -53,7 +53,7 @@ onEachStore('store', (fixture) => {
     );
   });
 
-  test('a unique violation is recognised', async () => {
+  test('`isUniqueViolation` recognizes a unique violation', async () => {
     const store = await fixture.open(MIGRATIONS);
     const insert = (): Promise<unknown> =>
       store.query('INSERT INTO sample_row (id, amount) VALUES ($1, 1)', ['same']);
@@ -61,7 +61,7 @@ onEachStore('store', (fixture) => {
     await assert.rejects(insert, (error) => isUniqueViolation(error));
   });
 
-  test('concurrent increments lose nothing', async () => {
+  test('concurrent increments are all counted', async () => {
     const store = await fixture.open(MIGRATIONS);
     await store.query('INSERT INTO sample_row (id, amount) VALUES ($1, 0)', ['counter']);
     await Promise.all(
@@ -75,7 +75,7 @@ onEachStore('store', (fixture) => {
     assert.equal(rows[0]?.amount, 50n);
   });
 
-  test('a database of a newer version is refused in words', async () => {
+  test('`migrate` rejects a database of a newer version with a message', async () => {
     const url = await fixture.freshUrl();
     await fixture.open(
       [...MIGRATIONS, { id: 'sample-9999', up: 'CREATE TABLE later (id TEXT)' }],
@@ -83,11 +83,11 @@ onEachStore('store', (fixture) => {
     );
     await assert.rejects(
       fixture.open(MIGRATIONS, url),
-      /made by a newer version of Farebox: this one does not know its sample-9999/,
+      /A newer version of Farebox has changed the database \(unknown migrations: sample-9999\)/,
     );
   });
 
-  test('two processes that migrate at once end with one schema', async () => {
+  test('two processes that migrate concurrently produce one schema', async () => {
     const url = await fixture.freshUrl();
     const stores = await Promise.all([
       fixture.open(MIGRATIONS, url),

@@ -32,7 +32,7 @@ export {
   isUnstorableText,
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
-export { Leases, claimOnce } from './lease.ts';
+export { Leases, STORE_MIGRATIONS, claimOnce, oneAtATime } from './lease.ts';
 export {
   LeasedParts,
   type Part,
@@ -42,10 +42,8 @@ export {
   shareDivisor,
 } from './shared-counter/leased-parts.ts';
 export { type HoldOptions, JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
-export { STORE_MIGRATIONS } from './migrations.ts';
 export { openProblem } from './open-problem.ts';
 export { Flag, Whole, jsonText, maybe, rowShape, snakeCase } from './row-shape.ts';
-export { oneAtATime } from './one-at-a-time.ts';
 export {
   type PartitionedTable,
   dayPartitions,

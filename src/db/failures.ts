@@ -83,7 +83,7 @@ const STATEMENT_TIMEOUT = '57014';
 const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 
 export interface DiskFailure {
-  readonly told: string;
+  readonly problem: string;
   readonly advice: string;
   /** The file itself is damaged: later writes do not fix it. */
   readonly isDamage?: true;
@@ -109,39 +109,39 @@ const DISK_FAILURES: ReadonlyMap<number, DiskFailure> = new Map([
   [
     LOCKED,
     {
-      told: 'Another process has the database file locked',
-      advice: 'end it, or choose another file with "database"',
+      problem: 'Another process has locked the database file',
+      advice: 'end that process, or set "database" to another file',
     },
   ],
   [
     8,
     {
-      told: 'The database file is read-only',
-      advice: 'let this user write it and its folder',
+      problem: 'The database file is read-only',
+      advice: 'allow this user to write the file and its folder',
     },
   ],
-  [10, { told: 'The disk of the database fails', advice: 'look at the disk' }],
+  [10, { problem: 'The disk of the database reports errors', advice: 'check the disk' }],
   [
     11,
     {
-      told: 'The database file is damaged',
-      advice: 'put a backup in its place, with no -wal and -shm file beside it',
+      problem: 'The database file is damaged',
+      advice: 'replace it by a backup, and delete its -wal and -shm files',
       isDamage: true,
     },
   ],
-  [13, { told: 'The disk of the database is full', advice: 'make room on it' }],
+  [13, { problem: 'The disk of the database is full', advice: 'free disk space' }],
   [
     14,
     {
-      told: 'A file of the database cannot be opened',
-      advice: 'name a file, no folder, in a folder that this user may write',
+      problem: 'A file of the database cannot be opened',
+      advice: 'set "database" to a file, not a folder, in a folder that this user can write',
     },
   ],
   [
     26,
     {
-      told: 'The database file is no SQLite database',
-      advice: 'choose another file with "database", or put a backup in its place',
+      problem: 'The database file is not a SQLite database',
+      advice: 'set "database" to another file, or replace it by a backup',
       isDamage: true,
     },
   ],

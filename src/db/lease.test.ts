@@ -5,7 +5,7 @@ import { TestClock } from '../../test/support/test-clock.ts';
 import { Leases, STORE_MIGRATIONS } from './db.ts';
 
 onEachStore('leases', (fixture) => {
-  test('one of many takers at once gets a lease, and keeps it by taking it again', async () => {
+  test('one of several concurrent processes gets a lease, and renews it by taking it again', async () => {
     const store = await fixture.open(STORE_MIGRATIONS);
     const clock = new TestClock();
     const takers = Array.from({ length: 8 }, (_, at) => {
@@ -20,7 +20,7 @@ onEachStore('leases', (fixture) => {
     assert.equal(await takers.find((taker) => taker !== winner)?.take('prune', 1_000), false);
   });
 
-  test('a lease from before the clock was set back is taken over, and none of a clock that is ahead', async () => {
+  test('a lease from before the clock was set back is taken over, but not one of a clock that is ahead', async () => {
     const store = await fixture.open(STORE_MIGRATIONS);
     const clock = new TestClock();
     const first = new Leases({ store, clock, holder: 'first' });
@@ -32,7 +32,7 @@ onEachStore('leases', (fixture) => {
     assert.equal(await second.take('prune', 1_000), true);
   });
 
-  test('the lease of a dead holder is taken over when it expires, or when it is released', async () => {
+  test('a lease is taken over after it has expired or was released', async () => {
     const store = await fixture.open(STORE_MIGRATIONS);
     const clock = new TestClock();
     const first = new Leases({ store, clock, holder: 'first' });

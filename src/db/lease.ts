@@ -7,7 +7,7 @@
  * a new one would was taken before the clock was set back, and can be taken over.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
-import type { Queryable, Store } from './contract.ts';
+import type { Dialect, Migration, Queryable, Store } from './contract.ts';
 
 const CLOCKS_DIFFER_MS = MINUTE_MS;
 
@@ -56,3 +56,21 @@ export async function claimOnce(tx: Queryable, name: string, nowMs: number): Pro
   );
   return rows.length > 0;
 }
+
+/** Allows one transaction of that name at a time; SQLite has a single writer anyway. */
+export async function oneAtATime(tx: Queryable, dialect: Dialect, name: string): Promise<void> {
+  if (dialect === 'postgres') await tx.query('SELECT pg_advisory_xact_lock(hashtext($1))', [name]);
+}
+
+export const STORE_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'store-0001',
+    up: `
+CREATE TABLE store_lease (
+  name TEXT PRIMARY KEY,
+  holder TEXT NOT NULL,
+  expires_ms BIGINT NOT NULL
+);
+`,
+  },
+];

@@ -217,7 +217,7 @@ export class JobWorker<Job extends { readonly id: string }> {
   /** Claims no further job, aborts `signal`, and resolves when all runs have ended. */
   async stop(): Promise<void> {
     this.#stopTicking?.();
-    this.#aborter.abort(new Error('The server stops'));
+    this.#aborter.abort(new Error('The server is shutting down'));
     await this.#claiming;
     await Promise.all([...this.#running.values()].map(({ ended }) => ended));
   }

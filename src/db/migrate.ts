@@ -28,7 +28,7 @@ export async function migrateWith(
 
 function newerThanThis(unknown: readonly string[]): string {
   const which = unknown.slice(0, SHOWN_STEPS).join(', ');
-  return `The database was made by a newer version of Farebox: this one does not know its ${which}. Run that version or a newer one, or restore a backup from before the upgrade`;
+  return `A newer version of Farebox has changed the database (unknown migrations: ${which}). Run that version or a newer one, or restore a backup from before the upgrade`;
 }
 
 const SHOWN_STEPS = 3;

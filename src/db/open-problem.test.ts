@@ -26,22 +26,22 @@ async function told(url: string): Promise<string> {
   return 'It was opened';
 }
 
-test('a SQLite file that cannot be opened is named, with what to do', async () => {
+test('the message for a SQLite file contains its path and the next step', async () => {
   const text = join(folder, 'notes.txt');
   writeFileSync(text, 'These are notes and no database.\n'.repeat(100));
   assert.equal(
     await told(`sqlite:${text}`),
-    `The database file is no SQLite database (${text}): choose another file with "database", or put a backup in its place`,
+    `The database file is not a SQLite database (${text}): set "database" to another file, or replace it by a backup`,
   );
   const taken = join(folder, 'taken');
   mkdirSync(taken);
   assert.match(
     await told(`sqlite:${taken}`),
-    /cannot be opened \(\S*taken\): name a file, no folder/,
+    /cannot be opened \(\S*taken\): set "database" to a file/,
   );
 });
 
-test('a SQLite file of another user is told as such, with its owner', (t) => {
+test('the message for a SQLite file of another user contains its owner', (t) => {
   // Root can write every file, so it tests with a file that it has given to another user.
   const isRoot = process.getuid?.() === 0;
   const path = isRoot ? join(folder, 'theirs.db') : '/etc/passwd';
@@ -58,7 +58,7 @@ test('a SQLite file of another user is told as such, with its owner', (t) => {
     const [owner, own] = isRoot ? [OTHER_USER, 0] : [0, process.getuid?.()];
     assert.equal(
       openProblem(cannotOpen, `sqlite:${path}`),
-      `A file of the database cannot be opened (${path}): ${path} belongs to the user ${owner}, and this is the user ${own}: run the command as that user, or make this one the owner`,
+      `A file of the database cannot be opened (${path}): ${path} belongs to user ${owner}, but this process runs as user ${own}: run the command as that user, or change the owner`,
     );
   } finally {
     t.mock.restoreAll();
@@ -66,24 +66,27 @@ test('a SQLite file of another user is told as such, with its owner', (t) => {
   }
 });
 
-test('a PostgreSQL that lets nobody in is told by what is wrong, without its password', async () => {
+test('the message for a PostgreSQL contains the problem and no password', async () => {
   const url = await emptyPostgresDatabase();
   const cases: [string, RegExp][] = [
-    ['postgres://u:hunter2@127.0.0.1:1/x', /^No PostgreSQL at 127\.0\.0\.1:1 takes connections: /],
+    [
+      'postgres://u:hunter2@127.0.0.1:1/x',
+      /^PostgreSQL at 127\.0\.0\.1:1 does not accept connections: /,
+    ],
     // Two addresses, and an error for several.
     [
       'postgres://u:hunter2@localhost:1/x',
-      /^No PostgreSQL at localhost:1 takes connections: start/,
+      /^PostgreSQL at localhost:1 does not accept connections: start/,
     ],
-    ['postgres://u:hunter2@nowhere.invalid/x', /no address for the name of .* at nowhere\.invalid/],
     [
-      'postgres://u:hunter2@@@@:x/x',
-      /^The address of the database cannot be read: write postgres:/,
+      'postgres://u:hunter2@nowhere.invalid/x',
+      /The host name of .* at nowhere\.invalid has no address/,
     ],
-    [url.replace(/@([^/]*)\/[^?]*/, '@$1/gone'), /has no database "gone": make it \("createdb/],
+    ['postgres://u:hunter2@@@@:x/x', /^The database URL is invalid: set "database" to postgres:/],
+    [url.replace(/@([^/]*)\/[^?]*/, '@$1/gone'), /has no database "gone": create it \("createdb/],
     [
       url.replace(/\/\/[^@]*@/, '//nobody-here@'),
-      /does not let the user "nobody-here" in: correct the name or the password/,
+      /rejects the user "nobody-here": correct the name or the password/,
     ],
   ];
   for (const [address, words] of cases) {

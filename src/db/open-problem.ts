@@ -1,6 +1,6 @@
 /** Explains why a database cannot be opened, and what to do. Never contains a password. */
-import { resolve } from 'node:path';
-import { accessProblem } from './access-problem.ts';
+import { accessSync, constants, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { codeOf, diskFailure } from './failures.ts';
 
 /** Returns `undefined` for an error unrelated to the database. */
@@ -11,14 +11,14 @@ export function openProblem(error: unknown, databaseUrl: string): string | undef
     for (const one of errors) {
       const failure = diskFailure(one);
       if (failure === undefined) continue;
-      return `${failure.told} (${path}): ${accessProblem(path) ?? failure.advice}`;
+      return `${failure.problem} (${path}): ${accessProblem(path) ?? failure.advice}`;
     }
     return undefined;
   }
   const place = placeOf(databaseUrl);
   const isUnreadable = errors.some((one) => codeOf(one) === 'ERR_INVALID_URL');
   if (place === undefined || isUnreadable) {
-    return 'The address of the database cannot be read: write postgres://user:password@host:5432/name as "database", special characters of the password percent-encoded';
+    return 'The database URL is invalid: set "database" to postgres://user:password@host:5432/name, with special characters of the password percent-encoded';
   }
   for (const one of errors) {
     const problem = serverProblem(codeOf(one), one, place);
@@ -60,26 +60,59 @@ function serverProblem(code: string, error: Error, place: Place): string | undef
   switch (code) {
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `There is no address for the name of ${at}: correct "database"`;
+      return `The host name of ${at} has no address: correct "database"`;
     case 'ECONNREFUSED':
     case 'ENOENT':
-      return `No ${at} takes connections: start it, or correct "database"`;
+      return `${at} does not accept connections: start it, or correct "database"`;
     case 'EHOSTUNREACH':
     case 'ENETUNREACH':
     case 'ETIMEDOUT':
-      return `${at} cannot be reached: look at the network, or correct "database"`;
+      return `${at} is unreachable: check the network, or correct "database"`;
     case '28000':
     case '28P01':
-      return `${at} does not let the user "${user}" in: correct the name or the password in "database" (${error.message})`;
+      return `${at} rejects the user "${user}": correct the name or the password in "database" (${error.message})`;
     case '3D000':
-      return `${at} has no database "${database}": make it ("createdb ${database}"), or correct "database"`;
+      return `${at} has no database "${database}": create it ("createdb ${database}"), or correct "database"`;
     case '42501':
-      return `${at} does not let the user "${user}" make tables in "${database}": make it the owner, or grant CREATE on the schema (${error.message})`;
+      return `${at} does not allow the user "${user}" to create tables in "${database}": make it the owner, or grant CREATE on the schema (${error.message})`;
     case '53300':
       return `${at} has no connection left: raise its max_connections, or lower "cluster.connections"`;
     default:
       return /timeout/i.test(error.message) && !code.startsWith('E')
-        ? `${at} does not answer in time: look at the network, or correct "database"`
+        ? `${at} does not respond in time: check the network, or correct "database"`
         : undefined;
+  }
+}
+
+/** Returns `undefined` if the file, or the folder in which it would be created, is accessible. */
+export function accessProblem(path: string): string | undefined {
+  for (const place of [path, dirname(path)]) {
+    try {
+      accessSync(place, constants.R_OK | constants.W_OK);
+    } catch (error) {
+      const code = codeOf(error);
+      if (code === 'EROFS') return `${place} is on a read-only file system`;
+      // A missing file is created in its folder.
+      if (code === 'EACCES' || code === 'EPERM') return foreign(place);
+    }
+  }
+  return undefined;
+}
+
+function foreign(place: string): string {
+  const owner = ownerOf(place);
+  const own = process.getuid?.();
+  if (owner === undefined || owner === own) return `this user has no permission to write ${place}`;
+  return `${place} belongs to user ${owner}, but this process runs as user ${own}: run the command as that user, or change the owner`;
+}
+
+/** Returns the user id of the owner, or that of the nearest accessible parent folder. */
+function ownerOf(place: string): number | undefined {
+  try {
+    return statSync(place, { throwIfNoEntry: false })?.uid;
+  } catch {
+    // The folder is closed to this user.
+    const parent = dirname(place);
+    return parent === place ? undefined : ownerOf(parent);
   }
 }

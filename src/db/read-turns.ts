@@ -14,7 +14,7 @@ export function readTurns(atOnce: number): JobQueue {
     running: atOnce,
     waiting: MAX_WAITING,
     waitingOfCaller: MAX_WAITING_OF_CALLER,
-    full: () => new StoreUnavailable('Too many overviews wait to be read'),
+    full: () => new StoreUnavailable('Too many overview reads are queued'),
   });
 }
 

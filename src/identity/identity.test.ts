@@ -12,7 +12,7 @@ const COUNT = 20;
 const CAP = usdToNano('1');
 const INACTIVE = { code: 'AUTHENTICATION_FAILED_INACTIVE_KEY' };
 
-onEachStore('keys in use', (fixture) => {
+onEachStore('cached API keys', (fixture) => {
   async function open() {
     const store = await fixture.open(IDENTITY_MIGRATIONS);
     const clock = new TestClock();
@@ -39,7 +39,7 @@ onEachStore('keys in use', (fixture) => {
     return { store, clock, identity, other, accountId, keys };
   }
 
-  test('are forgotten as soon after a revocation when the system clock is set back', async () => {
+  test('expire after a revocation even if the system clock is set back', async () => {
     const { clock, identity, other, accountId, keys } = await open();
     const [one] = keys;
     assert.ok(one);
@@ -72,7 +72,7 @@ onEachStore('keys in use', (fixture) => {
     clock.advance(3_001);
     await identity.keys.callerOf(keys[0]?.secret ?? '');
     assert.equal(queries.mock.callCount(), COUNT + 2);
-    await identity.keys.noteLastUse();
+    await identity.keys.writeLastUse();
     const rows = await store.query<{ last_used_ms: bigint }>(
       'SELECT last_used_ms FROM identity_key ORDER BY last_used_ms',
     );
@@ -80,7 +80,7 @@ onEachStore('keys in use', (fixture) => {
     assert.deepEqual([used.length, used[0], used.at(-1)], [COUNT, 3_001, 0]);
   });
 
-  test('are read with all that bounds them in one statement', async (t) => {
+  test('are read with their parents and budgets in one statement', async (t) => {
     const { store, clock, identity, accountId, keys } = await open();
     const { id: otherId } = await identity.createAccount('bob', 'paid');
     const budget = { tag: 'user', value: undefined, period: 'EPOCH', usdLimitNano: CAP } as const;
@@ -120,7 +120,7 @@ onEachStore('keys in use', (fixture) => {
     assert.ok(await identity.keys.callerOf(keys[0]?.secret ?? ''));
   });
 
-  test('are refused within seconds of what another process does, and at once of what this one does', async () => {
+  test('are rejected within seconds after a revocation by another process, and at once after one by this process', async () => {
     const { clock, identity, other, accountId, keys } = await open();
     const [first, second, third] = keys;
     assert.ok(first && second && third);
@@ -136,7 +136,7 @@ onEachStore('keys in use', (fixture) => {
     assert.ok(await identity.keys.callerOf(first.secret));
   });
 
-  test('are listed by pages, and revoked with all that is below them', async () => {
+  test('are listed by pages and revoked with their descendants', async () => {
     const { store, clock, identity, accountId, keys } = await open();
     const parent = keys[0]?.key ?? assert.fail('there are keys');
     const below = { ...parent, parentId: parent.id };
@@ -171,16 +171,16 @@ onEachStore('keys in use', (fixture) => {
     );
   });
 
-  test('whose last use could not be noted are noted in the next round', async (t) => {
+  test('whose last use could not be written are written in the next round', async (t) => {
     const { store, identity, keys } = await open();
     const { secret, key } = keys[0] ?? assert.fail('there are keys');
     await identity.keys.callerOf(secret);
     for (const name of ['query', 'transaction'] as const) {
       t.mock.method(store, name, () => Promise.reject(new StoreUnavailable('away')));
     }
-    await assert.rejects(identity.keys.noteLastUse(), StoreUnavailable);
+    await assert.rejects(identity.keys.writeLastUse(), StoreUnavailable);
     t.mock.restoreAll();
-    await identity.keys.noteLastUse();
+    await identity.keys.writeLastUse();
     const [row] = await store.query<{ last_used_ms: bigint | null }>(
       'SELECT last_used_ms FROM identity_key WHERE id = $1',
       [key.id],

@@ -44,7 +44,7 @@ export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
 export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
-const NOTE_LAST_USE_EVERY_MS = 20_000;
+const WRITE_LAST_USE_EVERY_MS = 20_000;
 
 export interface AccountPlace {
   readonly createdMs: number;
@@ -80,14 +80,14 @@ export class Identity {
   readonly sessions: Sessions;
   readonly #parts: IdentityParts;
   readonly keys: KnownKeys;
-  readonly #stopNoting: () => void;
+  readonly #stopWriting: () => void;
 
   constructor(parts: IdentityParts) {
     this.#parts = parts;
     this.keys = new KnownKeys(parts);
     this.sessions = new Sessions({ ...parts, keys: this.keys });
-    this.#stopNoting = parts.clock.every(NOTE_LAST_USE_EVERY_MS, () => {
-      this.keys.noteLastUse().catch(() => undefined); // the next round writes the same times
+    this.#stopWriting = parts.clock.every(WRITE_LAST_USE_EVERY_MS, () => {
+      this.keys.writeLastUse().catch(() => undefined); // the next round writes the same times
     });
   }
 
@@ -119,7 +119,7 @@ export class Identity {
     const [taken] = await tx.query<{ id: string }>(sql, [name, ownId]);
     if (taken === undefined) return;
     throw new Fault('ACCOUNT_EXISTS', {
-      message: `There is an account "${name}" already (${taken.id}); choose another name`,
+      message: `An account named "${name}" exists (${taken.id}); choose another name`,
     });
   }
 
@@ -407,8 +407,8 @@ export class Identity {
   }
 
   async stop(): Promise<void> {
-    this.#stopNoting();
-    await this.keys.noteLastUse();
+    this.#stopWriting();
+    await this.keys.writeLastUse();
   }
 }
 

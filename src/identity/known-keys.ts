@@ -80,11 +80,14 @@ export class KnownKeys {
     this.#renewals.clear();
   }
 
-  async noteLastUse(): Promise<void> {
+  async writeLastUse(): Promise<void> {
     if (this.#lastUsed.size === 0) return;
     const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
     this.#lastUsed.clear();
-    const statements = noted.map(([id, usedMs]) => ({ sql: NOTE_USE, parameters: [usedMs, id] }));
+    const statements = noted.map(([id, usedMs]) => ({
+      sql: SET_LAST_USE,
+      parameters: [usedMs, id],
+    }));
     try {
       await this.#parts.store.transaction((tx) => tx.run(statements), { durable: false });
     } catch (error) {
@@ -143,7 +146,7 @@ export class KnownKeys {
       if (wasUsed) digests.push(other);
       else if (untilMs < atMs) this.#remembered.delete(other);
     }
-    const reading = this.#readAnew(digests, atMs);
+    const reading = this.#refresh(digests, atMs);
     for (const one of digests) this.#renewals.set(one, reading);
     try {
       return await reading;
@@ -152,7 +155,7 @@ export class KnownKeys {
     }
   }
 
-  async #readAnew(digests: readonly string[], atMs: number): Promise<ReadKeys> {
+  async #refresh(digests: readonly string[], atMs: number): Promise<ReadKeys> {
     const generation = this.#generation;
     const which = 'k.secret_sha256 IN (SELECT json_array_elements_text($1::json))';
     const read = await this.#read(which, JSON.stringify(digests));
@@ -275,7 +278,7 @@ FROM numbered k JOIN identity_account a ON a.id = k.account_id
   LEFT JOIN identity_budget b ON b.account_id = k.account_id AND k.nth = 1
 ORDER BY b.created_ms, b.id`;
 
-const NOTE_USE = 'UPDATE identity_key SET last_used_ms = $1 WHERE id = $2';
+const SET_LAST_USE = 'UPDATE identity_key SET last_used_ms = $1 WHERE id = $2';
 
 function presentable(key: Remembered | Refusal): Remembered {
   if (key === 'unknown') throw unknownKey();
@@ -286,7 +289,7 @@ function presentable(key: Remembered | Refusal): Remembered {
 
 function unknownKey(): Fault {
   return new Fault('AUTHENTICATION_FAILED', {
-    message: 'Authentication failed: the API key is not known here',
+    message: 'Authentication failed: unknown API key',
   });
 }
 

@@ -14,7 +14,7 @@ export const SESSION_LIFE_MS = 7 * DAY_MS;
 /** Per key or wallet; a further session ends the oldest. */
 const MAX_SESSIONS = 50;
 const LINK_LIFE_MS = 15 * MINUTE_MS;
-const NOTE_USE_EVERY_MS = MINUTE_MS;
+const WRITE_USE_EVERY_MS = MINUTE_MS;
 const SECRET_BYTES = 32;
 /** Longer than any secret: bounds the input of the hash. */
 const MAX_SECRET_CHARS = 100;
@@ -95,32 +95,25 @@ export class Sessions {
     const { store, clock } = this.#parts;
     if (secret.length > MAX_SECRET_CHARS) throw sessionEnded();
     const nowMs = clock.nowMs();
-    const columns = SESSION_COLUMNS.split(',').map(
-      (name) => `s.${name.trim()} AS s_${name.trim()}`,
-    );
     const [row] = await store.query(
-      `SELECT ${columns.join(', ')}, k.id AS key_id, k.revoked_ms AS revoked_ms,
-       a.disabled AS disabled FROM identity_session s LEFT JOIN identity_key k ON k.id = s.key_id
-       LEFT JOIN identity_account a ON a.id = s.account_id
-       WHERE s.secret_sha256 = $1 AND s.expires_ms > $2`,
+      `SELECT ${SESSION_COLUMNS},
+       (SELECT disabled FROM identity_account a WHERE a.id = s.account_id) AS disabled,
+       (SELECT id FROM identity_key k WHERE k.id = s.key_id AND k.revoked_ms IS NULL) AS valid_key
+       FROM identity_session s WHERE secret_sha256 = $1 AND expires_ms > $2`,
       [sha256Hex(secret), nowMs],
     );
     if (row === undefined) throw sessionEnded();
     if (row['disabled'] === 1n) throw new Fault('API_ACCESS_DISABLED');
-    const fields = Object.entries(row).filter(([name]) => name.startsWith('s_'));
-    const session = sessionOf(
-      Object.fromEntries(fields.map(([name, value]) => [name.slice(2), value])),
-      secret,
-    );
-    if (nowMs - session.lastUsedMs >= NOTE_USE_EVERY_MS) await this.#noteUse(session.id, nowMs);
+    const session = sessionOf(row, secret);
+    if (nowMs - session.lastUsedMs >= WRITE_USE_EVERY_MS) await this.#writeUse(session.id, nowMs);
     if (session.keyId === '') return { session, caller: undefined };
-    if (row['key_id'] === null || row['revoked_ms'] !== null) throw sessionEnded();
+    if (row['valid_key'] === null) throw sessionEnded();
     const { caller, expiresMs } = await this.#parts.keys.bounded(session.keyId);
     if (expiresMs !== undefined && expiresMs <= nowMs) throw sessionEnded();
     return { session, caller: { ...caller, session } };
   }
 
-  async #noteUse(id: string, nowMs: number): Promise<void> {
+  async #writeUse(id: string, nowMs: number): Promise<void> {
     const sql = 'UPDATE identity_session SET last_used_ms = $2 WHERE id = $1';
     await this.#parts.store.transaction((tx) => tx.query(sql, [id, nowMs]), NOT_DURABLE);
   }

@@ -33,7 +33,7 @@ const ROWS: readonly Row[] = [
     headers: { authorization: 'Bearer SVC_INFERENCE_KEY_x' },
     body: { model: 'm', messages: HI },
     status: 401,
-    says: /API key is not known/,
+    says: /unknown API key/,
   },
   {
     name: 'not Bearer',

@@ -154,7 +154,7 @@ async function stopped(fixture: Fixture, rounds: number): Promise<string> {
   await one.stop();
   await other.stop();
   const late = second.output().match(/Settled after the lease/g)?.length ?? 0;
-  const reborn = second.output().match(/took this one for dead/g)?.length ?? 0;
+  const reborn = second.output().match(/considered this one dead/g)?.length ?? 0;
   assert.ok(reborn >= 1, 'it was taken for dead');
   const all = [...one.seen, ...other.seen];
   return `taken for dead ${reborn} times, ${late} late settles: ${statuses(all)}; ${await proven(database, all)}`;
@@ -220,7 +220,7 @@ async function slow(fixture: Fixture): Promise<string> {
     return served.every((some) => some > 100) ? true : undefined;
   });
   for (const { stop } of all) await stop();
-  const lost = both.map((one) => one.output().match(/Database lost/g)?.length ?? 0);
+  const lost = both.map((one) => one.output().match(/The database is unreachable/g)?.length ?? 0);
   // Unserved requests have waited; a lost database would reject thousands immediately.
   const served = count(during, ({ status }) => status === 200);
   const refused = count(during, ({ status }) => status === 503);
@@ -386,7 +386,7 @@ ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeou
     count(unheard, ({ status }) => status === 200),
     500,
   );
-  assert.match(deaf.output(), /Notifications of the database do not arrive/);
+  assert.match(deaf.output(), /Notifications of the database are not delivered/);
   const cluster = `, directDatabase: ${JSON.stringify(postgres.url('postgres'))}`;
   const direct = await servers.start({ database: pooled, cluster });
   const heard = await burst([direct, deaf], secret, 2_000);
@@ -394,7 +394,7 @@ ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeou
     count(heard, ({ status }) => status === 200),
     2_000,
   );
-  assert.doesNotMatch(direct.output(), /do not arrive/);
+  assert.doesNotMatch(direct.output(), /are not delivered/);
   for (const farebox of [deaf, direct]) assert.equal(await servers.end(farebox), 0);
   const said = /does not keep prepared statements/.test(deaf.output()) ? 'unprepared, ' : '';
   return `${said}${statuses([...unheard, ...heard])}; ${await proven(database, [...unheard, ...heard])}`;

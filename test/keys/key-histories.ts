@@ -216,8 +216,8 @@ class World {
     this.store = this.#counting(store);
     const note = (fields: Readonly<Record<string, unknown>>, message: string): void => {
       if (message.startsWith('Not charged: another request')) this.lostInJournal += 1;
-      if (message.includes('journal are in')) this.fromJournal += Number(fields['replayed']);
-      if (message.startsWith('Settled what')) this.fromJournal += Number(fields['adopted']);
+      if (message.includes('journal were written')) this.fromJournal += Number(fields['replayed']);
+      if (message.startsWith('Settled the journal')) this.fromJournal += Number(fields['adopted']);
     };
     this.log = { debug: () => undefined, info: note, warn: note, error: note };
   }

@@ -256,7 +256,7 @@ ${fixture.yaml}`,
       ...env,
       FAREBOX_CONFIG: database,
     });
-    assert.match(refused, /No PostgreSQL at 127\.0\.0\.1:9 takes connections/);
+    assert.match(refused, /PostgreSQL at 127\.0\.0\.1:9 does not accept connections/);
   });
 });
 

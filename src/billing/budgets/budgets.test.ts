@@ -34,7 +34,7 @@ onEachStore('caps of budgets', (fixture) => {
     return { ...parts, identity, ledger, accountId, budget, stop };
   }
 
-  test('of each value are so many at most, and those that are there go on', async () => {
+  test('a budget per tag value rejects new values above its bound and still counts known ones', async () => {
     const { budget, stop, ...parts } = await bench();
     const lifetime = await budget('LIFETIME');
     const caller = { parentIds: [], budgets: [lifetime] };
@@ -54,7 +54,7 @@ onEachStore('caps of budgets', (fixture) => {
     await stop();
   });
 
-  test('of two processes that add them at once pass their bound by what one counts on', async () => {
+  test('two processes exceed the bound of tag values by at most one reuse of their counts', async () => {
     const { budget, stop, ...parts } = await bench();
     const caller = { parentIds: [], budgets: [await budget('LIFETIME')] };
     const bounds = { maxValues: 10, countedValues: 2 };
@@ -73,7 +73,7 @@ onEachStore('caps of budgets', (fixture) => {
     await stop();
   });
 
-  test('begin with the limit that holds, whatever a remembered key says of it', async () => {
+  test('a new cap has the stored limit of its budget, not that of a cached key', async () => {
     const { budget, stop, ...parts } = await bench();
     const { store, identity } = parts;
     const remembered = await budget('EPOCH');

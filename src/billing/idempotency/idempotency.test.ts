@@ -14,6 +14,7 @@ import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import {
   type FinishedResponse,
   Idempotency,
+  type IdempotencyToken,
   IDEMPOTENCY_MIGRATIONS,
   MAX_STORED_BYTES,
   parseIdempotencyKey,
@@ -28,27 +29,33 @@ const ANSWER = {
 const CENT = usdToNano('0.01');
 const KEPT_BYTES = 64 * 1_048_576;
 
-function open(store: Store, clock: Clock, seed = 1, keptBytes = KEPT_BYTES): Idempotency {
-  const processId = `process-${seed}`;
-  return new Idempotency({
-    store,
-    processId,
-    clock,
-    ids: seededIds(seed),
-    log: silentLog,
-    keptBytes: () => keptBytes,
-  });
+function open(
+  store: Store,
+  clock: Clock,
+  seed = 1,
+  keptBytes = KEPT_BYTES,
+  log = silentLog,
+): Idempotency {
+  const parts = { store, clock, log, processId: `process-${seed}`, ids: seededIds(seed) };
+  return new Idempotency({ ...parts, keptBytes: () => keptBytes });
 }
 
 const isLost = (error: unknown): boolean =>
   error instanceof Fault && error.code === 'REQUEST_IN_PROGRESS';
 
+/** Takes a key that must be free. */
+async function take(idempotency: Idempotency, key = 'k'): Promise<IdempotencyToken> {
+  const state = await idempotency.begin(wanted('alice', key, 'f'));
+  assert.ok(state.state === 'new');
+  return state.token;
+}
+
 function wanted(accountId: string, key: string, fingerprint: string) {
   return { caller: accountId, accountId, key, fingerprint };
 }
 
-describe('idempotency key', () => {
-  test('is taken when it matches the pattern and refused with 400 otherwise', () => {
+describe('`parseIdempotencyKey`', () => {
+  test('accepts a key that matches the pattern and rejects others with 400', () => {
     assert.equal(parseIdempotencyKey(undefined), undefined);
     assert.equal(parseIdempotencyKey('a_B-9'), 'a_B-9');
     for (const key of ['', 'a b', 'ü', 'x'.repeat(256)]) {
@@ -61,18 +68,17 @@ describe('idempotency key', () => {
 });
 
 onEachStore('idempotency', (fixture) => {
-  test('a stored answer is replayed to the same caller and body, and survives a restart', async () => {
+  test('`begin` replays a stored response to the same caller and fingerprint, also after a restart', async () => {
     const url = await fixture.freshUrl();
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS, url);
     const first = open(store, clock);
-    const begun = await first.begin(wanted('alice', 'k', 'f'));
-    assert.ok(begun.state === 'new');
-    await first.complete(begun.token, ANSWER);
+    const begun = await take(first);
+    await first.complete(begun, ANSWER);
     const restarted = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
     assert.deepEqual(await restarted.begin(wanted('alice', 'k', 'f')), {
       state: 'replay',
-      answer: ANSWER,
+      response: ANSWER,
     });
     assert.equal((await restarted.begin(wanted('alice', 'k', 'other'))).state, 'conflict');
     assert.equal((await restarted.begin(wanted('bob', 'k', 'other'))).state, 'new');
@@ -82,18 +88,13 @@ onEachStore('idempotency', (fixture) => {
     await restarted.close();
   });
 
-  test('of many at once one runs and all others get its answer', async () => {
+  test('one of 12 concurrent requests runs, and the others get its response', async () => {
     const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), systemClock());
     let runs = 0;
     const bodies = await Promise.all(
       Array.from({ length: 12 }, async () => {
-        const got = await idempotency.acquire({
-          caller: 'alice',
-          accountId: 'alice',
-          key: 'k',
-          fingerprint: 'f',
-        });
-        if (got.state === 'replay') return got.answer.body.toString();
+        const got = await idempotency.acquire(wanted('alice', 'k', 'f'));
+        if (got.state === 'replay') return got.response.body.toString();
         runs += 1;
         await idempotency.complete(got.token, ANSWER);
         return ANSWER.body.toString();
@@ -103,33 +104,26 @@ onEachStore('idempotency', (fixture) => {
     assert.deepEqual(new Set(bodies), new Set([ANSWER.body.toString()]));
   });
 
-  test('an abandoned key goes to one that waits, also in another process', async () => {
+  test('a waiting request takes over an abandoned key, also in another process', async () => {
     const url = await fixture.freshUrl();
     const here = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock());
     const there = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock(), 2);
-    const begun = await here.begin(wanted('alice', 'k', 'f'));
-    assert.ok(begun.state === 'new');
-    const waiting = there.acquire({
-      caller: 'alice',
-      accountId: 'alice',
-      key: 'k',
-      fingerprint: 'f',
-    });
-    await here.abandon(begun.token);
+    const begun = await take(here);
+    const waiting = there.acquire(wanted('alice', 'k', 'f'));
+    await here.abandon(begun);
     const got = await waiting;
     assert.ok(got.state === 'new');
     await there.complete(got.token, ANSWER);
-    await assert.rejects(here.complete(begun.token, ANSWER), isLost);
+    await assert.rejects(here.complete(begun, ANSWER), isLost);
   });
 
-  test('a living holder keeps its lease, a dead one loses it', async () => {
+  test('a lease that is renewed is kept, and one that is not is taken over', async () => {
     const url = await fixture.freshUrl();
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS, url);
     const holder = open(store, clock);
     const other = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
-    const begun = await holder.begin(wanted('alice', 'k', 'f'));
-    assert.ok(begun.state === 'new');
+    const begun = await take(holder);
     for (let round = 0; round < 6; round += 1) {
       await age(store, 5_000);
       const before = await expiryOf(store);
@@ -140,10 +134,9 @@ onEachStore('idempotency', (fixture) => {
     await age(store, 21_000);
     const deadClock = new TestClock(clock.nowMs() + 21_000);
     const later = open(store, deadClock, 3);
-    const taken = await later.begin(wanted('alice', 'k', 'f'));
-    assert.ok(taken.state === 'new');
-    await assert.rejects(holder.complete(begun.token, ANSWER), isLost);
-    await later.complete(taken.token, ANSWER);
+    const taken = await take(later);
+    await assert.rejects(holder.complete(begun, ANSWER), isLost);
+    await later.complete(taken, ANSWER);
   });
 
   test('`releaseAll` releases running keys and keeps stored responses', async () => {
@@ -151,27 +144,19 @@ onEachStore('idempotency', (fixture) => {
     const clock = new TestClock();
     const dead = open(store, clock);
     assert.equal((await dead.begin(wanted('alice', 'k', 'f'))).state, 'new');
-    const done = await dead.begin(wanted('alice', 'kept', 'f'));
-    assert.ok(done.state === 'new');
-    await dead.complete(done.token, ANSWER);
+    const done = await take(dead, 'kept');
+    await dead.complete(done, ANSWER);
     const next = open(store, clock, 2);
     await next.releaseAll();
     assert.equal((await next.begin(wanted('alice', 'k', 'f'))).state, 'new');
     assert.equal((await next.begin(wanted('alice', 'kept', 'f'))).state, 'replay');
   });
 
-  test('a key that could not be given back is free when its lease runs out', async (t) => {
+  test('a key that could not be released is free after its lease has expired', async (t) => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, clock);
-    const options = {
-      caller: 'alice',
-      accountId: 'alice',
-      key: 'k',
-      fingerprint: 'f',
-      requestId: 'r',
-      hasBegun: () => false,
-    };
+    const options = { ...wanted('alice', 'k', 'f'), requestId: 'r', hasBegun: () => false };
     await idempotency.once(options, async () => {
       t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
     });
@@ -184,28 +169,24 @@ onEachStore('idempotency', (fixture) => {
     await idempotency.close();
   });
 
-  test('a process that ends without its database leaves its keys to their leases', async (t) => {
+  test('keys of a process that stops without the database are free after their leases have expired', async (t) => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const lines: LogLine[] = [];
-    const log = memoryLog(lines);
-    const parts = { store, processId: 'one', clock, ids: seededIds(1), log };
-    const keptBytes = () => KEPT_BYTES;
-    const idempotency = new Idempotency({ ...parts, keptBytes });
-    await idempotency.begin(wanted('alice', 'k', 'f'));
-    await idempotency.begin(wanted('alice', 'other', 'f'));
+    const idempotency = open(store, clock, 1, KEPT_BYTES, memoryLog(lines));
+    for (const key of ['k', 'other']) await take(idempotency, key);
     t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
     await idempotency.close();
     t.mock.restoreAll();
     assert.deepEqual(
       lines.map(({ message }) => message),
-      ['Idempotency keys could not be given back'],
+      ['Idempotency keys could not be released'],
     );
     await pass(store, clock, 75_000);
     assert.equal((await open(store, clock, 2).begin(wanted('alice', 'k', 'f'))).state, 'new');
   });
 
-  test('keys of a process that has ended for sure are free at once, its answers and those of others stay', async () => {
+  test('`processEnded` releases the running keys of that process only, and keeps its responses', async () => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const [one, two, eleven] = [
@@ -215,9 +196,8 @@ onEachStore('idempotency', (fixture) => {
     ];
     assert.equal((await one.begin(wanted('alice', 'running', 'f'))).state, 'new');
     assert.equal((await eleven.begin(wanted('alice', 'of another', 'f'))).state, 'new');
-    const done = await one.begin(wanted('alice', 'done', 'f'));
-    assert.ok(done.state === 'new');
-    await one.complete(done.token, ANSWER);
+    const done = await take(one, 'done');
+    await one.complete(done, ANSWER);
     await two.processEnded('process-1');
     assert.equal((await two.begin(wanted('alice', 'running', 'f'))).state, 'new');
     assert.equal((await two.begin(wanted('alice', 'of another', 'f'))).state, 'wait');
@@ -226,15 +206,14 @@ onEachStore('idempotency', (fixture) => {
   });
 
   if (fixture.dialect === 'postgres') {
-    test('a key that runs stays with its process, whatever the clocks of others say', async () => {
+    test('a wrong clock of another process does not expire the lease of a running key', async () => {
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const behind = open(store, new TestClock(Date.now() - 600_000), 1);
       const ahead = open(store, new TestClock(Date.now() + 600_000), 2);
-      const begun = await behind.begin(wanted('alice', 'k', 'f'));
-      assert.ok(begun.state === 'new');
+      const begun = await take(behind);
       assert.equal(await ahead.prune(), 0);
       assert.equal((await ahead.begin(wanted('alice', 'k', 'f'))).state, 'wait');
-      await behind.complete(begun.token, ANSWER);
+      await behind.complete(begun, ANSWER);
       assert.equal((await ahead.begin(wanted('alice', 'k', 'f'))).state, 'replay');
       assert.equal((await ahead.begin(wanted('alice', 'other', 'f'))).state, 'new');
       await behind.processEnded('process-2');
@@ -242,16 +221,15 @@ onEachStore('idempotency', (fixture) => {
       for (const each of [behind, ahead]) await each.close();
     });
 
-    test('an answer whose process has ended while it was committed is kept', async () => {
+    test('`processEnded` waits for a commit in progress and keeps its response', async () => {
       const clock = new TestClock();
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const [one, two] = [open(store, clock, 1), open(store, clock, 2)];
-      const begun = await one.begin(wanted('alice', 'k', 'f'));
-      assert.ok(begun.state === 'new');
+      const begun = await take(one);
       let freed: Promise<void> | undefined;
       let isFree = false;
       await store.transaction(async (tx) => {
-        await one.complete(begun.token, ANSWER, tx);
+        await one.complete(begun, ANSWER, tx);
         freed = two.processEnded('process-1').then(() => {
           isFree = true;
         });
@@ -264,22 +242,16 @@ onEachStore('idempotency', (fixture) => {
     });
   }
 
-  test('a wait ends with 409, another body with 400', async () => {
+  test('`acquire` throws 409 at its time limit, and 400 for another fingerprint', async () => {
     const clock = new TestClock();
     const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), clock);
     await idempotency.begin(wanted('alice', 'k', 'f'));
     await assert.rejects(
-      idempotency.acquire({
-        caller: 'alice',
-        accountId: 'alice',
-        key: 'k',
-        fingerprint: 'f',
-        maxWaitMs: 0,
-      }),
-      (error) => error instanceof Fault && error.code === 'REQUEST_IN_PROGRESS',
+      idempotency.acquire({ ...wanted('alice', 'k', 'f'), maxWaitMs: 0 }),
+      isLost,
     );
     await assert.rejects(
-      idempotency.acquire({ caller: 'alice', accountId: 'alice', key: 'k', fingerprint: 'g' }),
+      idempotency.acquire(wanted('alice', 'k', 'g')),
       (error) => error instanceof Fault && error.code === 'IDEMPOTENCY_KEY_REUSED',
     );
     await idempotency.close();
@@ -287,48 +259,44 @@ onEachStore('idempotency', (fixture) => {
     await idempotency.close();
   });
 
-  test('an answer above the size limit spends its key, and pruning removes what has run out', async () => {
+  test('a response above the size limit spends its key, and `prune` removes expired keys', async () => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, clock);
     const bodies = { measured: Buffer.alloc(MAX_STORED_BYTES + 1), given_up: undefined };
     for (const [key, body] of Object.entries(bodies)) {
-      const begun = await idempotency.begin(wanted('alice', key, 'f'));
-      assert.ok(begun.state === 'new');
-      await idempotency.complete(begun.token, { ...ANSWER, body });
+      const begun = await take(idempotency, key);
+      await idempotency.complete(begun, { ...ANSWER, body });
       assert.deepEqual(await idempotency.begin(wanted('alice', key, 'f')), { state: 'too-large' });
       await assert.rejects(
-        idempotency.acquire({ caller: 'alice', accountId: 'alice', key, fingerprint: 'f' }),
+        idempotency.acquire(wanted('alice', key, 'f')),
         (error) => error instanceof Fault && error.code === 'IDEMPOTENT_ANSWER_NOT_KEPT',
       );
     }
-    const kept = await idempotency.begin(wanted('alice', 'kept', 'f'));
-    assert.ok(kept.state === 'new');
-    await idempotency.complete(kept.token, ANSWER);
+    const kept = await take(idempotency, 'kept');
+    await idempotency.complete(kept, ANSWER);
     assert.equal(await idempotency.prune(), 0);
     await idempotency.close();
     await pass(store, clock, DAY_MS);
     assert.equal(await idempotency.prune(), 3);
   });
 
-  test('storing again after a lost reply keeps the response, and a key without a response stays spent', async () => {
+  test('`complete` has no effect the second time, and a key spent without a response stays spent', async () => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, new TestClock());
-    const begun = await idempotency.begin(wanted('alice', 'k', 'f'));
-    assert.ok(begun.state === 'new');
-    await idempotency.complete(begun.token, ANSWER);
-    await idempotency.complete(begun.token, { ...ANSWER, body: Buffer.from('another') });
+    const begun = await take(idempotency);
+    await idempotency.complete(begun, ANSWER);
+    await idempotency.complete(begun, { ...ANSWER, body: Buffer.from('another') });
     const again = await idempotency.begin(wanted('alice', 'k', 'f'));
-    assert.deepEqual(again, { state: 'replay', answer: ANSWER });
-    const broken = await idempotency.begin(wanted('alice', 'broken', 'f'));
-    assert.ok(broken.state === 'new');
-    await idempotency.spend(broken.token, store, CENT);
+    assert.deepEqual(again, { state: 'replay', response: ANSWER });
+    const broken = await take(idempotency, 'broken');
+    await idempotency.spend(broken, store, CENT);
     const retry = idempotency.acquire(wanted('alice', 'broken', 'f'));
     await assert.rejects(retry, /broke off/);
     await idempotency.close();
   });
 
-  test('a request whose key was taken over gets the response of the other, or 409', async () => {
+  test('`once` returns the response of the request that took the key over, or throws 409', async () => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, new TestClock());
     const took = (key: string, state: string) =>
@@ -353,15 +321,14 @@ onEachStore('idempotency', (fixture) => {
     await idempotency.close();
   });
 
-  test('a process does not take over what it runs itself, however long it stood still', async () => {
+  test('a process does not take over a key that it runs itself, even after the lease has expired', async () => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, clock);
-    const begun = await idempotency.begin(wanted('alice', 'k', 'f'));
-    assert.ok(begun.state === 'new');
+    const begun = await take(idempotency);
     await age(store, 3_600_000);
     assert.equal((await idempotency.begin(wanted('alice', 'k', 'f'))).state, 'wait');
-    await idempotency.complete(begun.token, ANSWER);
+    await idempotency.complete(begun, ANSWER);
     await idempotency.close();
   });
 
@@ -392,7 +359,7 @@ onEachStore('idempotency', (fixture) => {
       return all;
     };
 
-    test('is counted, and above its limit the oldest responses go and their keys stay spent', async () => {
+    test('drops the oldest responses above the limit, and their keys stay spent', async () => {
       const clock = new TestClock();
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const idempotency = open(store, clock, 1, LIMIT);
@@ -416,7 +383,7 @@ onEachStore('idempotency', (fixture) => {
       await idempotency.close();
     });
 
-    test('grows with what was charged, and is small for an account that was charged nothing', async () => {
+    test('has a limit that grows with charges and is small for an account without charges', async () => {
       const clock = new TestClock();
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const idempotency = open(store, clock, 1, LIMIT);
@@ -437,7 +404,7 @@ onEachStore('idempotency', (fixture) => {
       await idempotency.close();
     });
 
-    test('a response larger than all of it is not kept, and its key is spent', async () => {
+    test('does not keep a response larger than the limit, and its key is spent', async () => {
       const idempotency = open(
         await fixture.open(IDEMPOTENCY_MIGRATIONS),
         new TestClock(),
@@ -450,7 +417,7 @@ onEachStore('idempotency', (fixture) => {
       await idempotency.close();
     });
 
-    test('when spent keys take all of it, further keys are refused until those expire', async () => {
+    test('rejects further keys while spent keys use all of it', async () => {
       const clock = new TestClock();
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const idempotency = open(store, clock, 1, 5_000);

@@ -12,19 +12,39 @@
  * request takes the key over and runs again. With a shared database, the database's clock decides
  * when a lease expires, because a process whose clock is ahead would take over running requests.
  */
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, DAY_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { reasonOf } from '../../core/log.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
-import { AccountStorage, type KeptStorage, ROW_BYTES } from './kept-storage.ts';
-import { type KeyEnd, type KeyFence, type NotKept, endKey, withoutResponse } from './key-fence.ts';
+import { AccountStorage, type KeptStorage, ROW_BYTES, addToHour } from './kept-storage.ts';
 
 export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
 export type { KeptStorage } from './kept-storage.ts';
-export { type KeyFence, type NotKept, spendJournaled } from './key-fence.ts';
+
+export interface KeyFence {
+  readonly caller: string;
+  readonly key: string;
+  readonly token: string;
+}
+
+/**
+ * Why a key is spent without a response: the response was too large, the request broke off, or the
+ * response was dropped in favour of newer ones of the account.
+ */
+export type NotKept = 'too-large' | 'incomplete' | 'dropped';
+
+/** The final values of a key's row; the nullable members are `null` without a response. */
+interface KeyEnd {
+  readonly state: 'done' | NotKept;
+  readonly status: number | null;
+  readonly headers: string | null;
+  readonly body: Buffer | null;
+  readonly bytes: number;
+  readonly paidNano: bigint;
+}
 
 /** The right to run the request of a key, valid until the key is completed or abandoned. */
 export interface IdempotencyToken extends KeyFence {
@@ -45,7 +65,7 @@ export type FinishedResponse = Omit<StoredResponse, 'body'> & { readonly body: B
 
 export type IdempotencyState =
   | { readonly state: 'new'; readonly token: IdempotencyToken }
-  | { readonly state: 'replay'; readonly answer: StoredResponse }
+  | { readonly state: 'replay'; readonly response: StoredResponse }
   | { readonly state: NotKept }
   | { readonly state: 'conflict' }
   | { readonly state: 'wait' };
@@ -170,7 +190,7 @@ export class Idempotency {
       if (row.fingerprint !== fingerprint) return { state: 'conflict' };
       if (row.state === 'running') return { state: 'wait' };
       return row.state === 'done'
-        ? { state: 'replay', answer: answerOf(row) }
+        ? { state: 'replay', response: responseOf(row) }
         : { state: row.state };
     }, NOT_DURABLE);
     if (state.state === 'new') this.#hold(state.token);
@@ -222,7 +242,7 @@ export class Idempotency {
     run: (token: IdempotencyToken) => Promise<void>,
   ): Promise<StoredResponse | undefined> {
     const state = await this.acquire(options);
-    if (state.state === 'replay') return state.answer;
+    if (state.state === 'replay') return state.response;
     const { token } = state;
     try {
       await run(token);
@@ -230,7 +250,7 @@ export class Idempotency {
       if (!token.isLost || options.hasBegun()) throw error;
       const row = await find(this.#store, options.caller, options.key);
       if (row?.state !== 'done' || row.fingerprint !== options.fingerprint) throw error;
-      return answerOf(row);
+      return responseOf(row);
     } finally {
       if (token.isSpent || token.isLost) this.#drop(token);
       else await this.#giveBack(token, options.requestId);
@@ -244,7 +264,7 @@ export class Idempotency {
     } catch (error) {
       // The key is released when its lease expires; the response of the request is not affected.
       const fields = { requestId, reason: reasonOf(error) };
-      this.#log.warn(fields, 'An idempotency key could not be given back');
+      this.#log.warn(fields, 'An idempotency key could not be released');
     }
   }
 
@@ -256,11 +276,11 @@ export class Idempotency {
    */
   async complete(
     token: IdempotencyToken,
-    answer: FinishedResponse,
+    response: FinishedResponse,
     tx: Queryable = this.#store,
     paidNano: Nano = NOT_SOLD,
   ): Promise<void> {
-    const { status, headers, body } = answer;
+    const { status, headers, body } = response;
     const isTooLarge = body === undefined || body.length > MAX_STORED_BYTES;
     if (isTooLarge) return this.#end(tx, token, withoutResponse('too-large', paidNano));
     const written = JSON.stringify(headers);
@@ -313,7 +333,7 @@ export class Idempotency {
       for (const token of this.#live.values()) await this.abandon(token);
     } catch (error) {
       // The database is unreachable; renewal has stopped, so the leases expire.
-      this.#log.warn({ reason: reasonOf(error) }, 'Idempotency keys could not be given back');
+      this.#log.warn({ reason: reasonOf(error) }, 'Idempotency keys could not be released');
     }
   }
 
@@ -394,11 +414,58 @@ function notKept(state: NotKept): Fault {
   });
 }
 
-function answerOf(row: EntryRow): StoredResponse {
+function responseOf(row: EntryRow): StoredResponse {
   return {
     status: Number(row.status ?? 200n),
     // Written by `complete` as an object of strings.
     headers: JSON.parse(row.headers ?? '{}') as Record<string, string>,
     body: row.body ?? Buffer.alloc(0),
   };
+}
+
+const KEPT_MS = DAY_MS;
+
+const END = `UPDATE idempotency_entry
+  SET state = $4, expires_ms = now_ms($10) + ${KEPT_MS}, status = $5, headers = $6, body = $7,
+    kept_bytes = $8, paid_nano = $9
+  WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'
+  RETURNING expires_ms`;
+
+/**
+ * Marks a key as spent and returns when its row expires. Returns `spent` if this request has spent
+ * it before (the reply to its commit was lost), and `lost` if another request has the key.
+ */
+async function endKey(
+  tx: Queryable,
+  nowMs: number,
+  { caller, key, token }: KeyFence,
+  { state, status, headers, body, bytes, paidNano }: KeyEnd,
+): Promise<number | 'spent' | 'lost'> {
+  const values = [caller, key, token, state, status, headers, body, bytes, paidNano, nowMs];
+  const [row] = await tx.query<{ expires_ms: bigint }>(END, values);
+  if (row !== undefined) return Number(row.expires_ms);
+  const own = await tx.query(
+    `SELECT token FROM idempotency_entry
+     WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state <> 'running'`,
+    [caller, key, token],
+  );
+  return own.length > 0 ? 'spent' : 'lost';
+}
+
+function withoutResponse(state: NotKept, paidNano: bigint): KeyEnd {
+  return { state, status: null, headers: null, body: null, bytes: ROW_BYTES, paidNano };
+}
+
+/** Spends the key of a journaled settle; returns `false` if another request has the key. */
+export async function spendJournaled(
+  tx: Queryable,
+  nowMs: number,
+  key: KeyFence,
+  { accountId, paidNano }: { readonly accountId: string; readonly paidNano: bigint },
+): Promise<boolean> {
+  const ended = await endKey(tx, nowMs, key, withoutResponse('incomplete', paidNano));
+  if (typeof ended === 'number') {
+    await addToHour(tx, { accountId, bytes: ROW_BYTES, paidNano, expiresMs: ended });
+  }
+  return ended !== 'lost';
 }

@@ -24,7 +24,7 @@ async function bench(fixture: StoreFixture) {
 }
 
 onEachStore('budgets', (fixture) => {
-  test('a request counts against the cap of its key and each budget, once', async () => {
+  test('a request counts once against the cap of its key and against each budget', async () => {
     const { hold, settle, cap, keyCap, audit, ledger } = await bench(fixture);
     await keyCap('50');
     await cap('day', '1');
@@ -47,7 +47,7 @@ onEachStore('budgets', (fixture) => {
     await ledger.stop();
   });
 
-  test('a day ends at midnight, a week on Monday', async () => {
+  test('a daily budget restarts at midnight UTC, and a weekly one on Monday', async () => {
     const { hold, settle, cap, clock, audit, ledger } = await bench(fixture);
     await cap('day', '1');
     await cap('week', '1.5', 'WEEK');
@@ -68,7 +68,7 @@ onEachStore('budgets', (fixture) => {
     await ledger.stop();
   });
 
-  test('a new budget starts with what was spent, by key and by tag', async () => {
+  test('a new budget includes earlier spending of its keys and tags', async () => {
     const { hold, cap, billed, ledger, settle } = await bench(fixture);
     const tagged = async (user: string) => {
       const { requestId } = await hold('1');
@@ -92,7 +92,7 @@ onEachStore('budgets', (fixture) => {
     await ledger.stop();
   });
 
-  test('of requests at the same moment exactly those that a budget covers run', async () => {
+  test('a budget for N requests serves exactly N concurrent ones', async () => {
     const { hold, settle, cap, audit, ledger } = await bench(fixture);
     await cap('b', '1');
     const answers = await Promise.all(Array.from({ length: 60 }, () => hold('0.1', 'b')));
@@ -106,7 +106,7 @@ onEachStore('budgets', (fixture) => {
     await ledger.stop();
   });
 
-  test('caps whose period is long over are dropped, and begin with what is spent when they come back', async () => {
+  test('`dropEndedBudgets` drops caps of ended periods; a new one includes earlier spending', async () => {
     const b = await bench(fixture);
     const counts = { tag: { name: 'user', value: 'anna' } };
     const anna = () => b.cap('budget_d:anna', '1', 'EPOCH', counts, 'budget_d');

@@ -14,7 +14,7 @@ async function bench(fixture: StoreFixture) {
 }
 
 onEachStore('caps of keys', (fixture) => {
-  test('a cap that is added counts what its key spent before in the period', async () => {
+  test('a new cap includes earlier spending of its key in the period', async () => {
     const b = await bench(fixture);
     await b.spend('1');
     b.clock.advance(DAY_MS);
@@ -26,7 +26,7 @@ onEachStore('caps of keys', (fixture) => {
     await b.audit();
   });
 
-  test('a changed limit keeps what was spent', async () => {
+  test('a change of the limit keeps the spending', async () => {
     const b = await bench(fixture);
     await b.cap('3');
     await b.spend('2', 'k');
@@ -37,7 +37,7 @@ onEachStore('caps of keys', (fixture) => {
     await b.audit();
   });
 
-  test('a changed period counts the spending of the new period and the holds that are open', async () => {
+  test('a change of the period counts the spending of the new period and open holds', async () => {
     const b = await bench(fixture);
     await b.cap('3');
     await b.spend('2', 'k');
@@ -57,7 +57,7 @@ onEachStore('caps of keys', (fixture) => {
     await b.audit();
   });
 
-  test('a cap that was taken away and comes back counts what was spent meanwhile', async () => {
+  test('a restored cap includes the spending while it was removed', async () => {
     const b = await bench(fixture);
     await b.cap('3');
     await b.spend('1', 'k');
@@ -69,7 +69,7 @@ onEachStore('caps of keys', (fixture) => {
     await b.audit();
   });
 
-  test('concurrent holds and settles of a key stop exactly at its cap while the cap changes', async () => {
+  test('concurrent holds and settles of a key stop exactly at its changing cap', async () => {
     const b = await bench(fixture);
     await b.cap('1');
     const results = await Promise.all([
@@ -85,7 +85,7 @@ onEachStore('caps of keys', (fixture) => {
     await b.audit();
   });
 
-  test('spending is summed by key from the rollups', async () => {
+  test('`spendingSince` sums the rollups by key', async () => {
     const b = await bench(fixture);
     await b.spend('1');
     b.clock.advance(DAY_MS);

@@ -45,7 +45,7 @@ onEachStore('reversed credits', (fixture) => {
     return { store, clock, ledger, topUp, reverse, hold, settle, assertClean };
   }
 
-  test('a credit that is there is taken back whole, and nothing is owed', async () => {
+  test('`reverseIn` takes a covered credit back whole and records no debt', async () => {
     const { ledger, topUp, reverse, hold, assertClean } = await open();
     await topUp('p1', '5');
     await topUp('p2', '7');
@@ -60,7 +60,7 @@ onEachStore('reversed credits', (fixture) => {
     await assertClean();
   });
 
-  test('what was spent is owed: the account spends nothing until that is paid', async () => {
+  test('a reversal of spent credit is a debt, and the account spends nothing until it is paid', async () => {
     const { ledger, topUp, reverse, hold, settle, assertClean } = await open();
     await ledger.openAccount('a');
     await ledger.setDailyAllocation('a', usdToNano(3));
@@ -92,7 +92,7 @@ onEachStore('reversed credits', (fixture) => {
     await assertClean();
   });
 
-  test('no debit leaves an account that owes', async () => {
+  test('`debitIn` takes nothing from an account with a debt', async () => {
     const { store, ledger, topUp, reverse, hold, settle, assertClean } = await open();
     await topUp('p1', '5');
     await hold('running', '5');
@@ -111,7 +111,7 @@ onEachStore('reversed credits', (fixture) => {
     await assertClean();
   });
 
-  test('holds that race a reversal never take more than there is', async () => {
+  test('concurrent holds and a reversal never take more than the balance', async () => {
     const { ledger, topUp, reverse, hold, settle, assertClean } = await open();
     await topUp('p1', '10');
     const [reversal, ...holds] = await Promise.all([
@@ -127,7 +127,7 @@ onEachStore('reversed credits', (fixture) => {
     await assertClean();
   });
 
-  test('the audit stays exact when the postings of a debt are dropped for their age', async () => {
+  test('the audit stays exact after old postings of a debt are dropped', async () => {
     const { clock, ledger, topUp, reverse, hold, settle, assertClean } = await open();
     await ledger.prepareDays(dayOf(clock.nowMs()), dayOf(clock.nowMs()) + 1);
     await topUp('p1', '5');

@@ -58,7 +58,7 @@ onEachStore('charges of jobs', (fixture) => {
     return { store, clock, ledger, refund, close, clean, movements };
   }
 
-  test('one that fails is refunded once, by a row of its own, and the audit stays clean', async () => {
+  test('a failed job is refunded once, by a posting of its own', async () => {
     const b = await charged();
     assert.equal((await b.ledger.funds('a')).usdNano, usdToNano('0.65'));
     assert.equal((await b.ledger.funds('a')).heldUsdNano, 0n);
@@ -76,7 +76,7 @@ onEachStore('charges of jobs', (fixture) => {
     await b.clean();
   });
 
-  test('one that fails counts as an error and with no money in the sums of its day and tags', async () => {
+  test('a refunded job counts as an error with an amount of 0 in the sums of its day and tags', async () => {
     const b = await ledgerBench(fixture);
     const jobs = async (requestId: string, status: 'failed' | 'completed') => {
       const quoteNano = usdToNano('0.35');
@@ -125,7 +125,7 @@ onEachStore('charges of jobs', (fixture) => {
     await b.audit();
   });
 
-  test('refunds of an older version are taken off the sums of their days', async () => {
+  test('the migration subtracts refunds of an older version from the sums of their days', async () => {
     const url = await fixture.freshUrl();
     const old = await fixture.open(
       LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0021'),
@@ -167,7 +167,7 @@ onEachStore('charges of jobs', (fixture) => {
     );
   });
 
-  test('one that ends well keeps its charge', async () => {
+  test('a completed job keeps its charge', async () => {
     const b = await charged();
     assert.deepEqual([await b.close(), await b.refund()], [true, false]);
     assert.equal((await b.ledger.balances('a')).usdNano, usdToNano('0.65'));
@@ -175,7 +175,7 @@ onEachStore('charges of jobs', (fixture) => {
     await b.clean();
   });
 
-  test('every cap that counts it has its room again, also one that was made later', async () => {
+  test('a refund is subtracted from every cap that counts the job, also from a later one', async () => {
     const b = await ledgerBench(fixture);
     const charge = async (requestId: string) => {
       const amountNano = usdToNano('0.35');
@@ -217,7 +217,7 @@ onEachStore('charges of jobs', (fixture) => {
     await b.audit();
   });
 
-  test('daily credit comes back while its day lasts, and no other day gets it', async () => {
+  test('daily credit is refunded on its own day only', async () => {
     const today = await charged('0.25');
     assert.equal((await today.ledger.balances('a')).diemNano, 0n);
     assert.equal(await today.refund(), true);

@@ -52,12 +52,12 @@ export async function closeCharge(
 }
 
 /** Records the caps in which the charge of a job counts, for a refund. */
-export function noteJob(
+export function insertJob(
   writer: Writer,
   { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
   capIds: readonly string[],
 ): void {
-  writer.execute(NOTE_JOB, [
+  writer.execute(INSERT_JOB, [
     requestId,
     accountId,
     keyId,
@@ -67,7 +67,7 @@ export function noteJob(
   ]);
 }
 
-const NOTE_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, created_ms, metadata, cap_ids)
+const INSERT_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, created_ms, metadata, cap_ids)
   VALUES ($1, $2, $3, $4, $5, $6)`;
 
 export async function uncountCharge(

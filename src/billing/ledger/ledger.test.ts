@@ -10,6 +10,8 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
 import {
+  type CapPeriod,
+  type CapSettings,
   LEDGER_MIGRATIONS,
   type RequestMetadata,
   cappedSpending,
@@ -61,13 +63,21 @@ function holdRequest(
   };
 }
 
+const capOf = (id: string, period: CapPeriod = 'EPOCH'): CapSettings => {
+  return { id, accountId: 'a', period, usdLimitNano: usdToNano('1'), diemLimitNano: undefined };
+};
+
+async function setCap({ ledger, store }: Bench, cap: CapSettings): Promise<void> {
+  await store.transaction((tx) => ledger.setCap(tx, cap));
+}
+
 async function assertClean(ledger: TestLedger): Promise<void> {
   const report = await ledger.audit();
   assert.deepEqual(report.differences, []);
 }
 
 onEachStore('ledger', (fixture) => {
-  test('`settle()` takes the cost and gives the rest of the hold back', async () => {
+  test('`settle` takes the cost and releases the rest of the hold', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     const answer = await b.ledger.hold(holdRequest('r1', '0.4'));
@@ -80,7 +90,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('tags are on the receipt and in sums by tag, however the settle was written', async () => {
+  test('a settle writes its tags to the receipt and to the sums by tag', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.setDailyAllocation('b', usdToNano('1'));
@@ -139,7 +149,7 @@ onEachStore('ledger', (fixture) => {
     assert.deepEqual(await rowsOf('a'), []);
   });
 
-  test('a second settle of the same request charges nothing and repeats the first', async () => {
+  test('a second settle of a request charges nothing and returns the first result', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.hold(holdRequest('r1', '0.4'));
@@ -153,7 +163,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('beyond its least a hold gets a share of what is free, or all of a named size', async () => {
+  test('a hold gets its minimum and a share of the rest, or all of a named size', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '0.6');
     const granted = async (requestId: string, extra = {}): Promise<Nano | string> => {
@@ -184,7 +194,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('a refusal says posted credit is short only when it is', async () => {
+  test('a hold is rejected as `held` if other holds use the posted credit, and as `balance` otherwise', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '0.5');
     assert.ok((await b.ledger.hold(holdRequest('r1', '0.5'))).ok);
@@ -199,13 +209,10 @@ onEachStore('ledger', (fixture) => {
     assert.ok(!floor.ok && floor.reason === 'balance');
   });
 
-  test('the holds of other requests under a cap are no reason to call it spent', async () => {
+  test('a hold is rejected as `held`, not as `cap-usd`, if other holds use the cap', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '5');
-    const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
-    await b.store.transaction((tx) =>
-      b.ledger.setCap(tx, { ...cap, usdLimitNano: usdToNano('1') }),
-    );
+    await setCap(b, capOf('k', 'LIFETIME'));
     const capped = (id: string, usd: string) =>
       b.ledger.hold({ ...holdRequest(id, usd), capIds: ['k'] });
     assert.ok((await capped('r1', '0.8')).ok);
@@ -217,7 +224,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('of holds of one tick each gets what it would get after the others', async () => {
+  test('concurrent holds get the same amounts as consecutive ones', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '4.5');
     const wanted = (id: string) => holdRequest(id, '2', { minUsd: '0.01' });
@@ -234,7 +241,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('daily credit is spent before USD and comes back at 00:00 UTC', async () => {
+  test('daily credit is spent before USD and restarts at 00:00 UTC', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.setDailyAllocation('a', usdToNano('0.3'));
@@ -252,7 +259,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('what a hold leaves, and what a cost takes of it, is known before the settle', async () => {
+  test('`expectedSettlement` returns what `settle` returns later', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.setDailyAllocation('a', usdToNano('0.3'));
@@ -270,7 +277,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('daily credit of one day is gone with it, also for a hold that comes just after midnight', async () => {
+  test('daily credit of one day cannot be spent after midnight', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     const today = dayOf(b.clock.nowMs());
@@ -293,20 +300,10 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('a settle whose hold is gone counts toward the cap of its key, in the period it began in', async () => {
+  test('a settle without its hold counts in the caps of its request, in the period of its start', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '5');
-    for (const id of ['k', 'token']) {
-      await b.store.transaction((tx) =>
-        b.ledger.setCap(tx, {
-          id,
-          accountId: 'a',
-          period: 'EPOCH',
-          usdLimitNano: usdToNano('1'),
-          diemLimitNano: undefined,
-        }),
-      );
-    }
+    for (const id of ['k', 'token']) await setCap(b, capOf(id));
     const yesterday = bill(b.clock, 'r1', usdToNano('0.5'));
     b.clock.advance(DAY_MS);
     const ofKey = bill(b.clock, 'r2', usdToNano('0.4'));
@@ -320,18 +317,10 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('the cap of a key refuses with what was spent and when it resets', async () => {
+  test('a rejection by a cap contains its limit, its spending and its reset time', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '5');
-    await b.store.transaction((tx) =>
-      b.ledger.setCap(tx, {
-        id: 'k',
-        accountId: 'a',
-        period: 'EPOCH',
-        usdLimitNano: usdToNano('1'),
-        diemLimitNano: undefined,
-      }),
-    );
+    await setCap(b, capOf('k'));
     const capped = (id: string, usd: string) => ({ ...holdRequest(id, usd), capIds: ['k'] });
     assert.ok((await b.ledger.hold(capped('r1', '0.8'))).ok);
     await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.7')));
@@ -365,7 +354,7 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('the holds of an ended process are given back, those of jobs stay', async () => {
+  test('`start` releases the holds of an ended process, except those of jobs', async () => {
     const url = await fixture.freshUrl();
     const first = await bench(fixture, url);
     await fund(first, 'a', '1');

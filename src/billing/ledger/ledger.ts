@@ -40,7 +40,7 @@ import {
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
-import { type HoldRefusal, dailyLeft } from '../rules.ts';
+import { type AccountState, type HoldRefusal, dailyLeft } from '../rules.ts';
 import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
@@ -59,7 +59,13 @@ import { type OperatorMove, type OperatorMoveResult, moveOnce } from './operator
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { refusalByCap } from './row-holds.ts';
 import { settleRows } from './settle.ts';
-import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
+import {
+  type AccountRow,
+  NEW_ACCOUNT,
+  SELECT_ACCOUNT,
+  accountOf,
+  insertTransfer,
+} from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export type { CapPeriod, CapRefusal, HoldRefusal } from '../rules.ts';
@@ -376,35 +382,35 @@ export class Ledger {
 
   /** Returns the posted balance and the rest of today's credit; zeroes for an unknown account. */
   async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
-    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
-    if (row === undefined) return NO_BALANCES;
-    const nowMs = this.#clock.nowMs();
-    const account = accountOf(row, nowMs);
-    return {
-      usdNano: nano(account.balanceNano),
-      diemNano: nano(dailyLeft(account, nowMs)),
-      allocationNano: nano(account.dailyAllocationNano),
-    };
+    return this.#posted(await this.#account(accountId));
   }
 
   /** Returns posted, held and owed amounts; zeroes for an unknown account. */
   async funds(accountId: string): Promise<Funds> {
-    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
-    if (row === undefined) return NO_FUNDS;
-    const nowMs = this.#clock.nowMs();
-    const account = accountOf(row, nowMs);
+    const account = await this.#account(accountId);
     // Own leases are free for requests of this process; how much of other leases is held is unknown
     // here.
     const leased = await leasedOf(this.#store, accountId, account.dailyDay);
     const open = this.holds.openOf(accountId, account.dailyDay);
     return {
-      usdNano: nano(account.balanceNano),
-      diemNano: nano(dailyLeft(account, nowMs)),
-      allocationNano: nano(account.dailyAllocationNano),
+      ...this.#posted(account),
       heldUsdNano: nano(account.heldNano - leased.usdNano + open.usdNano),
       heldDiemNano: nano(account.dailyHeldNano - leased.diemNano + open.diemNano),
       leasedUsdNano: nano(leased.usdNano),
       debtNano: nano(account.debtNano),
+    };
+  }
+
+  async #account(accountId: string): Promise<AccountState> {
+    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
+    return row === undefined ? NEW_ACCOUNT : accountOf(row, this.#clock.nowMs());
+  }
+
+  #posted(account: AccountState): Balances & { readonly allocationNano: Nano } {
+    return {
+      usdNano: nano(account.balanceNano),
+      diemNano: nano(dailyLeft(account, this.#clock.nowMs())),
+      allocationNano: nano(account.dailyAllocationNano),
     };
   }
 
@@ -446,13 +452,3 @@ export interface Funds extends Balances {
   readonly leasedUsdNano: Nano;
   readonly debtNano: Nano;
 }
-
-const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
-
-const NO_FUNDS: Funds = {
-  ...NO_BALANCES,
-  heldUsdNano: nano(0n),
-  heldDiemNano: nano(0n),
-  leasedUsdNano: nano(0n),
-  debtNano: nano(0n),
-};

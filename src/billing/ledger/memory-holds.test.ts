@@ -88,7 +88,7 @@ describe('holds in memory', () => {
     );
   });
 
-  test('a command that takes what requests hold leaves them the rest, and jobs all of theirs', async () => {
+  test('a settle takes what a command beside the server has left of the balance, and jobs keep their holds', async () => {
     const url = await fixture.freshUrl();
     const store = await fixture.open(LEDGER_MIGRATIONS, url);
     const server = ledgerOn(store);
@@ -117,7 +117,7 @@ describe('holds in memory', () => {
     assert.deepEqual((await server.audit()).differences, []);
   });
 
-  test('a cap counts every hold, however many caps there are', async () => {
+  test('a cap counts every hold even if there are more caps than counters', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const ledger = ledgerOn(store);
     await fund(store, ledger, usdToNano('1'));
@@ -140,7 +140,7 @@ describe('holds in memory', () => {
     assert.equal(beyond.ok, false);
   });
 
-  test('what an older version held for requests is given back, and what it held for jobs is not', async () => {
+  test('the migration releases request holds of an older version, but not those of jobs', async () => {
     const url = await fixture.freshUrl();
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');
     const store = await fixture.open(before, url);

@@ -33,7 +33,7 @@ onEachStore('postings that each had an index by their id', (fixture) => {
     clock.advance(1_000);
   }
 
-  test('all stay, the next ones go beside them, and what was credited is not credited again', async () => {
+  test('the migration keeps old postings, and their credits cannot be repeated', async () => {
     const url = await fixture.freshUrl();
     const last = fixture.dialect === 'sqlite' ? 'ledger-0018' : 'ledger-0020';
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < last);

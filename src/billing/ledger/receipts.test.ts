@@ -84,7 +84,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
   /** Shared by all tests; each leaves the data unchanged. */
   const shared = (): ReturnType<typeof bench> => (made ??= bench(fixture));
 
-  test('every page of every filter gives each receipt once, newest first', async () => {
+  test('the pages of each filter contain each receipt once, newest first', async () => {
     const { store, all, firstDay } = await shared();
     const range = { accountId: 'a', fromDay: firstDay, toDay: firstDay + DAYS };
     const filters = [
@@ -127,7 +127,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
     }
   });
 
-  test('a receipt says what was reserved, and sums count what failed', async () => {
+  test('a receipt contains the reserved amount, and sums count failures', async () => {
     const { store, all, firstDay } = await shared();
     const [first] = all;
     assert.ok(first);
@@ -148,7 +148,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
     assert.equal(days.length, DAYS - 2 + all.filter(({ modelId }) => modelId === 'rare').length);
   });
 
-  test('movements are paged without the charges, and charges are one a day', async () => {
+  test('`movementsOf` omits charges, and `chargedDays` returns one row per day', async () => {
     const { store, clock, firstDay, credit } = await shared();
     for (const id of ['second', 'third', 'fourth']) await credit(id, '1');
     const ids: string[] = [];
@@ -170,7 +170,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
     );
   });
 
-  test('what open requests hold is told beside what is posted', async () => {
+  test('`funds` returns held amounts beside posted ones', async () => {
     const { ledger } = await shared();
     await ledger.setDailyAllocation('b', usdToNano('1'));
     const wanted = { accountId: 'b', floorNano: nano(0n) };
@@ -190,7 +190,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
     assert.equal((await ledger.funds('nobody')).usdNano, 0n);
   });
 
-  test('a reference is good for one movement, however many ask at once', async () => {
+  test('concurrent movements with one reference post once', async () => {
     const { ledger } = await shared();
     const move = (amount: string, accountId = 'c') =>
       ledger.moveOnce({
@@ -213,7 +213,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
     assert.ok((await ledger.audit()).ok);
   });
 
-  test('the prices of a version are kept as they were first', async () => {
+  test('`rememberPrices` keeps the first prices of a version', async () => {
     const { store } = await shared();
     await rememberPrices(store, new Map([['v1', '{"input":"1"}']]));
     await rememberPrices(

@@ -23,7 +23,7 @@ onEachStore('retention', (fixture) => {
     await ledger.settle(bill(clock, id, costNano));
   }
 
-  test('the audit is the same before and after old days are dropped', async () => {
+  test('`dropOld` does not change the audit', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
@@ -64,7 +64,7 @@ onEachStore('retention', (fixture) => {
     await ledger.stop();
   });
 
-  test('nothing is dropped when everything is kept for ever', async () => {
+  test('`dropOld` drops nothing without a first kept day', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });

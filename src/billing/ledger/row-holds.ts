@@ -7,7 +7,6 @@ import { assert } from '../../core/assert.ts';
 import { type Nano, ZERO } from '../../core/money.ts';
 import type { Queryable, Statement } from '../../db/db.ts';
 import {
-  type AccountState,
   type CountedCap,
   type HeldAmounts,
   type HoldRefusal,
@@ -18,7 +17,14 @@ import {
   setAside,
 } from '../rules.ts';
 import type { Balances, HoldRequest, HoldResult } from './records.ts';
-import { type States, collected, lockStates, readStates, writeStates } from './states.ts';
+import {
+  NEW_ACCOUNT,
+  type States,
+  collected,
+  lockStates,
+  readStates,
+  writeStates,
+} from './states.ts';
 
 /** The epoch of holds that survive every process: those of queued jobs. */
 export const DURABLE_EPOCH = 'durable';
@@ -205,16 +211,6 @@ export async function refusalByCap(
     ? undefined
     : planned;
 }
-
-const NEW_ACCOUNT: AccountState = {
-  balanceNano: 0n,
-  heldNano: 0n,
-  dailyAllocationNano: 0n,
-  dailyDay: 0,
-  dailySpentNano: 0n,
-  dailyHeldNano: 0n,
-  debtNano: 0n,
-};
 
 const RELEASE_BATCH = 500;
 

@@ -15,7 +15,7 @@ import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Queryable, Statement } from '../../db/db.ts';
 import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
 import { type Charge, recordCharges } from './charge-records.ts';
-import { noteJob } from './job-charges.ts';
+import { insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
   type LeasePart,
@@ -225,7 +225,7 @@ export const ABOVE_HOLD = 'A cost was above its hold; only what was there was ta
 function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): void {
   writeStates(writer, states);
   recordCharges(writer, charges, nowMs);
-  jobs?.forEach(({ usage, capIds }) => noteJob(writer, usage, capIds));
+  jobs?.forEach(({ usage, capIds }) => insertJob(writer, usage, capIds));
 }
 
 const NO_IDS: readonly string[] = [];

@@ -6,7 +6,7 @@ import { DAY_MS, MINUTE_MS } from '../../core/clock.ts';
 import { usdToNano } from '../../core/money.ts';
 import { spendingSince, spentEver } from './ledger.ts';
 
-onEachStore('what was ever spent', (fixture) => {
+onEachStore('`spentEver`', (fixture) => {
   async function bench() {
     const b = await ledgerBench(fixture);
     const ever = (keyId = 'k') => spentEver(b.store, { accountId: 'a', keyId }, b.clock.nowMs());
@@ -26,7 +26,7 @@ onEachStore('what was ever spent', (fixture) => {
     return { ...b, ever, same, late };
   }
 
-  test('is the sum of every day, over midnights and for charges of days that are over', async () => {
+  test('sums all days, also after midnight and for late charges of past days', async () => {
     const b = await bench();
     await b.same('0');
     await b.spend('1');
@@ -52,7 +52,7 @@ onEachStore('what was ever spent', (fixture) => {
     await b.audit();
   });
 
-  test('reads no day that is over twice', async () => {
+  test('reads the rollups of a past day once', async () => {
     const b = await bench();
     await b.spend('1');
     b.clock.advance(30 * DAY_MS);
@@ -72,7 +72,7 @@ onEachStore('what was ever spent', (fixture) => {
     await b.same('3');
   });
 
-  test('is exact at every moment beside settles at the same time', async () => {
+  test('is exact while settles run concurrently', async () => {
     const b = await bench();
     b.clock.advance(10 * DAY_MS + MINUTE_MS);
     let isDone = false;

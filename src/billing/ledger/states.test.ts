@@ -41,7 +41,7 @@ interface Open {
   readonly hold: Hold;
 }
 
-test('after each step every balance is what its postings add up to, and a hold sees it', async (t) => {
+test('after each step the balance equals its postings, and a hold uses it', async (t) => {
   const seed = Number(process.env['TEST_SEED'] ?? 1 + (Date.now() % 1_000_000));
   t.diagnostic(`TEST_SEED=${seed}`);
   const ids = seededIds(seed);
@@ -211,7 +211,7 @@ test('after each step every balance is what its postings add up to, and a hold s
   assert.equal(revenueNano, charged, `TEST_SEED=${seed}`);
 });
 
-describe('rows that are kept', () => {
+describe('cached rows', () => {
   const fixture = storeFixture('sqlite');
   const sizes = { minNano: nano(600n), maxNano: nano(600n), floorNano: ZERO };
 
@@ -232,7 +232,7 @@ describe('rows that are kept', () => {
     return { store, clock, ledger, credit, place, settle };
   }
 
-  test('are not those of a transaction that is open', async () => {
+  test('do not include writes of an open transaction', async () => {
     const { store, ledger, credit, place } = await start();
     await store.transaction(async (tx) => {
       await credit(tx, 'second');
@@ -243,7 +243,7 @@ describe('rows that are kept', () => {
     assert.equal((await place('after')).before.usdNano, 2_000n);
   });
 
-  test('are not those of a settle that the database refuses, alone or beside others', async () => {
+  test('do not include a settle that the database rejects, alone or in a batch', async () => {
     const { store, ledger, credit, place, settle } = await start();
     await store.transaction((tx) => credit(tx, 'second'));
     assert.equal((await settle(await place('first'))).after.usdNano, 1_400n);
@@ -260,7 +260,7 @@ describe('rows that are kept', () => {
     assert.deepEqual((await ledger.audit()).differences, []);
   });
 
-  test('are of one day: the next has its own credit', async () => {
+  test('are read again on the next day', async () => {
     const { clock, ledger, place, settle } = await start();
     await ledger.setDailyAllocation('daily', nano(1_000n));
     assert.equal((await settle(await place('first', 'daily'))).after.diemNano, 400n);

@@ -52,6 +52,17 @@ const SELECT_CAP = `SELECT ${CAPS} WHERE id = $1`;
 const UPDATE_CAP = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
+/** An account without a row. */
+export const NEW_ACCOUNT: AccountState = {
+  balanceNano: 0n,
+  heldNano: 0n,
+  dailyAllocationNano: 0n,
+  dailyDay: 0,
+  dailySpentNano: 0n,
+  dailyHeldNano: 0n,
+  debtNano: 0n,
+};
+
 /** Returns an account on the day of `nowMs`; a new day starts without spent or held credit. */
 export function accountOf(row: AccountRow, nowMs: number): AccountState {
   const today = dayOf(nowMs);

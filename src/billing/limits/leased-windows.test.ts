@@ -60,7 +60,7 @@ describe('leased rate windows', () => {
     });
   }
 
-  test('room that a silent process has leased is called back before a 429', async () => {
+  test('capacity that an idle process leases is recalled before a take is rejected', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     assert.ok((await first.windows.take(take('silent', 100), clock.nowMs())).ok);
     const answers: WindowResult[] = [];
@@ -72,7 +72,7 @@ describe('leased rate windows', () => {
     assert.ok(!(second.windows.take(take('silent', 100), clock.nowMs()) instanceof Promise));
   });
 
-  test('a lease is counted without the database, and corrected in it', async (t) => {
+  test('takes and corrections of a lease send nothing to the database', async (t) => {
     const { windows, store } = await begin(1);
     const first = await windows.take(take('own', 100, 10, 1_000), clock.nowMs());
     assert.ok(first.ok);
@@ -90,7 +90,7 @@ describe('leased rate windows', () => {
     assert.equal(next.state.tokensLeft, 1_000 - 100 - 10);
   });
 
-  test('each process shows what is left within what the others have leased', async () => {
+  test('each process reports the remaining capacity minus what others lease', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     const wanted = take('shown', 100);
     for (let at = 0; at < 10; at += 1) {
@@ -121,7 +121,7 @@ describe('leased rate windows', () => {
   });
 
   for (const backMs of [61_000, 10 * MINUTE_MS]) {
-    test(`a clock set back by ${backMs / 1_000} s opens no second window and closes none for longer`, async () => {
+    test(`a clock set back by ${backMs / 1_000} s neither opens a second window nor extends one`, async () => {
       const all = [await begin(2), await begin(2)];
       const wanted = take(`back ${backMs}`, 20);
       let passed = 0;
@@ -159,7 +159,7 @@ describe('leased rate windows', () => {
     );
   });
 
-  test('tokens are exact across processes, with what was corrected', async () => {
+  test('token limits are exact across processes, including corrections', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     const wanted = take('tokens', 0, 10, 1_000);
     let used = 0;

@@ -10,7 +10,7 @@ import { LIMITS_MIGRATIONS, LimitLog } from './limits.ts';
 
 const HIT = { accountId: 'a', keyId: 'k', modelId: 'm', tier: 'paid', type: 'RPM' } as const;
 
-onEachStore('the log of refusals', (fixture) => {
+onEachStore('the log of rejections', (fixture) => {
   async function open() {
     const store = await fixture.open(LIMITS_MIGRATIONS);
     const clock = new TestClock();
@@ -23,7 +23,7 @@ onEachStore('the log of refusals', (fixture) => {
     return Number(row?.total);
   };
 
-  test('refusals of a minute are one row, whatever process and whatever flush writes them', async () => {
+  test('rejections of a minute are one row, also from several processes and flushes', async () => {
     const { store, clock, log, other } = await open();
     for (let at = 0; at < 2_000; at += 1) {
       (at % 2 === 0 ? log : other).add(HIT);
@@ -39,7 +39,7 @@ onEachStore('the log of refusals', (fixture) => {
     assert.equal(await rowsOf(store), 2);
   });
 
-  test('the last 50 are shown one by one, newest first, with the last time of their minute', async () => {
+  test('`last` returns 50 rejections, newest first, each with the last time of its minute', async () => {
     const { clock, log } = await open();
     const startMs = clock.nowMs();
     for (let at = 0; at < 60; at += 1) {
@@ -61,7 +61,7 @@ onEachStore('the log of refusals', (fixture) => {
     assert.deepEqual(await log.last('b'), []);
   });
 
-  test('an account adds a bounded number of rows a day, and leaves room for the others', async () => {
+  test('an account adds a bounded number of rows per day, and other accounts can still add theirs', async () => {
     const { store, clock, log } = await open();
     for (let at = 0; at < MAX_ROWS_OF_ACCOUNT + 500; at += 1) {
       log.add({ ...HIT, keyId: `key${at}` });
@@ -76,7 +76,7 @@ onEachStore('the log of refusals', (fixture) => {
     assert.equal(await rowsOf(store), MAX_ROWS_OF_ACCOUNT + 2, isoTime(clock.nowMs()));
   });
 
-  test('rows of versions that wrote each refusal by itself are shown beside them', async () => {
+  test('`last` includes rows of versions that wrote one row per rejection', async () => {
     const { store, clock, log } = await open();
     await store.query(
       `INSERT INTO limits_log (id, account_id, key_id, model_id, tier, type, created_ms)

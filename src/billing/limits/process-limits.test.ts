@@ -12,7 +12,7 @@ function take(tokens = 1) {
 }
 
 for (const [name, backMs] of Object.entries(BACK_MS)) {
-  test(`a clock that is set back by ${name} opens no second window and closes none for longer`, () => {
+  test(`a clock that is set back by ${name} neither opens a second window nor extends one`, () => {
     const clock = new TestClock();
     const windows = new MemoryWindows();
     for (let at = 0; at < 3; at += 1) assert.ok(windows.take(take(), clock.nowMs()).ok);
@@ -26,7 +26,7 @@ for (const [name, backMs] of Object.entries(BACK_MS)) {
   });
 }
 
-test('tokens that were reserved before the clock was set back are given back to the window that runs', () => {
+test('tokens reserved before the clock was set back are returned to the current window', () => {
   const clock = new TestClock();
   const windows = new MemoryWindows();
   const taken = windows.take(take(900), clock.nowMs());
@@ -36,7 +36,7 @@ test('tokens that were reserved before the clock was set back are given back to 
   assert.equal(windows.counted(['account|model'], clock.nowMs()).get('account|model')?.tokens, 100);
 });
 
-test('windows that were opened before the clock was set back are forgotten in the next minute', async () => {
+test('`prune` drops windows from before the clock was set back in the next minute', async () => {
   const clock = new TestClock();
   const windows = new MemoryWindows();
   windows.take(take(), clock.nowMs());

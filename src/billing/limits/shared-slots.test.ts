@@ -34,7 +34,7 @@ describe('slots of several processes', () => {
     return slots;
   }
 
-  test('of 60 that come at once through three processes 10 run, and each of the others in its turn', async () => {
+  test('60 requests through three processes with a limit of 10 all run, at most 10 at once', async () => {
     const all = await Promise.all(Array.from({ length: 3 }, () => begin(3)));
     let running = 0;
     let most = 0;
@@ -59,7 +59,7 @@ describe('slots of several processes', () => {
     assert.deepEqual([served, most <= 10, most > 5], [60, true, true], `${most} ran at once`);
   });
 
-  test('slots that another process has and does not use are called back', async () => {
+  test('unused slots of another process are recalled', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     const own = await first.enter('lone', 5);
     assert.ok(own !== undefined);
@@ -71,7 +71,7 @@ describe('slots of several processes', () => {
     assert.ok((await second.enter('lone', 5)) !== undefined);
   });
 
-  test('who waits while slots are given back does not fail with that', async (t) => {
+  test('a request that waits while slots are returned does not fail if the return fails', async (t) => {
     const [first, second] = [await begin(2), await begin(2)];
     const { store } = opened.at(-2) ?? assert.fail('it was opened');
     const own = await first.enter('waited', 8);
@@ -92,7 +92,7 @@ describe('slots of several processes', () => {
     assert.ok(entered.filter((leave) => leave !== undefined).length <= 7);
   });
 
-  test('slots are leased in one transaction', async (t) => {
+  test('several slots are leased in one transaction', async (t) => {
     const slots = await begin(2);
     const { store } = opened.at(-1) ?? assert.fail('it was opened');
     const { mock } = t.mock.method(store, 'transaction');
@@ -100,7 +100,7 @@ describe('slots of several processes', () => {
     assert.equal(mock.callCount(), 1);
   });
 
-  test('a process that is alone asks nobody', async (t) => {
+  test('a single process sends nothing to the database', async (t) => {
     const slots = await begin(1);
     const { store } = opened.at(-1) ?? assert.fail('it was opened');
     const asks = t.mock.method(store, 'transaction');

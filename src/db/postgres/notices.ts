@@ -111,9 +111,9 @@ export class PostgresNotices {
       cancel();
       this.#echo = undefined;
       this.#misses = isBack ? 0 : this.#misses + 1;
-      if (!isBack) throw new Error('A notification to ourselves did not arrive');
+      if (!isBack) throw new Error('A notification to this process was not delivered');
       if (!this.#areDelivered && this.#isWarned)
-        log.info({}, 'Notifications of the database arrive');
+        log.info({}, 'Notifications of the database are delivered again');
       this.#areDelivered = true;
       this.#isWarned = false;
     } catch (error) {
@@ -123,7 +123,7 @@ export class PostgresNotices {
       if (!this.#isWarned && !this.#isClosed) {
         log.warn(
           { reason: reasonOf(error) },
-          'Notifications of the database do not arrive: every request asks the database for its money; past a pooler in transaction mode set cluster.directDatabase',
+          'Notifications of the database are not delivered, so every request reserves its money in the database; with a pooler in transaction mode, set cluster.directDatabase',
         );
       }
       this.#isWarned = true;

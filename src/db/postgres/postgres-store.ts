@@ -35,7 +35,6 @@ import {
 import type { JobQueue } from '../../core/job-queue.ts';
 import { MAX_READ_MS, lineOf, readTurns } from '../read-turns.ts';
 import { Bulk } from './bulk.ts';
-import { serversOf } from './hosts.ts';
 import { NOTIFY, PostgresNotices } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 import { TurnSocket } from './turn-socket.ts';
@@ -328,7 +327,7 @@ export class PostgresStore implements SharedStore {
           this.#isPrepared = false;
           this.#options.log.warn(
             { reason: reasonOf(error) },
-            'A pooler before the database does not keep prepared statements: every statement is planned anew; PgBouncer keeps them from 1.21 on, with max_prepared_statements',
+            'A pooler in front of the database does not keep prepared statements, so each statement is planned again; PgBouncer 1.21 and later keeps them with max_prepared_statements',
           );
           continue;
         }
@@ -342,14 +341,14 @@ export class PostgresStore implements SharedStore {
   async #withClient<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const pool = this.#pool;
     if (pool.waitingCount >= this.#options.maxConnections * WAITING_PER_CONNECTION) {
-      throw new StoreUnavailable('Too many calls wait for the database');
+      throw new StoreUnavailable('Too many calls are queued for the database');
     }
     let client: pg.PoolClient;
     try {
       client = await pool.connect();
     } catch (error) {
       if (isPoolWait(error)) {
-        const reason = 'Every connection to the database was in use for too long';
+        const reason = 'No connection to the database became free in time';
         throw new StoreUnavailable(reason, { cause: error });
       }
       throw this.#failedOn(pool, error);
@@ -377,7 +376,7 @@ export class PostgresStore implements SharedStore {
     if (this.#down === undefined && !this.#closed) {
       this.#down = reason;
       this.#losses += 1;
-      this.#options.log.error({ reason }, 'Database lost');
+      this.#options.log.error({ reason }, 'The database is unreachable');
       this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
     }
     return new StoreUnavailable(reason, { cause: error });
@@ -395,7 +394,7 @@ export class PostgresStore implements SharedStore {
       this.#use(writable);
       this.#down = undefined;
       this.#stopProbe?.();
-      this.#options.log.info({}, 'Database back');
+      this.#options.log.info({}, 'The database is reachable again');
     } catch {
       // Still unreachable: the next probe tries again.
     } finally {
@@ -466,3 +465,15 @@ function getTypeParser(oid: number): (value: string) => unknown {
 /** The declared type accepts known ids only; the function accepts any. */
 const TEXT_PARSERS: (oid: number, format: 'text') => (value: string) => unknown =
   pg.types.getTypeParser;
+
+const ADDRESS = /^(postgres(?:ql)?:\/\/(?:[^@/?]*@)?)([^/?]*)([/?].*)?$/;
+
+/**
+ * Returns one URL for each server of a database URL, in order; at least one.
+ * `postgres://user@first:5432,second:5432/name` lists a primary and its standbys.
+ */
+export function serversOf(url: string): readonly string[] {
+  const [, head, hosts, tail] = ADDRESS.exec(url) ?? [];
+  if (head === undefined || hosts === undefined || !hosts.includes(',')) return [url];
+  return hosts.split(',').map((host) => `${head}${host}${tail ?? ''}`);
+}

@@ -19,7 +19,7 @@ function server(name: string, state: { down?: string; error?: Error } = {}) {
   return { asked, state, store };
 }
 
-test('replicas answer in turn, one that is away or fails is passed over, and the primary is the last', async () => {
+test('reads go to the replicas in turn, skip failing ones, and use the primary last', async () => {
   const primary = server('primary');
   const [one, two] = [server('one'), server('two')];
   const reader = new ReplicaReader(primary.store, [one.store, two.store]);

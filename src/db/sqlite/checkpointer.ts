@@ -14,7 +14,7 @@ import { siblingUrl } from '../../core/sibling.ts';
 
 const MEGABYTE = 1024 * 1024;
 /** Maximum number of commits between two checks of the log. */
-const COMMITS_BETWEEN_LOOKS = 128;
+const COMMITS_BETWEEN_CHECKS = 128;
 
 export interface LogLimits {
   /** Commits between two copies; a chat makes two, of about 15 pages of 4 KiB. */
@@ -33,9 +33,9 @@ const LIMITS: LogLimits = {
 export type LogStep = 'copy' | 'cut';
 
 export class Checkpointer {
-  /** Commits since the last copy, counted by the store, which calls `look` every `lookEvery`. */
+  /** Commits since the last copy, counted by the store, which calls `check` every `checkEvery`. */
   commits = 0;
-  readonly lookEvery: number;
+  readonly checkEvery: number;
   /** Set while the rest of the log is copied: commits wait for it. */
   pause: Promise<void> | undefined;
   readonly #path: string;
@@ -47,16 +47,16 @@ export class Checkpointer {
   constructor(path: string, limits: Partial<LogLimits> = {}) {
     this.#path = path;
     this.#limits = { ...LIMITS, ...limits };
-    this.lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
+    this.checkEvery = Math.min(COMMITS_BETWEEN_CHECKS, this.#limits.commits);
   }
 
-  look(): void {
-    this.#cycle ??= this.#look().finally(() => {
+  check(): void {
+    this.#cycle ??= this.#checkSize().finally(() => {
       this.#cycle = undefined;
     });
   }
 
-  async #look(): Promise<void> {
+  async #checkSize(): Promise<void> {
     const { commits, growthBytes, cutAboveBytes } = this.#limits;
     const size = await stat(`${this.#path}-wal`).then(
       (file) => file.size,
@@ -67,23 +67,23 @@ export class Checkpointer {
     this.commits = 0;
     // A log with an active reader is not truncated; it may grow once more before the next try.
     this.#copiedBytes = size;
-    await this.#ask('copy');
+    await this.#run('copy');
     // No transaction is open here: transaction bodies wait for the database only.
-    const asking = this.#ask(isHuge ? 'cut' : 'copy');
-    this.pause = asking.then(() => {
+    const second = this.#run(isHuge ? 'cut' : 'copy');
+    this.pause = second.then(() => {
       this.pause = undefined;
     });
-    if ((await asking) && isHuge) this.#copiedBytes = 0;
+    if ((await second) && isHuge) this.#copiedBytes = 0;
   }
 
   /** Returns whether the step succeeded; otherwise it is repeated next time. */
-  async #ask(step: LogStep): Promise<boolean> {
+  async #run(step: LogStep): Promise<boolean> {
     const worker = (this.#worker ??= this.#start());
-    const answer = once(worker, 'message');
+    const reply = once(worker, 'message');
     worker.ref();
     worker.postMessage(step);
     try {
-      const [isDone] = await answer;
+      const [isDone] = await reply;
       worker.unref();
       return isDone === true;
     } catch {

@@ -15,7 +15,7 @@ export function makeFolder(path: string): void {
   } catch (error) {
     // Another process created it meanwhile.
     if (isFolder(path)) return;
-    throw new Error(`The folder ${path} cannot be made: ${reasonOf(error)}`, { cause: error });
+    throw new Error(`The folder ${path} cannot be created: ${reasonOf(error)}`, { cause: error });
   }
 }
 

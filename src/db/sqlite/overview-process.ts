@@ -3,15 +3,15 @@
  * parent kills it if a read takes too long; it also exits with the channel to its parent.
  */
 import { openConnection } from './connection.ts';
-import type { ReadResult, ReadQuestion } from './overview-reader.ts';
+import type { ReadResult, ReadRequest } from './overview-reader.ts';
 import { Statements } from './statements.ts';
 
 const database = openConnection(String(process.argv[2]));
 database.exec('PRAGMA query_only = 1');
 const statements = new Statements(database);
 
-process.on('message', (question) => {
-  const { sql, parameters } = question as ReadQuestion; // the parent sends nothing else
+process.on('message', (request) => {
+  const { sql, parameters } = request as ReadRequest; // the parent sends nothing else
   let rows: ReadResult;
   try {
     rows = statements.rows(sql, parameters);

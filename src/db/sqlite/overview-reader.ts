@@ -16,7 +16,7 @@ import type { Parameter, Queryable, Row } from '../contract.ts';
 import { ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { MAX_READ_MS, lineOf, readTurns } from '../read-turns.ts';
 
-export interface ReadQuestion {
+export interface ReadRequest {
   readonly sql: string;
   readonly parameters: readonly Parameter[];
 }
@@ -32,7 +32,7 @@ export class OverviewReader {
   readonly #turns = readTurns(1);
   #reading: PromiseWithResolvers<ReadResult> | undefined;
   #child: ChildProcess | undefined;
-  #wasAsked = false;
+  #wasUsed = false;
   #isClosed = false;
 
   constructor(path: string, store: Queryable, clock: Clock) {
@@ -64,11 +64,11 @@ export class OverviewReader {
     await this.#end();
   }
 
-  async #read(question: ReadQuestion): Promise<ReadResult> {
+  async #read(request: ReadRequest): Promise<ReadResult> {
     const reading = Promise.withResolvers<ReadResult>();
     const child = (this.#child ??= this.#start());
     this.#reading = reading;
-    this.#wasAsked = true;
+    this.#wasUsed = true;
     const cancel = this.#clock.after(MAX_READ_MS, () => {
       reading.reject(new ReadTooLong(MAX_READ_MS));
       void this.#end();
@@ -76,7 +76,7 @@ export class OverviewReader {
     child.ref();
     child.channel?.ref();
     // A send to a process that has just exited fails; its exit is handled separately.
-    child.send(question, () => undefined);
+    child.send(request, () => undefined);
     try {
       return await reading.promise;
     } finally {
@@ -98,16 +98,16 @@ export class OverviewReader {
       if (this.#child !== child) return;
       this.#reading?.resolve((rows ?? undefined) as ReadResult); // it sends no other message
     });
-    const stopLooking = this.#clock.every(MINUTE_MS, () => {
-      if (!this.#wasAsked && this.#reading === undefined) void this.#end();
-      this.#wasAsked = false;
+    const stopChecking = this.#clock.every(MINUTE_MS, () => {
+      if (!this.#wasUsed && this.#reading === undefined) void this.#end();
+      this.#wasUsed = false;
     });
     const ended = (): void => {
-      stopLooking();
+      stopChecking();
       if (this.#child !== child) return;
       this.#child = undefined;
       // The read is not repeated here, because it may have crashed the process.
-      this.#reading?.reject(new StoreUnavailable('The process that reads overviews has ended'));
+      this.#reading?.reject(new StoreUnavailable('The child process for overview reads has ended'));
     };
     child.once('exit', ended);
     // A process that failed to start has no exit event.

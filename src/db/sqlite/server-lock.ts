@@ -5,7 +5,7 @@
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { reasonOf } from '../../core/log.ts';
-import { accessProblem } from '../access-problem.ts';
+import { accessProblem } from '../open-problem.ts';
 import { makeFolder } from './make-folder.ts';
 
 /** A held lock; functions return `undefined` if another process has it. */

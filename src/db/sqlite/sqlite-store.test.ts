@@ -59,7 +59,7 @@ function heldDisk() {
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
+test('a durable write waits for the flush, and a slow flush does not block the event loop', async () => {
   const disk = heldDisk();
   await withStore({ flush: disk.flush }, async (store) => {
     disk.hold();
@@ -79,7 +79,7 @@ test('a durable write waits for the flush, and a slow flush leaves the loop free
   });
 });
 
-test('what comes while the disk is flushed is one transaction, unless it need not be durable', async () => {
+test('durable writes that arrive during a flush share the next transaction; others do not wait', async () => {
   const disk = heldDisk();
   await withStore({ flush: disk.flush }, async (store) => {
     disk.hold();
@@ -105,7 +105,7 @@ test('what comes while the disk is flushed is one transaction, unless it need no
   });
 });
 
-test('many transactions at once leave the loop its turns', async () => {
+test('many concurrent transactions do not block the event loop', async () => {
   await withStore({}, async (store) => {
     const begun = store.commits;
     const writes = Array.from({ length: 1_000 }, (_, at) => store.query(INSERT, [`a${at}`, '']));
@@ -120,7 +120,7 @@ test('many transactions at once leave the loop its turns', async () => {
   });
 });
 
-test('a work is told once what became of it, also where the commit fails for all', async () => {
+test('`done` or `failed` of a work is called once, also if the shared commit fails', async () => {
   await withStore({}, async (store) => {
     await store.query(`CREATE TABLE sample_orphan (id TEXT REFERENCES sample_row (id)
       DEFERRABLE INITIALLY DEFERRED)`);
@@ -148,7 +148,7 @@ test('a work is told once what became of it, also where the commit fails for all
   });
 });
 
-test('a failed flush fails every waiter and marks the store as lost', async () => {
+test('a failed flush fails every waiting write and makes the store unavailable', async () => {
   let fails = false;
   const flush: Flush = (file, done) => {
     if (fails) done(new Error('EIO'));
@@ -164,7 +164,7 @@ test('a failed flush fails every waiter and marks the store as lost', async () =
   });
 });
 
-test('the log begins anew under load, and nothing that resolved is lost', async () => {
+test('the log is overwritten from its start under load, and no resolved write is lost', async () => {
   await withStore({ logLimits: { commits: 32 } }, async (store, path) => {
     const text = 'x'.repeat(2_000);
     let written = 0;
@@ -183,7 +183,7 @@ test('the log begins anew under load, and nothing that resolved is lost', async 
   });
 });
 
-test('a log that few large writes have made huge is cut', async () => {
+test('a huge log is truncated', async () => {
   const logLimits = { growthBytes: 4 * 1024 * 1024, cutAboveBytes: 8 * 1024 * 1024 };
   await withStore({ logLimits }, async (store, path) => {
     const text = 'x'.repeat(200_000);
@@ -199,7 +199,7 @@ test('a log that few large writes have made huge is cut', async () => {
   });
 });
 
-test('a reader of another process that takes its time holds up no commits', async () => {
+test('a slow reader in another process does not delay commits', async () => {
   const logLimits = { growthBytes: 512 * 1024, cutAboveBytes: 1024 * 1024 };
   await withStore({ logLimits }, async (store, path) => {
     const reader = new DatabaseSync(path);
@@ -217,7 +217,7 @@ test('a reader of another process that takes its time holds up no commits', asyn
   });
 });
 
-test('a log that cannot be copied keeps nobody waiting', async () => {
+test('a log that cannot be copied delays no write', async () => {
   await withStore({ logLimits: { commits: 4 } }, async (store, path) => {
     const folder = dirname(path);
     // Simulates that no file can be opened any more; open files stay usable.
@@ -234,7 +234,7 @@ test('a log that cannot be copied keeps nobody waiting', async () => {
   });
 });
 
-test('the lock of another process is waited for beside the event loop', async () => {
+test('waiting for the lock of another process does not block the event loop', async () => {
   await withStore({ clock: systemClock() }, async (store, path) => {
     const other = new DatabaseSync(path);
     other.exec('BEGIN IMMEDIATE');
@@ -252,7 +252,7 @@ test('the lock of another process is waited for beside the event loop', async ()
   });
 });
 
-test('a lock that is not given back makes the store unavailable until it is', async () => {
+test('a lock that is not released makes the store unavailable until its release', async () => {
   const clock = new TestClock();
   await withStore({ clock }, async (store, path) => {
     const other = new DatabaseSync(path);
@@ -276,7 +276,7 @@ test('a lock that is not given back makes the store unavailable until it is', as
   });
 });
 
-test('a full disk makes the store unavailable until it takes writes again', async () => {
+test('a full disk makes the store unavailable until writes succeed', async () => {
   const clock = new TestClock();
   const lines: LogLine[] = [];
   await withStore({ clock, log: memoryLog(lines) }, async (store) => {
@@ -311,20 +311,20 @@ test('a full disk makes the store unavailable until it takes writes again', asyn
     await store.query(INSERT, ['large', text]);
     assert.deepEqual(
       lines.map(({ level, message }) => `${level} ${message}`),
-      ['error The database takes no writes', 'info The database takes writes again'],
+      ['error The database rejects writes', 'info The database accepts writes again'],
     );
     const left = await store.query("SELECT name FROM sqlite_master WHERE name = 'store_retry'");
     assert.equal(left.length, 0);
   });
 });
 
-test('a folder that cannot be made is named, and is not waited for', () => {
+test('a folder that cannot be created is an error with its path', () => {
   const path = '/proc/farebox/x.db';
   const open = () => new SqliteStore({ path, clock: new TestClock(), log: silentLog });
-  assert.throws(open, /The folder \/proc\S* cannot be made/);
+  assert.throws(open, /The folder \/proc\S* cannot be created/);
 });
 
-test('long reads leave the event loop to others, and see what was committed', async () => {
+test('long reads do not block the event loop and return committed rows', async () => {
   const clock = new TestClock();
   await withStore({ clock }, async (store) => {
     await store.query(INSERT, ['a', 'one']);
@@ -359,7 +359,7 @@ test('long reads leave the event loop to others, and see what was committed', as
   });
 });
 
-test('callers of long reads take turns, and those of one are bounded', async () => {
+test('long reads take turns by caller, and the queue of a caller is bounded', async () => {
   await withStore({}, async (store) => {
     const long = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 100000)
       SELECT sum(at) AS total FROM n`;
@@ -376,7 +376,7 @@ test('callers of long reads take turns, and those of one are bounded', async () 
   });
 });
 
-test('a read that takes too long is given up, and those behind it have their turn', async () => {
+test('a read above its time limit fails, and the reads behind it run', async () => {
   const clock = new TestClock();
   await withStore({ clock }, async (store) => {
     const endless = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n)
@@ -393,7 +393,7 @@ test('a read that takes too long is given up, and those behind it have their tur
   });
 });
 
-test('a process of long reads that dies fails one read, which is not read beside the event loop', async () => {
+test('a crash of the read process fails one read, which is not repeated in the main process', async () => {
   await withStore({}, async (store) => {
     const pid = () =>
       Number(

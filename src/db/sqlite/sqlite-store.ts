@@ -55,37 +55,6 @@ interface Refused {
   readonly reason: unknown;
 }
 
-class BodyWork<T> implements FileWork {
-  readonly durable: boolean;
-  readonly #body: () => Promise<T>;
-  readonly #resolve: (value: T) => void;
-  readonly #reject: (error: unknown) => void;
-  #given: { readonly value: T } | undefined;
-
-  constructor(
-    body: () => Promise<T>,
-    durable: boolean,
-    ends: Pick<PromiseWithResolvers<T>, 'resolve' | 'reject'>,
-  ) {
-    this.durable = durable;
-    this.#body = body;
-    this.#resolve = ends.resolve;
-    this.#reject = ends.reject;
-  }
-
-  async run(): Promise<void> {
-    this.#given = { value: await this.#body() };
-  }
-
-  done(): void {
-    if (this.#given !== undefined) this.#resolve(this.#given.value);
-  }
-
-  failed(error: unknown): void {
-    this.#reject(error);
-  }
-}
-
 export interface SqliteOptions {
   readonly path: string;
   readonly clock: Clock;
@@ -208,9 +177,19 @@ export class SqliteStore implements FileStore {
   }
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
-    const ends = Promise.withResolvers<T>();
-    this.write(new BodyWork(() => body(this.#tx), options.durable ?? true, ends));
-    return ends.promise;
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    let ran: { readonly value: T } | undefined;
+    this.write({
+      durable: options.durable ?? true,
+      run: async () => {
+        ran = { value: await body(this.#tx) };
+      },
+      done: () => {
+        if (ran !== undefined) resolve(ran.value);
+      },
+      failed: reject,
+    });
+    return promise;
   }
 
   write(work: FileWork): void {
@@ -284,7 +263,7 @@ export class SqliteStore implements FileStore {
       for (const work of group) work.failed(reason);
     }
     log.commits += 1;
-    if (log.commits % log.lookEvery === 0) log.look();
+    if (log.commits % log.checkEvery === 0) log.check();
     // The rest runs in the next turn, to let other work run.
     if (this.#queue.length > 0) setImmediate(this.#drainSoon);
     else this.#draining = false;
@@ -345,10 +324,10 @@ export class SqliteStore implements FileStore {
     this.#flush(this.#logFile, (error) => {
       // A failed flush means lost commits: nothing after it can be trusted.
       if (error !== null && this.#flushFailure === undefined) {
-        const told = 'The database could not be flushed to disk';
-        this.#flushFailure = new StoreUnavailable(told, { cause: error });
-        const fields = { reason: told, advice: 'look at the disk, then start the server anew' };
-        this.#diskLog.error(fields, 'The database takes no writes until the server is restarted');
+        const problem = 'The database could not be flushed to disk';
+        this.#flushFailure = new StoreUnavailable(problem, { cause: error });
+        const fields = { reason: problem, advice: 'check the disk, then restart the server' };
+        this.#diskLog.error(fields, 'The database rejects writes until the server is restarted');
       }
       this.#flushed(covered);
     });
@@ -369,12 +348,12 @@ export class SqliteStore implements FileStore {
     const refusing = diskFailure(error);
     if (refusing === undefined) return error;
     if (this.#refusing === undefined && !this.#closed) this.#becomeUnavailable(refusing);
-    return new StoreUnavailable(refusing.told, { cause: error });
+    return new StoreUnavailable(refusing.problem, { cause: error });
   }
 
-  #becomeUnavailable({ told, advice, isDamage }: DiskFailure): void {
-    this.#refusing = told;
-    this.#diskLog.error({ reason: told, advice }, 'The database takes no writes');
+  #becomeUnavailable({ problem, advice, isDamage }: DiskFailure): void {
+    this.#refusing = problem;
+    this.#diskLog.error({ reason: problem, advice }, 'The database rejects writes');
     // With damage, a test write elsewhere in the file could succeed, so do not retry.
     if (isDamage === true) return;
     let isTrying = false;
@@ -392,7 +371,7 @@ export class SqliteStore implements FileStore {
     this.#stopRetrying?.();
     this.#stopRetrying = undefined;
     this.#refusing = undefined;
-    this.#diskLog.info({}, 'The database takes writes again');
+    this.#diskLog.info({}, 'The database accepts writes again');
   }
 
   /** Writes a large row temporarily, since a small one may still fit on a full disk. */

@@ -79,7 +79,7 @@ describe('a process in the ledger (postgres)', () => {
     (await store.query('SELECT request_id FROM ledger_hold')).length;
   const openHolds = async (ledger: TestLedger): Promise<number> => (await ledger.audit()).openHolds;
 
-  test('holds whose placing got no answer are given back by the process itself', async () => {
+  test('a process releases its holds whose database reply was lost', async () => {
     const real = await fixture.open(LEDGER_MIGRATIONS);
     const { store, lose } = lossy(real);
     const clock = new TestClock();
@@ -101,7 +101,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await ledger.audit()).differences, []);
   });
 
-  test('a settle whose answer was lost goes to the journal and charges once', async () => {
+  test('a settle whose database reply was lost is journaled and charged once', async () => {
     const real = await fixture.open(LEDGER_MIGRATIONS);
     const { store, lose } = lossy(real);
     const clock = new TestClock();
@@ -118,7 +118,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await ledger.audit()).differences, []);
   });
 
-  test('what an ended process had journaled is settled by another one, once', async () => {
+  test('another process settles the journal of an ended process once', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const folder = newFolder();
@@ -138,7 +138,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await other.audit()).differences, []);
   });
 
-  test('what a process had that has ended for sure is settled and given back at once', async (t) => {
+  test('`processEnded` settles the journal and releases the leases of a process at once', async (t) => {
     const url = await fixture.freshUrl();
     const [store, own] = [
       await fixture.open(LEDGER_MIGRATIONS, url),
@@ -180,7 +180,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await heir.audit()).differences, []);
   });
 
-  test('a clock that is not that of the database is told once, and when it is right again', async () => {
+  test('a clock that differs from the database is logged once, and once when it agrees again', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const lines: LogLine[] = [];
     const clock = new TestClock(Date.now() - 60_000);
@@ -190,12 +190,18 @@ describe('a process in the ledger (postgres)', () => {
     ledgers.push(ledger);
     await inTime(clock, async () => lines.length === 2);
     const [off, right] = lines;
-    assert.match(`${off?.level} ${off?.message}`, /^warn The clock of this machine is not that/);
+    assert.match(
+      `${off?.level} ${off?.message}`,
+      /^warn The clocks of this machine and of the database differ/,
+    );
     assert.ok(Number(off?.fields['aheadSeconds']) < -50, JSON.stringify(off));
-    assert.match(`${right?.level} ${right?.message}`, /^info The clock of this machine is that/);
+    assert.match(
+      `${right?.level} ${right?.message}`,
+      /^info The clocks of this machine and of the database agree/,
+    );
   });
 
-  test('two processes that close one epoch at once give every hold back', async () => {
+  test('two processes that close one epoch concurrently release every hold once', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const dead = await open(store, new TestClock());
     await fund(dead, store);
@@ -219,7 +225,7 @@ describe('a process in the ledger (postgres)', () => {
   });
 });
 
-test('an epoch is dead when it stood still under watch for long enough, whatever its clock says', () => {
+test('`Heartbeats` reports an epoch that has not changed for the dead-after time', () => {
   const clock = new TestClock();
   const heartbeats = new Heartbeats(clock, DEAD_AFTER_MS);
   const still = { id: 'still', heartbeat: 9_999_999_999_999n };
@@ -235,7 +241,7 @@ test('an epoch is dead when it stood still under watch for long enough, whatever
   assert.deepEqual(look(), ['still']);
 });
 
-test('a process that was cut off blames nobody until it has watched anew', () => {
+test('`Heartbeats` reports no epoch until it has observed it again after a disconnection', () => {
   const clock = new TestClock();
   const heartbeats = new Heartbeats(clock, DEAD_AFTER_MS);
   const epochs = [{ id: 'other', heartbeat: 1n }];

@@ -39,7 +39,7 @@ export interface EpochParts {
   readonly settle: (entry: JournaledSettle) => Promise<unknown>;
   readonly isKnown: () => ReadonlySet<string>;
   /** Called when another process has closed the epoch: its leases are gone. */
-  readonly begunAnew: () => void;
+  readonly wasClosed: () => void;
   readonly round: () => void;
 }
 
@@ -47,7 +47,7 @@ export class Epoch {
   readonly #parts: EpochParts;
   readonly #heartbeats: Heartbeats;
   /** Durable holds whose creation was not confirmed, with the time of the failure. */
-  readonly #doubtful = new Map<string, number>();
+  readonly #uncertain = new Map<string, number>();
   #id: string;
   #hasBegun = false;
   #begun = 1;
@@ -86,8 +86,8 @@ export class Epoch {
   }
 
   /** Registers a durable hold whose creation is uncertain, to be looked up by its id. */
-  doubt(requestId: string): void {
-    this.#doubtful.set(requestId, this.#parts.clock.monotonicMs());
+  addUncertain(requestId: string): void {
+    this.#uncertain.set(requestId, this.#parts.clock.monotonicMs());
   }
 
   async start(): Promise<void> {
@@ -154,7 +154,7 @@ export class Epoch {
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, processId, log, begunAnew } = this.#parts;
+    const { store, clock, processId, log, wasClosed } = this.#parts;
     const sinceMs = clock.monotonicMs();
     if (this.#hasBegun) {
       // Always greater than its own last heartbeat, even if the clock was set back.
@@ -170,8 +170,11 @@ export class Epoch {
         this.#compareClocks(nowMs - Number(row.now_ms));
         return;
       }
-      log.warn({ epoch: this.#id }, 'Another process took this one for dead: its leases are gone');
-      begunAnew();
+      log.warn(
+        { epoch: this.#id },
+        'Another process considered this one dead and closed its leases',
+      );
+      wasClosed();
       this.#begun += 1;
       this.#id = `${processId}:${this.#begun}`;
     }
@@ -189,15 +192,19 @@ export class Epoch {
     this.#isClockOff = isOff;
     const fields = { aheadSeconds: Math.round(aheadMs / SECOND_MS) };
     if (isOff)
-      log.warn(fields, 'The clock of this machine is not that of the database: set both by NTP');
-    else log.info(fields, 'The clock of this machine is that of the database again');
+      log.warn(
+        fields,
+        'The clocks of this machine and of the database differ: synchronize both by NTP',
+      );
+    else log.info(fields, 'The clocks of this machine and of the database agree again');
   }
 
   async #replayJournal(): Promise<void> {
     const { journal, log, settle } = this.#parts;
     if (journal === undefined || journal.size === 0) return;
     const { done, failed } = await journal.replay(settle);
-    if (done > 0) log.info({ replayed: done }, 'Settles of the journal are in the database');
+    if (done > 0)
+      log.info({ replayed: done }, 'Settles of the journal were written to the database');
     if (failed.length === 0) return;
     log.error({ failed: failed.length, reason: String(failed[0]) }, 'Settles stay in the journal');
   }
@@ -205,7 +212,7 @@ export class Epoch {
   async #adoptJournals(): Promise<void> {
     const { journal, log, settle } = this.#parts;
     const adopted = (await journal?.adopt(settle)) ?? 0;
-    if (adopted > 0) log.info({ adopted }, 'Settled what an ended process had journaled');
+    if (adopted > 0) log.info({ adopted }, 'Settled the journal of an ended process');
   }
 
   async #closeDead(): Promise<void> {
@@ -249,18 +256,18 @@ export class Epoch {
        WHERE epoch_id = $1 AND created_ms < $2`,
       [this.#id, nowMs - orphanMs],
     );
-    const doubtfulMs = clock.monotonicMs() - orphanMs;
-    const doubtful = [...this.#doubtful].filter(([, sinceMs]) => sinceMs < doubtfulMs);
-    for (const [id] of doubtful) this.#doubtful.delete(id);
+    const uncertainMs = clock.monotonicMs() - orphanMs;
+    const uncertain = [...this.#uncertain].filter(([, sinceMs]) => sinceMs < uncertainMs);
+    for (const [id] of uncertain) this.#uncertain.delete(id);
     const known = isKnown();
     const unknown = placed.filter(({ id }) => !known.has(id));
-    const orphans = [...unknown.map(({ id }) => id), ...doubtful.map(([id]) => id)];
+    const orphans = [...unknown.map(({ id }) => id), ...uncertain.map(([id]) => id)];
     if (orphans.length === 0) return;
     const which = 'request_id IN (SELECT json_array_elements_text($1::json))';
     const released = await releaseAll(store, nowMs, which, JSON.stringify(orphans));
     const held = unknown.filter(({ amount }) => amount > 0n).length;
-    if (held + doubtful.length === 0) return;
-    log.info({ released }, 'Gave back what was held and nothing stands for');
+    if (held + uncertain.length === 0) return;
+    log.info({ released }, 'Released holds that belong to no request');
   }
 
   #others(): Promise<readonly Heartbeat[]> {
@@ -292,7 +299,7 @@ export class Heartbeats {
   readonly #clock: Clock;
   readonly #deadAfterMs: number;
   readonly #seen = new Map<string, { heartbeat: bigint; sinceMs: number }>();
-  #lookedMs = -Infinity;
+  #observedMs = -Infinity;
 
   constructor(clock: Clock, deadAfterMs: number) {
     this.#clock = clock;
@@ -303,8 +310,8 @@ export class Heartbeats {
   dead(epochs: readonly Heartbeat[]): Heartbeat[] {
     const nowMs = this.#clock.monotonicMs();
     // This process was disconnected in between, so missing renewals prove nothing.
-    if (nowMs - this.#lookedMs > this.#deadAfterMs / 2) this.#seen.clear();
-    this.#lookedMs = nowMs;
+    if (nowMs - this.#observedMs > this.#deadAfterMs / 2) this.#seen.clear();
+    this.#observedMs = nowMs;
     const dead: Heartbeat[] = [];
     for (const { id, heartbeat } of epochs) {
       const seen = this.#seen.get(id);

@@ -30,8 +30,7 @@ import {
   repeated,
   settleRows,
 } from '../settle.ts';
-import type { LeasedHold } from './lease.ts';
-import type { Leases } from './leases.ts';
+import type { LeasedHold, Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
@@ -74,7 +73,7 @@ export class LeaseSettles {
   /** Settles a hold, or journals the settle while the database is unreachable. */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
-    held.settled = this.#settleOrNote(request, held);
+    held.settled = this.#settleOrJournal(request, held);
     return held.settled;
   }
 
@@ -89,7 +88,7 @@ export class LeaseSettles {
     return held.settled;
   }
 
-  async #settleOrNote(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
+  async #settleOrJournal(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     try {
       return await this.#settles.add(settlingOf(request, held));
     } catch (error) {
@@ -99,12 +98,12 @@ export class LeaseSettles {
         held.settled = undefined;
         throw error;
       }
-      return this.#note(journal, request, held);
+      return this.#addToJournal(journal, request, held);
     }
   }
 
   /** Writes the settle to the journal, which replaces the hold from then on. */
-  async #note(
+  async #addToJournal(
     journal: SettleJournal,
     request: SettleRequest,
     held: LeasedHold,
@@ -143,9 +142,9 @@ export class LeaseSettles {
       } catch (error) {
         const isAway = error instanceof StoreUnavailable;
         if (isAway) {
-          if (whileAway === 'drop-work') return this.#settleOrNote(request, held);
+          if (whileAway === 'drop-work') return this.#settleOrJournal(request, held);
           if (typeof whileAway === 'object' && journal !== undefined) {
-            return this.#note(journal, request, held, whileAway);
+            return this.#addToJournal(journal, request, held, whileAway);
           }
         }
         if (!isAway || whileAway !== 'wait' || clock.monotonicMs() >= untilMs) {
@@ -166,7 +165,7 @@ export class LeaseSettles {
       // A record that the database rejects, or already has, must not fail the others.
       if (!isRepeat) {
         const { log } = this.#parts;
-        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; each is retried alone');
       }
     }
     const results: (Settlement | Error)[] = [];
@@ -195,13 +194,14 @@ export class LeaseSettles {
         return settled;
       });
     } catch (error) {
-      if (error instanceof StoreUnavailable) for (const { held } of settles) leases.doubt(held);
+      if (error instanceof StoreUnavailable)
+        for (const { held } of settles) leases.retireLease(held);
       throw error;
     }
     return done.map(({ settlement, isFromHold }, at) => {
       const { request, held } = settles[at] as Settling; // each settle has a result
       if (!isFromHold) {
-        leases.doubt(held);
+        leases.retireLease(held);
         if (settlement.fresh) this.#logLate(request, settlement);
       }
       if (held !== undefined) leases.ended(held, settlement, isFromHold);

@@ -38,7 +38,7 @@ interface Open {
   readonly hold: Hold;
 }
 
-test('whatever comes between them, what is settled is charged once and nothing stays held', async () => {
+test('a random walk of operations charges each settle once and leaves no hold', async () => {
   const seed = Number(process.env['TEST_SEED'] ?? 1 + (Date.now() % 1_000_000));
   const ids = seededIds(seed);
   const upTo = (most: number): number => Math.floor(ids.fraction() * most);

@@ -23,8 +23,7 @@ import type {
 import { placeDurable } from '../row-holds.ts';
 import { Epoch } from './epochs.ts';
 import { LeaseSettles } from './lease-settles.ts';
-import type { LeasedHold } from './lease.ts';
-import { Leases } from './leases.ts';
+import { type LeasedHold, Leases } from './leases.ts';
 import { SettleJournal } from './settle-journal.ts';
 
 export interface LeasedHoldsParts {
@@ -58,7 +57,7 @@ export class LeasedHolds implements Holds {
       journal,
       settle: (entry) => this.#settles.settleJournaled(entry),
       isKnown: () => leases.knownIds(),
-      begunAnew: () => leases.forget(),
+      wasClosed: () => leases.forget(),
       round: () => leases.giveIdleBack(),
     });
   }
@@ -143,13 +142,13 @@ export class LeasedHolds implements Holds {
     const place = (): Promise<HoldResult> =>
       store.transaction((tx) => placeDurable(tx, request, clock.nowMs()));
     try {
-      const answer = await place();
-      if (answer.ok || answer.reason !== 'held') return answer;
+      const result = await place();
+      if (result.ok || result.reason !== 'held') return result;
       await this.#leases.recall(request.accountId);
       return await place();
     } catch (error) {
       // The hold may have been committed; if so, no request owns it.
-      this.#epoch.doubt(request.requestId);
+      this.#epoch.addUncertain(request.requestId);
       throw error;
     }
   }

@@ -256,7 +256,7 @@ describe('leases of several processes', () => {
     });
   }
 
-  test('a cap and a budget that are lowered hold from then on for what was leased of them', async () => {
+  test('a lowered cap or budget applies to existing leases', async () => {
     const [first, second] = [await begin(), await begin()];
     const both = [first, second];
     const accountId = await fund(first, usdToNano('1'));
@@ -282,7 +282,7 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
-  test('who leases of a cap while it is lowered gives back what it has', async (t) => {
+  test('a process that leases while a cap is lowered returns its lease', async (t) => {
     const [owner, late] = [await begin(LIVES_ON_MS), await begin(LIVES_ON_MS)];
     const accountId = await fund(owner, usdToNano('1'));
     await setCap(owner, accountId, 'shrunk-key', 10_000n);
@@ -301,7 +301,7 @@ describe('leases of several processes', () => {
     await assertClean(owner);
   });
 
-  test('what is leased of a budget ends with its period', async () => {
+  test('a lease of a budget ends with its period', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
     await setCap(first, accountId, 'daily', 100n);
@@ -322,7 +322,7 @@ describe('leases of several processes', () => {
     for (const { skew } of [first, second]) skew.ms = 0;
   });
 
-  test('requests that a lease covers ask the database for nothing', async (t) => {
+  test('requests that a lease covers send no statement to the database', async (t) => {
     const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));
     await comeBack(process, accountId);
@@ -355,7 +355,7 @@ describe('leases of several processes', () => {
     await assertClean(process);
   });
 
-  test('what another process has leased and does not use is called back at once', async () => {
+  test('an unused lease of another process is recalled within the time limit', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
     await comeBack(first, accountId);
@@ -382,7 +382,7 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
-  test('a process counts the holds of its own requests, and each those of all jobs', async () => {
+  test('`openHolds` counts the requests of this process and the jobs of all', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
     const row = await held(first, accountId);
@@ -405,7 +405,7 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
-  test('a debit, also of a command that hears nothing, finds what is leased', async () => {
+  test('a debit recalls leases, also by a command without notifications', async () => {
     const first = await begin();
     const accountId = await fund(first, usdToNano('1'));
     await comeBack(first, accountId);
@@ -426,7 +426,7 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
-  test('a process that hears nothing leases nothing, and sells all the same', async () => {
+  test('a process without notifications leases nothing and still serves requests', async () => {
     // Notifications stay within their database.
     const directUrl = url.replace(/\/[^/?]*(\?|$)/, '/postgres$1');
     const log: LogLine[] = [];
@@ -436,7 +436,7 @@ describe('leases of several processes', () => {
     await ledger.start();
     const deaf = { ledger, store, skew: { ms: 0 }, stopped: { is: false } };
     opened.push(deaf);
-    assert.match(log[0]?.message ?? '', /Notifications of the database do not arrive/);
+    assert.match(log[0]?.message ?? '', /Notifications of the database are not delivered/);
     const other = await begin();
     const accountId = await fund(deaf, nano(60n * PRICE));
     const open = await held(deaf, accountId);
@@ -446,7 +446,7 @@ describe('leases of several processes', () => {
     await assertClean(deaf);
   });
 
-  test('daily credit is spent before USD, and what is leased of it ends with its day', async () => {
+  test('leased daily credit is spent before USD and ends with its day', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
     await first.ledger.setDailyAllocation(accountId, nano(300n * PRICE));
@@ -470,7 +470,7 @@ describe('leases of several processes', () => {
     for (const { skew } of [first, second]) skew.ms = 0;
   });
 
-  test('a cap of a day is spent once, whatever the clocks of processes say', async () => {
+  test('processes with clocks of different days spend a daily cap once', async () => {
     const [behind, ahead] = [await begin(), await begin()];
     const accountId = await fund(behind, usdToNano('1'));
     await setCap(behind, accountId, 'clock-key', 10n);
@@ -492,7 +492,7 @@ describe('leases of several processes', () => {
     for (const { ledger } of [behind, ahead]) await ledger.stop();
   });
 
-  test('daily credit of a day is spent once, whatever the clocks of processes say', async () => {
+  test('processes with clocks of different days spend daily credit once', async () => {
     const [behind, ahead] = [await begin(), await begin()];
     const accountId = await fund(behind, nano(PRICE));
     await buy(behind, accountId);
@@ -504,7 +504,7 @@ describe('leases of several processes', () => {
     for (const { ledger } of [behind, ahead]) await ledger.stop();
   });
 
-  test('daily credit that is lowered or raised holds from then on for what was leased', async () => {
+  test('a changed daily allocation applies to existing leases', async () => {
     const [first, second] = [await begin(), await begin()];
     const fundAndLease = async (allocation: bigint): Promise<string> => {
       const accountId = await fund(first, usdToNano('1'));
@@ -533,7 +533,7 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
-  test('a process that stood still past its death begins anew, and its settles count once', async () => {
+  test('a process that was suspended beyond its death gets a new epoch, and its settles count once', async () => {
     const linesBefore = lines.length;
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
@@ -574,7 +574,7 @@ describe('leases of several processes', () => {
     await assertClean(second);
   });
 
-  test('what is not used goes back by itself, and all of it when the process ends', async () => {
+  test('idle leases are returned after a round, and all leases at the stop', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
     await comeBack(first, accountId);

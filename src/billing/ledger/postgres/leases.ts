@@ -9,10 +9,11 @@
 import { assert } from '../../../core/assert.ts';
 import { type Clock, dayOf } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
-import { InFlight } from '../../../core/in-flight.ts';
+import { InFlight, type Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import {
   LeasedParts,
+  type Part,
   type PartCall,
   type PartResult,
   type SharedStore,
@@ -20,32 +21,69 @@ import {
   StoreUnavailable,
   type Waiting,
 } from '../../../db/db.ts';
-import type { OpenAmounts } from '../../rules.ts';
-import type { HoldResult, HoldFigures, HoldRequest, Settlement } from '../records.ts';
+import { type CreditKind, type OpenAmounts, freeForAll } from '../../rules.ts';
+import type {
+  Balances,
+  Hold,
+  HoldFigures,
+  HoldRequest,
+  HoldResult,
+  Settlement,
+} from '../records.ts';
+import type { PlannedHold } from '../row-holds.ts';
 import type { Epoch } from './epochs.ts';
 import {
   LEASE_PREFIX,
+  type LeaseGrant,
   type LeaseResult,
   type LeaseWant,
   grantLeases,
   holdersOf,
 } from './grants.ts';
-import {
-  type AccountPart,
-  type Lease,
-  type LeasedHold,
-  grantedHold,
-  hasUnused,
-  newLease,
-  partKeyOf,
-  reserve,
-} from './lease.ts';
-
 /** Longest wait of a debit for the leases of other processes, and how often it is cut into polls. */
 const RETURN_MS = 100;
 const POLLS = 4;
 /** Notification that an account or its caps have changed: their leases are returned. */
 const CHANGED = 'changed';
+
+interface Lease extends Placed {
+  readonly id: string;
+  readonly kind: CreditKind;
+  /** The day of its daily credit and of the periods of its caps. */
+  readonly day: number;
+  readonly losses: number;
+  /** The amount in its row, and the part of it that open holds use. */
+  nano: bigint;
+  heldNano: bigint;
+  open: number;
+  /** The posted balances of the account, and what a request could spend, as last reported. */
+  posted: Balances;
+  spendableNano: Nano;
+  /** Whether a cap, rather than the balance, limits what a request can spend. */
+  readonly isCapped: boolean;
+  /** No more holds are taken from it; its rest is released when its last hold has ended. */
+  isOver: boolean;
+}
+
+export interface LeasedHold extends Hold, Placed {
+  /** `undefined` for a hold in a row of its own, whose id is the request id. */
+  readonly lease: Lease | undefined;
+  readonly usdNano: bigint;
+  readonly capIds: readonly string[] | undefined;
+  isOpen: boolean;
+  /** The pending or finished settle; `undefined` again after it failed. */
+  settled: Promise<Settlement> | undefined;
+}
+
+/** Requests of an account that count against the same caps share one lease. */
+interface AccountPart extends Part<AccountPart, HoldRequest, HoldResult> {
+  readonly key: string;
+  readonly capIds: readonly string[] | undefined;
+  lease: Lease | undefined;
+  wasUsed: boolean;
+  /** The first request of an account gets a row of its own; a returning one gets a lease. */
+  hasRequested: boolean;
+}
 
 type Asking = Waiting<HoldRequest, HoldResult>;
 
@@ -217,7 +255,7 @@ export class Leases {
       // Another process considered this one dead; continue with a new epoch.
       await epoch.renew();
     }
-    throw new StoreUnavailable('The epoch of this process does not last');
+    throw new StoreUnavailable('Other processes closed the epoch of this process twice');
   }
 
   #granted({ part, want, waiting, losses }: LeaseCall, result: LeaseResult) {
@@ -243,7 +281,7 @@ export class Leases {
       assert(planned !== undefined, 'each request has its result');
       if (planned.ok) {
         const lease = grant === undefined ? undefined : part.lease;
-        const hold = grantedHold(lease, request, planned);
+        const hold = newHold(lease, request, planned);
         if (lease === undefined) this.#single.add(hold);
         return { result: { ok: true, hold } };
       }
@@ -348,7 +386,82 @@ export class Leases {
   }
 
   /** Takes no more holds from the lease of a settle whose outcome is unknown. */
-  doubt(held: LeasedHold | undefined): void {
+  retireLease(held: LeasedHold | undefined): void {
     if (held?.lease !== undefined) held.lease.isOver = true;
   }
+}
+
+function newLease(
+  { id, kind, addedNano }: LeaseGrant,
+  isCapped: boolean,
+  nowMs: number,
+  losses: number,
+): Lease {
+  return {
+    isCapped,
+    id,
+    kind,
+    day: dayOf(nowMs),
+    losses,
+    nano: addedNano,
+    heldNano: 0n,
+    open: 0,
+    posted: { usdNano: ZERO, diemNano: ZERO },
+    spendableNano: ZERO,
+    isOver: false,
+    place: -1,
+  };
+}
+
+/** Ids of accounts and of caps differ, and contain no comma. */
+function partKeyOf({ accountId, capIds }: HoldRequest): string {
+  return capIds === undefined ? accountId : capIds.join();
+}
+
+/** Reserves the maximum of a request if the lease covers it under the share rule. */
+function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
+  const { floorNano, maxNano } = request;
+  // The leased amount is posted; the process knows of no further balance.
+  if (lease.nano - lease.heldNano < freeForAll(request) || lease.nano < floorNano) return undefined;
+  const isDaily = lease.kind === 'daily';
+  return newHold(lease, request, {
+    usdNano: isDaily ? ZERO : maxNano,
+    dailyNano: isDaily ? maxNano : ZERO,
+    spendableNano: lease.spendableNano,
+    before: lease.posted,
+  });
+}
+
+function newHold(
+  lease: Lease | undefined,
+  { requestId, accountId, capIds }: HoldRequest,
+  { usdNano, dailyNano, spendableNano, before }: Pick<PlannedHold, Planned>,
+): LeasedHold {
+  const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
+  if (lease !== undefined) {
+    lease.heldNano += grantedNano;
+    lease.open += 1;
+    lease.posted = before;
+    lease.spendableNano = spendableNano;
+  }
+  return {
+    requestId,
+    accountId,
+    grantedNano,
+    dailyNano,
+    usdNano,
+    spendableNano,
+    before,
+    lease,
+    capIds,
+    isOpen: true,
+    settled: undefined,
+    place: -1,
+  };
+}
+
+type Planned = 'usdNano' | 'dailyNano' | 'spendableNano' | 'before';
+
+function hasUnused({ lease }: AccountPart): boolean {
+  return lease !== undefined && lease.nano > lease.heldNano;
 }

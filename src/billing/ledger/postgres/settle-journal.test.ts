@@ -32,7 +32,7 @@ function settleOf(requestId: string): RowSettle {
   };
 }
 
-test('what comes while the journal is emptied is on the disk when its caller hears of it', async () => {
+test('an entry added during a replay is on disk when `add` resolves', async () => {
   const journal = new SettleJournal(folder, 'one');
   await journal.open();
   for (let round = 0; round < 300; round += 1) {
@@ -50,7 +50,7 @@ test('what comes while the journal is emptied is on the disk when its caller hea
   await journal.close();
 });
 
-test('who gets the file of a killed process knows which one it was', async () => {
+test('`ended` names the process that left the journal file', async () => {
   const owner = join(folder, 'settles-1.process');
   const ended = async (processId: string): Promise<readonly string[]> => {
     const journal = new SettleJournal(folder, processId);

@@ -68,7 +68,7 @@ export class SettleJournal {
     for (const entry of await readEntries(path)) {
       this.#waiting.set(entry.request.usage.requestId, entry);
     }
-    await this.#noteEnded(this.#number);
+    await this.#recordEnded(this.#number);
     const boot = await bootId();
     if (boot === undefined) return;
     await writeFile(this.#ownerPath(this.#number), `${boot} ${this.#processId}`);
@@ -109,7 +109,7 @@ export class SettleJournal {
       if (lock === undefined) continue;
       try {
         adopted += await settleFile(join(this.#folder, name), settle);
-        await this.#noteEnded(number);
+        await this.#recordEnded(number);
       } finally {
         lock.release();
       }
@@ -127,7 +127,7 @@ export class SettleJournal {
   }
 
   /** Records the process that left this file; ignores one from before the last boot. */
-  async #noteEnded(number: number): Promise<void> {
+  async #recordEnded(number: number): Promise<void> {
     const path = this.#ownerPath(number);
     const owner = await readFile(path, 'utf8').catch(() => ''); // none after an orderly stop
     const [boot, processId = ''] = owner.split(' ');
