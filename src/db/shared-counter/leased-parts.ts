@@ -48,9 +48,10 @@ export interface Part<P, Q, R> {
   waiting: Waiting<Q, R>[];
   /** It goes with the next call. */
   isDue: boolean;
-  isInCall: boolean;
-  /** Called after the next call that includes it. */
-  returned: (() => void)[];
+  /** Called when the next call that includes it has ended. */
+  onNextEnd: (() => void)[];
+  /** Called when the running call that includes it has ended; `undefined` without one. */
+  onEnd: (() => void)[] | undefined;
 }
 
 /** What one call requests for a part. */
@@ -125,7 +126,7 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
       counter = { name, parts: [], isBusy: false, contestedUntilMs: 0, returns: 0 };
       this.#counters.set(name, counter);
     }
-    const common = { counter, waiting: [], isDue: false, isInCall: false, returned: [] };
+    const common = { counter, waiting: [], isDue: false, onNextEnd: [], onEnd: undefined };
     const part = { ...state, ...common } as unknown as P; // its own and the common members
     counter.parts.push(part);
     return part;
@@ -157,14 +158,19 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
 
   /** Returns the unused parts of a counter; resolves when the database has them. */
   async giveBack(name: string, except?: P): Promise<void> {
-    const { hasUnused } = this.#options;
-    const returned: Promise<void>[] = [];
-    for (const part of this.#counters.get(name)?.parts ?? []) {
-      if (part === except || !(part.isInCall || hasUnused(part))) continue;
-      returned.push(new Promise((resolve) => void part.returned.push(resolve)));
+    const parts = this.#counters.get(name)?.parts.filter((part) => part !== except) ?? [];
+    await Promise.all(parts.map((part) => this.#return(part)));
+  }
+
+  async #return(part: P): Promise<void> {
+    const running = part.onEnd;
+    // The running call may lease more.
+    if (running !== undefined) await new Promise<void>((resolve) => void running.push(resolve));
+    if (!this.#options.hasUnused(part)) return;
+    await new Promise<void>((resolve) => {
+      part.onNextEnd.push(resolve);
       this.add(part);
-    }
-    await Promise.all(returned);
+    });
   }
 
   /** Includes a part in the next call, which starts at the end of this turn. */
@@ -206,12 +212,11 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
     const { callOf, grant, granted, failed, maxRequests } = this.#options;
     this.#calls += 1;
     for (const counter of counters) counter.isBusy = true;
-    const returned: (() => void)[] = [];
     const returns = batch.map(({ counter }) => counter.returns);
     const calls = batch.map((part) => {
       part.isDue = false;
-      part.isInCall = true;
-      returned.push(...part.returned.splice(0));
+      part.onEnd = part.onNextEnd;
+      part.onNextEnd = [];
       const waiting = part.waiting.splice(0, maxRequests);
       if (part.waiting.length > 0) this.add(part);
       return callOf(part, waiting);
@@ -219,7 +224,6 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
     const given = await grant(calls).catch((error: unknown) => ({ error }));
     this.#calls -= 1;
     for (const counter of counters) counter.isBusy = false;
-    for (const part of batch) part.isInCall = false;
     for (const [at, call] of calls.entries()) {
       if ('error' in given) {
         failed(call);
@@ -230,7 +234,11 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
       assert(grant !== undefined, 'each call has its grant');
       this.#deliver(call, granted(call, grant), returns[at] ?? 0);
     }
-    for (const resolve of returned) resolve();
+    for (const part of batch) {
+      const { onEnd = [] } = part;
+      part.onEnd = undefined;
+      for (const resolve of onEnd) resolve();
+    }
     this.#start();
   }
 
