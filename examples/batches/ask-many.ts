@@ -49,7 +49,7 @@ while (['validating', 'in_progress', 'finalizing', 'cancelling'].includes(batch.
   batch = await client.batches.retrieve(id);
 }
 const { completed = 0, failed = 0 } = batch.request_counts ?? {};
-console.log(`${batch.status}: ${completed} answered, ${failed} not`);
+console.log(`${batch.status}: ${completed} completed, ${failed} failed`);
 for (const { line, message } of batch.errors?.data ?? []) console.log(`line ${line}: ${message}`);
 
 // 3. Read the results and the errors.
@@ -58,7 +58,7 @@ for (const fileId of [batch.output_file_id, batch.error_file_id]) {
   const text = await (await client.files.content(fileId)).text();
   for (const line of text.trimEnd().split('\n')) {
     const { custom_id: name, response, error } = JSON.parse(line);
-    const answer = response?.body.choices?.[0].message.content;
-    console.log(`${name}: ${answer ?? JSON.stringify(error ?? response.body.error)}`);
+    const completion = response?.body.choices?.[0].message.content;
+    console.log(`${name}: ${completion ?? JSON.stringify(error ?? response.body.error)}`);
   }
 }

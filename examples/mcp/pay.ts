@@ -22,7 +22,7 @@ interface ToolResult {
 }
 
 async function callTool(meta: object): Promise<ToolResult> {
-  const answer = await fetch(`${origin}/mcp`, {
+  const response = await fetch(`${origin}/mcp`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
     body: JSON.stringify({
@@ -36,16 +36,16 @@ async function callTool(meta: object): Promise<ToolResult> {
       },
     }),
   });
-  const text = await answer.text();
+  const text = await response.text();
   // A long call returns server-sent events; the last event is the response.
-  const isStream = answer.headers.get('content-type')?.startsWith('text/event-stream') === true;
+  const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
   const { result, error } = JSON.parse(isStream ? (text.split('data: ').at(-1) ?? '') : text);
   if (error !== undefined) throw new Error(error.message);
   return result;
 }
 
-const refused = await callTool({});
-const payment = await client.createPaymentPayload(refused.structuredContent as PaymentRequired);
+const rejected = await callTool({});
+const payment = await client.createPaymentPayload(rejected.structuredContent as PaymentRequired);
 const result = await callTool({ 'x402/payment': payment });
-console.log('answer', result.content[0]?.text);
+console.log('completion', result.content[0]?.text);
 console.log('settled', result._meta?.['x402/payment-response']);

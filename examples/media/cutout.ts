@@ -12,11 +12,11 @@ const [, , photo = 'photo.jpg', result = 'cutout.png'] = argv;
 
 const form = new FormData();
 form.set('image', new Blob([await readFile(photo)]), photo);
-const answer = await fetch(`${url}/image/background-remove`, {
+const response = await fetch(`${url}/image/background-remove`, {
   method: 'POST',
   headers: { authorization: `Bearer ${key}` },
   body: form,
 });
-if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
-await writeFile(result, Buffer.from(await answer.arrayBuffer()));
-console.log(`${result}: cut out by ${answer.headers.get('x-svc-model-id')}`);
+if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+await writeFile(result, Buffer.from(await response.arrayBuffer()));
+console.log(`${result} was created by ${response.headers.get('x-svc-model-id')}`);

@@ -57,9 +57,9 @@ function isSigned(body: string, header: string): boolean {
 /** Adds the credit; repeated calls with the same event have no further effect. */
 async function credit(event: CheckoutEvent): Promise<void> {
   const { client_reference_id: account, currency, amount_total: cents } = event.data.object;
-  if (account === null) throw new Error(`${event.id} names no account`);
+  if (account === null) throw new Error(`${event.id} has no client_reference_id`);
   if (currency !== 'usd') throw new Error(`${event.id} is in ${currency}, not in USD`);
-  const answer = await fetch(
+  const response = await fetch(
     `${FAREBOX_URL}/admin/accounts/${encodeURIComponent(account)}/credit`,
     {
       method: 'POST',
@@ -74,11 +74,11 @@ async function credit(event: CheckoutEvent): Promise<void> {
       }),
     },
   );
-  if (!answer.ok) throw new Error(`${event.id}: ${answer.status} ${await answer.text()}`);
+  if (!response.ok) throw new Error(`${event.id}: ${response.status} ${await response.text()}`);
 }
 
 const server = createServer((request, response) => {
-  const answer = async (): Promise<number> => {
+  const handle = async (): Promise<number> => {
     const body = await text(request);
     if (!isSigned(body, String(request.headers['stripe-signature'] ?? ''))) return 400;
     const event = JSON.parse(body) as CheckoutEvent; // verified above
@@ -86,7 +86,7 @@ const server = createServer((request, response) => {
     if (isPaid) await credit(event);
     return 200;
   };
-  void answer()
+  void handle()
     .catch((error: unknown) => {
       // Stripe repeats the event after an error; the reference prevents a second credit.
       console.error(error);

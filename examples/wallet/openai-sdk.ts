@@ -26,14 +26,14 @@ const message = createSiweMessage({
 });
 const proof = { address: account.address, message, chainId: 8453 };
 const signature = await account.signMessage({ message });
-const answer = await fetch(url, {
+const response = await fetch(url, {
   method: 'POST',
   headers: {
     'SIGN-IN-WITH-X': Buffer.from(JSON.stringify({ ...proof, signature })).toString('base64'),
   },
 });
-if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
-const { data } = (await answer.json()) as { data: { token: string; expiresAt: string } };
+if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+const { data } = (await response.json()) as { data: { token: string; expiresAt: string } };
 console.log('token until', data.expiresAt);
 
 // 2. Use the token as the API key.

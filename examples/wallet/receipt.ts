@@ -26,8 +26,8 @@ const chat = await fetch(`${baseUrl}/chat/completions`, {
 const requestId = chat.headers.get('x-request-id') ?? '';
 console.log('chat', chat.status, requestId);
 
-const answer = await fetch(`${baseUrl}/usage/${requestId}/signed`, { headers });
-const signed = (await answer.json()) as {
+const response = await fetch(`${baseUrl}/usage/${requestId}/signed`, { headers });
+const signed = (await response.json()) as {
   usage: { cost: { usd: string } };
   receipts: [JWSSignedReceipt, EIP712SignedReceipt];
 };

@@ -35,7 +35,7 @@ function listCommand(cli: Cli): void {
   cli
     .group('accounts')
     .command('list')
-    .description('List accounts with their balances, accounts of wallets included')
+    .description('List all accounts with their balances')
     .option('--search <text>', 'start of an id, or part of a name or wallet address')
     .action(({ search }) =>
       cli.withStores(({ stores }) =>

@@ -71,7 +71,7 @@ function createCommand(cli: Cli): void {
   cli
     .group('budgets')
     .command('create')
-    .description(`Create a budget: the amount that an account may spend in a period
+    .description(`Create a budget that limits the spending of an account per period
 
 ${APPLIES_SOON}
 

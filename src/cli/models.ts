@@ -27,7 +27,7 @@ const TRIES_WITHOUT_A_BYTE = 4;
 export function modelsCommands(cli: Cli): void {
   const models = cli.program
     .command('models')
-    .description(`Show the models on offer, their prices and their engines
+    .description(`Show the available models with their prices and engines
 
 Queries the running server; if none runs, shows the models of the configuration. Prices are USD per
 million tokens, or per the unit that the price names.`)

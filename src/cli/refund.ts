@@ -14,8 +14,8 @@ export function refundCommand(cli: Cli): void {
     .command('refund')
     .description(`Pay unused credit back to its wallet, in USDC
 
-Pays back only final payments. Credit of a payment that the chain can still revert is listed and kept
-(on Base for about 20 minutes after the payment, on Solana for 15 seconds).
+Pays back only credit from final payments. Credit from a payment that the chain can still revert is
+listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds).
 
 The rail needs \`refundKey\`, whose address holds the USDC, and its gas key in the configuration. The
 server may run meanwhile. A refund that the chain rejects becomes credit again.

@@ -416,7 +416,10 @@ describe('batches', () => {
       POLL_MS: '50',
     };
     const { stdout } = await promisify(execFile)(process.execPath, [file, 'One?', 'Two?'], { env });
-    assert.match(stdout, /^2 requests in batch_\w+\ncompleted: 2 answered, 0 not\nquestion-1: \S/);
+    assert.match(
+      stdout,
+      /^2 requests in batch_\w+\ncompleted: 2 completed, 0 failed\nquestion-1: \S/,
+    );
     assert.match(stdout, /\nquestion-2: \S/);
   });
 

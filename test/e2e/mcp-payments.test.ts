@@ -229,7 +229,7 @@ describe('tools that a wallet pays for', () => {
     child.stdout.on('data', (piece: Buffer) => (said += piece.toString()));
     child.stderr.on('data', (piece: Buffer) => (said += piece.toString()));
     await new Promise((resolve) => child.once('close', resolve));
-    assert.match(said, /answer Hello/);
+    assert.match(said, /completion Hello/);
     assert.match(said, /success: true/);
   });
 

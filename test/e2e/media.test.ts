@@ -615,11 +615,11 @@ describe('the examples of docs/callers/media.md', () => {
     writeFileSync(photo, await portraitJpeg());
     const cut = [example('cutout.ts'), photo, join(folder, 'me.png')];
     const said = await run(process.execPath, cut, { env: env() });
-    assert.match(said.stdout, /cut out by farebox-cutout/);
+    assert.match(said.stdout, /was created by farebox-cutout/);
     await assertCut(readFileSync(join(folder, 'me.png')));
     const film = [example('video.ts'), photo, join(folder, 'me.mp4')];
     const told = await run(process.execPath, film, { env: env() });
-    assert.match(told.stdout, /It will cost 0.002 USD[^]*is yours/);
+    assert.match(told.stdout, /The video will cost 0.002 USD[^]*Saved /);
     assert.equal(readFileSync(join(folder, 'me.mp4')).toString('latin1', 4, 8), 'ftyp');
   });
 });

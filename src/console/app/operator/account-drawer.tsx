@@ -5,7 +5,7 @@ import { usdText } from '../format.ts';
 import { BudgetList, NewBudget } from '../pages/budgets.tsx';
 import { Caps, CreatedKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
-import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
+import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
 import {
   ActionForm,
@@ -16,7 +16,7 @@ import {
   useAction,
   useForm,
 } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
@@ -207,7 +207,6 @@ type AdminKey = ApiKey & { readonly revokedAt?: string | null };
 
 function AccountKeys({ path }: { path: string }) {
   const keys = useCall<List<AdminKey>>(`${path}/keys`);
-  const isCreating = useSignal(false);
   const created = useSignal<NewKey | undefined>(undefined);
   const action = useAction();
   const revoke = (key: AdminKey): void => {
@@ -221,9 +220,23 @@ function AccountKeys({ path }: { path: string }) {
     <section>
       <div class="section-head">
         <h3>Keys</h3>
-        <button type="button" class="small" onClick={() => (isCreating.value = true)}>
-          Create a key
-        </button>
+        <DialogButton label="Create a key" class="small">
+          {(close) => (
+            <Overlay title="Create a key for the account" close={close}>
+              <KeyForm
+                save={async (body) => {
+                  const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
+                    method: 'POST',
+                    body,
+                  });
+                  close();
+                  created.value = data;
+                  keys.reload();
+                }}
+              />
+            </Overlay>
+          )}
+        </DialogButton>
       </div>
       <Refusal error={action.error} />
       <LoadedTable
@@ -243,7 +256,7 @@ function AccountKeys({ path }: { path: string }) {
             ),
           },
           aside<AdminKey>('Kind', ({ apiKeyType }) => apiKeyType),
-          { name: 'Used', show: (key) => <Caps apiKey={key} /> },
+          { name: 'Spent', show: (key) => <Caps apiKey={key} /> },
           {
             name: 'State',
             show: (key) =>
@@ -262,21 +275,6 @@ function AccountKeys({ path }: { path: string }) {
           },
         ]}
       />
-      {isCreating.value && (
-        <Overlay title="Create a key for the account" close={() => (isCreating.value = false)}>
-          <KeyForm
-            save={async (body) => {
-              const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
-                method: 'POST',
-                body,
-              });
-              isCreating.value = false;
-              created.value = data;
-              keys.reload();
-            }}
-          />
-        </Overlay>
-      )}
       {created.value !== undefined && (
         <CreatedKey created={created.value} close={() => (created.value = undefined)} />
       )}
@@ -286,14 +284,13 @@ function AccountKeys({ path }: { path: string }) {
 
 function AccountBudgets({ path }: { path: string }) {
   const budgets = useCall<List<Budget>>(path);
-  const isCreating = useSignal(false);
   return (
     <section>
       <div class="section-head">
         <h3>Budgets</h3>
-        <button type="button" class="small" onClick={() => (isCreating.value = true)}>
-          Create a budget
-        </button>
+        <DialogButton label="Create a budget" class="small">
+          {(close) => <NewBudget path={path} close={close} created={budgets.reload} />}
+        </DialogButton>
       </div>
       <BudgetList
         from={budgets}
@@ -301,9 +298,6 @@ function AccountBudgets({ path }: { path: string }) {
         empty={<Empty title="The account has no budgets" />}
         isNarrow
       />
-      {isCreating.value && (
-        <NewBudget path={path} close={() => (isCreating.value = false)} created={budgets.reload} />
-      )}
     </section>
   );
 }
@@ -314,19 +308,13 @@ function AccountRequests({ path }: { path: string }) {
   return (
     <section>
       <h3>Latest requests</h3>
-      <Loaded from={requests} rows={3}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <Empty title="The account has sent no requests" />
-          ) : (
-            <RequestTable
-              rows={data}
-              label="Requests of the account"
-              open={(id) => (opened.value = data.find(({ requestId }) => requestId === id))}
-            />
-          )
-        }
-      </Loaded>
+      <LoadedTable
+        label="Requests of the account"
+        from={requests}
+        lines={3}
+        empty={<Empty title="The account has sent no requests" />}
+        {...requestTable((request) => (opened.value = request))}
+      />
       {opened.value !== undefined && (
         <ReceiptDrawer
           id={opened.value.requestId}

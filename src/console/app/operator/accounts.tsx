@@ -1,12 +1,11 @@
 /** The accounts page: search, balances, and creating an account. */
-import { useSignal } from '@preact/signals';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { ActionForm, AmountField, TextField, useForm } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, NONE, OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
@@ -19,7 +18,6 @@ export function Accounts() {
   const address = useAddress('search', 'plan');
   const { filters, search, open, show, close } = address;
   const list = useCursorList<Account>(`/admin/accounts${search}`);
-  const isCreating = useSignal(false);
   const columns: readonly Column<Account>[] = [
     {
       name: 'Account',
@@ -54,9 +52,18 @@ export function Accounts() {
   return (
     <>
       <PageHead title="Accounts" lead="All accounts with their balances.">
-        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
-          Create an account
-        </button>
+        <DialogButton label="Create an account" class="primary">
+          {(closeDialog) => (
+            <NewAccount
+              close={closeDialog}
+              created={(id) => {
+                closeDialog();
+                list.first.reload();
+                show(id);
+              }}
+            />
+          )}
+        </DialogButton>
       </PageHead>
       <SearchForm
         key={filters.search}
@@ -80,16 +87,6 @@ export function Accounts() {
         open={({ id }) => show(id)}
       />
       {open !== undefined && <AccountDrawer id={open} close={close} changed={list.first.reload} />}
-      {isCreating.value && (
-        <NewAccount
-          close={() => (isCreating.value = false)}
-          created={(id) => {
-            isCreating.value = false;
-            list.first.reload();
-            show(id);
-          }}
-        />
-      )}
     </>
   );
 }

@@ -28,78 +28,77 @@ export function Engines() {
         lead="The engines that run models, as each server process sees them. Refreshes every 5 seconds."
       />
       <Loaded from={engines}>
-        {({ others, ...own }) => {
-          const views = [own, ...others];
-          const { models } = own;
-          const list = engineSums(views);
-          const replicas = views.flatMap(({ process, engines: seen }) =>
-            seen.flatMap(({ id, replicas: all }) =>
-              all.map((replica) => ({ ...replica, engine: id, process })),
-            ),
-          );
-          const broken = replicas.filter(
-            ({ breaker, isHealthy }) => breaker !== 'closed' || !isHealthy,
-          ).length;
-          const ready = models.filter(({ id }) =>
-            views.every((view) => view.models.some((one) => one.id === id && one.isReady)),
-          ).length;
-          return (
-            <>
-              <dl class="tiles">
-                <Tile name="Engines">{countText(list.length)}</Tile>
-                <Tile
-                  name="Models ready"
-                  tone={ready < models.length ? 'warn' : undefined}
-                  note={`of ${models.length}`}
-                >
-                  {countText(ready)}
-                </Tile>
-                <Tile
-                  name="Unavailable replicas"
-                  tone={broken > 0 ? 'bad' : 'good'}
-                  note={`of ${replicas.length}`}
-                >
-                  {countText(broken)}
-                </Tile>
-                <Tile
-                  name="Running calls"
-                  note={`${countText(list.reduce((sum, { queued }) => sum + queued, 0))} queued`}
-                >
-                  {countText(list.reduce((sum, { inFlight }) => sum + inFlight, 0))}
-                </Tile>
-              </dl>
-              {list.length === 0 ? (
-                <Empty title="No engine is configured or discovered">
-                  <p>Add one under engines in farebox.yaml.</p>
-                </Empty>
-              ) : (
-                <>
-                  <section>
-                    <h2>Engines</h2>
-                    <Table
-                      label="Engines"
-                      rows={list}
-                      keyOf={({ id }) => id}
-                      columns={ENGINE_COLUMNS}
-                    />
-                  </section>
-                  <section>
-                    <h2>Replicas</h2>
-                    <Table
-                      label="Replicas"
-                      rows={replicas}
-                      keyOf={({ engine, model, process }) => `${engine} ${model} ${process}`}
-                      columns={REPLICA_COLUMNS.filter(
-                        (column) => views.length > 1 || column !== PROCESS_COLUMN,
-                      )}
-                    />
-                  </section>
-                </>
-              )}
-            </>
-          );
-        }}
+        {({ others, ...own }) => <EngineTables views={[own, ...others]} models={own.models} />}
       </Loaded>
+    </>
+  );
+}
+
+interface EngineTablesProps {
+  readonly views: readonly EnginesView[];
+  readonly models: EnginesView['models'];
+}
+
+function EngineTables({ views, models }: EngineTablesProps) {
+  const engines = engineSums(views);
+  const replicas = views.flatMap(({ process, engines: own }) =>
+    own.flatMap(({ id, replicas: all }) =>
+      all.map((replica) => ({ ...replica, engine: id, process })),
+    ),
+  );
+  const unavailable = replicas.filter(
+    ({ breaker, isHealthy }) => breaker !== 'closed' || !isHealthy,
+  ).length;
+  const ready = models.filter(({ id }) =>
+    views.every((view) => view.models.some((one) => one.id === id && one.isReady)),
+  ).length;
+  const queued = engines.reduce((sum, engine) => sum + engine.queued, 0);
+  const running = engines.reduce((sum, engine) => sum + engine.inFlight, 0);
+  return (
+    <>
+      <dl class="tiles">
+        <Tile name="Engines">{countText(engines.length)}</Tile>
+        <Tile
+          name="Models ready"
+          tone={ready < models.length ? 'warn' : undefined}
+          note={`of ${models.length}`}
+        >
+          {countText(ready)}
+        </Tile>
+        <Tile
+          name="Unavailable replicas"
+          tone={unavailable > 0 ? 'bad' : 'good'}
+          note={`of ${replicas.length}`}
+        >
+          {countText(unavailable)}
+        </Tile>
+        <Tile name="Running calls" note={`${countText(queued)} queued`}>
+          {countText(running)}
+        </Tile>
+      </dl>
+      {engines.length === 0 ? (
+        <Empty title="No engine is configured or discovered">
+          <p>Add one under engines in farebox.yaml.</p>
+        </Empty>
+      ) : (
+        <section>
+          <h2>Engines</h2>
+          <Table label="Engines" rows={engines} keyOf={({ id }) => id} columns={ENGINE_COLUMNS} />
+        </section>
+      )}
+      {replicas.length > 0 && (
+        <section>
+          <h2>Replicas</h2>
+          <Table
+            label="Replicas"
+            rows={replicas}
+            keyOf={({ engine, model, process }) => `${engine} ${model} ${process}`}
+            columns={REPLICA_COLUMNS.filter(
+              (column) => views.length > 1 || column !== PROCESS_COLUMN,
+            )}
+          />
+        </section>
+      )}
     </>
   );
 }

@@ -9,11 +9,11 @@ import { useCursorList } from '../cursor-list.ts';
 import { Days, SearchField, USUAL_DAYS, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
-import { CursorRows } from '../parts/table.tsx';
+import { CursorTable } from '../parts/table.tsx';
 import { managesAccount } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
-import { ReceiptDrawer, RequestTable } from './request-table.tsx';
+import { ReceiptDrawer, requestTable } from './request-table.tsx';
 import { ActivityHead, Tags } from './tags.tsx';
 
 export function Activity() {
@@ -36,9 +36,12 @@ function Requests() {
         path={`/usage/requests${search}`}
       />
       <Filters address={address} />
-      <CursorRows list={list} empty={<Nothing address={address} />}>
-        {(rows) => <RequestTable rows={rows} open={address.show} />}
-      </CursorRows>
+      <CursorTable
+        label="Requests"
+        list={list}
+        empty={<Nothing address={address} />}
+        {...requestTable(({ requestId }) => address.show(requestId))}
+      />
       {open !== undefined && <ReceiptDrawer id={open} close={address.close} />}
     </>
   );

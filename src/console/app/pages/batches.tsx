@@ -8,7 +8,7 @@ import { countText, percentText, usdText } from '../format.ts';
 import { type CursorList, useCursorList } from '../cursor-list.ts';
 import { CodeBlock, CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import {
   Bar,
@@ -36,7 +36,6 @@ export function Batches() {
   const { open, show, close } = useAddress();
   const list = useCursorList<Batch>('/batches');
   const files = useCursorList<StoredFile>('/files?limit=20');
-  const isCreating = useSignal(false);
   const latest = useLatest(list);
   const rows = list.rows.map((batch) => latest.get(batch.id) ?? batch);
   const ended = rows.filter((batch) => !isOpen(batch)).length;
@@ -52,9 +51,18 @@ export function Batches() {
         title="Batches"
         lead="Files of requests that run within 24 hours, when engines have free capacity, at a lower price."
       >
-        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
-          Start a batch
-        </button>
+        <DialogButton label="Start a batch" class="primary">
+          {(closeDialog) => (
+            <NewBatch
+              close={closeDialog}
+              started={(id) => {
+                closeDialog();
+                reload();
+                show(id);
+              }}
+            />
+          )}
+        </DialogButton>
       </PageHead>
       <CursorTable
         label="Batches"
@@ -72,16 +80,6 @@ export function Batches() {
           known={rows.find(({ id }) => id === open)}
           close={close}
           changed={reload}
-        />
-      )}
-      {isCreating.value && (
-        <NewBatch
-          close={() => (isCreating.value = false)}
-          started={(id) => {
-            isCreating.value = false;
-            reload();
-            show(id);
-          }}
         />
       )}
     </>
@@ -216,7 +214,6 @@ interface BatchDrawerProps {
 function BatchDrawer({ id, known, close, changed }: BatchDrawerProps) {
   const path = `/batches/${encodeURIComponent(id)}`;
   const loaded = useCall<Batch>(known === undefined ? path : undefined);
-  const isCancelling = useSignal(false);
   return (
     <Overlay kind="drawer" title="Batch" close={close}>
       {known === undefined ? (
@@ -225,30 +222,29 @@ function BatchDrawer({ id, known, close, changed }: BatchDrawerProps) {
         <BatchFacts batch={known} />
       )}
       {known !== undefined && isOpen(known) && known.status !== 'cancelling' && (
-        <p class="row">
-          <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
-            Cancel the batch
-          </button>
-        </p>
-      )}
-      {isCancelling.value && (
-        <Confirm
-          title="Cancel the batch"
-          label="Cancel the batch"
-          cancel="Keep it running"
-          notice="The batch is being cancelled"
-          close={() => (isCancelling.value = false)}
-          run={() => call(`${path}/cancel`, { method: 'POST' })}
-          done={() => {
-            isCancelling.value = false;
-            changed();
-          }}
-        >
-          <p>
-            Running requests complete and are charged. The other requests do not run. You can
-            download the responses that exist.
-          </p>
-        </Confirm>
+        <div class="row">
+          <DialogButton label="Cancel the batch" class="danger">
+            {(closeDialog) => (
+              <Confirm
+                title="Cancel the batch"
+                label="Cancel the batch"
+                cancel="Keep it running"
+                notice="The batch is being cancelled"
+                close={closeDialog}
+                run={() => call(`${path}/cancel`, { method: 'POST' })}
+                done={() => {
+                  closeDialog();
+                  changed();
+                }}
+              >
+                <p>
+                  Running requests complete and are charged. The other requests do not run. You can
+                  download the responses that exist.
+                </p>
+              </Confirm>
+            )}
+          </DialogButton>
+        </div>
       )}
     </Overlay>
   );

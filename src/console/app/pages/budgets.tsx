@@ -16,7 +16,7 @@ import {
   TextField,
   useForm,
 } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { LabelledBar, NONE, OpenButton, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
@@ -30,7 +30,6 @@ export function Budgets() {
   const { open, show, close } = useAddress();
   const path = '/budgets';
   const budgets = useCall<List<Budget>>(path);
-  const isCreating = useSignal(false);
   useRenewal(budgets.reload);
   const shown = budgets.data?.data.find(({ id }) => id === open);
   return (
@@ -39,14 +38,11 @@ export function Budgets() {
         title="Budgets"
         lead="Spending limits per day, week, month or in total. Requests that exceed a budget are rejected before they run."
       >
-        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
-          Create a budget
-        </button>
+        <DialogButton label="Create a budget" class="primary">
+          {(closeDialog) => <NewBudget path={path} close={closeDialog} created={budgets.reload} />}
+        </DialogButton>
       </PageHead>
       <BudgetList from={budgets} path={path} open={({ id }) => show(id)} empty={<FirstBudget />} />
-      {isCreating.value && (
-        <NewBudget path={path} close={() => (isCreating.value = false)} created={budgets.reload} />
-      )}
       {shown !== undefined && <Values budget={shown} close={close} />}
     </>
   );

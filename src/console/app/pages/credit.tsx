@@ -10,7 +10,7 @@ import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, NONE, State, Tile, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, CursorTable, More, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
@@ -123,13 +123,13 @@ function TopUps() {
   return (
     <section>
       <h2>Payments of this wallet</h2>
-      <Table
+      <CursorTable
         label="Payments"
+        list={list}
+        empty={null}
         columns={columns}
-        rows={list.rows}
         keyOf={({ paymentId }) => paymentId}
       />
-      <More list={list} />
     </section>
   );
 }

@@ -157,7 +157,7 @@ function ShortPrice({ model }: { model: Model }) {
     return (
       <span class="num">
         ${amountText(input.usd)} <span class="soft">/</span> ${amountText(output.usd)}
-        <span class="under">per million input / output tokens</span>
+        <span class="under">per 1M tokens in / out</span>
       </span>
     );
   }

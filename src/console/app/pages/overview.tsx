@@ -13,7 +13,8 @@ import { type Resource, useCall } from '../resource.ts';
 import { managesAccount } from '../session.ts';
 import type { Balance, Days, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
-import { ReceiptDrawer, RequestTable } from './request-table.tsx';
+import { LoadedTable } from '../parts/table.tsx';
+import { ReceiptDrawer, requestTable } from './request-table.tsx';
 
 const CHART_DAYS = 30;
 const LAST_REQUESTS = 8;
@@ -55,26 +56,21 @@ export function Overview() {
           <h2>Latest requests</h2>
           <a href="/console/activity">All activity</a>
         </div>
-        <Loaded from={latest}>
-          {({ data }) =>
-            data.length === 0 ? (
-              <Empty title="No requests yet">
-                <p>
-                  <a href="/console/playground">Try a model in the playground</a>, or{' '}
-                  {managesAccount.value ? (
-                    <a href="/console/keys">create a key</a>
-                  ) : (
-                    'take your key'
-                  )}{' '}
-                  and send a request with the sample on <a href="/">the welcome page</a>. Requests
-                  appear here when they complete.
-                </p>
-              </Empty>
-            ) : (
-              <RequestTable rows={data} open={(id) => (opened.value = id)} />
-            )
+        <LoadedTable
+          label="Requests"
+          from={latest}
+          empty={
+            <Empty title="No requests yet">
+              <p>
+                <a href="/console/playground">Try a model in the playground</a>, or{' '}
+                {managesAccount.value ? <a href="/console/keys">create a key</a> : 'take your key'}{' '}
+                and send a request with the sample on <a href="/">the welcome page</a>. Requests
+                appear here when they complete.
+              </p>
+            </Empty>
           }
-        </Loaded>
+          {...requestTable(({ requestId }) => (opened.value = requestId))}
+        />
       </section>
       {opened.value !== undefined && (
         <ReceiptDrawer id={opened.value} close={() => (opened.value = undefined)} />

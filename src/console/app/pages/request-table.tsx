@@ -4,27 +4,22 @@ import { countText, durationText, usdText } from '../format.ts';
 import { Overlay } from '../parts/overlay.tsx';
 import { Copy, CopyId, Count, Facts, Id, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Loaded } from '../parts/loaded.tsx';
-import { type Column, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { Receipt } from '../shapes.ts';
 
-interface RequestTableProps {
-  readonly rows: readonly Receipt[];
-  readonly open: (requestId: string) => void;
-  readonly label?: string;
-}
-
-export function costOf({ cost }: Pick<Receipt, 'cost'>): number {
+function costOf({ cost }: Receipt): number {
   return cost.usd + cost.diem;
 }
 
-export function RequestTable({ rows, open, label = 'Requests' }: RequestTableProps) {
+/** Props of a table of requests. */
+export function requestTable(open: (request: Receipt) => void) {
   const columns: readonly Column<Receipt>[] = [
     {
       name: 'Time',
-      show: ({ createdAt, requestId }) => (
-        <OpenButton open={() => open(requestId)}>
-          <Time iso={createdAt} />
+      show: (request) => (
+        <OpenButton open={() => open(request)}>
+          <Time iso={request.createdAt} />
         </OpenButton>
       ),
     },
@@ -57,15 +52,7 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
     figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
     figure('Cost', (row) => usdText(costOf(row))),
   ];
-  return (
-    <Table
-      label={label}
-      columns={columns}
-      rows={rows}
-      keyOf={({ requestId }) => requestId}
-      open={({ requestId }) => open(requestId)}
-    />
-  );
+  return { columns, keyOf: ({ requestId }: Receipt) => requestId, open };
 }
 
 interface ReceiptDrawerProps {

@@ -5,7 +5,7 @@ import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
 import { CodeTabs } from '../parts/code.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty } from '../parts/loaded.tsx';
@@ -25,7 +25,6 @@ export function Webhooks() {
   const { open, show, close } = useAddress();
   const webhooks = useCall<List<Webhook>>('/webhooks');
   const tests = useSignal(0);
-  const isCreating = useSignal(false);
   const created = useSignal<SecretWebhook | undefined>(undefined);
   const shown = webhooks.data?.data.find(({ id }) => id === open);
   return (
@@ -34,9 +33,20 @@ export function Webhooks() {
         title="Webhooks"
         lead="Signed messages to your URL when a balance, cap, budget or daily spending reaches a threshold."
       >
-        <button type="button" class="primary" onClick={() => (isCreating.value = true)}>
-          Create a webhook
-        </button>
+        <DialogButton label="Create a webhook" class="primary">
+          {(closeDialog) => (
+            <Overlay title="Create a webhook" close={closeDialog}>
+              <WebhookForm
+                save={async (url, thresholds) => {
+                  const body = { url, ...withEvents(thresholds) };
+                  created.value = await call<SecretWebhook>('/webhooks', { method: 'POST', body });
+                  closeDialog();
+                  webhooks.reload();
+                }}
+              />
+            </Overlay>
+          )}
+        </DialogButton>
       </PageHead>
       <LoadedTable
         label="Webhooks"
@@ -55,18 +65,6 @@ export function Webhooks() {
           changed={webhooks.reload}
           sent={() => (tests.value += 1)}
         />
-      )}
-      {isCreating.value && (
-        <Overlay title="Create a webhook" close={() => (isCreating.value = false)}>
-          <WebhookForm
-            save={async (url, thresholds) => {
-              const body = { url, ...withEvents(thresholds) };
-              created.value = await call<SecretWebhook>('/webhooks', { method: 'POST', body });
-              isCreating.value = false;
-              webhooks.reload();
-            }}
-          />
-        </Overlay>
       )}
       {created.value !== undefined && (
         <ShownSecret webhook={created.value} close={() => (created.value = undefined)} />

@@ -3,7 +3,27 @@
  * the element that opened it, or to the content if that element was removed.
  */
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useRef } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+
+interface DialogButtonProps {
+  readonly label: string;
+  readonly class?: string;
+  /** Renders the overlay. */
+  readonly children: (close: () => void) => ComponentChildren;
+}
+
+/** A button that opens an overlay. */
+export function DialogButton({ label, class: style, children }: DialogButtonProps) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class={style} onClick={() => setOpen(true)}>
+        {label}
+      </button>
+      {isOpen && children(() => setOpen(false))}
+    </>
+  );
+}
 
 interface OverlayProps {
   readonly title: string;

@@ -73,59 +73,29 @@ function isControl(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest('a,button,input,select') !== null;
 }
 
-/** Loads the next page of a list. */
-export function More({ list }: { list: CursorList<unknown> }) {
-  if (list.more === undefined) return null;
-  return (
-    <p class="more">
-      <button type="button" disabled={list.isLoadingMore} onClick={list.more}>
-        {list.isLoadingMore ? 'Loading…' : 'Show more'}
-      </button>
-    </p>
-  );
-}
-
-interface CursorRowsProps<T> {
+interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly list: CursorList<T>;
   /** Shown if there are no rows. */
   readonly empty: ComponentChildren;
-  readonly children: (rows: readonly T[]) => ComponentChildren;
 }
 
-/** The rows of a cursor list, its next-page button and its errors. */
-export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
+/** A cursor list as a table, with a button for the next page. */
+export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
+  const { first, rows, more, moreError, isLoadingMore } = list;
   return (
     <>
-      {list.first.error === undefined && list.moreError !== undefined && (
-        <Failure error={list.moreError} />
-      )}
-      <Loaded from={list.first} rows={8}>
-        {() =>
-          list.rows.length === 0 ? (
-            empty
-          ) : (
-            <>
-              {children(list.rows)}
-              <More list={list} />
-            </>
-          )
-        }
+      {first.error === undefined && moreError !== undefined && <Failure error={moreError} />}
+      <Loaded from={first} rows={8}>
+        {() => (rows.length === 0 ? empty : <Table {...table} rows={rows} />)}
       </Loaded>
+      {more !== undefined && (
+        <p class="more">
+          <button type="button" disabled={isLoadingMore} onClick={more}>
+            {isLoadingMore ? 'Loading…' : 'Show more'}
+          </button>
+        </p>
+      )}
     </>
-  );
-}
-
-interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
-  readonly list: CursorList<T>;
-  readonly empty: ComponentChildren;
-}
-
-/** A cursor list as a table. */
-export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
-  return (
-    <CursorRows list={list} empty={empty}>
-      {(rows) => <Table {...table} rows={rows} />}
-    </CursorRows>
   );
 }
 

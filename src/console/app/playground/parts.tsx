@@ -1,11 +1,10 @@
 /** Shared by the tabs of the playground: model selection, files, code samples and costs. */
-import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
 import { usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Select } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CodeTabs } from '../parts/code.tsx';
 import type { Sample } from '../code-samples.ts';
 import { useCall } from '../resource.ts';
@@ -92,14 +91,10 @@ export function CodeWindow({ samples, close }: { samples: readonly Sample[]; clo
 
 /** A button that shows the next request as code. */
 export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
-  const isOpen = useSignal(false);
   return (
-    <>
-      <button type="button" onClick={() => (isOpen.value = true)}>
-        Code
-      </button>
-      {isOpen.value && <CodeWindow samples={samples()} close={() => (isOpen.value = false)} />}
-    </>
+    <DialogButton label="Code">
+      {(close) => <CodeWindow samples={samples()} close={close} />}
+    </DialogButton>
   );
 }
 
