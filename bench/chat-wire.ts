@@ -261,7 +261,7 @@ function writeEmbeddings(
 ): Buffer {
   return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
 }
-const base64 = writeEmbeddings(readEmbeddings(floats, 64), {
+const base64 = writeEmbeddings(await readEmbeddings(floats, 64), {
   model: 'e',
   encoding: 'base64',
   dimensions: undefined,
@@ -272,9 +272,10 @@ for (const [label, bytes] of [
   ['floats', floats],
   ['base64', base64],
 ] as const) {
+  const embeddings = await readEmbeddings(bytes, 64);
   for (const encoding of ['float', 'base64'] as const) {
-    measure(`embeddings 64 x 768, engine ${label}, caller ${encoding}`, () => {
-      writeEmbeddings(readEmbeddings(bytes, 64), {
+    measure(`write embeddings 64 x 768, engine ${label}, caller ${encoding}`, () => {
+      writeEmbeddings(embeddings, {
         model: 'e',
         encoding,
         dimensions: undefined,

@@ -82,7 +82,7 @@ const FOUND: DiscoveredModel = {
   replicas: [{ engine: 'ollama', model: 'llama3:70b' }],
 };
 
-test('a model answers to its id, trait, alias and to tolerant spellings', async () => {
+test('a model is found by id, trait, alias and tolerant spellings', async () => {
   const catalog = await catalogOf(YAML);
   assert.equal(found(catalog, 'atlas-24b'), 'atlas-24b by id');
   assert.equal(found(catalog, 'default'), 'atlas-24b by trait');
@@ -108,7 +108,7 @@ test('a model answers to its id, trait, alias and to tolerant spellings', async 
   }
 });
 
-test('feature suffixes are cut off and decoded', async () => {
+test('feature suffixes of a name are removed and decoded', async () => {
   const catalog = await catalogOf(YAML);
   catalog.setDiscovered([FOUND]);
   const resolved = catalog.require(
@@ -123,7 +123,7 @@ test('feature suffixes are cut off and decoded', async () => {
   assert.equal(catalog.require('llama3:70b', 'text').suffixes, undefined);
 });
 
-test('an unknown name is 404 with the nearest id, a wrong type 400, no engine 503', async () => {
+test('an unknown name returns 404 with the nearest id, a wrong type 400, a missing engine 503', async () => {
   const catalog = await catalogOf(YAML + `  - { id: idle, context: 8, ${PRICE} }\n`);
   assert.throws(() => catalog.require('atlsa-24b', 'text'), {
     code: 'MODEL_NOT_FOUND',
@@ -150,7 +150,7 @@ test('an unknown name is 404 with the nearest id, a wrong type 400, no engine 50
   );
 });
 
-test('the default trait moves to the better model, and the operator has the last word', async () => {
+test('the default trait moves to the better model unless the operator assigned it', async () => {
   const catalog = await catalogOf('');
   const holder = () => catalog.holderOf('default', 'text')?.id;
   assert.equal(holder(), undefined);
@@ -169,7 +169,7 @@ test('the default trait moves to the better model, and the operator has the last
   assert.equal(catalog.holderOf('most_intelligent', 'text')?.id, 'atlas-24b');
 });
 
-test('discovered models have the default price, and configured ones take their replicas over', async () => {
+test('discovered models have the default price, and configured models use their replicas', async () => {
   const catalog = await catalogOf(`models:\n  - { id: "llama3:70b", context: 100, ${PRICE} }\n`);
   catalog.setDiscovered([FOUND, { ...FOUND, replicas: [{ engine: 'vllm', model: 'l3' }] }, DEMO]);
   const model = catalog.require('llama3:70b', 'text').model;
@@ -296,7 +296,7 @@ test('traits and compatibility mapping are objects of names and ids', async () =
   });
 });
 
-test('bodies are kept until something changes', async () => {
+test('list bodies are cached until the catalog changes', async () => {
   const catalog = await catalogOf(YAML);
   const first = catalog.listBody('text');
   assert.equal(catalog.listBody('text'), first);
@@ -318,7 +318,7 @@ models:
   - { id: new, context: 8, ${PRICE}, replicas: [{ engine: rack }] }
 `;
 
-test('a deprecated model warns, is rerouted after its removal, and leaves the list 30 days later', async () => {
+test('a deprecated model warns, is rerouted after its removal, and leaves the list after 30 days', async () => {
   const clock = new TestClock(Date.UTC(2026, 10, 21));
   const catalog = await catalogOf(GOING.replace('REMAP', 'true'), clock);
   assert.equal(catalog.require('old', 'text').deprecation, undefined);
@@ -353,7 +353,7 @@ test('a deprecated model warns, is rerouted after its removal, and leaves the li
   assert.equal(catalog.require('old', 'text').model.id, 'new');
 });
 
-test('without a rerouting a removed model is 410 and names its replacement', async () => {
+test('a removed model without rerouting returns 410 with its replacement', async () => {
   const clock = new TestClock(Date.UTC(2026, 11, 2));
   const catalog = await catalogOf(GOING.replace('REMAP', 'false'), clock);
   assert.throws(() => catalog.require('old', 'text'), {
@@ -362,7 +362,7 @@ test('without a rerouting a removed model is 410 and names its replacement', asy
   });
 });
 
-test('ten thousand models cost a lookup no more than ten', async () => {
+test('a lookup among ten thousand models is as fast as among ten', async () => {
   const catalog = await catalogOf('');
   const many = (count: number): DiscoveredModel[] =>
     Array.from({ length: count }, (_, index) => ({ ...DEMO, id: `vendor/model-${index}.5-7b` }));
@@ -388,7 +388,7 @@ test('ten thousand models cost a lookup no more than ten', async () => {
   );
 });
 
-test('names of the Claude family mean a model of ours, unless that family is on offer', async () => {
+test('Claude names resolve to a model by trait, unless a Claude model is on offer', async () => {
   const sizes = `
 engines: { rack: { url: http://127.0.0.1:1/v1 } }
 models:

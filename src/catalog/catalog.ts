@@ -44,7 +44,7 @@ export {
   boundFor,
   chargeFor,
   chargeForCalls,
-  dearestImage,
+  highestImagePrice,
   type ImageKind,
   imagePrice,
   outputTokensAffordable,

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { parametersInId, tierOfId, tierOfParameters } from './model.ts';
 
-test('the tier follows the size that an id tells', () => {
+test('the tier follows the size in the model id', () => {
   const tiers = {
     'qwen3:0.6b': 'XS',
     'smollm2-135m-instruct': 'XS',
@@ -22,7 +22,7 @@ test('the tier follows the size that an id tells', () => {
   for (const [id, tier] of Object.entries(tiers)) assert.equal(tierOfId(id), tier, id);
 });
 
-test('the edges belong to the smaller tier', () => {
+test('the boundary sizes belong to the smaller tier', () => {
   assert.equal(tierOfParameters(4e9), 'XS');
   assert.equal(tierOfParameters(4e9 + 1), 'S');
   assert.equal(tierOfParameters(15e9), 'S');
@@ -30,7 +30,7 @@ test('the edges belong to the smaller tier', () => {
   assert.equal(tierOfParameters(80e9 + 1), 'L');
 });
 
-test('a version number is no size', () => {
+test('a version number is not a size', () => {
   assert.equal(parametersInId('llama-3.1'), undefined);
   assert.equal(parametersInId('model-v2b1'), undefined);
 });

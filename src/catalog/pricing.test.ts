@@ -10,7 +10,7 @@ import {
   boundFor,
   chargeFor,
   compilePrice,
-  dearestImage,
+  highestImagePrice,
   imagePrice,
   outputTokensAffordable,
   requireBatchPrice,
@@ -39,7 +39,7 @@ test('a charge is the sum of tokens by kind times their price', () => {
   assert.equal(chargeFor(usage, price), 223_500n);
 });
 
-test('above the threshold the extended prices hold for the whole request', () => {
+test('extended prices apply to the whole request above the threshold', () => {
   const price = compilePrice(FULL);
   assert.equal(chargeFor({ promptTokens: 32_000, completionTokens: 10 }, price), 9_612_000n);
   assert.equal(chargeFor({ promptTokens: 32_001, completionTokens: 10 }, price), 19_218_600n);
@@ -50,7 +50,7 @@ test('above the threshold the extended prices hold for the whole request', () =>
   );
 });
 
-test('the one rounding is half up', () => {
+test('a charge is rounded once, half up', () => {
   const price = compilePrice({ input: '0.0005', output: '0' });
   assert.equal(chargeFor({ promptTokens: 1 }, price), 1n, '0.5 nano');
   assert.equal(chargeFor({ promptTokens: 3 }, price), 2n, '1.5 nano');
@@ -75,7 +75,7 @@ test('characters and searches have prices of their own', () => {
   assert.equal(chargeFor({ searches: 3 }, ranked), 7_000_000n);
 });
 
-test('the first image rate that fits holds, and no image is dearer than its bound', () => {
+test('the first matching image rate applies, and no image costs more than its bound', () => {
   const size = fc.constantFrom('64x64', '1024x1024', undefined);
   const quality = fc.constantFrom('low', 'high', undefined);
   const rate = fc.record({ size, quality, perImage: fc.constantFrom('0.01', '0.02', '0.05') });
@@ -85,7 +85,7 @@ test('the first image rate that fits holds, and no image is dearer than its boun
       const price = compilePrice({ perImage: '0.03', imageRates });
       const asked = { size: askedSize, quality: askedQuality };
       const made = { size: askedSize ?? madeSize, quality: askedQuality ?? madeQuality };
-      assert.ok(imagePrice(made, price) <= dearestImage(asked, price));
+      assert.ok(imagePrice(made, price) <= highestImagePrice(asked, price));
       const first = imageRates.find(
         (one) =>
           (one.size ?? made.size) === made.size && (one.quality ?? made.quality) === made.quality,
@@ -110,7 +110,7 @@ test('the first image rate that fits holds, and no image is dearer than its boun
   assert.notEqual(versions[0], versions[1]);
 });
 
-test('a free row is free, and no row sells nothing', () => {
+test('a free row charges nothing, and a missing row is not sold', () => {
   const free = compilePrice({ input: '0', output: '0' });
   assert.equal(chargeFor({ promptTokens: 1_000, completionTokens: 1_000 }, free), 0n);
   assert.equal(
@@ -120,7 +120,7 @@ test('a free row is free, and no row sells nothing', () => {
   assert.throws(() => requirePrice({ id: 'm', price: undefined }), refusal(/"m" has no price/));
 });
 
-test('a kind of work without a price is refused, not given away', () => {
+test('work without a price is rejected', () => {
   const image = compilePrice({ perImage: '0.03' });
   assert.throws(() => chargeFor({ promptTokens: 1 }, image), refusal(/no price for tokens/));
   const embedding = compilePrice({ input: '0.01' });
@@ -135,7 +135,7 @@ function refusal(message: RegExp) {
   return (error: unknown) => error instanceof Fault && message.test(error.message);
 }
 
-test('equal rows have one version, and a changed price another', () => {
+test('equal rows have one version, and a changed price has another', () => {
   const version = (row: PriceSettings) => compilePrice(row).version;
   assert.match(version(FULL), /^[0-9a-f]{12}$/);
   assert.equal(
@@ -201,7 +201,7 @@ const usageWithin = fc
     };
   });
 
-test('no usage within its bounds is charged more than the bound', () => {
+test('a usage within its bounds is never charged more than the bound', () => {
   fc.assert(
     fc.property(priceRow, usageWithin, (row, { bound, usage }) => {
       const price = compilePrice(row);
@@ -211,7 +211,7 @@ test('no usage within its bounds is charged more than the bound', () => {
   );
 });
 
-test('the affordable output is the largest whose bound fits', () => {
+test('the affordable output is the largest whose bound fits the grant', () => {
   fc.assert(
     fc.property(
       priceRow,
@@ -233,7 +233,7 @@ test('the affordable output is the largest whose bound fits', () => {
   );
 });
 
-test('a share of a row scales every amount, rounded half up, and no size or search of others', () => {
+test('a scaled row scales every amount half up, except sizes and third-party searches', () => {
   const row: PriceSettings = {
     input: '0.000000001',
     output: '1.5',
@@ -253,7 +253,7 @@ test('a share of a row scales every amount, rounded half up, and no size or sear
   assert.notEqual(compilePrice(half).version, compilePrice(row).version);
 });
 
-test('a model that is none of batches is refused there, and sold elsewhere', () => {
+test('a model without batch support is rejected in batches and sold elsewhere', () => {
   const price = compilePrice({ input: '1' });
   const model = { id: 'm', price, batchPrice: undefined };
   assert.equal(requirePrice(model), price);

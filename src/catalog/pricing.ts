@@ -31,19 +31,19 @@ interface TokenRates {
 }
 
 /** Maximum price of a token; a bound does not know which kind of token it will be. */
-type DearestRates = Pick<TokenRates, 'input' | 'output'>;
+type MaxRates = Pick<TokenRates, 'input' | 'output'>;
 
 export interface Price {
   /** 12 hex digits of the row's hash; stored with every usage record. */
   readonly version: string;
   readonly tokens: TokenRates | undefined;
-  readonly dearest: DearestRates | undefined;
+  readonly maxRates: MaxRates | undefined;
   /**
    * Rates of the whole request if the prompt has more than `above` tokens. A prompt whose bound is
    * above may still be shorter, so its maximum rates are the higher ones of both rows.
    */
   readonly extended:
-    | { readonly above: number; readonly rates: TokenRates; readonly dearest: DearestRates }
+    | { readonly above: number; readonly rates: TokenRates; readonly maxRates: MaxRates }
     | undefined;
   readonly perImage: Nano | undefined;
   /** By size and quality; the first match applies. */
@@ -105,7 +105,7 @@ export function compilePrice(row: PriceSettings): Price {
   return {
     version: versionOf(row),
     tokens,
-    dearest: tokens && dearestOf(tokens),
+    maxRates: tokens && maxRatesOf(tokens),
     extended: compileExtended(row, tokens),
     perImage: amount(row.perImage),
     imageRates: (row.imageRates ?? []).map(({ perImage, ...kind }) => {
@@ -162,19 +162,19 @@ function compileExtended(row: PriceSettings, base: TokenRates | undefined): Pric
     cacheInput: perMillionToFemto(cacheInput),
     cacheWrite: perMillionToFemto(cacheWrite),
   };
-  const dearest = dearestOf(rates);
-  const short = dearestOf(base);
+  const max = maxRatesOf(rates);
+  const short = maxRatesOf(base);
   return {
     above: extended.above,
     rates,
-    dearest: {
-      input: larger(dearest.input, short.input),
+    maxRates: {
+      input: larger(max.input, short.input),
       output: short.output === undefined ? undefined : larger(rates.output, short.output),
     },
   };
 }
 
-function dearestOf({ input, output, cacheInput, cacheWrite }: TokenRates): DearestRates {
+function maxRatesOf({ input, output, cacheInput, cacheWrite }: TokenRates): MaxRates {
   return { input: larger(input, larger(cacheInput, cacheWrite)), output };
 }
 
@@ -287,7 +287,7 @@ export function imagePrice({ size, quality }: ImageKind, price: Price): Nano {
 }
 
 /** The maximum of `imagePrice` for all images that match the given properties. */
-export function dearestImage({ size, quality }: ImageKind, price: Price): Nano {
+export function highestImagePrice({ size, quality }: ImageKind, price: Price): Nano {
   let most = price.perImage ?? unpriced('images');
   for (const one of price.imageRates) {
     const fits =
@@ -307,9 +307,9 @@ export function boundFor(bound: UsageBound, price: Price): Nano {
   if (choices !== 1) output *= tokenCount(choices);
   let femto = unitCharge(bound, price);
   if (prompt > 0n || output > 0n) {
-    const dearest = dearestRates(bound, price);
-    femto += prompt * dearest.input;
-    if (output > 0n) femto += output * (dearest.output ?? unpriced('output'));
+    const max = boundRates(bound, price);
+    femto += prompt * max.input;
+    if (output > 0n) femto += output * (max.output ?? unpriced('output'));
   }
   return femtoToNanoBound(femto);
 }
@@ -323,12 +323,12 @@ export function outputTokensAffordable(
   bound: UsageBound,
   price: Price,
 ): number | undefined {
-  const dearest = dearestRates(bound, price);
-  const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * dearest.input;
+  const max = boundRates(bound, price);
+  const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * max.input;
   const left = granted * FEMTO_PER_NANO - fixed;
   if (left < 0n) return undefined;
   const { choices = 1 } = bound;
-  let perToken = dearest.output ?? unpriced('output');
+  let perToken = max.output ?? unpriced('output');
   if (choices !== 1) perToken *= tokenCount(choices);
   if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
   const tokens = left / perToken;
@@ -336,10 +336,10 @@ export function outputTokensAffordable(
 }
 
 /** Maximum price of a token in a request with a prompt up to the bound. */
-function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRates {
+function boundRates({ promptTokens = 0 }: UsageBound, price: Price): MaxRates {
   const { extended } = price;
-  if (extended !== undefined && promptTokens > extended.above) return extended.dearest;
-  return price.dearest ?? unpriced('tokens');
+  if (extended !== undefined && promptTokens > extended.above) return extended.maxRates;
+  return price.maxRates ?? unpriced('tokens');
 }
 
 function unpriced(what: string): never {

@@ -5,7 +5,7 @@ import { CacheScope } from './cache-scope.ts';
 const KEY = Buffer.alloc(32, 7);
 const PER_ACCOUNT = { current: { promptCaches: { perAccount: true } } };
 
-test('keys and salts differ by account and by installation, and stay the same for one', () => {
+test('keys and salts differ by account and installation, and are stable', () => {
   const scope = new CacheScope(KEY, PER_ACCOUNT);
   const restarted = new CacheScope(Buffer.from(KEY), PER_ACCOUNT);
   const other = new CacheScope(Buffer.alloc(32, 8), PER_ACCOUNT);
@@ -31,7 +31,7 @@ test('keys and salts differ by account and by installation, and stay the same fo
   assert.equal(scope.saltOf('a', ['x']), texts[4]);
 });
 
-test('without a scope keys pass as they are, and there is no salt', () => {
+test('without account scopes keys are unchanged and there is no salt', () => {
   const promptCaches = { perAccount: false };
   const config = { current: { promptCaches } };
   const scope = new CacheScope(KEY, config);
@@ -42,7 +42,7 @@ test('without a scope keys pass as they are, and there is no salt', () => {
   assert.notEqual(scope.saltOf('a'), undefined);
 });
 
-test('salts of more accounts than are kept are the same when they are computed again', () => {
+test('an evicted salt is the same when it is computed again', () => {
   const scope = new CacheScope(KEY, PER_ACCOUNT);
   const first = scope.saltOf('account-0');
   for (let at = 1; at < 10_002; at += 1) scope.saltOf(`account-${at}`);

@@ -55,7 +55,7 @@ function roundOf(said: Said): RoundUse {
   return roundUse(end, ROUND, { facts, choiceCount: said.choices ?? 1 });
 }
 
-test('what one engine call used, and who counted it', () => {
+test('`roundUse()` returns the usage of an engine call and its source', () => {
   const partial = 'partial' as const;
   const cached = used(10, 5, { cachedTokens: 4, cacheWriteTokens: 3, reasoningTokens: 2 });
   const rows: [what: string, Said, TokenUsage, 'engine' | 'bytes', exceedsBound?: true][] = [
@@ -129,7 +129,7 @@ test('what one engine call used, and who counted it', () => {
   }
 });
 
-test('a caller who left before any text pays for the prompt that was read', () => {
+test('a caller who left before any text pays for the prompt', () => {
   const unseen = roundOf({ extent: 'unseen' });
   assert.ok(unseen.billsPrompt);
   assert.equal(billChat([unseen], PRICE, []).costNano, 25_000n);
@@ -140,7 +140,7 @@ test('a caller who left before any text pays for the prompt that was read', () =
 
 const SEARCH: ExtraUse = { name: 'web_search', count: 2, eachNano: nano(10_000_000) };
 
-test('what all engine calls cost', () => {
+test('`billChat()` charges all engine calls and surcharges', () => {
   const call = (prompt: number, output: number, more: Partial<TokenUsage> = {}) =>
     roundOf({ usage: used(prompt, output, more) });
   const cached = { cachedTokens: 6, cacheWriteTokens: 3 };
@@ -176,7 +176,7 @@ test('what all engine calls cost', () => {
   }
 });
 
-test('a bill of several calls is their sum, and counted by bytes when one was', () => {
+test('a bill of several calls is their sum, counted by bytes if any call was', () => {
   const first = roundOf({ usage: used(10, 5, { cachedTokens: 4, reasoningTokens: 1 }) });
   const { usage, tokens, countedBy } = billChat([first, roundOf({ content: 40 })], PRICE, []);
   assert.deepEqual(usage, used(35, 15, { cachedTokens: 4, reasoningTokens: 1 }));
@@ -185,7 +185,7 @@ test('a bill of several calls is their sum, and counted by bytes when one was', 
   assert.equal(billChat([first], PRICE, []).countedBy, 'engine');
 });
 
-test('uses beside tokens: their sum, and their lines on the receipt', () => {
+test('surcharges are summed and listed on the receipt', () => {
   const page: ExtraUse = { name: 'web_scraping', count: 0, eachNano: nano(5) };
   const social: ExtraUse = { name: 'x_search', count: 3, eachNano: nano(1_500_000) };
   assert.equal(surchargesOf([]), 0n);

@@ -58,7 +58,7 @@ const NOTHING: AdditionBounds = {
   socialSearch: undefined,
 };
 
-test('the bounds of a prompt and of its answer', () => {
+test('`chatBounds()` bounds prompt and completion', () => {
   const tools = { tools: [TOOL] };
   const toolBytes = Buffer.byteLength(JSON.stringify(tools.tools));
   const rows: [string, ChatRequest, [context: number, cap: number], added: number, number[]][] = [
@@ -99,7 +99,7 @@ test('the bounds of a prompt and of its answer', () => {
   }
 });
 
-test('a long template and a search of the engine are in the bound of the prompt', () => {
+test("the bound of a prompt includes the chat template and the engine's search", () => {
   const rows: [number, number, number, number[]][] = [
     [0, 0, 0, [116, 1_000]],
     [800, 0, 0, [916, 1_000]],
@@ -115,7 +115,7 @@ test('a long template and a search of the engine are in the bound of the prompt'
   }
 });
 
-test('what cannot fit by any count is refused, and what might is not', () => {
+test('`chatBounds()` rejects only prompts that cannot fit by any count', () => {
   assert.ok(chatBounds(chat(16 * 300 + 15), room(300, 100), 0));
   for (const [bytes, added] of [
     [16 * 301, 0],
@@ -129,7 +129,7 @@ test('what cannot fit by any count is refused, and what might is not', () => {
   assert.ok(chatBounds(chat(1_000_000), room(0, 100), 0));
 });
 
-test('the estimate for the window of tokens', () => {
+test('`tokensEstimate()` estimates tokens for the minute limit', () => {
   const rows: [ChatRequest, number, number, number][] = [
     [chat(100), 0, 1_000, 25 + 1_000],
     [chat(101), 0, 5_000, 26 + 1_024],
@@ -150,7 +150,7 @@ function held(request: ChatRequest, more: Partial<HoldInputs> = {}, context = 0)
   return [minNano, usefulNano, maxNano];
 }
 
-test('what is held: the least, a useful answer, the most', () => {
+test('`holdBounds()` computes the least, a useful and the largest hold', () => {
   const price = (row: object) => ({ price: compilePrice({ input: '1', output: '2', ...row }) });
   const added = (more: Partial<AdditionBounds>) => ({ additions: { ...NOTHING, ...more } });
   const extended = { above: 371, input: '3', output: '5' };
@@ -171,7 +171,7 @@ test('what is held: the least, a useful answer, the most', () => {
       [5_032_000n, 5_512_000n, 7_000_000n],
     ],
     [
-      'the dearest input',
+      'the most expensive input',
       held(chat(100), price({ cacheWrite: '4' })),
       [1_520_000n, 2_000_000n, 3_488_000n],
     ],
@@ -237,7 +237,7 @@ function inputsOf(leftNano: number, more: Partial<RoundInputs> = {}): RoundInput
   };
 }
 
-test('the output that is granted to a round', () => {
+test('`planRound()` grants the output that the money covers', () => {
   const free = { price: compilePrice({ input: '1', output: '0' }) };
   const added = [...chat(1).messages, ...chat(1).messages, ...chat(1).messages];
   const rows: [string, RoundInputs, number | undefined][] = [
@@ -268,7 +268,7 @@ test('the output that is granted to a round', () => {
   assert.equal(minimalRound(inputsOf(0)).outputTokens, 16);
 });
 
-test('searches are offered as far as the money reaches', () => {
+test('`planRound()` offers the searches that the money covers', () => {
   // Three searches and their answer: 1,396 + 1,000 + 3 * 1,256 + 256 tokens, 16 of output.
   const three = 1_396_000 + 2_000_000 + 6_420_000 + 32_000 + 30_000_000;
   // One search with the shortest call: 1,396 + 128 + 1,256 + 256 tokens.
@@ -289,7 +289,7 @@ test('searches are offered as far as the money reaches', () => {
   assert.equal(planRound(inputsOf(403_999, { auto: offer(3) })), undefined);
 });
 
-test('a hold of the most covers everything that was asked for', () => {
+test('the largest hold covers the whole request', () => {
   const bytes = fc.nat(5_000);
   const context = fc.constantFrom(0, 300, 2_000, 100_000);
   const price = fc.record({

@@ -51,7 +51,7 @@ describe('learned dialects', () => {
   const sent = () =>
     bench.upstream.seen.map(({ body }) => Object.keys(JSON.parse(body) as object).toSorted());
 
-  test('the first chat is tried again without what was refused, later ones begin so', async () => {
+  test('a chat is retried without a rejected parameter, and later chats omit it', async () => {
     bench.upstream.otherwise = refusing({ max_tokens: BOTH_CAPS });
     const first = await chat();
     assert.equal(first.status, 200, first.text);
@@ -63,7 +63,7 @@ describe('learned dialects', () => {
     assert.deepEqual(sent(), [[...without, 'max_tokens'].toSorted(), without, without]);
   });
 
-  test('a second refusal of another name is learnt too; one of what matters is told', async () => {
+  test('a second rejected parameter is learned too, and an essential one is reported', async () => {
     const unknown = (param: string) => ({
       error: { message: `Unknown parameter: '${param}'.`, param, code: 'unknown_parameter' },
     });
@@ -77,7 +77,7 @@ describe('learned dialects', () => {
     assert.equal(bench.upstream.seen.length, 4);
   });
 
-  test('a block of thinking that the prompt opened does not leak into a stream', async () => {
+  test('a thinking block opened by the prompt does not leak into a stream', async () => {
     const contents = async (content: string, more: object = {}): Promise<string[]> => {
       bench.upstream.script.push({ kind: 'answer', content });
       const { text } = await chat({
@@ -99,7 +99,7 @@ describe('learned dialects', () => {
     assert.equal((await contents(thought, other)).join(''), 'It is four');
   });
 
-  test('the one cap that is left is never left out', async () => {
+  test('the last name of the output cap is never left out', async () => {
     const refusal = {
       error: {
         message: "Unsupported parameter: 'max_completion_tokens' is not supported.",

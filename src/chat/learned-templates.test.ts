@@ -8,7 +8,7 @@ import { LearnedTemplates } from './learned-templates.ts';
 const MODEL = { id: 'm', templateTokens: undefined };
 const prompt = (promptTokens: number, promptBytes = 16) => ({ promptTokens, promptBytes });
 
-test('two short prompts in a row teach the length of a template', () => {
+test('two consecutive short prompts raise the template bound', () => {
   const lines: LogLine[] = [];
   const templates = new LearnedTemplates(memoryLog(lines));
   assert.equal(templates.tokensOf(MODEL), 256);
@@ -26,7 +26,7 @@ test('two short prompts in a row teach the length of a template', () => {
   assert.equal(templates.tokensOf({ ...MODEL, id: 'other' }), 256);
 });
 
-test('a count that comes once, or with a long prompt, teaches nothing', () => {
+test('a single report, or one of a long prompt, changes nothing', () => {
   const templates = new LearnedTemplates(silentLog);
   for (let round = 0; round < 5; round += 1) {
     templates.note(MODEL, prompt(3_000));
@@ -36,14 +36,14 @@ test('a count that comes once, or with a long prompt, teaches nothing', () => {
   assert.equal(templates.tokensOf(MODEL), 256);
 });
 
-test('what an operator has set is not learned', () => {
+test('a configured template length stays', () => {
   const templates = new LearnedTemplates(silentLog);
   const model = { id: 'm', templateTokens: 20 };
   for (let round = 0; round < 3; round += 1) templates.note(model, prompt(900));
   assert.equal(templates.tokensOf(model), 20);
 });
 
-test('an engine with any counts stays bounded, and the bound never falls', () => {
+test('the template bound is limited and never falls', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.nat(), fc.nat(400))), (reports) => {
       const templates = new LearnedTemplates(silentLog);

@@ -1,4 +1,4 @@
-/** What `/embeddings` says of itself. */
+/** The OpenAPI description of `/embeddings`. */
 import { z } from 'zod';
 import { EmbeddingsBody } from './embeddings-request.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';

@@ -1,10 +1,9 @@
 /**
- * The engine calls of an embeddings request: one, or several where the engine takes smaller
- * batches, a few at a time. Vectors keep the order of the inputs. The first batch that fails ends
- * the others.
+ * Runs the engine calls of an embeddings request: several if the engine limits the batch size. The
+ * first batch that fails ends the others.
  */
 import type { EngineResponse, EngineCall, EngineFailure, Replica } from '../engines/engines.ts';
-import type { EmbedRun } from './embed-run.ts';
+import type { EmbedRun } from './embed-inputs.ts';
 import {
   type EmbeddingEncoding,
   type EmbeddingInput,
@@ -12,13 +11,13 @@ import {
   engineEmbeddings,
   MAX_INPUTS,
 } from './embeddings-request.ts';
-import { type EngineEmbeddings, readEmbeddingsInTurns } from './embeddings-response.ts';
+import { type EngineEmbeddings, readEmbeddings } from './embeddings-response.ts';
 
-/** Batches that run at once: more keep engines busy that a single batch does not fill. */
+/** Concurrent batches, because one batch does not fill every engine. */
 const PARALLEL_BATCHES = 4;
 /** 2048 vectors of 4096 numbers as JSON text. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
-/** A large batch is answered when all of it is done. */
+/** The first byte arrives when the whole batch is done. */
 const TIME_LIMITS = { firstByteMs: 600_000 };
 
 export interface EmbeddedBatch {
@@ -26,7 +25,7 @@ export interface EmbeddedBatch {
   readonly answer: EngineResponse;
 }
 
-/** Batches in the order of their inputs, without those that failed or were not run. */
+/** Batches in the order of their inputs, without failed ones. */
 export interface BatchesOutcome {
   readonly done: readonly EmbeddedBatch[];
   readonly failure: EngineFailure | undefined;
@@ -39,7 +38,7 @@ export async function runBatches(
   const { request, model, signal } = run;
   const maxBatch = model.embedding?.maxBatch ?? MAX_INPUTS;
   const count = Math.ceil(request.inputs.length / maxBatch);
-  // Made once for each name that engines give the model, and each encoding.
+  // Cached by the engine's model name and the encoding.
   const made = new Map<string, readonly EmbeddingsBatch[]>();
   const batchFor =
     (at: number): BatchFor =>
@@ -82,8 +81,8 @@ export async function runBatches(
 
 type BatchFor = (replica: Replica, encoding: EmbeddingEncoding) => EmbeddingsBatch;
 
-/** Whether an engine refuses the encoding: validation names the field or its value. */
-function isOverEncoding({ status, body }: EngineFailure): boolean {
+/** Validation errors name the field or its value. */
+function rejectsEncoding({ status, body }: EngineFailure): boolean {
   return (status === 400 || status === 422) && /encoding|base64/i.test(String(body ?? ''));
 }
 
@@ -94,7 +93,7 @@ async function runBatch(
 ): Promise<EmbeddedBatch | EngineFailure> {
   const { floatReplicas } = parts;
   let count = 0;
-  let askedAgain: Replica | undefined;
+  let retried: Replica | undefined;
   const call: EngineCall = {
     work: 'embeddings',
     replicas: model.replicas,
@@ -104,11 +103,11 @@ async function runBatch(
     buildBody: (replica, refusal) => {
       let encoding = floatReplicas.has(replica) ? 'float' : request.encoding;
       if (refusal !== undefined) {
-        // Clients ask for base64 unless told otherwise, and not every engine has heard of it.
-        if (encoding !== 'base64' || askedAgain === replica || !isOverEncoding(refusal)) {
+        // Clients request base64 by default, but not every engine supports it.
+        if (encoding !== 'base64' || retried === replica || !rejectsEncoding(refusal)) {
           return undefined;
         }
-        askedAgain = replica;
+        retried = replica;
         encoding = 'float';
       }
       const batch = batchFor(replica, encoding);
@@ -122,10 +121,10 @@ async function runBatch(
     timeLimits: TIME_LIMITS,
   };
   const answer = await parts.engines.collectRead(call, (body) =>
-    // The engines report it as `garbage` when no replica gives a usable answer.
-    readEmbeddingsInTurns(body, count, model.embedding?.dimensions).catch(() => undefined),
+    // Reported as `garbage` if no replica returns a usable response.
+    readEmbeddings(body, count, model.embedding?.dimensions).catch(() => undefined),
   );
   if (!answer.ok) return answer;
-  if (askedAgain === answer.replica) floatReplicas.add(askedAgain);
+  if (retried === answer.replica) floatReplicas.add(retried);
   return { embeddings: answer.read, answer };
 }

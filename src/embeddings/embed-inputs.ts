@@ -1,19 +1,41 @@
 /**
- * The inputs as the engine gets them: their length checked with a tokenizer where bytes alone do
- * not settle it, and token ids of a public vocabulary turned into text. The counting runs in a
- * worker process; a text that cannot be counted within its limits is too long.
+ * Prepares the inputs for the engine: counts their tokens if their size alone does not prove that
+ * they fit, and decodes token ids of a public vocabulary. A worker process counts; a text that it
+ * cannot count within its limits counts as too long.
  */
+import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { tokensAtMost } from '../core/token-count.ts';
-import type { EmbedRun } from './embed-run.ts';
-import { type EmbeddingInput, MAX_INPUT_TOKENS } from './embeddings-request.ts';
+import type { Tokenizer } from '../documents/documents.ts';
+import type { Engines } from '../engines/engines.ts';
+import type { LearnedReplicas } from '../engines/learned-replicas.ts';
+import type { HeldWork, SellingParts } from '../http/sell-work.ts';
+import {
+  type EmbeddingInput,
+  type EmbeddingsRequest,
+  MAX_INPUT_TOKENS,
+} from './embeddings-request.ts';
 
-/** Texts of one counting job, in characters: a job of this size takes a fraction of a second. */
+export interface EmbeddingsParts extends SellingParts {
+  readonly engines: Engines;
+  readonly clock: Clock;
+  readonly tokenizer: Tokenizer;
+  /** Replicas that rejected base64 and accepted floats. */
+  readonly floatReplicas: LearnedReplicas;
+}
+
+export interface EmbedRun extends HeldWork {
+  readonly parts: EmbeddingsParts;
+  readonly request: EmbeddingsRequest;
+  readonly tokensBound: number;
+}
+
+/** Characters of one counting job, which takes a fraction of a second. */
 const MAX_JOB_CHARS = 2_000_000;
 
 type Encoding = 'cl100k' | 'o200k';
 
-/** Counts the texts of models whose own tokenizer is not known. */
+/** For models with an unknown tokenizer. */
 const DEFAULT_VOCABULARY: Encoding = 'cl100k';
 
 interface CountJob {
@@ -21,11 +43,12 @@ interface CountJob {
   readonly places: number[];
 }
 
-/** The inputs to send, or `undefined` for those of the request. Throws `TOO_MANY_TOKENS`. */
+/**
+ * Returns the inputs to send, or `undefined` for those of the request. Throws `TOO_MANY_TOKENS`.
+ */
 export async function fitInputs(run: EmbedRun): Promise<readonly EmbeddingInput[] | undefined> {
   const { request, model } = run;
   const { tokenIds, maxInputTokens = MAX_INPUT_TOKENS } = model.embedding ?? {};
-  // A model may take fewer tokens than the API allows.
   const limit = Math.min(MAX_INPUT_TOKENS, maxInputTokens);
   const vocabulary = tokenIds === 'o200k' ? 'o200k' : DEFAULT_VOCABULARY;
   if (request.hasTokenIds) {

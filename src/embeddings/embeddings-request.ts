@@ -1,19 +1,15 @@
 /**
- * The embeddings request: its schema, its validation, and the engine's bodies (one, or several
- * where the engine takes smaller batches).
- *
- * The schema describes everything; `input` is checked by hand, because sixteen million token ids
- * must not cost a schema call each. Token ids pass as they are; who must turn them into text
- * knows the model's tokenizer.
+ * The embeddings request: its schema, its validation, and the bodies for the engine. `input` is
+ * validated by hand, because a schema would validate sixteen million token ids one by one.
  */
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
 import { bytesOfTokens } from '../core/token-count.ts';
 import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/json-scan.ts';
 import { spliceObject } from '../json/json-splice.ts';
-import { invalidRequest, refuseIssues } from '../json/validation.ts';
+import { invalidRequest, refuseMember } from '../json/validation.ts';
 
-/** Tokens of one input, and inputs of one request, that the API allows. */
+/** Limits of the API: tokens per input, and inputs per request. */
 export const MAX_INPUT_TOKENS = 8192;
 export const MAX_INPUTS = 2048;
 
@@ -53,15 +49,15 @@ export interface EmbeddingsRequest {
   readonly hasTokenIds: boolean;
   readonly dimensions: number | undefined;
   readonly encoding: EmbeddingEncoding;
-  /** UTF-8 bytes of all texts: the basis of the bound on tokens. */
+  /** UTF-8 bytes of all texts, which bound their tokens. */
   readonly textBytes: number;
-  /** Token ids given: exact, as far as they go. */
+  /** Number of token ids in the request. */
   readonly tokenIdCount: number;
   readonly fields: JsonObject;
   readonly source: ParsedObject;
 }
 
-/** Parses and validates an embeddings body. Throws the 400 (also `TOO_MANY_TOKENS`). */
+/** Throws 400, also `TOO_MANY_TOKENS`. */
 export function parseEmbeddingsRequest(bytes: Buffer): EmbeddingsRequest {
   const source = parseJsonObject(bytes);
   const given = Object.entries(source.body).filter(
@@ -84,7 +80,7 @@ export function parseEmbeddingsRequest(bytes: Buffer): EmbeddingsRequest {
 type Inputs = Pick<EmbeddingsRequest, 'inputs' | 'hasTokenIds' | 'textBytes' | 'tokenIdCount'>;
 
 function refused(path: readonly number[], code: string, message: string): Fault {
-  return refuseIssues([{ code, path: ['input', ...path], message }]);
+  return refuseMember(['input', ...path], message, code);
 }
 
 const EXPECTED = 'Expected a string, a list of strings, token ids, or a list of lists of token ids';
@@ -110,7 +106,7 @@ function readTexts(list: readonly unknown[], isSingle: boolean): Inputs {
     if (typeof text !== 'string') throw refused(path, 'invalid_type', 'Expected a string');
     if (text === '') throw refused(path, 'too_small', 'The input must not be empty');
     const bytes = Buffer.byteLength(text);
-    // A shorter text is counted by the tokenizer, once its caller has credit.
+    // The tokenizer counts shorter texts, once the caller has credit.
     if (bytes > bytesOfTokens(MAX_INPUT_TOKENS)) throw tooLong(path);
     inputs.push(text);
     textBytes += bytes;
@@ -142,7 +138,7 @@ function tooLong(path: readonly number[]): Fault {
   return new Fault('TOO_MANY_TOKENS', { message });
 }
 
-/** Refuses `dimensions` that the model's vectors cannot have (400). */
+/** Throws 400 if the model's vectors cannot have these dimensions. */
 export function refuseDimensions(
   request: EmbeddingsRequest,
   modelId: string,
@@ -153,7 +149,7 @@ export function refuseDimensions(
   if (vectors.canCut && (vectors.native === 0 || dimensions < vectors.native)) return;
   const most = vectors.canCut ? `at most ${vectors.native}` : `${vectors.native} and no other`;
   const message = `The vectors of ${modelId} have ${most} dimensions, got ${dimensions}`;
-  throw refuseIssues([{ code: 'invalid_value', path: ['dimensions'], message }]);
+  throw refuseMember(['dimensions'], message, 'invalid_value');
 }
 
 export interface EmbeddingsBatch {
@@ -167,10 +163,7 @@ export interface EngineForm {
   readonly maxBatch: number;
 }
 
-/**
- * The bodies of an engine that takes so many inputs in one: together they hold every input once.
- * `replaced` stand for those of the request (token ids turned into text).
- */
+/** The bodies of batches of at most `maxBatch` inputs. `replaced` are decoded inputs. */
 export function engineEmbeddings(
   request: EmbeddingsRequest,
   { model, encoding, maxBatch }: EngineForm,
@@ -180,7 +173,7 @@ export function engineEmbeddings(
     ...request.fields,
     model,
     encoding_format: encoding,
-    // Vectors are cut here: not every engine can, and all must give the same.
+    // Vectors are truncated here, so that all engines give equal results.
     dimensions: undefined,
   };
   const inputs = replaced ?? request.inputs;

@@ -1,16 +1,15 @@
 /**
- * Embeddings on their way back: the vectors of one or several engine answers, put in order and
- * written in the encoding that the caller asked for.
+ * Reads the vectors of engine responses and writes them in the requested encoding.
  *
- * Invariant: vector i belongs to input i, has the declared length, and holds numbers that a float32
- * can be. A vector that needs no conversion is copied as the bytes that the engine sent, neither
- * parsed nor rounded. base64 is little-endian float32.
+ * Invariant: vector i belongs to input i, has the declared length, and contains float32 numbers. A
+ * vector that needs no conversion is copied as bytes. base64 is little-endian float32.
  */
 import { nextTurn } from '../core/event-loop.ts';
 import { floatsToBase64, unitVector } from '../core/vectors.ts';
 import { Fault } from '../core/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
-import { childrenOf, isJsonObject } from '../json/json-scan.ts';
+import { childrenOf } from '../json/json-scan.ts';
+import { parsedJsonObject } from '../json/json-text.ts';
 import {
   CLOSE_ARRAY,
   COMMA,
@@ -22,7 +21,7 @@ import {
 } from '../json/json-skip.ts';
 import type { Cost } from '../engines/usage.ts';
 
-/** One vector as its JSON stands in an engine's answer: a list of numbers or a base64 string. */
+/** Position of a vector in an engine's response: a list of numbers or a base64 string. */
 interface RawVector {
   readonly bytes: Buffer;
   readonly start: number;
@@ -33,7 +32,7 @@ interface RawVector {
 
 export interface EngineEmbeddings {
   readonly vectors: readonly RawVector[];
-  /** What the engine says was used; `undefined` when any answer says nothing. */
+  /** `undefined` if any response reports no usage. */
   readonly promptTokens: number | undefined;
 }
 
@@ -44,54 +43,23 @@ const DOT = 0x2e;
 const FLOAT_BYTES = 4;
 
 function garbage(what: string): Fault {
-  return new Fault('INFERENCE_FAILED', {
-    message: 'The engine answered with something that is not a list of embeddings',
-    cause: what,
-  });
+  const message = 'The engine returned something that is not a list of embeddings';
+  return new Fault('INFERENCE_FAILED', { message, cause: what });
 }
 
-/** So much is looked at before others have a turn: about a millisecond. */
+/** Bytes read between two turns of the event loop: about a millisecond. */
 const TURN_BYTES = 256 * 1024;
 
 /**
- * Reads an engine's answer to `count` inputs, each vector `dimensions` long; without a declared
- * length all must have the same. Throws `INFERENCE_FAILED` for anything else.
+ * Reads an engine's response to `count` inputs, in pieces between which other requests run. Each
+ * vector has `dimensions` numbers; without a declared length all must have the same. Throws
+ * `INFERENCE_FAILED` for anything else.
  */
-export function readEmbeddings(
-  bytes: Buffer,
-  count: number,
-  dimensions?: number,
-): EngineEmbeddings {
-  const steps = reading(bytes, count, dimensions);
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-  }
-}
-
-/** The same of an answer that may be large: read in pieces, between which other requests run. */
-export async function readEmbeddingsInTurns(
+export async function readEmbeddings(
   bytes: Buffer,
   count: number,
   dimensions?: number,
 ): Promise<EngineEmbeddings> {
-  const steps = reading(bytes, count, dimensions);
-  for (let read = 0; ;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-    read += step.value;
-    if (read < TURN_BYTES) continue;
-    read = 0;
-    await nextTurn();
-  }
-}
-
-/** Gives the bytes of each vector that it has looked at. */
-function* reading(
-  bytes: Buffer,
-  count: number,
-  dimensions: number | undefined,
-): Generator<number, EngineEmbeddings, undefined> {
   if (bytes[skipSpace(bytes, 0)] !== OPEN_OBJECT) throw garbage('no object');
   const starts: number[] = [];
   let read = 0;
@@ -123,10 +91,14 @@ function* reading(
   });
   if (read !== count) throw garbage(`${read} vectors for ${count} inputs`);
   const vectors: RawVector[] = [];
+  let readBytes = 0;
   for (const start of starts) {
     const vector = readVector(bytes, start);
     vectors.push(vector);
-    yield vector.end - start;
+    readBytes += vector.end - start;
+    if (readBytes < TURN_BYTES) continue;
+    readBytes = 0;
+    await nextTurn();
   }
   const length = dimensions ?? vectors[0]?.length;
   const odd = vectors.find((vector) => vector.length !== length);
@@ -135,7 +107,7 @@ function* reading(
   return { vectors, promptTokens: usage && promptTokensOf(bytes, usage.valueStart, usage.end) };
 }
 
-/** Found, not read: a list of numbers ends with the first bracket that closes. */
+/** Returns the end without reading the numbers. */
 function endOfVector(bytes: Buffer, start: number): number {
   if (bytes[start] !== QUOTE) return bytes.indexOf(CLOSE_ARRAY, start) + 1 || bytes.length;
   const after = skipLooseString(bytes, start);
@@ -154,11 +126,11 @@ function noVector(): Fault {
   return garbage('an embedding that is no vector');
 }
 
-/** Digits before the point, beyond which a number is looked at: 10^38 is below a float's largest. */
+/** Numbers with at most this many digits before the point are below the largest float32. */
 const SURE_DIGITS = 38;
 const LARGEST_FLOAT = 3.4028234663852886e38;
 
-/** A list of JSON numbers (RFC 8259 §6) that a float32 can hold; looked at byte by byte, not parsed. */
+/** Validates a list of JSON numbers (RFC 8259 §6) as float32, byte by byte without parsing. */
 function readNumbers(bytes: Buffer, start: number): RawVector {
   if (bytes[start] !== OPEN_ARRAY) throw noVector();
   let length = 0;
@@ -169,7 +141,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
     if (bytes[at] === MINUS) at += 1;
     const hasZero = bytes[at] === 0x30;
     let digits = 0;
-    // Of the part before the point, once that has ended.
+    // Digits before the point, once it was read.
     let whole = -1;
     let hasExponent = false;
     let isSure = true;
@@ -202,7 +174,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
 
 const BASE64_TEXT = /^[A-Za-z0-9+/]+={0,2}$/;
 
-/** How many floats are in base64 text; NaN and the infinities, whose exponent is all ones, are none. */
+/** The number of floats in base64 text; NaN and infinities (all exponent bits set) are rejected. */
 function base64Length(text: string): number {
   if (!BASE64_TEXT.test(text)) throw noVector();
   const bytes = Buffer.from(text, 'base64');
@@ -214,19 +186,13 @@ function base64Length(text: string): number {
 }
 
 function promptTokensOf(bytes: Buffer, start: number, end: number): number | undefined {
-  try {
-    const usage: unknown = JSON.parse(bytes.toString('utf8', start, end));
-    const tokens = isJsonObject(usage) ? (usage['prompt_tokens'] ?? usage['total_tokens']) : 0;
-    return typeof tokens === 'number' && Number.isSafeInteger(tokens) && tokens >= 0
-      ? tokens
-      : undefined;
-  } catch {
-    // A broken usage object is no usage: the tokens are counted instead.
-    return undefined;
-  }
+  const usage = parsedJsonObject(bytes.toString('utf8', start, end));
+  const tokens = usage?.['prompt_tokens'] ?? usage?.['total_tokens'];
+  return typeof tokens === 'number' && Number.isSafeInteger(tokens) && tokens >= 0
+    ? tokens
+    : undefined;
 }
 
-/** The answers of consecutive batches as one. */
 export function joinEmbeddings(batches: readonly EngineEmbeddings[]): EngineEmbeddings {
   let promptTokens: number | undefined = 0;
   for (const batch of batches) {
@@ -238,7 +204,7 @@ export function joinEmbeddings(batches: readonly EngineEmbeddings[]): EngineEmbe
 
 export interface VectorFormat {
   readonly encoding: EmbeddingEncoding;
-  /** Longer vectors are cut to this length and brought back to length 1. */
+  /** Longer vectors are truncated and scaled to length 1. */
   readonly dimensions: number | undefined;
 }
 
@@ -249,8 +215,8 @@ export interface EmbeddingsEnd {
 }
 
 /**
- * The caller's body up to its last vector, in pieces, one a vector: large answers that need
- * conversion are long work, and the caller of this can let other requests run between two pieces.
+ * The caller's body up to its last vector, one piece per vector, so that other requests can run
+ * between two pieces.
  */
 export function* vectorPieces(
   embeddings: EngineEmbeddings,
@@ -291,9 +257,9 @@ function decodeVector(vector: RawVector): Float32Array {
   return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
 }
 
-/** The floats of base64 text; a trailing part of a float is left out. */
+/** An incomplete float at the end is dropped. */
 export function base64ToFloats(text: string): Float32Array {
-  // A copy of its own is aligned; a slice of the pool may not be.
+  // A copy is aligned; a slice of the buffer pool may not be.
   const bytes = Uint8Array.from(Buffer.from(text, 'base64'));
   return new Float32Array(bytes.buffer, 0, Math.floor(bytes.length / FLOAT_BYTES));
 }

@@ -16,7 +16,6 @@ import {
   type EmbeddingsEnd,
   type EngineEmbeddings,
   readEmbeddings,
-  readEmbeddingsInTurns,
   type VectorFormat,
   vectorPieces,
 } from './embeddings-response.ts';
@@ -69,17 +68,17 @@ function engineResponse(
   );
 }
 
-function written(
+async function written(
   bytes: Buffer,
   count: number,
   frame: Partial<EmbeddingsFrame> = {},
-): { data: { index: number; embedding: unknown }[]; [key: string]: unknown } {
+): Promise<{ data: { index: number; embedding: unknown }[]; [key: string]: unknown }> {
   return JSON.parse(
-    writeEmbeddings(readEmbeddings(bytes, count), { ...FRAME, ...frame }).toString(),
+    writeEmbeddings(await readEmbeddings(bytes, count), { ...FRAME, ...frame }).toString(),
   );
 }
 
-test('all four kinds of input are taken', () => {
+test('all four kinds of input are valid', () => {
   assert.deepEqual(parse('a').inputs, ['a']);
   assert.deepEqual(parse(['a', 'bä']).inputs, ['a', 'bä']);
   assert.equal(parse(['a', 'bä']).textBytes, 4);
@@ -92,7 +91,7 @@ test('all four kinds of input are taken', () => {
   );
 });
 
-test('what is empty, too long, too many or of no kind is refused', () => {
+test('empty, too long, too many and invalid inputs are rejected', () => {
   for (const input of [
     '',
     [],
@@ -123,7 +122,7 @@ test('what is empty, too long, too many or of no kind is refused', () => {
   assert.match(refusal('a', { model: undefined }), /model/);
 });
 
-test('the engine gets its model, no user and no length; the input keeps its bytes', () => {
+test('the engine receives its model name without `user` and `dimensions`; the input keeps its bytes', () => {
   const text = '{"input":[ "caf\\u00e9" ],"model":"e","user":"u","dimensions":3}';
   const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), {
     model: 'engine-e',
@@ -139,7 +138,7 @@ test('the engine gets its model, no user and no length; the input keeps its byte
   });
 });
 
-test('batches hold every input once, in order', () => {
+test('batches contain every input once, in order', () => {
   fc.assert(
     fc.property(
       fc.array(fc.string({ minLength: 1 }), { minLength: 1, maxLength: 20 }),
@@ -162,19 +161,19 @@ test('batches hold every input once, in order', () => {
   );
 });
 
-test('floats and base64 turn into each other without loss', () => {
-  fc.assert(
-    fc.property(
+test('floats and base64 convert without loss', async () => {
+  await fc.assert(
+    fc.asyncProperty(
       fc.float32Array({ minLength: 1, noNaN: true, noDefaultInfinity: true }),
-      (values) => {
+      async (values) => {
         assert.deepEqual(base64ToFloats(floatsToBase64(values)), values);
-        const asFloats = written(engineResponse([floatsToBase64(values)]), 1);
+        const asFloats = await written(engineResponse([floatsToBase64(values)]), 1);
         assert.deepEqual(
           Float32Array.from(asFloats.data[0]?.embedding as number[]).map((v) => v + 0),
           values.map((v) => v + 0),
         );
         const plain = [...values].map((value) => value + 0);
-        const asBase64 = written(engineResponse([plain]), 1, { encoding: 'base64' });
+        const asBase64 = await written(engineResponse([plain]), 1, { encoding: 'base64' });
         assert.deepEqual(
           base64ToFloats(asBase64.data[0]?.embedding as string).map((v) => v + 0),
           values.map((v) => v + 0),
@@ -185,9 +184,9 @@ test('floats and base64 turn into each other without loss', () => {
   assert.equal(floatsToBase64(new Float32Array([1])), 'AACAPw==');
 });
 
-test('a vector in the right encoding keeps its text', () => {
+test('a vector in the requested encoding keeps its bytes', async () => {
   const bytes = Buffer.from('{"data":[{"embedding":[ 1.50,-2E-3 ],"index":0}]}');
-  const shown = writeEmbeddings(readEmbeddings(bytes, 1), FRAME).toString();
+  const shown = writeEmbeddings(await readEmbeddings(bytes, 1), FRAME).toString();
   assert.ok(shown.includes('"embedding":[ 1.50,-2E-3 ]'));
   assert.deepEqual(JSON.parse(shown), {
     object: 'list',
@@ -198,9 +197,9 @@ test('a vector in the right encoding keeps its text', () => {
   });
 });
 
-test('vectors are put in order, within an answer and over batches', () => {
-  const first = readEmbeddings(engineResponse([[2], [1]], [1, 0]), 2);
-  const second = readEmbeddings(engineResponse([[3]]), 1);
+test('vectors are ordered within a response and across batches', async () => {
+  const first = await readEmbeddings(engineResponse([[2], [1]], [1, 0]), 2);
+  const second = await readEmbeddings(engineResponse([[3]]), 1);
   const joined = joinEmbeddings([first, second]);
   assert.equal(joined.promptTokens, 4);
   const body = JSON.parse(writeEmbeddings(joined, FRAME).toString());
@@ -217,17 +216,15 @@ test('vectors are put in order, within an answer and over batches', () => {
   );
 });
 
-test('dimensions cut a longer vector and scale it to length 1', () => {
-  const body = written(engineResponse([[3, 4, 12]]), 1, { dimensions: 2 });
+test('`dimensions` truncates a vector and scales it to length 1', async () => {
+  const body = await written(engineResponse([[3, 4, 12]]), 1, { dimensions: 2 });
   const [x, y] = body.data[0]!.embedding as number[];
   assert.ok(Math.abs((x ?? 0) - 0.6) < 1e-6 && Math.abs((y ?? 0) - 0.8) < 1e-6);
-  assert.deepEqual(
-    written(engineResponse([[3, 4]]), 1, { dimensions: 2 }).data[0]?.embedding,
-    [3, 4],
-  );
+  const whole = await written(engineResponse([[3, 4]]), 1, { dimensions: 2 });
+  assert.deepEqual(whole.data[0]?.embedding, [3, 4]);
 });
 
-test('an answer that does not fit the inputs is INFERENCE_FAILED', () => {
+test('a response that does not match the inputs is INFERENCE_FAILED', async () => {
   const bad = [
     '',
     'x',
@@ -244,34 +241,34 @@ test('an answer that does not fit the inputs is INFERENCE_FAILED', () => {
     '{"data":[{"embedding":[1],"index":0},{"embedding":[1],"index":0}]}',
   ];
   for (const text of bad) {
-    assert.throws(() => readEmbeddings(Buffer.from(text), 1), { code: 'INFERENCE_FAILED' }, text);
+    const reading = readEmbeddings(Buffer.from(text), 1);
+    await assert.rejects(reading, { code: 'INFERENCE_FAILED' }, text);
   }
 });
 
-test('an answer without usage says so', () => {
-  assert.equal(
-    readEmbeddings(Buffer.from('{"data":[{"embedding":[1]}]}'), 1).promptTokens,
-    undefined,
-  );
+test('a response without usage reports none', async () => {
+  const { promptTokens } = await readEmbeddings(Buffer.from('{"data":[{"embedding":[1]}]}'), 1);
+  assert.equal(promptTokens, undefined);
 });
 
-test('a vector is numbers that a float can be, as many as declared, and as the others', () => {
-  const read = (vectors: readonly string[], dimensions?: number): number[] | undefined => {
+test('a vector contains float32 numbers and has the declared length', async () => {
+  const read = async (vectors: readonly string[], dimensions?: number) => {
     const data = vectors.map((vector, index) => `{"index":${index},"embedding":${vector}}`);
     try {
       const bytes = Buffer.from(`{"data":[${data.join(',')}]}`);
-      return readEmbeddings(bytes, vectors.length, dimensions).vectors.map(({ length }) => length);
+      const embeddings = await readEmbeddings(bytes, vectors.length, dimensions);
+      return embeddings.vectors.map(({ length }) => length);
     } catch (error) {
       assert.ok(error instanceof Fault && error.code === 'INFERENCE_FAILED', String(error));
       return undefined;
     }
   };
-  assert.deepEqual(read(['[1,2]', `"${floatsToBase64(Float32Array.of(3, 4))}"`]), [2, 2]);
-  assert.equal(read(['[1,2]', '[1,2,3]']), undefined);
-  assert.equal(read(['[1,2]'], 3), undefined);
+  assert.deepEqual(await read(['[1,2]', `"${floatsToBase64(Float32Array.of(3, 4))}"`]), [2, 2]);
+  assert.equal(await read(['[1,2]', '[1,2,3]']), undefined);
+  assert.equal(await read(['[1,2]'], 3), undefined);
   const pieces = fc.constantFrom('1', '0', '9', '-', '+', '.', 'e', 'E', ',', ' ', '1e38', '4e38');
-  fc.assert(
-    fc.property(fc.array(pieces, { minLength: 1, maxLength: 12 }), (parts) => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(pieces, { minLength: 1, maxLength: 12 }), async (parts) => {
       const text = `[${parts.join('')}]`;
       let parsed: number[] | undefined;
       try {
@@ -281,13 +278,13 @@ test('a vector is numbers that a float can be, as many as declared, and as the o
       }
       const isVector = parsed?.every((value) => Number.isFinite(Math.fround(value))) ?? false;
       const length = isVector && parsed !== undefined && parsed.length > 0 ? parsed.length : 0;
-      assert.deepEqual(read([text]), length === 0 ? undefined : [length], text);
+      assert.deepEqual(await read([text]), length === 0 ? undefined : [length], text);
     }),
     { numRuns: 5_000 },
   );
 });
 
-test('a large answer leaves turns to others, and is read as a whole one is', async () => {
+test('reading a large response does not block the event loop', async () => {
   const vector = Array.from({ length: 4_096 }, (_, at) => at / 7);
   const bytes = engineResponse(Array.from({ length: 256 }, () => vector));
   let turns = 0;
@@ -298,11 +295,11 @@ test('a large answer leaves turns to others, and is read as a whole one is', asy
     setImmediate(count);
   };
   setImmediate(count);
-  const read = await readEmbeddingsInTurns(bytes, 256, 4_096);
+  const read = await readEmbeddings(bytes, 256, 4_096);
   isRead = true;
-  assert.deepEqual(read, readEmbeddings(bytes, 256, 4_096));
+  assert.equal(read.vectors.length, 256);
   assert.ok(turns >= bytes.length / 1_000_000, `${turns} turns for ${bytes.length} bytes`);
   const broken = Buffer.from(bytes);
   broken.write('x', bytes.length - 1_000);
-  await assert.rejects(readEmbeddingsInTurns(broken, 256, 4_096), { code: 'INFERENCE_FAILED' });
+  await assert.rejects(readEmbeddings(broken, 256, 4_096), { code: 'INFERENCE_FAILED' });
 });

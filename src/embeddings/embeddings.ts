@@ -1,7 +1,6 @@
 /**
- * `POST /embeddings`: parse, resolve, hold, check the length of every input, run the engine in
- * batches, put the vectors together in order, settle, and only then answer. The body is written in
- * slices, so that thousands of vectors do not hold up other requests.
+ * `POST /embeddings`: holds the money, checks the length of every input, runs the engine in
+ * batches, settles, and responds.
  */
 import { answerWork, findModel, sellWork } from '../http/sell-work.ts';
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
@@ -15,8 +14,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
-import { fitInputs } from './embed-inputs.ts';
-import type { EmbeddingsParts, EmbedRun } from './embed-run.ts';
+import { type EmbeddingsParts, type EmbedRun, fitInputs } from './embed-inputs.ts';
 import {
   type EmbeddingsRequest,
   parseEmbeddingsRequest,
@@ -30,9 +28,9 @@ import {
   vectorPieces,
 } from './embeddings-response.ts';
 
-/** Time that writing a body may take at a stretch. */
+/** Time slice of writing a body, so that other requests can run. */
 const SLICE_MS = 5;
-/** Begin and end marks that models put around an input. */
+/** Special tokens around an input. */
 const FRAME_TOKENS = 4;
 
 export function embeddingsRoute(
@@ -85,8 +83,10 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
   const { parts, request, model, price } = run;
   const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
   const vectors = await written(joined, request, parts.clock);
-  const told = toldTokens(joined, request);
-  const promptTokens = Math.min(told ?? tokensOf(request), run.tokensBound);
+  // Some engines that do not count report less than a token for each input.
+  const reported = joined.promptTokens ?? 0;
+  const isReported = reported >= request.inputs.length;
+  const promptTokens = Math.min(isReported ? reported : tokensOf(request), run.tokensBound);
   const attempts = batches.reduce((sum, batch) => sum + batch.answer.attempts, 0);
   const first = batches[0]?.answer;
   const replica = first?.replica.engine;
@@ -94,7 +94,7 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
     costNano: chargeFor({ promptTokens }, price),
     status: 'completed',
     tokens: { ...NO_TOKENS, prompt: promptTokens },
-    countedBy: told === undefined ? 'bytes' : 'engine',
+    countedBy: isReported ? 'engine' : 'bytes',
     attempts,
     extras: batches.length > 1 ? { engine_calls: batches.length } : {},
     ...(first && { replica: first.replica.engine, firstTokenMs: first.firstByteMs }),
@@ -122,20 +122,12 @@ async function written(
   return pieces;
 }
 
-/** What the engine says it read; less than a token of each input is what some say that do not count. */
-function toldTokens(
-  { promptTokens }: EngineEmbeddings,
-  { inputs }: EmbeddingsRequest,
-): number | undefined {
-  return (promptTokens ?? 0) < inputs.length ? undefined : promptTokens;
-}
-
-/** A fair count where an engine gives none: ids are exact, text is prose. */
+/** Token ids are exact; text is estimated. */
 function tokensOf(request: EmbeddingsRequest): number {
   return request.tokenIdCount + tokensAbout(request.textBytes);
 }
 
-/** The caller left: what the engine had to read is billed, as far as it is known. */
+/** The caller left: bills what the engine read, as far as it is known. */
 async function settleAborted(
   { request, price, sale, tokensBound }: EmbedRun,
   done: readonly EmbeddedBatch[],

@@ -3,7 +3,7 @@
  * that matches the request, validates each image, and charges the delivered images by size and
  * quality.
  */
-import { dearestImage, surcharge } from '../catalog/catalog.ts';
+import { highestImagePrice, surcharge } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
 import { nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -37,7 +37,7 @@ export async function makeImages(
   const wanted = { name: order.model, work: 'images' };
   const found = findModel(parts, context, 'image', wanted);
   requireSupported(order, found.model);
-  const eachNano = dearestImage(order.kind, found.price);
+  const eachNano = highestImagePrice(order.kind, found.price);
   const maxNano = nano(found.price.perRequest + surcharge(order.count, eachNano));
   const bounds = { minNano: maxNano, maxNano };
   await sellWork(parts, context, found, { kind: order.work, bounds }, async (held) => {

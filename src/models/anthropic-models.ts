@@ -1,16 +1,15 @@
 /**
- * Models in the form of Anthropic's API: one entry, and the list with its pages. Text models alone,
- * each under its id and, for pickers that show only such names, as `claude-<id>`.
+ * Models in the format of Anthropic's API: one entry, and the paginated list. Contains only text
+ * models, each also as `claude-<id>`, because some clients show only such names.
  */
 import { type CatalogModel, CLAUDE_PREFIX } from '../catalog/catalog.ts';
 import { isoTime, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import type { AnthropicModel } from './schema.ts';
 
-/** Entries of a page when the caller names no number, and the most that one may have. */
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1_000;
 
-/** One entry of the list; `GET /models/{id}` answers the same. */
 export function anthropicModel(model: CatalogModel, id = model.id): AnthropicModel {
   const { name, createdSeconds, context, maxCompletionTokens, deprecation, stage } = model;
   const isActive = stage === 'active';
@@ -30,28 +29,12 @@ export function anthropicModel(model: CatalogModel, id = model.id): AnthropicMod
   };
 }
 
-interface AnthropicModel {
-  readonly type: 'model';
-  readonly id: string;
-  readonly display_name: string;
-  readonly created_at: string;
-  /** `null` where the context of the model is not known. */
-  readonly max_input_tokens: number | null;
-  readonly max_tokens: number | null;
-  /** Their words are of other models; ours are in the usual form of the list. */
-  readonly capabilities: null;
-  readonly lifecycle: 'active' | 'deprecated' | 'retired';
-  readonly line: null;
-  readonly deprecated_at: string | null;
-  readonly retires_at: string | null;
-}
-
-/** RFC 3339, whatever part of a date the configuration names. */
+/** RFC 3339; the configuration may contain a shorter date. */
 function timeOf(date: string | undefined): string | null {
   return date === undefined ? null : isoTime(Date.parse(date));
 }
 
-/** A page by `limit`, `after_id` and `before_id`. Throws 400 for what is no number or no entry. */
+/** A page by `limit`, `after_id` and `before_id`. Throws 400 for invalid values. */
 export function anthropicPage(models: readonly CatalogModel[], query: URLSearchParams): object {
   const all = [...models.map((model) => anthropicModel(model)), ...models.flatMap(aliased)];
   const limit = limitOf(query);
@@ -59,7 +42,7 @@ export function anthropicPage(models: readonly CatalogModel[], query: URLSearchP
   const before = placeOf(all, query, 'before_id');
   const from = after === undefined ? 0 : after + 1;
   const to = before ?? all.length;
-  // Backwards the page is the one that ends before the entry.
+  // With `before_id` alone, the page ends before that entry.
   const isBackward = after === undefined && before !== undefined;
   const start = isBackward ? Math.max(from, to - limit) : from;
   const end = isBackward ? to : Math.min(to, from + limit);
@@ -96,7 +79,7 @@ function placeOf(
   throw refusedQuery(name, 'Must be the id of an entry of the list');
 }
 
-/** The 400 for a query parameter: what was wrong with it, as validation says it. */
+/** The 400 for a query parameter, in the format of validation errors. */
 export function refusedQuery(name: string, message: string): Fault {
   return new Fault('INVALID_REQUEST', {
     message: `The query parameter "${name}" is not valid: ${message}`,

@@ -1,15 +1,14 @@
 /**
- * Models as the catalogue of Codex has them, for its setting `model_catalog_url`: with it the agent
- * knows the context of a model and offers its tool for patches. The agent then takes its instructions
- * from here too, so they are ours, and as short as they can be.
+ * Models in the format of Codex's model catalogue (`model_catalog_url`), from which the agent reads
+ * the context of a model. The entry also replaces the agent's instructions, so they are short.
  */
 import type { CatalogModel } from '../catalog/catalog.ts';
 
-/** What the tools of an agent give back is cut there. */
+/** Truncation limit of tool results. */
 const TOOL_OUTPUT_TOKENS = 10_000;
 const DEFAULT_EFFORT = 'medium';
 const USUAL_EFFORTS = ['low', 'medium', 'high'];
-/** Of a model whose context nobody has said. */
+/** For models with an unknown context. */
 const UNKNOWN_CONTEXT = 32_768;
 
 const INSTRUCTIONS = `You are a coding agent in a terminal. You work in the user's folder with the tools that you are given, until the task is done or you need an answer from the user.
@@ -22,7 +21,7 @@ const INSTRUCTIONS = `You are a coding agent in a terminal. You work in the user
 - Make no commits and no branches unless you are asked.
 - Say what you are about to do in a sentence. At the end say briefly what you changed, what you ran and what came of it, and what is left; name files with their path and line.`;
 
-/** Text models that can call tools, in the order of the list. */
+/** Text models with tool calls, in the order of the list. */
 export function codexModels(models: readonly CatalogModel[]) {
   const able = models.filter(({ capabilities }) => capabilities.has('functionCalling'));
   return { models: able.map(codexModel) };

@@ -1,4 +1,4 @@
-/** One model as the lists show it: what it is, what it can do, what it takes and what it costs. */
+/** The schema of a model in the lists. */
 import { z } from 'zod';
 import { WIRE_CAPABILITIES } from '../catalog/catalog.ts';
 import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
@@ -54,7 +54,7 @@ const Pricing = z
   })
   .describe('Prices per million tokens; for speech models `input` is per million characters.');
 
-/** A member for each capability. */
+/** An object with one member per capability. */
 export function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
   return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
 }

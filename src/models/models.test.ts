@@ -29,7 +29,7 @@ models:
     return data.map(({ id }) => id);
   }
 
-  test('lists everything without a key, with one, and with one that nobody knows', async () => {
+  test('lists all models without a key, with a key, and with an unknown key', async () => {
     const all = ['mine', 'theirs', 'Vendor/Named', 'vectors'];
     assert.deepEqual(await ids('all'), all);
     assert.deepEqual(await ids('all', farebox.owner.secret), all);
@@ -37,7 +37,7 @@ models:
     assert.deepEqual(await ids('text'), ['mine', 'theirs', 'Vendor/Named']);
   });
 
-  test('lists to a key of private models what it may use', async () => {
+  test('lists private models to a key that is limited to them', async () => {
     assert.deepEqual(await ids('all', await farebox.key({ modelPrivacy: 'PRIVATE_ONLY' })), [
       'mine',
     ]);
@@ -47,7 +47,7 @@ models:
     ]);
   });
 
-  test('lists to a key with models of its own these alone', async () => {
+  test('lists only the models of a key with a model list', async () => {
     const secret = await farebox.key({ models: ['theirs', 'vectors'] });
     assert.deepEqual(await ids('all', secret), ['theirs', 'vectors']);
     assert.deepEqual(await ids('text', secret), ['theirs']);
@@ -56,7 +56,7 @@ models:
     assert.deepEqual(await ids('all'), ['mine', 'theirs', 'Vendor/Named', 'vectors']);
   });
 
-  test('lists for Codex what can call tools, to a key what it may use', async () => {
+  test('lists models with tool calls for Codex, limited to those of the key', async () => {
     const known = await body('/models/codex?client_version=0.169.0');
     const [only] = known['models'] as Record<string, unknown>[];
     assert.deepEqual(
@@ -75,7 +75,7 @@ models:
     return JSON.parse(text); // checked by the document
   }
 
-  test('describes one model as the list does, by any of its names', async () => {
+  test('returns one model as the list does, by any of its names', async () => {
     const [listed] = (await body('/models')).data;
     assert.deepEqual(await body('/models/mine'), listed);
     for (const name of ['gpt-4o', 'default', 'claude-mine', 'claude-sonnet-4-5', 'MINE']) {
@@ -87,7 +87,7 @@ models:
     assert.match((await body('/models/mien', {}, 404)).error, /did you mean "mine"/);
   });
 
-  test('does not find what the key may not use', async () => {
+  test('does not find a model that the key may not use', async () => {
     const secret = await farebox.key({ models: ['theirs'] });
     const headers = { authorization: `Bearer ${secret}` };
     assert.equal((await body('/models/theirs', headers)).id, 'theirs');

@@ -1,6 +1,6 @@
 /**
- * `GET /models`, `GET /models/{id}`, `GET /models/traits`, `GET /models/compatibility_mapping`,
- * `GET /models/codex`: public lists. The first two answer clients of Anthropic's API, who name its version, in that API's form.
+ * The public lists of models. `GET /models` and `GET /models/{id}` respond to clients of
+ * Anthropic's API, which send `anthropic-version`, in the format of that API.
  */
 import { type Catalog, LIST_TYPES, type ListType } from '../catalog/catalog.ts';
 import { MODEL_TYPES, type ModelType } from '../config/config.ts';
@@ -36,7 +36,7 @@ export function modelRoutes(catalog: Catalog): Route[] {
       context.json(200, codexModels(catalog.listed('text', context.callerIfKnown))),
     ),
     get('/models/:id', 'public', MODEL_DESCRIPTION, (context) => answerModel(catalog, context)),
-    // Ids such as `meta/llama-3` come with their slash as it stands, too.
+    // Ids such as `meta/llama-3` may contain an unescaped slash.
     get('/models/:vendor/:id', 'public', MODEL_DESCRIPTION, (context) =>
       answerModel(catalog, context),
     ),
@@ -55,7 +55,7 @@ function isAnthropic(context: RequestContext): boolean {
   return context.header('anthropic-version') !== undefined;
 }
 
-/** `?type=`, `text` when absent; another value is a 400 that names the allowed ones. */
+/** The value of `?type=`, by default `text`. Throws 400 for an unknown value. */
 function queryType<T extends string>(context: RequestContext, allowed: readonly T[]): T {
   const given = context.query.get('type') ?? 'text';
   const found = allowed.find((type) => type === given);

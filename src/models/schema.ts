@@ -1,4 +1,4 @@
-/** What the lists of models take and answer, and what they say of themselves. */
+/** OpenAPI descriptions of the model lists. */
 import { z } from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import { type Capability, MODEL_TYPES } from '../config/config.ts';
@@ -33,6 +33,7 @@ const ModelList = z
 const nullableText = z.string().nullable();
 const nullableCount = z.int().nullable();
 
+export type AnthropicModel = z.infer<typeof AnthropicModel>;
 const AnthropicModel = z
   .strictObject({
     type: z.literal('model').describe('Kind of the object.'),

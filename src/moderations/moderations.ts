@@ -1,6 +1,6 @@
 /**
- * `POST /moderations`: whether texts and pictures are harmful, as an engine sees it. Free, or charged by
- * the tokens that were read; an answer that does not fit its inputs is not sold.
+ * `POST /moderations`: classifies texts and images by an engine. Free, or charged per token; a
+ * response that does not match the inputs is not sold.
  */
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
 import { boundFor, chargeFor, type Price, type UsageBound } from '../catalog/catalog.ts';
@@ -19,8 +19,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
 import { z } from 'zod';
-import { MODERATIONS, ModerationResult } from './describe.ts';
-import { ModerationRequest } from './schema.ts';
+import { ModerationRequest, ModerationResult, MODERATIONS } from './schema.ts';
 
 export interface ModerationsParts extends SellingParts {
   readonly engines: Engines;
@@ -28,7 +27,7 @@ export interface ModerationsParts extends SellingParts {
 }
 
 const MAX_RESPONSE_BYTES = 8 * 1024 * 1024;
-/** Marks and instructions that a guard model puts around an input. */
+/** Prompt text that a guard model adds to an input. */
 const FRAME_TOKENS = 2_048;
 
 export function moderationsRoute(parts: ModerationsParts): Route {
@@ -108,17 +107,17 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       return readModeration(value, size.results);
     });
     if (!answer.ok) throw engineFault(answer, model.id);
-    const { results, promptTokens: told = 0 } = answer.read;
-    // Some that do not count say a zero.
-    const isTold = told > 0 && told <= mostTokens;
-    const promptTokens = isTold ? told : aboutTokens;
+    const { results, promptTokens: reported = 0 } = answer.read;
+    // Engines that do not count tokens report zero.
+    const isReported = reported > 0 && reported <= mostTokens;
+    const promptTokens = isReported ? reported : aboutTokens;
     const replica = answer.replica.engine;
     const { attempts, firstByteMs: firstTokenMs } = answer;
     const outcome = {
       costNano: chargeFor(priced({ promptTokens }, price), price),
       status: 'completed',
       tokens: { ...NO_TOKENS, prompt: promptTokens },
-      countedBy: isTold ? 'engine' : 'bytes',
+      countedBy: isReported ? 'engine' : 'bytes',
       attempts,
       replica,
       firstTokenMs,
@@ -130,7 +129,7 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
   });
 }
 
-/** A model that is free, or charged by the request, has no price of tokens. */
+/** A model that is free or priced per request has no token price. */
 function priced(tokens: { readonly promptTokens: number }, price: Price): UsageBound {
   return price.tokens === undefined ? {} : tokens;
 }

@@ -1,8 +1,11 @@
-/** The JSON body of `/moderations`. */
+/** Request, response and OpenAPI description of `/moderations`. */
 import { z } from 'zod';
+import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
+import { Cost } from '../http/openapi/cost.ts';
+import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
 import { ModelName } from '../http/read-request.ts';
 
-/** Texts of one request, or parts of one message. */
+/** Maximum number of texts, or of parts of one message. */
 const MAX_INPUTS = 256;
 const DATA_URL = /^data:image\/[\w.+-]+;base64,/i;
 
@@ -14,7 +17,7 @@ const ImagePart = z.looseObject({
   type: z.literal('image_url').describe('Kind of the part.'),
   image_url: z
     .looseObject({
-      // What a caller names by URL would be fetched by the engine, past every guard of ours.
+      // The engine would fetch other URLs, without the guard of this server.
       url: z
         .string()
         .regex(DATA_URL, 'Must be a data URL: data:image/png;base64,…')
@@ -42,3 +45,61 @@ export const ModerationRequest = z.looseObject({
     )
     .describe('Text, a list of texts, or the parts of one message.'),
 });
+
+/** The categories are those of the engine. */
+export const ModerationResult = z
+  .looseObject({
+    flagged: z.boolean().describe('Whether any category applies.'),
+    categories: z
+      .record(z.string(), z.boolean().nullable())
+      .describe('Whether each category of the model applies.'),
+    category_scores: z
+      .record(z.string(), z.number().min(0).max(1))
+      .describe('Score of each category, 0 to 1.'),
+    category_applied_input_types: z
+      .record(z.string(), z.array(z.string()))
+      .optional()
+      .describe('Kinds of input that each category was checked for.'),
+  })
+  .meta({ id: 'ModerationResult' });
+
+const Moderation = z
+  .strictObject({
+    id: z
+      .string()
+      .regex(/^modr-[0-9a-f]{32}$/)
+      .describe('The id of the request behind `modr-`.'),
+    model: z.string().describe('Id of the model that served the request.'),
+    results: z.array(ModerationResult).min(1).describe('One result per text, in order.'),
+    cost: Cost.describe('Charge for the request.'),
+  })
+  .meta({ id: 'Moderation' });
+
+export const MODERATIONS: RouteDescription = {
+  tag: 'Moderation',
+  summary: 'Detect harmful content',
+  about:
+    'Classifies texts, or the texts and images of one message, in the format of OpenAI. The categories are those of the model.',
+  request: jsonContent(ModerationRequest.meta({ id: 'ModerationRequest' }), {
+    model: 'default',
+    input: 'Good morning.',
+  }),
+  response: jsonResponse(
+    'The results.',
+    Moderation,
+    {
+      id: 'modr-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+      model: 'guard',
+      results: [
+        {
+          flagged: false,
+          categories: { violence: false },
+          category_scores: { violence: 0.0012 },
+        },
+      ],
+      cost: { usd: 0.0000004, diem: 0 },
+    },
+    'model',
+  ),
+  refusals: [...MODEL_REFUSALS, 'IMAGE_TOO_LARGE'],
+};

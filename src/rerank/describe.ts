@@ -1,4 +1,4 @@
-/** What `/rerank` answers, and what it says of itself. */
+/** The OpenAPI description of `/rerank`. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { Cost } from '../http/openapi/cost.ts';
@@ -86,7 +86,7 @@ export const RERANK: RouteDescription = {
   refusals: MODEL_REFUSALS,
 };
 
-/** For clients that put the version of Cohere's form into the path. */
+/** For clients that add the version of Cohere's API to the path. */
 export const RERANK_BY_VERSION: RouteDescription = {
   ...RERANK,
   summary: "Sort documents, at the path of Cohere's clients",

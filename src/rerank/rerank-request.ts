@@ -1,8 +1,8 @@
-/** The request of `/rerank`, in the forms of Cohere and Jina, and the bodies that engines get. */
-import { jsonWithoutNulls } from '../json/json-text.ts';
+/** The request of `/rerank`, in the formats of Cohere and Jina, and the bodies for engines. */
 import { z } from 'zod';
 import { ModelName } from '../http/read-request.ts';
-import { refuseIssues } from '../json/validation.ts';
+import { jsonWithoutNulls } from '../json/json-text.ts';
+import { refuseMember } from '../json/validation.ts';
 
 const MAX_DOCUMENTS = 10_000;
 const MAX_RANK_FIELDS = 64;
@@ -34,7 +34,7 @@ export const RerankRequest = z.looseObject({
 
 type GivenDocument = RerankRequest['documents'][number];
 
-/** The text of each document. Throws 400 for an object without one. */
+/** Throws 400 for an object without text. */
 export function textsOf({ documents, rank_fields: fields }: RerankRequest): string[] {
   return documents.map((one, place) => textOf(one, place, fields ?? undefined));
 }
@@ -49,9 +49,9 @@ function textOf(
     const { text } = document;
     if (typeof text === 'string') return text;
     const message = 'Must be a text, or an object with a text in "text"; rank_fields names others';
-    throw refuseIssues([{ code: 'invalid_type', path: ['documents', place], message }]);
+    throw refuseMember(['documents', place], message, 'invalid_type');
   }
-  // As Cohere puts them together: a line for each field.
+  // Cohere joins fields in the same way.
   const lines = fields.flatMap((name) => {
     const value = document[name];
     if (value === undefined || value === null) return [];
@@ -59,10 +59,10 @@ function textOf(
   });
   if (lines.length > 0) return lines.join('\n');
   const message = `Has none of the fields ${fields.join(', ')}`;
-  throw refuseIssues([{ code: 'custom', path: ['documents', place], message }]);
+  throw refuseMember(['documents', place], message);
 }
 
-/** As Cohere, Jina, vLLM, llama.cpp and Infinity take it. */
+/** The format of Cohere, Jina, vLLM, llama.cpp and Infinity. */
 export function engineBody(
   request: RerankRequest,
   texts: readonly string[],
@@ -73,7 +73,7 @@ export function engineBody(
   return jsonWithoutNulls({ ...fields, ...own });
 }
 
-/** As Text Embeddings Inference takes it, which knows no other form. */
+/** The format of Text Embeddings Inference. */
 export function textsBody({ query }: RerankRequest, texts: readonly string[]): Buffer {
   return Buffer.from(JSON.stringify({ query, texts, truncate: true }));
 }

@@ -1,4 +1,7 @@
-/** What an engine says of the documents, in the spellings of the field: best first, each once, or not at all. */
+/**
+ * Reads an engine's ranking in any common format, most relevant first; rejects incomplete or
+ * repeated entries.
+ */
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 
 export interface Ranked {
@@ -16,7 +19,7 @@ export function readRanking(
   count: number,
   wanted: number,
 ): ReadRanking | undefined {
-  // Cohere, Jina, vLLM and llama.cpp say `results`, Voyage says `data`, TEI gives a bare list.
+  // Cohere, Jina, vLLM and llama.cpp use `results`, Voyage uses `data`, TEI returns a list.
   const list: unknown = isJsonObject(answer) ? (answer['results'] ?? answer['data']) : answer;
   if (!Array.isArray(list)) return undefined;
   const ranked: Ranked[] = [];

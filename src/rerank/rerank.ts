@@ -1,7 +1,6 @@
 /**
- * `POST /rerank`: documents in the order in which they fit a query, as an engine sees it. Charged by the
- * search of up to 100 documents, by tokens, or both; an answer that does not name each document once
- * is not sold.
+ * `POST /rerank`: ranks documents by relevance to a query. Charged per search of up to 100
+ * documents, per token, or both; a response without all requested documents is not sold.
  */
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
 import { boundFor, chargeFor, type Price } from '../catalog/catalog.ts';
@@ -19,7 +18,7 @@ import {
   sellWork,
   type SellingParts,
 } from '../http/sell-work.ts';
-import { refuseIssues } from '../json/validation.ts';
+import { refuseMember } from '../json/validation.ts';
 import { RERANK, RERANK_BY_VERSION } from './describe.ts';
 import { type ReadRanking, readRanking } from './rerank-response.ts';
 import { engineBody, RerankRequest, textsBody, textsOf } from './rerank-request.ts';
@@ -27,18 +26,17 @@ import { engineBody, RerankRequest, textsBody, textsOf } from './rerank-request.
 export interface RerankParts extends SellingParts {
   readonly engines: Engines;
   readonly readLargeJson: ReadLargeJson;
-  /** Replicas that take `texts` and not `documents`. */
+  /** Replicas that accept `texts` in place of `documents`. */
   readonly textReplicas: LearnedReplicas;
 }
 
 const DEFAULT_MAX_DOCUMENTS = 1_000;
-/** Cohere's search unit. */
 const DOCUMENTS_PER_SEARCH = 100;
-/** Marks that a model puts around a pair. */
+/** Special tokens around a pair. */
 const FRAME_TOKENS = 16;
 const MIN_RESPONSE_BYTES = 8 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
-/** Engines that repeat the documents, asked or not. */
+/** Some engines repeat the documents. */
 const RESPONSE_BYTES_PER_TEXT_BYTE = 6;
 const TIME_LIMITS = { firstByteMs: 600_000 };
 
@@ -53,7 +51,7 @@ export function rerankRoutes(parts: RerankParts): Route[] {
   } as const;
   return [
     { ...route, path: '/rerank', describe: RERANK },
-    // Cohere's clients add the version to the address that they are given.
+    // Cohere's clients add the version to the base URL.
     { ...route, path: '/v1/rerank', describe: RERANK_BY_VERSION },
     { ...route, path: '/v2/rerank', describe: RERANK_BY_VERSION },
   ];
@@ -72,7 +70,7 @@ function orderOf(request: RerankRequest, id: string, maxDocuments: number): Rera
   const count = request.documents.length;
   if (count > maxDocuments) {
     const message = `The model ${id} takes at most ${maxDocuments} documents, got ${count}`;
-    throw refuseIssues([{ code: 'too_big', path: ['documents'], message }]);
+    throw refuseMember(['documents'], message, 'too_big');
   }
   const texts = textsOf(request);
   // The query is read with each document.
@@ -88,7 +86,7 @@ function orderOf(request: RerankRequest, id: string, maxDocuments: number): Rera
   };
 }
 
-/** What of it the model has a price for. */
+/** Only units that the model has a price for. */
 function unitsOf({ searches }: RerankOrder, promptTokens: number, price: Price) {
   return {
     ...(price.perSearch === undefined ? {} : { searches }),
@@ -106,17 +104,17 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
   const terms = { kind: 'rerank', bounds: { minNano: maxNano, maxNano } };
   await sellWork(parts, context, found, terms, async (held) => {
     const answer = await rank(parts, context, order, held);
-    const { tokens: told = 0 } = answer.read;
-    // Some that do not count say a zero.
-    const isTold = told > 0 && told <= order.mostTokens;
-    const promptTokens = isTold ? told : tokensAbout(order.textBytes);
+    const { tokens: reported = 0 } = answer.read;
+    // Engines that do not count tokens report zero.
+    const isReported = reported > 0 && reported <= order.mostTokens;
+    const promptTokens = isReported ? reported : tokensAbout(order.textBytes);
     const replica = answer.replica.engine;
     const { attempts, firstByteMs: firstTokenMs } = answer;
     const outcome = {
       costNano: chargeFor(unitsOf(order, promptTokens, price), price),
       status: 'completed',
       tokens: { ...NO_TOKENS, prompt: promptTokens },
-      countedBy: isTold ? 'engine' : 'bytes',
+      countedBy: isReported ? 'engine' : 'bytes',
       attempts,
       replica,
       firstTokenMs,
@@ -191,7 +189,7 @@ async function rank(
   return answer;
 }
 
-/** Whether an engine refuses the form: its validation names the field that it lacks. */
+/** The validation error names the missing field. */
 function wantsTexts({ status, body }: EngineFailure): boolean {
   return (status === 400 || status === 422) && /\btexts\b/.test(String(body ?? ''));
 }

@@ -1,4 +1,4 @@
-/** What the session routes say of themselves. */
+/** Schemas and OpenAPI descriptions of the session routes. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { PLANS } from '../identity/identity.ts';

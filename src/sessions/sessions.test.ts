@@ -77,7 +77,7 @@ describe('console sessions', () => {
       headers: { 'x-csrf-token': session.csrf, ...options.headers },
     });
 
-  test('a key signs in, and its session does what the key does', async () => {
+  test('a key signs in, and its session has the rights of the key', async () => {
     const session = await signIn({ secret: inference });
     const console = ConsoleResponse.parse((await ask('/console/session', session)).body);
     assert.equal(console.session?.kind, 'key');
@@ -93,7 +93,7 @@ describe('console sessions', () => {
     assert.equal((await ask('/api_keys', await signIn({ secret: admin }))).status, 200);
   });
 
-  test('nobody is signed in without a cookie, and that is no error', async () => {
+  test('a request without a cookie is not signed in, without an error', async () => {
     const answer = await call(bench.farebox, '/console/session');
     const body = ConsoleResponse.parse(answer.body);
     assert.equal(body.session, null);
@@ -104,7 +104,7 @@ describe('console sessions', () => {
     assert.match(stale.headers.get('set-cookie') ?? '', /^svc_session=; Max-Age=0; /);
   });
 
-  test('a stolen cookie is worth nothing after the sign-out, and another session goes on', async () => {
+  test('a copied cookie is invalid after the sign-out, and other sessions continue', async () => {
     const [session, second] = [await signIn({ secret: admin }), await signIn({ secret: admin })];
     const out = await write('/console/session', session, { method: 'DELETE' });
     assert.equal(out.status, 200, out.text);
@@ -115,7 +115,7 @@ describe('console sessions', () => {
     assert.equal((await ask('/billing/balance', second)).status, 200);
   });
 
-  test('a write without the token of the session, or from another origin, is refused', async () => {
+  test('a write without the CSRF token, or from another origin, is rejected', async () => {
     const session = await signIn({ secret: admin });
     const body = { apiKeyType: 'INFERENCE', description: 'stolen' };
     const { host, origin } = new URL(bench.farebox.url);
@@ -144,7 +144,7 @@ describe('console sessions', () => {
     assert.equal((await write('/api_keys', session, { body, headers: own })).status, 200);
   });
 
-  test('a key in the request beats the cookie, and needs no token', async () => {
+  test('a key in the request has priority over the cookie and needs no CSRF token', async () => {
     const session = await signIn({ secret: admin });
     const answer = await ask('/billing/balance', session, { secret: other.secret });
     assert.equal(answer.body.balances.usd, 7);
@@ -155,7 +155,7 @@ describe('console sessions', () => {
     assert.equal(chat.status, 200, chat.text);
   });
 
-  test('a sign-in takes no cookie that came along, and ends the session of it', async () => {
+  test('a sign-in ignores the cookie of the request and ends its session', async () => {
     const fixed = 'svc_session=' + 'A'.repeat(43);
     const session = await signIn({ secret: admin, headers: { cookie: fixed } });
     assert.notEqual(session.cookie, fixed);
@@ -173,7 +173,7 @@ describe('console sessions', () => {
     assert.equal(login.status, 403, 'nobody is signed in by a page of another origin');
   });
 
-  test('sessions are listed and ended by their owner, and by no one else', async () => {
+  test('sessions are listed and ended only by their owner', async () => {
     const [mine, lesser, strange] = [
       await signIn({ secret: admin }),
       await signIn({ secret: inference }),
@@ -201,7 +201,7 @@ describe('console sessions', () => {
     assert.equal((await ask('/billing/balance', lesser)).status, 401);
   });
 
-  test('a session ends with its key, and with its week', async () => {
+  test('a session ends with its key, and after a week', async () => {
     const key = await bench.farebox.key({ accountId: other.accountId });
     const session = await signIn({ secret: key });
     const keys = await call(bench.farebox, '/api_keys', { secret: other.secret });
@@ -215,7 +215,7 @@ describe('console sessions', () => {
     assert.equal((await ask('/billing/balance', old)).status, 401);
   });
 
-  test('an account that is disabled is let in by no session', async () => {
+  test('a session of a disabled account is rejected', async () => {
     const { identity } = bench.farebox.app.stores;
     const { accountId, secret } = await bench.farebox.account('1');
     const session = await signIn({ secret });
@@ -226,7 +226,7 @@ describe('console sessions', () => {
     assert.deepEqual([answer.status, answer.body.code], [403, 'API_ACCESS_DISABLED']);
   });
 
-  test('a link signs in once, and not when it is old', async () => {
+  test('a link signs in once, and not after it expired', async () => {
     const { app } = bench.farebox;
     const caller = await app.stores.identity.keys.callerOf(admin);
     const issue = () => app.stores.identity.sessions.issueLink(caller.accountId, caller.keyId);
@@ -248,7 +248,7 @@ describe('console sessions', () => {
     );
   });
 
-  test('a wallet signs in by its signature, and not with a token of a wallet', async () => {
+  test('a wallet signs in by its signature, and not by a wallet token', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
     const proof = async () => {
       const message = createSiweMessage({
@@ -293,7 +293,7 @@ describe('console sessions', () => {
     assert.equal(own.body.data.length, 1);
   });
 
-  test('guessing keys at the sign-in meets the guard', async () => {
+  test('guessing keys at the sign-in is limited by the abuse guard', async () => {
     const guess = () =>
       call(bench.farebox, '/console/session', {
         method: 'POST',
@@ -305,7 +305,7 @@ describe('console sessions', () => {
     assert.equal(statuses.at(-1), 429);
   });
 
-  test('a cookie is found among others, and a shaped name that is none is not', async () => {
+  test('the session cookie is found among others, and similar names are ignored', async () => {
     const { cookie } = await signIn({ secret: admin });
     const { port } = new URL(bench.farebox.url);
     const status = (header: string): Promise<number> =>

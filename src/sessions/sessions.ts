@@ -1,7 +1,7 @@
 /**
- * `/console/session` and `/console/sessions`: signing in and out in a browser. A sign-in is a request
- * with the credential itself, so it passes the same stages as every request: the same refusals, the
- * same guard against guessing. What comes back is a new session, whatever cookie came along.
+ * `/console/session` and `/console/sessions`: sign-in and sign-out in a browser. A sign-in is a
+ * request with the credential itself, so it passes the same stages, including the limit on
+ * guessing. It always creates a new session.
  */
 import type { Windows } from '../billing/limits/limits.ts';
 import type { ConfigInForce } from '../config/config.ts';
@@ -33,7 +33,7 @@ import {
 } from './sessions-schema.ts';
 
 const SESSION_PATH = '/console/session';
-/** A link is 256 random bits; the limit keeps the database out of a flood. */
+/** A token has 256 random bits; the limit only protects the database. */
 const LINKS_PER_MINUTE = 10;
 
 export interface SessionsOptions {
@@ -42,7 +42,7 @@ export interface SessionsOptions {
   readonly windows: Windows;
   readonly clock: Clock;
   readonly cookie: () => SessionCookie;
-  /** What a wallet signs; `undefined` without rails. */
+  /** The message for wallets; `undefined` without payment methods. */
   readonly challenge: () => ConsoleResponse['wallet'] | undefined;
 }
 
@@ -100,8 +100,8 @@ function sessionRoutes(options: SessionsOptions): Route[] {
 }
 
 /**
- * An ADMIN key sees the sessions of its account; another key, and a wallet, its own. Throws 401 for a
- * wallet's token, which others work with.
+ * An ADMIN key sees all sessions of its account, other credentials only their own. Throws 401 for a
+ * wallet token, because tokens are shared.
  */
 function visibleKey({ kind, keyKind, keyId, session, isSigned }: Caller): string | undefined {
   if (kind === 'wallet' && session === undefined && isSigned !== true) {
@@ -114,8 +114,8 @@ function visibleKey({ kind, keyKind, keyId, session, isSigned }: Caller): string
 }
 
 /**
- * A session is begun by a key or a signature, not by what stands for one: a session would never end,
- * and a wallet's token would lose its limits. Throws 401.
+ * Throws 401 for a session or a wallet token: a session could otherwise be extended forever, and a
+ * token would escape its limits.
  */
 function requireOwnCredential({ kind, session, isSigned }: Caller): void {
   if (session === undefined && (kind === 'key' || isSigned === true)) return;
@@ -125,7 +125,7 @@ function requireOwnCredential({ kind, session, isSigned }: Caller): void {
   });
 }
 
-/** Begins a session in the place of the one that the browser has. */
+/** Replaces the session of the browser. */
 async function beginSession(
   options: SessionsOptions,
   context: RequestContext,
@@ -135,7 +135,7 @@ async function beginSession(
   const { sessions } = identity;
   const place = { userAgent: context.header('user-agent') ?? '', address: context.address };
   const { secret } = await sessions.begin(owner, place);
-  // As every further request will see it: a key that was revoked meanwhile signs nobody in.
+  // Reads the session as later requests will, so that a key revoked meanwhile does not sign in.
   const { session, caller } = await sessions.open(secret);
   await endEarlier(options, context);
   context.set('set-cookie', cookie().set(secret, SESSION_LIFE_MS));
@@ -154,7 +154,7 @@ async function answerConsole(options: SessionsOptions, context: RequestContext):
   const caller = context.callerIfKnown;
   const session = caller?.session;
   const hasCookie = cookie().secretIn(context.header('cookie') ?? '') !== undefined;
-  // A page of another origin is shown nobody, and signs nobody out.
+  // A page of another origin must not sign the user out.
   if (session === undefined && hasCookie && cookie().isSameOrigin(context)) {
     context.set('set-cookie', cookie().clear);
   }

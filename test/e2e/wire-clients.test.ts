@@ -273,7 +273,8 @@ test('embeddings: openai and langchain decode base64, ai takes floats', async ()
       index,
       embedding: floatsToBase64(new Float32Array([index, 0.5])),
     }));
-    const embeddings = readEmbeddings(Buffer.from(JSON.stringify({ data })), request.inputs.length);
+    const bytes = Buffer.from(JSON.stringify({ data }));
+    const embeddings = await readEmbeddings(bytes, request.inputs.length);
     const body = Buffer.concat([
       ...vectorPieces(embeddings, request),
       embeddingsEnd({ model: request.model, promptTokens: 2, cost: COST }),

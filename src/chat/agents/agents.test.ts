@@ -14,7 +14,7 @@ import { anyCharacter } from '../../../test/support/any-character.ts';
 
 const user = (...texts: string[]) => texts.map(textPart);
 
-test('system text is one leading message until something was answered, then a reminder in place', () => {
+test('system text before the first completion is one leading message, later text a reminder', () => {
   const transcript = new Transcript();
   transcript.system('one');
   transcript.user(user('Hi'));
@@ -30,7 +30,7 @@ test('system text is one leading message until something was answered, then a re
   ]);
 });
 
-test('many calls, turns and results are read in no time', async () => {
+test('many calls, turns and results do not block the event loop', async () => {
   await holdsNoLoop(async () => {
     const transcript = new Transcript();
     const ids = Array.from({ length: 20_000 }, (_, at) => String(at));
@@ -50,7 +50,7 @@ test('many calls, turns and results are read in no time', async () => {
   });
 });
 
-test('an answer is one message, its results follow in the order of its calls', () => {
+test('an assistant turn is one message, and its results follow in the order of its calls', () => {
   const transcript = new Transcript();
   transcript.user(user('Go'));
   transcript.reasoning('think');
@@ -82,7 +82,7 @@ test('an answer is one message, its results follow in the order of its calls', (
   assert.deepEqual([...transcript.callIds], ['a', 'b', 'c']);
 });
 
-test('a call id that comes again belongs to the last call that has no result', () => {
+test('a result with a repeated call id belongs to the last call without a result', () => {
   const transcript = new Transcript();
   transcript.user(user('Go'));
   for (const result of ['first', 'second']) {
@@ -96,7 +96,7 @@ test('a call id that comes again belongs to the last call that has no result', (
   );
 });
 
-test('reasoning before the last turn of the user does not go back, nor reasoning alone', () => {
+test('reasoning before the last user turn, or without text, is not sent back', () => {
   const transcript = new Transcript();
   transcript.user(user('Hi'));
   transcript.reasoning('old');
@@ -110,7 +110,7 @@ test('reasoning before the last turn of the user does not go back, nor reasoning
   ]);
 });
 
-test('more pictures than a message may have begin another one', () => {
+test('images beyond the limit of a message begin another message', () => {
   const transcript = new Transcript();
   const picture = { type: 'image_url' as const, image_url: { url: 'data:,' } };
   transcript.user(Array.from({ length: 12 }, () => picture));
@@ -120,7 +120,7 @@ test('more pictures than a message may have begin another one', () => {
   );
 });
 
-test('sealed text opens for its account and its server, unchanged, and for nobody else', () => {
+test('sealed text opens only unchanged, on its server and for its account', () => {
   const sealer = new Sealer(randomBytes(32), systemIds());
   const other = new Sealer(randomBytes(32), systemIds());
   fc.assert(
@@ -142,7 +142,7 @@ test('sealed text opens for its account and its server, unchanged, and for nobod
   }
 });
 
-test('names of tools are safe, short and told apart', () => {
+test('tool names are valid, short and distinct', () => {
   assert.equal(engineToolName('shell'), 'shell');
   assert.equal(engineToolName('read', 'mcp'), 'mcp__read');
   const long = engineToolName('x'.repeat(80));
@@ -151,7 +151,7 @@ test('names of tools are safe, short and told apart', () => {
   assert.match(engineToolName('lesen.datei', 'mcp ö'), /^mcp____lesen_datei_[\da-f]{8}$/);
 });
 
-test('marks are found however the text is cut, and nothing else is lost', () => {
+test('citation marks are found however the text is cut, and other text is kept', () => {
   const text = 'A[REF]0[/REF] b [REF c [R][REF]12[\\/REF][x][REF]';
   const whole = (cuts: readonly number[]) => {
     const marks = new CitationMarks();
@@ -175,7 +175,7 @@ test('marks are found however the text is cut, and nothing else is lost', () => 
   );
 });
 
-test('efforts of other interfaces are taken for the nearest', () => {
+test('efforts of other APIs map to the nearest effort', () => {
   assert.equal(effortOf('high'), 'high');
   assert.equal(effortOf('XHigh'), 'xhigh');
   assert.equal(effortOf('ultra'), 'max');

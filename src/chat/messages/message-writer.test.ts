@@ -207,7 +207,7 @@ function objectOf(json: string): unknown {
   }
 }
 
-test('any engine keeps the grammar, and the stream folds to the whole answer', () => {
+test('any engine output yields a valid event sequence that folds to the JSON message', () => {
   fc.assert(
     fc.property(script, (given) => {
       const message = folded(eventsOf(given));
@@ -226,7 +226,7 @@ test('any engine keeps the grammar, and the stream folds to the whole answer', (
   );
 });
 
-test('a signature holds the reasoning that is not shown, and long names of tools come back', () => {
+test('a signature contains hidden reasoning, and long tool names are restored', () => {
   const given: Script = {
     deltas: [
       { reasoning_content: 'Plan "A"\n' },
@@ -243,7 +243,7 @@ test('a signature holds the reasoning that is not shown, and long names of tools
   ]);
 });
 
-test('a search is two blocks, and a failed one says so', () => {
+test('a search is two blocks, and a failed search has an error code', () => {
   const blocks = blocksOf('whole');
   const out =
     blocks.writer.begin() +
@@ -260,7 +260,7 @@ test('a search is two blocks, and a failed one says so', () => {
   assert.deepEqual((usage as Delta)['server_tool_use'], { web_search_requests: 1 });
 });
 
-test('a failure after the beginning is one event, with what was charged', () => {
+test('a failure after the first byte is one event with the charge', () => {
   const blocks = blocksOf('whole');
   const [, event] = parsed(
     blocks.writer.begin() + blocks.writer.failed(new Fault('INFERENCE_FAILED'), END),

@@ -38,7 +38,7 @@ function refusal(more: JsonObject, options: Partial<MessagesOptions> = {}): Faul
 }
 
 describe('a Messages request', () => {
-  test('becomes a chat request, and what has no counterpart is left out', () => {
+  test('becomes a chat request without unsupported fields', () => {
     const given = {
       stream: true,
       temperature: 0.5,
@@ -68,7 +68,7 @@ describe('a Messages request', () => {
     });
   });
 
-  test('names its session by the header of the agent, else by the user', () => {
+  test("takes its cache key from the agent's header, else from the user id", () => {
     const metadata = { user_id: 'u'.repeat(2_000), project: 'x' };
     const made = chat({ metadata }, { sessionId: 'session-1' });
     assert.equal(made['prompt_cache_key'], 'session-1');
@@ -77,7 +77,7 @@ describe('a Messages request', () => {
     assert.equal(String(chat({ metadata })['prompt_cache_key']).length, 256);
   });
 
-  test('joins system texts in one, without the one that changes with every request', () => {
+  test('joins system texts, without the billing header block', () => {
     const system = [
       { type: 'text', text: 'x-anthropic-billing-header: cc_version=1; cch=7;' },
       { type: 'text', text: 'You are an agent.', cache_control: { type: 'ephemeral' } },
@@ -98,7 +98,7 @@ describe('a Messages request', () => {
     ]);
   });
 
-  test('keeps calls, results, pictures of results and the reasoning of the turn', () => {
+  test('keeps calls, results, images of results and the reasoning of the turn', () => {
     const image = { type: 'base64', media_type: 'image/png', data: 'iVBO' };
     const answer = [
       { type: 'thinking', thinking: 'changed by whoever', signature: 'ours' },
@@ -160,7 +160,7 @@ describe('a Messages request', () => {
     assert.ok(!JSON.stringify(next).includes('I thought'), 'another turn has begun');
   });
 
-  test('takes pictures, files and search results as what a chat takes', () => {
+  test('converts images, files and search results to content parts', () => {
     const content = [
       { type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } },
       {
@@ -207,7 +207,7 @@ describe('a Messages request', () => {
     assert.match(JSON.stringify(options.fields), /"path":\["messages",0,"content",0,"source"\]/);
   });
 
-  test('offers deferred tools once they were found or called', () => {
+  test('offers deferred tools once they were referenced or called', () => {
     const tool = (name: string, defer_loading?: boolean) => ({
       name,
       input_schema: { type: 'object' },
@@ -304,7 +304,7 @@ describe('a Messages request', () => {
     });
   }
 
-  test('drops a search that this server has not, and refuses a choice that demands it', () => {
+  test('drops a search that this server lacks, and rejects a choice that requires it', () => {
     assert.deepEqual(
       chat({ tools: [search], thinking: { type: 'enabled' } }, { canSearch: false })[
         'svc_parameters'
@@ -318,7 +318,7 @@ describe('a Messages request', () => {
     assert.equal(translated({ tools: [search] }).maxSearches, 2);
   });
 
-  test('shortens names that are too long for engines, and knows them again', () => {
+  test('shortens long tool names and maps them back', () => {
     const name = `mcp__${'server_'.repeat(12)}read`;
     const { chat: made, toolNames } = translated({ tools: [{ name, input_schema: {} }] });
     const [tool] = made['tools'] as { function: { name: string } }[];
@@ -357,7 +357,7 @@ describe('a Messages request', () => {
     });
   }
 
-  test('wants an answer in the shape of a schema, by either name', () => {
+  test('accepts an output schema under either name', () => {
     const format = { type: 'json_schema', schema: { type: 'object' } };
     const wanted = {
       type: 'json_schema',
@@ -367,7 +367,7 @@ describe('a Messages request', () => {
     assert.deepEqual(chat({ output_format: format })['response_format'], wanted);
   });
 
-  test("lets the service's own words win", () => {
+  test('gives explicit service parameters priority', () => {
     const svc_parameters = { enable_web_search: 'off', disable_thinking: true };
     assert.deepEqual(chat({ tools: [search], svc_parameters })['svc_parameters'], {
       ...svc_parameters,
@@ -375,7 +375,7 @@ describe('a Messages request', () => {
     });
   });
 
-  test('tells a client with a thread that there is none, before anything else', () => {
+  test('rejects `thread` before any other validation', () => {
     const fault = refusal({ thread: { type: 'create' }, messages: 'wrong' });
     assert.deepEqual(messageError(fault, { requestId: 'r' }), {
       type: 'error',
@@ -389,7 +389,7 @@ describe('a Messages request', () => {
     });
   });
 
-  test('is refused with the place of what is wrong', () => {
+  test('is rejected with the path of the invalid member', () => {
     for (const wrong of [
       { messages: [] },
       { messages: 'Hi' },

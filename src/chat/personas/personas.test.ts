@@ -48,7 +48,7 @@ async function open(list: readonly unknown[] = []): Promise<Personas> {
   });
 }
 
-test('a Markdown file gives fields and prompt, and the character hides the prompt', async () => {
+test('a Markdown file contains fields and prompt, and the character omits the prompt', async () => {
   await writeFile(join(folder, 'socrates.md'), SOCRATES);
   const personas = await open();
   const persona = personas.get('socrates');
@@ -74,7 +74,7 @@ test('a Markdown file gives fields and prompt, and the character hides the promp
   assert.match(character.id, /^[\da-f]{8}-[\da-f]{4}-5[\da-f]{3}-a[\da-f]{3}-[\da-f]{12}$/);
 });
 
-test('YAML files and bare Markdown work; the file name is the slug when none is given', async () => {
+test('YAML files and Markdown without front matter work; the slug defaults to the file name', async () => {
   await writeFile(join(folder, 'Poet.yaml'), 'name: The Poet\nprompt: You rhyme.\nadult: true\n');
   await writeFile(join(folder, 'plain.md'), 'You are plain.');
   await writeFile(join(folder, 'notes.txt'), 'ignored');
@@ -90,7 +90,7 @@ test('YAML files and bare Markdown work; the file name is the slug when none is 
   assert.equal(personas.get('nobody'), undefined);
 });
 
-test('a wrong file is logged with its reason and spoils no other', async () => {
+test('an invalid file is logged with its reason and does not affect others', async () => {
   await writeFile(join(folder, 'good.md'), 'Good.');
   await writeFile(join(folder, 'empty.md'), '---\nname: E\n---\n');
   await writeFile(join(folder, 'typo.yaml'), 'prompt: x\ndescripton: y\n');
@@ -109,7 +109,7 @@ test('a wrong file is logged with its reason and spoils no other', async () => {
   );
 });
 
-test('`reload()` takes new files, drops gone ones, and keeps the last good version of a broken one', async () => {
+test('`reload()` adds new files, drops deleted ones, and keeps the last valid version of an invalid one', async () => {
   await writeFile(join(folder, 'a.md'), 'First.');
   await writeFile(join(folder, 'b.md'), 'Second.');
   const personas = await open();
@@ -125,7 +125,7 @@ test('`reload()` takes new files, drops gone ones, and keeps the last good versi
   assert.equal(personas.get('a')?.prompt, 'Mended.');
 });
 
-test('a folder that is missing at start is an error, later a warning', async () => {
+test('a missing folder is an error at start and a warning later', async () => {
   await writeFile(join(folder, 'a.md'), 'First.');
   const personas = await open();
   await rm(folder, { recursive: true });
@@ -141,7 +141,7 @@ test('the configuration wins over a file of the same slug', async () => {
   assert.equal(lines[0]?.message, 'A persona is defined twice; the first one counts');
 });
 
-describe('the list filters, sorts and pages', () => {
+describe('the character list filters, sorts and pages', () => {
   const list = [
     {
       slug: 'ada',

@@ -281,7 +281,7 @@ function saidBy(items: readonly Event[]) {
   };
 }
 
-test('every engine keeps the grammar, and a whole answer is what its stream folds to', () => {
+test('any engine output yields a valid event sequence that folds to the JSON response', () => {
   fc.assert(
     fc.property(script, ({ pieces, cuts, finish }) => {
       const { items, last } = followed(streamed(chunksOf(pieces, finish), cuts), false);
@@ -298,7 +298,7 @@ test('every engine keeps the grammar, and a whole answer is what its stream fold
   );
 });
 
-test('an answer in the usual order is the same whole and streamed, ids included', () => {
+test('a completion in the usual order is equal as JSON and as a stream, ids included', () => {
   const usual = fc.record({
     reasoning: fc.array(fc.string({ minLength: 1 })),
     content: fc.array(fc.string({ minLength: 1 })),
@@ -324,7 +324,7 @@ test('an answer in the usual order is the same whole and streamed, ids included'
   );
 });
 
-test('a stream that breaks anywhere ends with `response.failed`', () => {
+test('a stream that fails at any point ends with `response.failed`', () => {
   fc.assert(
     fc.property(script, fc.double({ min: 0, max: 1, noNaN: true }), ({ pieces, cuts }, at) => {
       const bytes = chunksOf(pieces, 'stop');
@@ -338,7 +338,7 @@ test('a stream that breaks anywhere ends with `response.failed`', () => {
   );
 });
 
-test('silence is a comment, and an event once a minute', () => {
+test('a keep-alive is a comment, and an event once a minute', () => {
   const { blocks } = writing();
   blocks.writer.begin();
   const told = Array.from({ length: 12 }, () => blocks.writer.keepAlive());

@@ -42,7 +42,7 @@ onEachStore('stored turns', (fixture) => {
   const refused = (id: string, accountId = 'a') =>
     assert.rejects(turns.chain(id, accountId), { code: 'PREVIOUS_RESPONSE_NOT_FOUND' });
 
-  test('a conversation is its turns from the first on, for its account', async () => {
+  test('`chain()` returns the turns from the first one, for their account only', async () => {
     await add('c1');
     await add('c2', 'c1');
     await add('c3', 'c2');
@@ -62,7 +62,7 @@ onEachStore('stored turns', (fixture) => {
     await refused('c3');
   });
 
-  test('what a transaction undoes is not stored', async () => {
+  test('a turn of a rolled back transaction is not stored', async () => {
     await assert.rejects(
       store.transaction(async (tx) => {
         await turns.add(tx, {
@@ -83,13 +83,13 @@ onEachStore('stored turns', (fixture) => {
     assert.equal(await turns.get('undone', 'a'), undefined);
   });
 
-  test('a hundred turns are a conversation, and one more is too long', async () => {
+  test('a conversation has at most a hundred turns', async () => {
     for (let at = 0; at < 101; at += 1) await add(`t${at}`, at === 0 ? undefined : `t${at - 1}`);
     assert.equal((await turns.chain('t99', 'a')).length, 100);
     await assert.rejects(turns.chain('t100', 'a'), /more than 100 turns/);
   });
 
-  test('a conversation that goes on is kept whole; one that rests expires and is removed', async () => {
+  test('continuing a conversation extends all its turns; an idle one expires and is removed', async () => {
     await add('k1');
     await add('rests');
     clock.advance(20 * HOUR_MS);
@@ -106,7 +106,7 @@ onEachStore('stored turns', (fixture) => {
     );
   });
 
-  test('an account has room up to its bound, and none where nothing is kept', async () => {
+  test('an account has capacity up to its limit, and none if nothing is stored', async () => {
     assert.equal(await turns.hasCapacity('full'), true);
     for (const id of ['f1', 'f2', 'f3', 'f4']) {
       assert.equal(await turns.hasCapacity('full'), true);
@@ -123,7 +123,7 @@ onEachStore('stored turns', (fixture) => {
     keepHours = 24;
   });
 
-  test('a long conversation of many items holds up nobody else', async () => {
+  test('reading a long conversation does not block the event loop', async () => {
     const items = Array.from({ length: 30_000 }, () => ({ role: 'user', content: 'a' }));
     const inputJson = JSON.stringify(items);
     for (let at = 0; at < 30; at += 1) {
@@ -150,7 +150,7 @@ onEachStore('stored turns', (fixture) => {
   };
   const hex = (at: number) => at.toString(16).padStart(32, '0');
 
-  test('a stored item is referred to once: a small body does not become gigabytes', async () => {
+  test('a stored item may be referenced only once', async () => {
     const id = `msg_${hex(1)}_0`;
     const output = [{ type: 'message', id, role: 'user', content: 'once' }];
     await add(`resp_${hex(1)}`, undefined, { responseJson: JSON.stringify({ output }) });
@@ -159,7 +159,7 @@ onEachStore('stored turns', (fixture) => {
     await assert.rejects(referring([id, id]), /twice/);
   });
 
-  test('references are to so many turns and bytes, whatever they find', async () => {
+  test('the number and size of referenced turns are limited', async () => {
     const many = Array.from({ length: 1_001 }, (_, at) => `msg_${hex(at + 1_000)}_0`);
     await assert.rejects(referring(many), /more than 1000/);
     const ids = [hex(2), hex(3)];
@@ -169,7 +169,7 @@ onEachStore('stored turns', (fixture) => {
     await assert.rejects(referring(ids.map((id) => `msg_${id}_0`)), /too large/);
   });
 
-  test('a conversation that is too large is refused by its figures, unread', async () => {
+  test('a conversation that is too large is rejected by its size alone', async () => {
     await add('l1');
     await add('l2', 'l1');
     await store.query(

@@ -52,7 +52,7 @@ function deltasOf(said: Said, places: readonly number[]): JsonObject[] {
   ];
 }
 
-test('an answer counts the same whole, and as a stream cut anywhere in any spelling', () => {
+test('output counts the same as JSON and as a stream, however it is cut and spelled', () => {
   const saids = fc.record({ content: texts, reasoning: texts, call: texts });
   fc.assert(
     fc.property(saids, cuts, cuts, fc.boolean(), (said, places, byteCuts, isAscii) => {
@@ -95,7 +95,7 @@ test('an answer counts the same whole, and as a stream cut anywhere in any spell
   );
 });
 
-test('parts of content count as their texts, and half a pair as half of it', () => {
+test('content parts count as their texts, and a lone surrogate as two bytes', () => {
   assert.equal(textBytes('aä🦊'), 7);
   assert.equal(textBytes('🦊'.slice(0, 1)) + textBytes('🦊'.slice(1)), 4);
   assert.equal(
@@ -109,7 +109,7 @@ test('parts of content count as their texts, and half a pair as half of it', () 
   assert.equal(outputBytes(tallyOf({ content: 'ab', refusal: 'cd', reasoning: 'ef' })), 6);
 });
 
-test('a message is cut to whole characters, reasoning first, calls last', () => {
+test('a message is truncated at a character: reasoning first, tool calls last', () => {
   const call = (name: string, text: string) => ({ function: { name, arguments: text } });
   const message = {
     reasoning_content: 'rr',
@@ -134,7 +134,7 @@ test('a message is cut to whole characters, reasoning first, calls last', () => 
   );
 });
 
-test('a choice in more pieces than tokens has the usual room, any other the most', () => {
+test('a choice with more deltas than tokens is limited to usual token lengths', () => {
   assert.equal(mostBytes(10, 10), 10 * 16 + 128);
   assert.equal(mostBytes(10, 11), 40);
   assert.equal(mostBytes(10, 0), 10 * 16 + 128);

@@ -56,7 +56,7 @@ test('a plain body keeps its bytes', () => {
   assert.deepEqual(request.fields['vendor_field'], { x: 1 });
 });
 
-test('a field out of its range is refused with its path', () => {
+test('a field out of its range is rejected with its path', () => {
   const bad: Record<string, unknown> = {
     temperature: 2.1,
     min_temp: -0.1,
@@ -89,7 +89,7 @@ test('a field out of its range is refused with its path', () => {
   }
 });
 
-test('the edges of the ranges are taken', () => {
+test('the limits of the ranges are valid', () => {
   const good: Record<string, unknown> = {
     temperature: 2,
     min_temp: 0,
@@ -114,7 +114,7 @@ test('the edges of the ranges are taken', () => {
   assert.equal(parseWith(good).choiceCount, 2);
 });
 
-test('null is absent for every optional field', () => {
+test('`null` means absent for every optional field', () => {
   const optional = Object.keys(ChatBody.shape).filter(
     (key) => key !== 'model' && key !== 'messages',
   );
@@ -124,7 +124,7 @@ test('null is absent for every optional field', () => {
   assert.equal(isChanged(request), true);
 });
 
-test('the refusal has the formatted tree and the flat issues, and never the values', () => {
+test('the 400 contains the formatted tree and flat issues, and never values', () => {
   const { code, details, issues } = refusal({
     model: 'm',
     temperature: 3,
@@ -139,12 +139,12 @@ test('the refusal has the formatted tree and the flat issues, and never the valu
   assert.equal(JSON.stringify([details, issues]).includes('7777'), false);
 });
 
-test('a very bad body gets a bounded refusal', () => {
+test('the 400 for a hostile body has a limited size', () => {
   const messages = Array.from({ length: 5000 }, () => ({ role: 'user', content: [{}, {}] }));
   assert.equal(refusal({ model: 'm', messages }).issues.length, 50);
 });
 
-test('what is no JSON object is refused by name', () => {
+test('a body that is no JSON object is rejected', () => {
   const bytes =
     (text: string): (() => unknown) =>
     () =>
@@ -156,7 +156,7 @@ test('what is no JSON object is refused by name', () => {
   assert.throws(() => parseChatRequest(broken, { serviceName: 'svc' }), { code: 'INVALID_JSON' });
 });
 
-test('required fields are named', () => {
+test('missing required fields are named', () => {
   assert.deepEqual(
     refusal({})
       .issues.map((issue) => String(issue.path[0]))
@@ -166,14 +166,14 @@ test('required fields are named', () => {
   assert.equal(refusedPath({ messages: [] }), 'messages');
 });
 
-test('output caps: zero and less are ignored, max_completion_tokens wins', () => {
+test('output caps of zero or less are ignored, and max_completion_tokens has priority', () => {
   assert.equal(parseWith({ max_tokens: -1 }).maxOutputTokens, undefined);
   assert.equal(parseWith({ max_tokens: 0, max_completion_tokens: 7 }).maxOutputTokens, 7);
   assert.equal(parseWith({ max_tokens: 5 }).maxOutputTokens, 5);
   assert.equal(parseWith({ max_tokens: 5, max_completion_tokens: 7 }).maxOutputTokens, 7);
 });
 
-test('aliases are rewritten first, and lose against the real name', () => {
+test('aliases are rewritten, and the canonical name has priority', () => {
   const request = parse({
     model: 'm',
     input: 'Hello',
@@ -194,7 +194,7 @@ test('aliases are rewritten first, and lose against the real name', () => {
   assert.equal(parseWith({ max_tokens: 3, max_output_tokens: 9 }).maxOutputTokens, 3);
 });
 
-test('reasoning_effort goes before reasoning.effort; enabled counts only without an effort', () => {
+test('reasoning_effort has priority over reasoning.effort and reasoning.enabled', () => {
   assert.equal(
     parseWith({ reasoning_effort: 'low', reasoning: { effort: 'high' } }).reasoningEffort,
     'low',
@@ -205,13 +205,13 @@ test('reasoning_effort goes before reasoning.effort; enabled counts only without
   assert.equal(parseWith({ reasoning_effort: 'none' }).isThinkingOff, true);
 });
 
-test('verbosity comes from either place, auto is nothing', () => {
+test('verbosity is read from either member, and `auto` is unset', () => {
   assert.equal(parseWith({ text: { verbosity: 'low' } }).verbosity, 'low');
   assert.equal(parseWith({ verbosity: 'high', text: { verbosity: 'low' } }).verbosity, 'high');
   assert.equal(parseWith({ verbosity: 'auto' }).verbosity, undefined);
 });
 
-test('service parameters have their defaults, unknown ones are dropped', () => {
+test('service parameters have defaults, and unknown ones are dropped', () => {
   const { parameters } = parseWith({
     svc_parameters: { enable_web_search: 'auto', nonsense: 1, character_slug: null },
   });
@@ -229,13 +229,13 @@ test('service parameters have their defaults, unknown ones are dropped', () => {
   });
 });
 
-test('`__proto__` among the service parameters is one that is unknown', () => {
+test('`__proto__` is an unknown service parameter', () => {
   const own = '{ "enable_e2ee": true, "__proto__": { "disable_thinking": true } }';
   const { parameters } = parseWith({ svc_parameters: JSON.parse(own) as unknown });
   assert.equal(parameters.disable_thinking, false);
 });
 
-test('service parameters also come under the name of the service', () => {
+test('service parameters are also read under the name of the service', () => {
   const asVenice = { venice_parameters: { disable_thinking: true } };
   assert.equal(parseWith(asVenice, 'venice').parameters.disable_thinking, true);
   const unknown = parseWith(asVenice, 'svc');
@@ -243,7 +243,7 @@ test('service parameters also come under the name of the service', () => {
   assert.deepEqual(unknown.fields['venice_parameters'], { disable_thinking: true });
 });
 
-test('suffixes of the model override the body, decode, and ignore what is unknown', () => {
+test('model suffixes override the body, are decoded, and ignore unknown names', () => {
   const request = parse({
     model:
       'qwen3:0.6b:enable_web_search=on&character_slug=a%20b&foo=1&strip_thinking_response=true',
@@ -260,7 +260,7 @@ test('suffixes of the model override the body, decode, and ignore what is unknow
   );
 });
 
-test('every kind of message and part is taken', () => {
+test('every kind of message and part is valid', () => {
   const messages = [
     { role: 'system', content: 'S' },
     {
@@ -313,7 +313,7 @@ test('every kind of message and part is taken', () => {
   );
 });
 
-test('what nobody knows bounds the prompt and is not billed as one', () => {
+test('unknown members count for the bound of the prompt, not for its bill', () => {
   const text = 'x'.repeat(1000);
   const plain = parseWith({}).facts;
   assert.equal(plain.unknownBytes, 0);
@@ -326,13 +326,13 @@ test('what nobody knows bounds the prompt and is not billed as one', () => {
   assert.deepEqual(parseWith({ metadata: { user: 'anna' } }).facts, plain);
 });
 
-test('messages is a list; only its alias `input` may be a text', () => {
+test('messages is a list; only its alias `input` may be a string', () => {
   assert.equal(refusedPath({ messages: 'Hello' }), 'messages');
   const { messages } = parse({ model: 'm', input: 'Hello' });
   assert.deepEqual(messages, [{ role: 'user', content: 'Hello' }]);
 });
 
-test('a forced tool choice needs the tool', () => {
+test('a forced tool choice requires the tool', () => {
   const tools = [{ type: 'function', function: { name: 'f' } }];
   const named = (name: string) => ({ type: 'function', function: { name } });
   for (const tool_choice of [
@@ -356,7 +356,7 @@ test('a forced tool choice needs the tool', () => {
   assert.equal(search.toolChoice, undefined);
 });
 
-test('every parameter may be a suffix, and one that nobody knows is dropped', () => {
+test('every service parameter may be a suffix, and unknown ones are dropped', () => {
   const suffixed = (model: string) => parse({ model, messages: [{ role: 'user', content: 'Hi' }] });
   const off = suffixed('qwen3:0.6b:enable_e2ee=false');
   assert.deepEqual([off.model, off.parameters.enable_e2ee], ['qwen3:0.6b', false]);
@@ -364,7 +364,7 @@ test('every parameter may be a suffix, and one that nobody knows is dropped', ()
   assert.deepEqual([foreign.model, foreign.parameters.enable_web_search], ['m', 'on']);
 });
 
-test('metadata is tags of text within the bounds of OpenAI', () => {
+test("metadata contains text tags within OpenAI's limits", () => {
   const given = { user: 'anna', seats: 3, beta: true, at: { x: [1] }, no: null, empty: '' };
   assert.deepEqual(parseWith({ metadata: given }).metadata, {
     user: 'anna',
@@ -391,7 +391,7 @@ test('metadata is tags of text within the bounds of OpenAI', () => {
   }
 });
 
-test('caps per message are named', () => {
+test('the limits of parts per message are named', () => {
   const parts = (count: number, part: unknown): unknown => ({
     messages: [{ role: 'user', content: Array.from({ length: count }, () => part) }],
   });
@@ -413,7 +413,7 @@ test('caps per message are named', () => {
   }
 });
 
-test('an assistant that says nothing is dropped; only such ones is a refusal', () => {
+test('empty assistant messages are dropped, and a request with only those is rejected', () => {
   const silent = [
     { role: 'assistant', content: null },
     { role: 'assistant', content: '' },
@@ -423,7 +423,7 @@ test('an assistant that says nothing is dropped; only such ones is a refusal', (
   assert.equal(refusal({ model: 'm', messages: silent }).issues[0]?.path[0], 'messages');
 });
 
-test('tools in every shape become functions, strict is kept', () => {
+test('tools in every format become functions and keep `strict`', () => {
   const parameters = { type: 'object', properties: {} };
   const request = parseWith({
     tools: [
@@ -456,7 +456,7 @@ test('search tools become parameters and leave the list', () => {
   assert.equal(Object.hasOwn(request.fields, 'tool_choice'), false);
 });
 
-test('tool_choice takes its forms', () => {
+test('tool_choice accepts every format', () => {
   const tools = [{ type: 'function', function: { name: 'f' } }];
   for (const [given, taken] of [
     ['auto', 'auto'],
@@ -469,7 +469,7 @@ test('tool_choice takes its forms', () => {
   assert.equal(refusedPath({ tools, tool_choice: 'sometimes' }), 'tool_choice');
 });
 
-test('response_format takes a wrapped, a bare and a flat schema', () => {
+test('response_format accepts a wrapped, a bare and a flat schema', () => {
   const schema = { type: 'object', properties: { a: { type: 'string' } } };
   const wrapped = { type: 'json_schema', json_schema: { name: 'n', strict: true, schema } };
   const request = parseWith({ response_format: wrapped });
@@ -545,7 +545,7 @@ test('Anthropic blocks and Responses items become canonical messages', () => {
   ]);
 });
 
-test('bodies as the usual clients send them are taken without a change', () => {
+test('bodies of common clients are accepted unchanged', () => {
   const bodies = [
     // openai-node: create, parse with a schema, tools round trip.
     { messages: [{ role: 'developer', content: 'Be brief' }, USER], model: 'm' },
@@ -636,7 +636,7 @@ test('bodies as the usual clients send them are taken without a change', () => {
   for (const body of bodies) assert.equal(isChanged(parse(body)), false, JSON.stringify(body));
 });
 
-test('nulls and empty call lists inside messages are taken away, the rest stays', () => {
+test('nulls and empty call lists in messages are removed', () => {
   const request = parse({
     model: 'm',
     messages: [
@@ -649,7 +649,7 @@ test('nulls and empty call lists inside messages are taken away, the rest stays'
   assert.equal(request.messages[0], (request.source.body['messages'] as unknown[])[0]);
 });
 
-test('the schemas turn into JSON schemas for the OpenAPI page', () => {
+test('the schemas convert to JSON Schema', () => {
   const chat = z.toJSONSchema(ChatBody, { io: 'input' });
   assert.deepEqual(chat.required, ['model', 'messages']);
   assert.equal(typeof chat.properties?.['temperature'], 'object');
@@ -657,7 +657,7 @@ test('the schemas turn into JSON schemas for the OpenAPI page', () => {
   assert.deepEqual(embeddings.required, ['input', 'model']);
 });
 
-test('a body of too many pieces is refused before it is parsed', () => {
+test('a body with too many tokens of JSON is rejected before it is parsed', () => {
   const refused = (json: string, code: string, words: RegExp): void => {
     const parse = (): unknown => parseChatRequest(Buffer.from(json), { serviceName: 'svc' });
     assert.throws(parse, (error: unknown) => {

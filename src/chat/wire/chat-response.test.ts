@@ -66,7 +66,7 @@ function written(bytes: Buffer, options = KEEP, frame = FRAME): string {
   return (typeof body === 'string' ? Buffer.from(body, 'latin1') : body).toString();
 }
 
-test('an answer gets our id, model, usage, cost and echo', () => {
+test("a response has the server's id, model, usage, cost and parameters", () => {
   const body = shaped(
     answer({ role: 'assistant', content: 'Hi', reasoning_content: null, tool_calls: [] }, 'stop', {
       usage: { prompt_tokens: 5, completion_tokens: 3 },
@@ -99,7 +99,7 @@ test('an answer gets our id, model, usage, cost and echo', () => {
   assert.deepEqual(svc_parameters, { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] });
 });
 
-test('content in parts becomes text, and thinking in parts becomes reasoning', () => {
+test('content parts become text, and thinking parts become reasoning', () => {
   const content = [
     { type: 'thinking', thinking: [{ type: 'text', text: 'Two and ' }] },
     { type: 'thinking', thinking: 'two' },
@@ -116,7 +116,7 @@ test('content in parts becomes text, and thinking in parts becomes reasoning', (
   });
 });
 
-test('choices that are right keep their bytes', () => {
+test('unchanged choices keep their bytes', () => {
   const text =
     '{"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9","reasoning_content":null,"tool_calls":[]},"logprobs":{"x":-1.50},"finish_reason":"stop","stop_reason":null}],"id":"u","model":"u"}';
   const result = written(Buffer.from(text));
@@ -124,7 +124,7 @@ test('choices that are right keep their bytes', () => {
   assert.equal(JSON.parse(result).created, 7);
 });
 
-test('a short answer and a long one are written alike, whatever characters they have', () => {
+test('short and long responses are written alike, with any characters', () => {
   const fitting = { role: 'assistant', reasoning_content: null, tool_calls: [] };
   const safe = { index: 0, logprobs: null, finish_reason: 'stop', stop_reason: null };
   const frames = [FRAME, { ...FRAME, model: 'modèle 模型' }];
@@ -145,7 +145,7 @@ test('a short answer and a long one are written alike, whatever characters they 
     }
 });
 
-test('an answer is made safe for the SDKs', () => {
+test('a response has all members that the SDKs read', () => {
   const call = { function: { name: 'f', arguments: { a: 1 } } };
   const body = shaped(answer({ content: null, reasoning: 'why', tool_calls: [call] }, 'stop'));
   assert.deepEqual(body.choices[0]?.message, {
@@ -163,7 +163,7 @@ test('an answer is made safe for the SDKs', () => {
   assert.equal(shaped(answer({ content: 'x' }, null)).choices[0]?.finish_reason, 'stop');
 });
 
-test('thinking is stripped and dropped as asked', () => {
+test('thinking is stripped and dropped as requested', () => {
   const bytes = answer({ content: '<think>a</think>\n\nb', reasoning_content: 'r' });
   assert.equal(
     shaped(bytes, { ...KEEP, stripThinkTags: true }).choices[0]?.message['content'],
@@ -178,7 +178,7 @@ test('thinking is stripped and dropped as asked', () => {
   assert.equal(shaped(bytes).choices[0]?.message['content'], '<think>a</think>\n\nb');
 });
 
-test('search documents stand as the first tool call', () => {
+test('search documents are the first tool call', () => {
   const documents = [
     { id: '1', title: 'T', url: 'https://e.com', snippet: 's', published_at: null },
   ];
@@ -193,7 +193,7 @@ test('search documents stand as the first tool call', () => {
   assert.equal(body.choices[0]?.finish_reason, 'tool_calls');
 });
 
-test('garbage is INFERENCE_FAILED', () => {
+test('an invalid response is INFERENCE_FAILED', () => {
   for (const text of [
     '',
     '<html>',
@@ -211,7 +211,7 @@ test('garbage is INFERENCE_FAILED', () => {
   }
 });
 
-test('the tally tells what was produced', () => {
+test('the tally counts the output', () => {
   const full = readChatResponse(
     answer({
       content: 'äb',
@@ -224,7 +224,7 @@ test('the tally tells what was produced', () => {
   assert.equal(full.reported, undefined);
 });
 
-test('usage is read in every spelling, and a zero is a zero', () => {
+test('usage is read in every format, and a zero stays a zero', () => {
   const expected = (promptTokens: number, completionTokens: number, more: object = {}): object => ({
     promptTokens,
     completionTokens,
@@ -294,7 +294,7 @@ test('usage is read in every spelling, and a zero is a zero', () => {
     assert.deepEqual(readUsage(given), read, JSON.stringify(given));
 });
 
-test('our own usage reads back the same', () => {
+test('the written usage reads back equal', () => {
   fc.assert(
     fc.property(fc.nat(1e6), fc.nat(1e6), fc.nat(100), (promptTokens, completionTokens, part) => {
       const cachedTokens = Math.floor((promptTokens * part) / 200);
@@ -311,7 +311,7 @@ test('our own usage reads back the same', () => {
   );
 });
 
-test('what is stripped does not depend on the cuts', () => {
+test('stripping does not depend on where the text was cut', () => {
   const pieces = fc.array(
     fc.constantFrom(
       '<think>',
@@ -347,7 +347,7 @@ test('what is stripped does not depend on the cuts', () => {
   );
 });
 
-test('text that is held for its closing tag is not looked through with each piece', (t) => {
+test('buffered text is not searched again with each piece', (t) => {
   const searched = (pieces: number): number => {
     let chars = 0;
     const mocks = (['indexOf', 'includes'] as const).map((method) => {
@@ -366,7 +366,7 @@ test('text that is held for its closing tag is not looked through with each piec
   assert.ok(searched(2_000) < 3 * searched(1_000));
 });
 
-test('a whole answer loses what stands before a lone closing tag', () => {
+test('a complete text loses everything before a lone closing tag', () => {
   assert.equal(stripThinkTags('secret</think>\nHi'), 'Hi');
   assert.equal(stripThinkTags('a <think>x</think> b'), 'a  b');
   assert.equal(stripThinkTags('a <think>never closed'), 'a ');

@@ -133,7 +133,7 @@ const MIXED = [
   'data: [DONE]\n\n',
 ].join('');
 
-test('a plain stream keeps its text and shows our id, model, usage and cost', () => {
+test("a plain stream keeps its text and has the server's id, model, usage and cost", () => {
   const seen = run(PLAIN);
   assert.equal(contentOf(seen), 'Hello "w\\orld" ü\n!');
   for (const chunk of seen.chunks) {
@@ -162,7 +162,7 @@ test('a plain stream keeps its text and shows our id, model, usage and cost', ()
   assert.equal(seen.stream.reported?.atBytes, 19);
 });
 
-test('both layouts give the same, and reasoning and tool pieces pass whole', () => {
+test('both member orders give equal chunks, and reasoning and tool pieces are complete', () => {
   for (const source of [MIXED, MIXED.replaceAll('reasoning_content', 'reasoning')]) {
     const seen = run(source);
     assert.equal(contentOf(seen, 'reasoning_content'), 'think more');
@@ -188,7 +188,7 @@ test('both layouts give the same, and reasoning and tool pieces pass whole', () 
   }
 });
 
-test('a stream cut at every byte gives the same bytes, with LF, CRLF and CR', () => {
+test('a stream cut at every byte yields equal bytes, with LF, CRLF and CR', () => {
   assert.equal(run(MIXED.replaceAll('\n', '\r')).text, run(MIXED).text);
   for (const source of [
     PLAIN,
@@ -212,7 +212,7 @@ test('a stream cut at every byte gives the same bytes, with LF, CRLF and CR', ()
   }
 });
 
-test('any texts in any cuts arrive whole, on the fast path as on the slow one', () => {
+test('any text cut anywhere is complete, on the fast and the slow path', () => {
   const texts = fc.array(fc.string({ unit: anyCharacter, maxLength: 12 }), { maxLength: 8 });
   fc.assert(
     fc.property(
@@ -236,7 +236,7 @@ test('any texts in any cuts arrive whole, on the fast path as on the slow one', 
   );
 });
 
-test('an event of a known layout gives the bytes that parsing it gives, in any cuts', () => {
+test('an event of a known layout yields the bytes that parsing yields', () => {
   const texts = fc.array(fc.string({ unit: anyCharacter, maxLength: 12 }), { maxLength: 8 });
   const framings = fc.constantFrom(
     (event: string) => event,
@@ -264,7 +264,7 @@ test('an event of a known layout gives the bytes that parsing it gives, in any c
   );
 });
 
-test('a stream has one time of creation, in seconds, whatever its engine says', () => {
+test('a stream has one creation time in seconds', () => {
   for (const layout of [vllm, llama]) {
     const pieces = ['a', 'b', 'c', 'd'].map((content, at) =>
       layout([delta({ content })]).replace('"created":1', `"created":${1_795_233_600_000 + at}`),
@@ -276,7 +276,7 @@ test('a stream has one time of creation, in seconds, whatever its engine says', 
   }
 });
 
-test('content in parts becomes text, and thinking in parts becomes reasoning', () => {
+test('content parts become text, and thinking parts become reasoning', () => {
   const thinking = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] });
   const seen = run(
     [
@@ -297,7 +297,7 @@ test('content in parts becomes text, and thinking in parts becomes reasoning', (
   assert.deepEqual([contentBytes, reasoningBytes], ['Four is it'.length, 'Let me.'.length]);
 });
 
-test('a block that the prompt opened never shows, however it is cut, unless it is none', () => {
+test('a thinking block opened by the prompt is never sent, however it is cut', () => {
   const stripped = { stripThinkTags: true, mayOpenThinking: true };
   const saying = (...texts: string[]) =>
     [
@@ -344,7 +344,7 @@ test('a block that the prompt opened never shows, however it is cut, unless it i
   assert.equal(contentOf(calling), 'I call');
 });
 
-test('what the search of an engine found is read, in the spellings of the field', () => {
+test("results of an engine's search are read in every format", () => {
   const options = { readsCitations: true };
   const source = [
     vllm([delta({ content: 'It is' })], { citations: ['https://a.example/1'] }),
@@ -368,7 +368,7 @@ test('what the search of an engine found is read, in the spellings of the field'
   assert.deepEqual(run(source).stream.cited, []);
 });
 
-test('a text that does not end on its line is no text of a known layout', () => {
+test('a text with a line break does not match a layout', () => {
   const known = vllm([delta({ content: 'a' })]);
   for (const broken of ['b\n', 'b\n\n', 'b\\\n\n']) {
     const seen = run(known + known.replace('"a"', `"${broken}"`) + known);
@@ -377,7 +377,7 @@ test('a text that does not end on its line is no text of a known layout', () => 
   }
 });
 
-test('a chunk that only looks like the template is parsed', () => {
+test('a chunk that only resembles a layout is parsed', () => {
   const hostile = [
     vllm([delta({ role: 'assistant', content: '' })]),
     vllm([delta({ content: 'a' })]),
@@ -398,7 +398,7 @@ test('a chunk that only looks like the template is parsed', () => {
   assert.equal(seen.text.includes('chatcmpl-other'), false);
 });
 
-test('the order is kept when the engine leaves out role, index, id, usage and [DONE]', () => {
+test('chunks are ordered and complete if the engine omits role, index, id, usage and [DONE]', () => {
   const source = [
     llama([{ delta: { content: 'x' } }]),
     llama([{ delta: { tool_calls: [{ id: 'a', function: { name: 'f', arguments: { q: 1 } } }] } }]),
@@ -431,7 +431,7 @@ test('the order is kept when the engine leaves out role, index, id, usage and [D
   assert.equal(seen.chunks[4]?.choices[0]?.finish_reason, 'tool_calls');
 });
 
-test('[DONE] without a finish reason still ends every choice; without a choice it ends nothing', () => {
+test('[DONE] ends every open choice, and a stream without a choice is incomplete', () => {
   const seen = run(vllm([delta({ content: 'x' })]) + 'data: [DONE]\n\n');
   assert.equal(seen.stream.isComplete, true);
   assert.equal(seen.chunks[0]?.choices[0]?.delta['role'], 'assistant');
@@ -439,14 +439,14 @@ test('[DONE] without a finish reason still ends every choice; without a choice i
   assert.equal(run('data: [DONE]').stream.isComplete, false);
 });
 
-test('a stream that ends too early is cut, and shows no half event', () => {
+test('a stream that ends early is incomplete and sends no partial event', () => {
   const seen = run(PLAIN.slice(0, PLAIN.indexOf('"lo ')));
   assert.equal(seen.stream.isComplete, false);
   assert.equal(seen.stream.failure, undefined);
   assert.equal(contentOf(seen), 'Hel');
 });
 
-test('an error of the engine, or garbage, ends the stream and is kept from the caller', () => {
+test('an engine error or invalid data ends the stream and stays internal', () => {
   const failed = run(
     vllm([delta({ content: 'x' })]) +
       'data: {"error":{"message":"secret","type":"t","code":507}}\n\n' +
@@ -462,7 +462,7 @@ test('an error of the engine, or garbage, ends the stream and is kept from the c
   assert.equal(run(`data: ${'x'.repeat(5000)}`).stream.failure, undefined);
 });
 
-test('a stream shows the same whatever other streams of its model have taught', () => {
+test('a stream is equal whatever layouts other streams have added', () => {
   const ids = fc.oneof(fc.constantFrom('x', 'chatcmpl-é', 'a"b', ''), fc.string({ maxLength: 9 }));
   const times = fc.constantFrom('1', '1750000001', '0', '1.5', '1e9', '-4', 'null');
   const text = (content: string) => vllm([delta({ content })]);
@@ -527,14 +527,14 @@ test('a stream shows the same whatever other streams of its model have taught', 
   assert.notEqual(layouts.of(OPTIONS.model), known);
 });
 
-test('an event without an end is bounded', () => {
+test('an event without an end has a limit', () => {
   const stream = new ChatStream(OPTIONS);
   const piece = Buffer.alloc(1024 * 1024, 0x78);
   for (let at = 0; at < 12 && !stream.isOver; at += 1) pushed(stream, piece);
   assert.equal(stream.failure?.code, 'broken_stream');
 });
 
-test('think blocks leave the content of every choice, across any cut', () => {
+test('think blocks are removed from every choice, however they are cut', () => {
   const words = ['<thi', 'nk>se', 'cret</th', 'ink>\n\nHello', ' <b', '>', ' end<'];
   const source = [
     vllm([
@@ -557,7 +557,7 @@ test('think blocks leave the content of every choice, across any cut', () => {
   );
 });
 
-test('search documents come as the first tool call, the engine`s calls after it', () => {
+test("search documents are the first tool call, before the engine's calls", () => {
   const documents = [
     { id: '1', title: 'T', url: 'https://e.com', snippet: 's', published_at: null },
   ];
@@ -582,7 +582,7 @@ test('citations can be the first chunk', () => {
   assert.deepEqual(chunk.svc_parameters, { web_search_citations: citations });
 });
 
-test('an error event holds an object and ends with [DONE]', () => {
+test('an error event contains an object and is followed by [DONE]', () => {
   const text = streamErrorEvents(
     new Fault('MODEL_OVERLOADED', { retryAfterSeconds: 30 }),
   ).toString();
@@ -599,7 +599,7 @@ test('an error event holds an object and ends with [DONE]', () => {
   assert.equal(done, 'data: [DONE]');
 });
 
-test('several choices and logprobs pass', () => {
+test('several choices and logprobs are passed on', () => {
   const logprobs = { content: [{ token: 'a', logprob: -0.1, bytes: [97], top_logprobs: [] }] };
   const source = [
     vllm([{ index: 1, delta: { role: 'assistant', content: 'a' }, logprobs, finish_reason: null }]),
@@ -615,7 +615,7 @@ test('several choices and logprobs pass', () => {
   assert.equal(seen.text.split('"logprob":-0.1').length, 3);
 });
 
-test('a text that takes the fast path after an empty one is known to be shown', () => {
+test('a text on the fast path after an empty one counts as sent', () => {
   const start = vllm([delta({ role: 'assistant', content: '' })]);
   const empty = vllm([delta({ reasoning_content: '' })]);
   assert.equal(run(start + empty).stream.hasShownText, false);
@@ -645,7 +645,7 @@ function hasUsageAlone(value: unknown): boolean {
   return Object.values(object).some(hasUsageAlone);
 }
 
-test('no chunk with the usage of an engine leaves, wherever the engine puts it and however it ends', () => {
+test("the engine's usage is never sent, wherever the engine puts it", () => {
   const usage = { prompt_tokens: 9, completion_tokens: 4, total_tokens: 13 };
   const usages = fc.constantFrom(undefined, null, usage, { ...usage, prompt_tokens: 10 });
   const texts = fc.constantFrom('', 'a', 'word', '"usage":{}');
@@ -691,7 +691,7 @@ test('no chunk with the usage of an engine leaves, wherever the engine puts it a
   );
 });
 
-test('a usage that stands in the choice is read, and the one of the chunk comes first', () => {
+test('usage in the choice is read, and usage in the chunk has priority', () => {
   const usage = { prompt_tokens: 9, completion_tokens: 4 };
   const inChoice = vllm([{ ...delta({}, 'stop'), usage }]);
   const { stream } = run(ROLE + TEXT + inChoice);

@@ -65,7 +65,7 @@ function imageMessage(...urls: string[]): object {
   return { role: 'user', content: urls.map((url) => ({ type: 'image_url', image_url: { url } })) };
 }
 
-test('each missing ability is a reason of its own', () => {
+test('each missing capability is a separate issue', () => {
   const asked = {
     messages: [
       {
@@ -92,7 +92,7 @@ test('an output cap above the model names both numbers', () => {
   assert.deepEqual(reasons({ max_tokens: 100 }, ALL), []);
 });
 
-test('response_format text and search auto ask nothing of the model', () => {
+test('response_format `text` and search `auto` require no capability', () => {
   assert.deepEqual(
     reasons(
       { response_format: { type: 'text' }, svc_parameters: { enable_web_search: 'auto' } },
@@ -102,7 +102,7 @@ test('response_format text and search auto ask nothing of the model', () => {
   );
 });
 
-test('a single-image model keeps the last message that bears one', () => {
+test('a single-image model keeps the images of the last message with images', () => {
   const single = {
     ...ALL,
     capabilities: ALL.capabilities.difference(new Set(['multipleImages'])),
@@ -138,7 +138,7 @@ test('a single-image model keeps the last message that bears one', () => {
   assert.equal(fitToModel(many, ALL, true), many);
 });
 
-test('the engine gets its own model name, the clamped cap, and never our members', () => {
+test('the engine receives its model name and the cap, and no members of the service', () => {
   assert.deepEqual(
     sent({
       user: 'u',
@@ -163,7 +163,7 @@ test('the engine gets its own model name, the clamped cap, and never our members
   );
 });
 
-test('no other name of the output cap goes round the hold', () => {
+test('no other name of the output cap reaches the engine', () => {
   const names = ['n_predict', 'max_new_tokens', 'num_predict', 'best_of', 'n_cmpl'];
   const asked = Object.fromEntries(names.map((name) => [name, 100_000]));
   assert.equal(parse(asked).fields['n_predict'], 100_000);
@@ -171,7 +171,7 @@ test('no other name of the output cap goes round the hold', () => {
   assert.equal(sent({ mirostat: 2 })['mirostat'], 2);
 });
 
-test('the dialect decides the names', () => {
+test('the dialect selects the member names', () => {
   const openai = { dialect: dialectAt('api.openai.com') };
   assert.deepEqual(
     sent(
@@ -196,7 +196,7 @@ test('the dialect decides the names', () => {
   ]);
 });
 
-test('a dialect is a preset, by name or by host, with the quirks of the settings', () => {
+test('a dialect is a preset by name or host, with the configured changes', () => {
   const asked = {
     prompt_cache_retention: 'extended',
     fallbacks: [{ model: 'x' }],
@@ -249,7 +249,7 @@ test('a dialect is a preset, by name or by host, with the quirks of the settings
   });
 });
 
-test('what a refusal names is left out, but for what makes the request', () => {
+test('a rejected parameter is left out unless it is essential', () => {
   const dialect = dialectAt('127.0.0.1', { continuousUsage: true });
   const refused = (name: string, inner?: string) =>
     withoutRefused(dialect, { name, inMessages: false, inner });
@@ -270,7 +270,7 @@ test('what a refusal names is left out, but for what makes the request', () => {
   assert.equal(withoutRefused(dialect, { ...named, name: 'content' }), undefined);
 });
 
-test('usage is always asked for on a stream', () => {
+test('a stream always requests usage', () => {
   assert.deepEqual(sent({ stream: true })['stream_options'], { include_usage: true });
   assert.deepEqual(
     sent({ stream: true, stream_options: { include_usage: false, x: 1 } })['stream_options'],
@@ -283,7 +283,7 @@ test('usage is always asked for on a stream', () => {
   });
 });
 
-test('thinking is turned off where the model can think', () => {
+test('reasoning is turned off for models with reasoning', () => {
   const off = { svc_parameters: { disable_thinking: true }, chat_template_kwargs: { a: 1 } };
   const asked = sent(off);
   assert.equal(asked['reasoning_effort'], 'none');
@@ -291,7 +291,7 @@ test('thinking is turned off where the model can think', () => {
   assert.equal(sent(off, { abilities: NONE })['reasoning_effort'], undefined);
 });
 
-test('an effort that the engine does not know becomes the nearest one', () => {
+test('an unsupported effort becomes the nearest one', () => {
   const abilities: EngineTarget['abilities'] = {
     ...ALL,
     reasoningEfforts: ['low', 'medium', 'high'],
@@ -304,7 +304,7 @@ test('an effort that the engine does not know becomes the nearest one', () => {
   assert.equal(sent({ reasoning_effort: 'max' })['reasoning_effort'], 'max');
 });
 
-test('the default prompt stands before the caller, in one system message', () => {
+test("the default prompt precedes the caller's in one system message", () => {
   const systemPrompt = 'DEFAULT "x"';
   assert.deepEqual(sent({}, { systemPrompt })['messages'], [
     { role: 'system', content: systemPrompt },
@@ -331,7 +331,7 @@ test('the default prompt stands before the caller, in one system message', () =>
   );
 });
 
-test('messages keep their very bytes when only the envelope changes', () => {
+test('messages keep their bytes if other members change', () => {
   const text =
     '{"messages": [ {"role":"user","content":"caf\\u00e9 1.0"} ] , "model":"m", "max_tokens" : 3}';
   const request = parseChatRequest(Buffer.from(text), { serviceName: 'svc' });
@@ -339,7 +339,7 @@ test('messages keep their very bytes when only the envelope changes', () => {
   assert.ok(body.includes('[ {"role":"user","content":"caf\\u00e9 1.0"} ]'), body);
 });
 
-test('the spliced body is the body, for any caller', () => {
+test('the spliced body equals the serialized body', () => {
   const field = fc.dictionary(
     fc.constantFrom(
       'temperature',

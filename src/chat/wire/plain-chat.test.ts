@@ -70,7 +70,7 @@ function plainOf(fields: object): ChatRequest | undefined {
   return plain;
 }
 
-test('what is plain is read as the schema reads it', () => {
+test('a plain request is read as the schema reads it', () => {
   let plain = 0;
   const further = fc.subarray(Object.keys(sometimes), { maxLength: 2 });
   fc.assert(
@@ -84,7 +84,7 @@ test('what is plain is read as the schema reads it', () => {
   assert.ok(plain > 100, `only ${plain} of the bodies were plain`);
 });
 
-test('each member alone is plain only with values that the schema takes', () => {
+test('a member is plain only with values that the schema accepts', () => {
   const plain = { model: 'm', messages: [{ role: 'user', content: 'Hello' }] };
   let seen = 0;
   for (const name of [...Object.keys(ChatBody.shape), 'unknown']) {
@@ -95,7 +95,7 @@ test('each member alone is plain only with values that the schema takes', () => 
   assert.ok(seen > 30, `only ${seen} were plain`);
 });
 
-test('what most callers send is plain', () => {
+test('common requests are plain', () => {
   const messages = [
     { role: 'system', content: 'Be brief' },
     { role: 'user', content: 'Hello' },
