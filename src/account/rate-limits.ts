@@ -4,7 +4,7 @@ import { dayOf, dayStartMs, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
-import { callerRate } from '../http/model-sale.ts';
+import { ratesBy } from '../http/model-sale.ts';
 import { type RouteDescription, jsonResponse, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -144,6 +144,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
   const { endpointLimits, windows, clock } = parts;
   const { limits } = parts.config.current;
   const nowMs = clock.nowMs();
+  const rateBy = ratesBy(parts.config);
   const models = parts.catalog
     .models()
     .filter((model) => model.listed && caller.models?.has(model.id) !== false);
@@ -151,7 +152,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
     ...models.map((model) => ({
       apiModelId: model.id,
       bucket: model.id,
-      rate: callerRate(limits, caller, model),
+      rate: rateBy(caller, model),
     })),
     ...endpointLimits.of(caller).map(({ modelId, rate, ownLimit }) => ({
       apiModelId: ownLimit?.loggedAs ?? modelId,

@@ -157,6 +157,8 @@ export function planHold(
   if (postedNano < wanted.floorNano || postedNano < wanted.minNano) {
     return { ok: false, reason: 'balance', postedNano };
   }
+  // A priced request must hold more than 0, or its settle could take nothing.
+  const isPriced = wanted.maxNano > 0n;
   let freeUsd = usd - account.heldNano - beside.usdNano;
   let freeDaily = daily - account.dailyHeldNano - beside.diemNano;
   let spendableNano = postedNano;
@@ -167,7 +169,9 @@ export function planHold(
     usdUnspent = smaller(usdUnspent, left.usd.unspent);
     dailyUnspent = smaller(dailyUnspent, left.diem.unspent);
     spendableNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(spendableNano, wanted.minNano, wanted)) return capRefusal(cap, left, nowMs);
+    if (isPriced && (spendableNano === 0n || spendableNano < wanted.minNano)) {
+      return capRefusal(cap, left, nowMs);
+    }
     freeDaily = smaller(freeDaily, left.diem.free);
     freeUsd = smaller(freeUsd, left.usd.free);
   }
@@ -177,7 +181,8 @@ export function planHold(
   const freeNano = freeDaily + freeUsd;
   const { maxNano, maxIsNamed } = wanted;
   const useful = smaller(wanted.usefulNano ?? wanted.minNano, maxNano);
-  if (isBelow(freeNano, spendableNano < useful ? wanted.minNano : useful, wanted)) {
+  const leastNano = spendableNano < useful ? wanted.minNano : useful;
+  if (isPriced && (freeNano === 0n || freeNano < leastNano)) {
     return spendableNano > 0n
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
@@ -193,11 +198,6 @@ export function planHold(
     spendableNano,
     before: { usdNano: account.balanceNano as Nano, diemNano: daily as Nano }, // the same
   };
-}
-
-/** A priced request must hold more than 0, or its settle could take nothing. */
-function isBelow(amount: bigint, least: bigint, wanted: WantedHold): boolean {
-  return wanted.maxNano > 0n && (amount < least || amount === 0n);
 }
 
 function atLeastZero(amount: bigint): bigint {

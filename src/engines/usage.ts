@@ -38,10 +38,10 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   if (prompt === undefined) return undefined;
   const visible = count(value, 'completion_tokens', 'output_tokens') ?? restOfTotal(value, prompt);
   if (visible === undefined) return undefined;
-  const ofPrompt = objectOf(value['prompt_tokens_details'] ?? value['input_tokens_details']);
-  const ofCompletion = objectOf(
-    value['completion_tokens_details'] ?? value['output_tokens_details'],
-  );
+  const promptDetails = value['prompt_tokens_details'] ?? value['input_tokens_details'];
+  const ofPrompt = isJsonObject(promptDetails) ? promptDetails : undefined;
+  const completionDetails = value['completion_tokens_details'] ?? value['output_tokens_details'];
+  const ofCompletion = isJsonObject(completionDetails) ? completionDetails : undefined;
   const cached =
     (ofPrompt && count(ofPrompt, 'cached_tokens')) ??
     count(value, 'prompt_cache_hit_tokens', 'cache_read_input_tokens', 'cached_tokens') ??
@@ -101,9 +101,6 @@ function restOfTotal(usage: JsonObject, prompt: number): number | undefined {
   const total = count(usage, 'total_tokens');
   return total === undefined || total < prompt ? undefined : total - prompt;
 }
-
-const objectOf = (value: unknown): JsonObject | undefined =>
-  isJsonObject(value) ? value : undefined;
 
 /** The first member that is a non-negative integer. */
 function count(

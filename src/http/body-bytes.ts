@@ -28,7 +28,6 @@ export function requireMediaType(
   { body }: { readonly body?: { readonly types: readonly string[] } },
 ): void {
   const given = headers['content-type'];
-  if (given !== undefined && body?.types.includes(given) === true) return;
   const type = given?.toLowerCase() ?? '';
   let isRead = body === undefined;
   for (const known of body?.types ?? []) isRead ||= type.startsWith(known);

@@ -17,6 +17,7 @@ export function forwardedBy(
       ? (_address: string, hop: number): boolean => hop === 0
       : proxyAddress.compile([...trusted]);
   return (request) => {
+    if (request.headers['x-forwarded-for'] === undefined) return undefined;
     const address = proxyAddress(request, trusts);
     // Falls back to the address of the proxy.
     return isIP(address) === 0 ? undefined : address;

@@ -252,7 +252,7 @@ export class HttpServer {
       response,
       route: found?.store ?? undefined,
       parameters: found?.params ?? NO_PARAMETERS,
-      address: call === undefined ? this.#addressOf(request) : call.address,
+      address: call?.address ?? this.#forwarded?.(request) ?? request.socket.remoteAddress ?? '',
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
       countryOf:
@@ -268,12 +268,6 @@ export class HttpServer {
     if (call === undefined && this.isClosing) context.set('connection', 'close');
     void this.#serve(context, found, call?.caller);
   };
-
-  #addressOf(request: IncomingMessage): string {
-    const isForwarded = request.headers['x-forwarded-for'] !== undefined;
-    const forwarded = isForwarded ? this.#forwarded?.(request) : undefined;
-    return forwarded ?? request.socket.remoteAddress ?? '';
-  }
 
   /** Returns `null` for an unknown path, and a `store` of `null` for a malformed one. */
   #find(method = '', url = ''): Found | null {
@@ -342,7 +336,10 @@ export class HttpServer {
   }
 
   #readBody(context: RequestContext, route: Route): Promise<Buffer> {
-    requireMediaType(context.request, route);
+    const type = context.headers['content-type'];
+    if (type === undefined || route.body?.types.includes(type) !== true) {
+      requireMediaType(context.request, route);
+    }
     if (route.body?.isStreamed === true) return Promise.resolve(context.body);
     const isJson = route.body === JSON_BODY;
     const { jsonLimitBytes } = this.#parts.settings;

@@ -6,7 +6,7 @@ import { Catalog, type CatalogModel } from '../catalog/catalog.ts';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import type { ModelPrivacy, Plan } from '../identity/identity.ts';
-import { callerRate, requireAccess, requireRegion } from './model-sale.ts';
+import { ratesBy, requireAccess, requireRegion } from './model-sale.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 const YAML = `
@@ -84,8 +84,7 @@ test('limits follow tier, type and plan, and a model can have its own', async ()
     YAML.replace('privacy: anonymized', 'limits: { requestsPerMinute: 3 }'),
   );
   const rate = (name: string, plan: 'paid' | 'partner', type: 'text' | 'embedding' = 'text') => {
-    const { requestsPerMinute, tokensPerMinute } = callerRate(
-      config.limits,
+    const { requestsPerMinute, tokensPerMinute } = ratesBy({ current: config })(
       { plan, keyLimits: {}, accountLimits: {} },
       catalog.require(name, type).model,
     );

@@ -11,7 +11,7 @@ import {
   requirePrice,
   type ResolvedModel,
 } from '../catalog/catalog.ts';
-import type { LimitsSection, ModelType, PlanLimits } from '../config/config.ts';
+import type { Config, ModelType, PlanLimits } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { RequestContext } from './request-context.ts';
@@ -124,27 +124,29 @@ const REQUESTS_OF = {
 } as const satisfies Record<Exclude<ModelType, 'text'>, keyof PlanLimits>;
 
 /**
- * Returns the rate limits of a caller for a model: of the key, else of the account, else of the
- * model, else of the plan.
+ * Returns the rate limits of a caller for a model, by the current settings: of the key, else of the
+ * account, else of the model, else of the plan.
  */
-export function callerRate(
-  limits: LimitsSection,
-  caller: Pick<Caller, 'plan' | 'keyLimits' | 'accountLimits'>,
-  { type, tier, limits: ofModel }: Pick<CatalogModel, 'type' | 'tier' | 'limits'>,
-) {
-  const { keyLimits, accountLimits } = caller;
-  const plan = limits.plans[caller.plan];
-  const base =
-    type === 'text'
-      ? plan.text[tier]
-      : { requestsPerMinute: plan[REQUESTS_OF[type]], tokensPerMinute: 0 };
-  const isOfKey =
-    keyLimits.requestsPerMinute !== undefined || keyLimits.tokensPerMinute !== undefined;
-  const own = isOfKey ? keyLimits : accountLimits;
-  return {
-    requestsPerMinute:
-      own.requestsPerMinute ?? ofModel?.requestsPerMinute ?? base.requestsPerMinute,
-    tokensPerMinute: own.tokensPerMinute ?? ofModel?.tokensPerMinute ?? base.tokensPerMinute,
-    type: isOfKey ? ('api_key' as const) : ('user' as const),
+export function ratesBy(config: { readonly current: Pick<Config, 'limits'> }) {
+  return (
+    { plan: planName, keyLimits, accountLimits }: RatedCaller,
+    { type, tier, limits: ofModel }: Pick<CatalogModel, 'type' | 'tier' | 'limits'>,
+  ): RateRule => {
+    const plan = config.current.limits.plans[planName];
+    const base =
+      type === 'text'
+        ? plan.text[tier]
+        : { requestsPerMinute: plan[REQUESTS_OF[type]], tokensPerMinute: 0 };
+    const isOfKey =
+      keyLimits.requestsPerMinute !== undefined || keyLimits.tokensPerMinute !== undefined;
+    const own = isOfKey ? keyLimits : accountLimits;
+    return {
+      requestsPerMinute:
+        own.requestsPerMinute ?? ofModel?.requestsPerMinute ?? base.requestsPerMinute,
+      tokensPerMinute: own.tokensPerMinute ?? ofModel?.tokensPerMinute ?? base.tokensPerMinute,
+      type: isOfKey ? 'api_key' : 'user',
+    };
   };
 }
+
+type RatedCaller = Pick<Caller, 'plan' | 'keyLimits' | 'accountLimits'>;

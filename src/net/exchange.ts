@@ -219,7 +219,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   /** Fails the exchange from our side, unless it has ended. */
   fail(kind: UpstreamFailureKind, message: string): void {
     if (this.hasEnded) return;
-    this.#end();
+    this.hasEnded = true;
+    this.#pool.running.delete(this);
     this.onFailure(kind, message);
     this.#controller?.abort(new Error(message));
   }
@@ -293,7 +294,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     if (this.hasEnded) return;
     const kind = this.#kindOf(error);
     if (kind === 'doubtful') this.#pool.strayed();
-    this.#end();
+    this.hasEnded = true;
+    this.#pool.running.delete(this);
     this.onFailure(kind, messageOf(error));
   }
 
@@ -304,7 +306,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
       this.#endWaits = { isDoubtful };
       return;
     }
-    this.#end();
+    this.hasEnded = true;
+    this.#pool.running.delete(this);
     if (!isDoubtful) return this.onEnd();
     this.#pool.strayed();
     this.onFailure('doubtful', DOUBTFUL);
@@ -331,11 +334,6 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   #failTooLarge(): void {
     this.fail('too-large', `More than ${this.request.maxResponseBytes} bytes`);
-  }
-
-  #end(): void {
-    this.hasEnded = true;
-    this.#pool.running.delete(this);
   }
 }
 

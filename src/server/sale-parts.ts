@@ -9,7 +9,7 @@ import { type RateRule, type SaleObserver, Sales } from '../billing/sale.ts';
 import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { Engines } from '../engines/engines.ts';
-import { callerRate } from '../http/model-sale.ts';
+import { ratesBy } from '../http/model-sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -88,9 +88,7 @@ export function openSale(setup: SaleSetup): SaleParts {
     },
     observers,
   });
-  const rateOf: SaleParts['rateOf'] = (caller, model) =>
-    callerRate(config.current.limits, caller, model);
-  return { sales, idempotency, windows, slots, limitLog, rateOf };
+  return { sales, idempotency, windows, slots, limitLog, rateOf: ratesBy(config) };
 }
 
 /** Releases money, slots and keys of previous processes, which have ended: only one can use the data folder. */
