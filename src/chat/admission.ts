@@ -6,14 +6,11 @@ import type { Sale } from '../billing/sale.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { nano } from '../core/money.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import type { Route } from '../http/route.ts';
 import { isTagValue } from '../http/tags.ts';
-import {
-  type AdditionsPlan,
-  NOTHING_ADDED,
-  NOTHING_PREPARED,
-  type PreparedAdditions,
-} from './additions.ts';
+import { NOTHING_ADDED, NOTHING_PREPARED, type PreparedAdditions } from './additions.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';
 import { surchargesOf } from './chat-bill.ts';
 import {
@@ -25,14 +22,37 @@ import {
   type Round,
   type RoundInputs,
   tokensEstimate,
-  USUAL_EXTRAS,
 } from './chat-bounds.ts';
 import { ChatRun } from './run.ts';
 import { type ChatParts, type ChatPlan, roundInputs } from './chat-plan.ts';
 import { StreamRun } from './stream-run.ts';
 import { fitToModel } from './wire/capability-gates.ts';
-import type { ChatRequest } from './wire/chat-request.ts';
+import {
+  type ChatRequest,
+  type ChatRequestOptions,
+  parseChatRequest,
+} from './wire/chat-request.ts';
 import { mayEngineSearch } from './wire/engine-request.ts';
+
+/** `parseChatRequest` on another thread, for large bodies. */
+export type ReadLargeChat = (
+  body: Buffer,
+  caller: string,
+  options: ChatRequestOptions,
+) => Promise<ChatRequest>;
+
+/** Returns the handler that parses a chat completion request and sells it. */
+export function chatHandler(parts: ChatParts, readLarge: ReadLargeChat): Route['handle'] {
+  const options = { serviceName: parts.serviceName };
+  return (context) => {
+    const { body } = context;
+    return body.length < LARGE_BODY_BYTES
+      ? sellChat(parts, context, parseChatRequest(body, options))
+      : readLarge(body, context.caller.accountId, options).then((request) =>
+          sellChat(parts, context, request),
+        );
+  };
+}
 
 /** `protocol`: how to write the response, unless as a chat completion. */
 export function sellChat(
@@ -62,7 +82,12 @@ export function sellChat(
     const all = [systemPrompt, ...additions.systemPrompts];
     systemPrompt = all.filter((text) => text !== '').join('\n\n');
   }
-  const extras = extrasOf(parts, request, model, additions);
+  const mayEngineAdd =
+    additions.socialSearch !== undefined || (!request.isPlain && mayEngineSearch(request.fields));
+  const extras: PromptExtras = {
+    templateTokens: parts.templates.tokensOf(model),
+    searchTokens: mayEngineAdd ? parts.searchPromptTokens() : 0,
+  };
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);
   const plan: ChatPlan = {
     parts,
@@ -136,18 +161,6 @@ function fitted(
   // Agents send the largest cap that they know, so it is lowered instead of rejected.
   const isLowered = protocol !== undefined && (given.maxOutputTokens ?? 0) > most;
   return fitToModel(isLowered ? { ...given, maxOutputTokens: most } : given, model, canSearch);
-}
-
-function extrasOf(
-  { templates, searchPromptTokens }: ChatParts,
-  { isPlain, fields }: ChatRequest,
-  model: CatalogModel,
-  { socialSearch }: AdditionsPlan,
-): PromptExtras {
-  const templateTokens = templates.tokensOf(model);
-  const searches = socialSearch !== undefined || (!isPlain && mayEngineSearch(fields));
-  if (!searches && templateTokens === USUAL_EXTRAS.templateTokens) return USUAL_EXTRAS;
-  return { templateTokens, searchTokens: searches ? searchPromptTokens() : 0 };
 }
 
 /** The caller's tags, and the session of an agent. */

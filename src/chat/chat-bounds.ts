@@ -24,7 +24,7 @@ import {
   tokensMostly,
 } from '../core/token-count.ts';
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
-import { USUAL_TEMPLATE_TOKENS } from './learned-templates.ts';
+import { USUAL_TEMPLATE_TOKENS } from './learned.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 

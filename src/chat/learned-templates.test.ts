@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { silentLog } from '../core/log.ts';
-import { LearnedTemplates } from './learned-templates.ts';
+import { LearnedTemplates } from './learned.ts';
 
 const MODEL = { id: 'm', templateTokens: undefined };
 const prompt = (promptTokens: number, promptBytes = 16) => ({ promptTokens, promptBytes });

@@ -144,7 +144,7 @@ export class ChatRun implements WholeCall {
   }
 
   protected callEngine(): Promise<EngineOutcome> {
-    return this.plan.parts.engines.collect(this);
+    return this.plan.parts.engines.run(this, null).outcome;
   }
 
   #mostBytes(): number {

@@ -1,7 +1,13 @@
 /**
- * The dialects of engines, with what their error responses have shown: a parameter that a replica
- * calls unknown is left out from then on, so that only one request needs a second attempt. Kept in
- * memory while the settings of the engine stay.
+ * What responses of engines have shown, kept in memory.
+ *
+ * - Dialects: a parameter that a replica calls unknown is left out from then on, so that only one
+ *   request needs a second attempt. Kept while the settings of the engine stay.
+ * - Templates: how many tokens the chat template of a model adds to a prompt. This is the operator's
+ *   setting, or an assumption that reports of engines raise. Reported counts above the bound of the
+ *   hold are not billed, so without this a long template would be at the operator's cost. Only short
+ *   plain prompts are used, whose count is nearly all template. Two reports are needed and the bound
+ *   is limited, so that wrong counts of an engine have little effect.
  */
 import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
@@ -15,17 +21,19 @@ import {
 } from './wire/engine-dialect.ts';
 import { mayHave } from './wire/engine-request.ts';
 import { refusedParameters } from './wire/refused-parameters.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { tokensAtLeast } from '../core/token-count.ts';
 
 const MAX_LEARNED = 1_024;
 
-interface Learned {
+interface LearnedDialect {
   readonly from: EngineDialect;
   readonly dialect: EngineDialect;
 }
 
 export class LearnedDialects {
   readonly #configured: () => ReadonlyMap<string, EngineDialect>;
-  readonly #learned = new Map<string, Learned>();
+  readonly #learned = new Map<string, LearnedDialect>();
   /** Whether the chat template of a replica opens a thinking block in the prompt, once known. */
   readonly #opensThinking = new Map<string, boolean>();
   readonly #log: Log;
@@ -107,4 +115,63 @@ function remember<Value>(into: Map<string, Value>, key: string, value: Value): v
     if (oldest.done !== true) into.delete(oldest.value);
   }
   into.set(key, value);
+}
+
+/** Sufficient for most templates. */
+export const USUAL_TEMPLATE_TOKENS = 256;
+/** Longer templates need the operator's setting. */
+const MAX_LEARNED_TOKENS = 4_096;
+/** A prompt of this size has at most about a quarter as many tokens. */
+const MAX_PROMPT_BYTES = 256;
+const MAX_MODELS = 10_000;
+
+interface LearnedTemplate {
+  tokens: number;
+  /** Tokens that the last short prompt needed beyond the bound; else 0. */
+  last: number;
+}
+
+type TemplateModel = Pick<CatalogModel, 'id' | 'templateTokens'>;
+
+export interface CountedPrompt {
+  readonly promptBytes: number;
+  readonly promptTokens: number;
+}
+
+export class LearnedTemplates {
+  readonly #ofModel = new Map<string, LearnedTemplate>();
+  readonly #log: Log;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  tokensOf({ id, templateTokens }: TemplateModel): number {
+    if (templateTokens !== undefined) return templateTokens;
+    return this.#ofModel.get(id)?.tokens ?? USUAL_TEMPLATE_TOKENS;
+  }
+
+  /** Two consecutive reports above the bound raise it to the lesser of both. */
+  note({ id, templateTokens }: TemplateModel, { promptBytes, promptTokens }: CountedPrompt): void {
+    if (templateTokens !== undefined || promptBytes > MAX_PROMPT_BYTES) return;
+    let learned = this.#ofModel.get(id);
+    const needed = Math.min(MAX_LEARNED_TOKENS, promptTokens - tokensAtLeast(promptBytes));
+    if (needed <= (learned?.tokens ?? USUAL_TEMPLATE_TOKENS)) {
+      if (learned !== undefined) learned.last = 0;
+      return;
+    }
+    if (learned === undefined) {
+      if (this.#ofModel.size >= MAX_MODELS) return;
+      learned = { tokens: USUAL_TEMPLATE_TOKENS, last: 0 };
+      this.#ofModel.set(id, learned);
+    }
+    const confirmed = Math.min(learned.last, needed);
+    learned.last = needed;
+    if (confirmed <= learned.tokens) return;
+    learned.tokens = confirmed;
+    this.#log.info(
+      { model: id, templateTokens: confirmed },
+      'The chat template of a model is longer than assumed; holds include it from now on',
+    );
+  }
 }
