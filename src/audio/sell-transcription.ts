@@ -25,13 +25,12 @@ import {
 } from '../engines/media/media.ts';
 import { EVENT_STREAM } from '../http/response-stream.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { costOf, noteOutcome } from '../http/model-sale.ts';
 import {
   type HeldWork,
   type SellingParts,
   answerWork,
-  costOf,
   findModel,
-  noteOutcome,
   sayStreamed,
   sellWork,
 } from '../http/sell-work.ts';

@@ -8,7 +8,7 @@
  */
 import { assert } from '../core/assert.ts';
 import { dayOf, dayStartMs, monthBounds } from '../core/clock.ts';
-import { type Nano, larger, nano, smaller } from '../core/money.ts';
+import { type Nano, nano, smaller } from '../core/money.ts';
 
 export interface AccountState {
   balanceNano: bigint;
@@ -384,6 +384,8 @@ export function giveBack(
   }
 }
 
+/** The smaller amount, at least 0. */
 function least(a: bigint, b: bigint): Nano {
-  return larger(smaller(a, b), 0n) as Nano; // both are nano-USD
+  const amount = a < b ? a : b;
+  return (amount > 0n ? amount : 0n) as Nano; // both are nano-USD
 }

@@ -20,7 +20,7 @@ import type {
 } from '../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
-import { costOf, noteOutcome } from '../http/sell-work.ts';
+import { costOf, noteOutcome } from '../http/model-sale.ts';
 import type { TimeLimits } from '../net/exchange.ts';
 import { ResponseBlocks } from './agents/response-blocks.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';

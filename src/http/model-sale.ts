@@ -2,7 +2,8 @@
  * Prepares the sale of a model's work: whether the caller may use the model (plan, privacy, models
  * of its key), its rate limits, the price, and the request to `Sales.sell`.
  */
-import type { PriceBounds, RateRule, SaleRequest } from '../billing/sale.ts';
+import type { Settlement } from '../billing/ledger/ledger.ts';
+import type { Outcome, PriceBounds, RateRule, SaleRequest } from '../billing/sale.ts';
 import {
   type CatalogModel,
   isWithinPrivacy,
@@ -13,6 +14,7 @@ import {
 } from '../catalog/catalog.ts';
 import type { Config, ModelType, PlanLimits } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -150,3 +152,17 @@ export function ratesBy(config: { readonly current: Pick<Config, 'limits'> }) {
 }
 
 type RatedCaller = Pick<Caller, 'plan' | 'keyLimits' | 'accountLimits'>;
+
+export function costOf({ usdNano, diemNano }: Pick<Settlement, 'usdNano' | 'diemNano'>) {
+  return { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
+}
+
+/** Adds what was settled to the log line. */
+export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
+  const { costNano, replica, tokens } = outcome;
+  notes.costUsd = formatUsd(costNano);
+  if (replica !== undefined) notes.replica = replica;
+  if (tokens === undefined) return;
+  notes.promptTokens = tokens.prompt;
+  notes.completionTokens = tokens.completion;
+}

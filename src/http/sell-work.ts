@@ -2,7 +2,7 @@
  * Sells one request for a model: finds the model, holds the price, runs the work of the route, and
  * sends its response when the charge is on disk.
  */
-import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
+import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome, RateRule, Sale, Sales, SoldResponse } from '../billing/sale.ts';
 import {
   type Catalog,
@@ -12,10 +12,10 @@ import {
   requireModel,
 } from '../catalog/catalog.ts';
 import type { ModelType } from '../config/config.ts';
-import { formatUsd, type Nano, toUsdNumber } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { ResponseHeaders, KnownFacts } from './response-headers.ts';
-import { priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
+import { costOf, noteOutcome, priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
 import type { RequestContext } from './request-context.ts';
 
 export interface SellingParts {
@@ -99,20 +99,6 @@ export async function answerWork(
 /** Sets the headers of a stream, which begins before its charge: they report the least balance. */
 export function sayStreamed(held: HeldWork, by: ServedBy): void {
   sayAnswered(held, by, expectedSettlement(held.sale.hold).after.usdNano);
-}
-
-export function costOf({ usdNano, diemNano }: Pick<Settlement, 'usdNano' | 'diemNano'>) {
-  return { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
-}
-
-/** Adds what was settled to the log line. */
-export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
-  const { costNano, replica, tokens } = outcome;
-  notes.costUsd = formatUsd(costNano);
-  if (replica !== undefined) notes.replica = replica;
-  if (tokens === undefined) return;
-  notes.promptTokens = tokens.prompt;
-  notes.completionTokens = tokens.completion;
 }
 
 function sayAnswered(held: HeldWork, by: ServedBy, remainingNano: Nano): void {

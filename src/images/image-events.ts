@@ -14,14 +14,8 @@ import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
 import { ResponseStream, EVENT_STREAM, KEEP_ALIVE } from '../http/response-stream.ts';
 import { readEngineJson } from '../http/read-request.ts';
-import {
-  type ServedBy,
-  type ChargedCost,
-  costOf,
-  type HeldWork,
-  noteOutcome,
-  sayStreamed,
-} from '../http/sell-work.ts';
+import { costOf, noteOutcome } from '../http/model-sale.ts';
+import { type ServedBy, type ChargedCost, type HeldWork, sayStreamed } from '../http/sell-work.ts';
 import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {

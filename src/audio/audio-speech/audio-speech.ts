@@ -34,13 +34,12 @@ import { ResponseStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
+import { costOf, noteOutcome } from '../../http/model-sale.ts';
 import {
   type ServedBy,
-  costOf,
   findModel,
   type FoundModel,
   type HeldWork,
-  noteOutcome,
   sayStreamed,
   sellWork,
   type SellingParts,

@@ -192,11 +192,24 @@ interface Taking {
   jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
 }
 
+const NOTHING: Taken = { usdNano: ZERO, diemNano: ZERO };
+
 function settleOne(taking: Taking, { request, held }: Settle, before: Taken | undefined) {
   const { states, nowMs } = taking;
-  const { usage } = request;
+  const { usage, costNano } = request;
   const account = states.accounts.get(usage.accountId);
-  const { usdNano, diemNano } = before ?? take(taking, request, held);
+  let taken = before ?? NOTHING;
+  if (before === undefined && account !== undefined) {
+    const cost = { costNano, capIds: capIdsOf(request, held), createdMs: usage.createdMs };
+    taken = takeCost(account, states.caps, cost, held, nowMs);
+    const takenNano = taken.usdNano + taken.diemNano;
+    assert(takenNano <= costNano, 'a charge is never above its cost');
+    if (held !== undefined && takenNano < costNano) {
+      const fields = { requestId: usage.requestId, cost: formatUsd(costNano) };
+      taking.log.error({ ...fields, taken: formatUsd(takenNano) }, ABOVE_HOLD);
+    }
+  }
+  const { usdNano, diemNano } = taken;
   const dailyNano =
     account === undefined ? 0n : account.dailyAllocationNano - account.dailySpentNano;
   const after: Balances = {
@@ -213,25 +226,6 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
       (taking.jobs ??= []).push({ usage, capIds: capIdsOf(request, held) });
   }
   return { fresh: before === undefined, usdNano, diemNano, after };
-}
-
-function take(
-  { log, states, nowMs }: Taking,
-  request: SettleRequest,
-  held: HeldAmounts | undefined,
-): Taken {
-  const { usage, costNano } = request;
-  const account = states.accounts.get(usage.accountId);
-  if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
-  const cost = { costNano, capIds: capIdsOf(request, held), createdMs: usage.createdMs };
-  const taken = takeCost(account, states.caps, cost, held, nowMs);
-  const takenNano = taken.usdNano + taken.diemNano;
-  assert(takenNano <= costNano, 'a charge is never above its cost');
-  if (held !== undefined && takenNano < costNano) {
-    const fields = { requestId: usage.requestId, cost: formatUsd(costNano) };
-    log.error({ ...fields, taken: formatUsd(takenNano) }, ABOVE_HOLD);
-  }
-  return taken;
 }
 
 /** The admission bound prevents this, except when a command runs beside the server. */
