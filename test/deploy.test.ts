@@ -44,7 +44,7 @@ describe('the dashboard', () => {
     targets.map(({ expr }): [string, string] => [title, expr]),
   );
 
-  test('has panels with titles, words and questions, on a grid without overlaps', () => {
+  test('has panels with a title, a description and queries, on a grid without overlaps', () => {
     assert.ok(board.schemaVersion >= 36 && panels.length > 30);
     assert.equal(new Set(board.panels.map(({ id }) => id)).size, board.panels.length);
     for (const { title, description, targets = [] } of panels) {
@@ -58,7 +58,7 @@ describe('the dashboard', () => {
     assert.equal(new Set(cells).size, cells.length, 'two panels share a place');
   });
 
-  test('names metrics, labels and values that there are, and variables of its own', () => {
+  test('uses existing metrics, labels and values, and its own variables', () => {
     const variables = new Set(board.templating.list.map(({ name }) => name));
     for (const [title, expr] of expressions) {
       assert.deepEqual(wrongOf(expr), [], `${title}: ${expr}`);
@@ -88,7 +88,7 @@ describe('the alert rules', () => {
   };
   const rules = groups.flatMap((group) => group.rules);
 
-  test('have a name of their own, a severity and words', () => {
+  test('have a unique name, a severity and a description', () => {
     assert.ok(rules.length > 9);
     assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
     for (const { alert, for: held = '1m', labels, annotations } of rules) {
@@ -99,7 +99,7 @@ describe('the alert rules', () => {
     }
   });
 
-  test('name metrics, labels and values that there are, in their words too', () => {
+  test('use existing metrics, labels and values, also in their descriptions', () => {
     for (const { alert, expr, annotations } of rules) {
       assert.deepEqual(wrongOf(expr), [], `${alert}: ${expr}`);
       const grouped = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = '']) =>
@@ -111,7 +111,7 @@ describe('the alert rules', () => {
     }
   });
 
-  test('are explained, each one, on the page of monitoring', () => {
+  test('are each explained on the page about monitoring', () => {
     const told = [
       ...readText('docs/operate/monitoring.md').matchAll(/^\| `(Farebox[A-Za-z]+)`/gm),
     ].map(([, name]) => name);
@@ -137,7 +137,7 @@ describe('the manifests of Kubernetes', () => {
   const pod = server?.spec?.template?.spec;
   const container = pod?.containers[0];
 
-  test('say what they are, and each file is part of a kustomization', () => {
+  test('have a comment, and each file is part of a kustomization', () => {
     for (const [path, { apiVersion, kind }] of objects) {
       assert.match(`${apiVersion}`, /^(?:v1|[a-z.0-9]+\/v1(?:beta1)?)$/, path);
       assert.match(`${kind}`, /^[A-Z]/, path);
@@ -172,7 +172,7 @@ describe('the manifests of Kubernetes', () => {
     assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > config.http.drainSeconds);
   });
 
-  test('run without rights, and write only where a volume is', () => {
+  test('run without privileges, and write only to volumes', () => {
     assert.equal(pod?.securityContext.runAsNonRoot, true);
     assert.deepEqual(container?.securityContext, {
       allowPrivilegeEscalation: false,
@@ -208,7 +208,7 @@ describe('the unit of systemd', () => {
   const unit = readText('deploy/systemd/farebox.service');
   const value = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
 
-  test('writes its state folder alone, and waits longer than the server drains', async () => {
+  test('writes only its state folder, and waits longer than the server drains', async () => {
     const folder = `/var/lib/${value('StateDirectory')}`;
     assert.equal(value('ProtectSystem'), 'strict');
     assert.ok(value('Environment').includes(`FAREBOX_DATA=${folder}`));
@@ -225,7 +225,7 @@ describe('the samples of proxies', () => {
   const caddy = readText('deploy/caddy/Caddyfile');
   const ENGINE = "engines: { one: { url: 'http://127.0.0.1:1/v1' } }";
 
-  test('front the port, take bodies as large, and wait longer than the settings', async () => {
+  test('forward to the port, accept bodies of the same size, and have longer timeouts than the server', async () => {
     const { listen, http, engines } = await configOf('deploy/farebox.yaml', ENGINE);
     const longestSeconds = (engines['one']?.totalTimeoutMs ?? Infinity) / 1000;
     const largestBytes = Math.max(http.jsonLimitBytes, http.fileLimitBytes);
@@ -236,13 +236,13 @@ describe('the samples of proxies', () => {
     assert.ok(figure(caddy, /response_header_timeout (\d+)m/) * 60 > longestSeconds);
   });
 
-  test('gather no stream, and let a caller that leaves end its request', () => {
+  test('do not buffer streams, and end a request if its caller disconnects', () => {
     assert.match(nginx, /^ +proxy_buffering off;$/m);
     assert.match(nginx, /^ +proxy_ignore_client_abort off;$/m);
     assert.doesNotMatch(caddy, /^\s*(?:encode|flush_interval)/m);
   });
 
-  test('keep probes and figures inside, and say who calls', () => {
+  test('hide probes and metrics, and forward the address of the caller', () => {
     for (const path of ['livez', 'readyz', 'metrics']) {
       assert.match(nginx, new RegExp(`location ~ .*\\b${path}\\b`));
       assert.match(caddy, new RegExp(`@inside path .*/${path}\\b`));
@@ -303,7 +303,7 @@ async function configOf(path: string, more = ''): Promise<Config> {
   return loaded.config;
 }
 
-test('a wrong metric, label, value or suffix is found', () => {
+test('the check finds a wrong metric, label, value or suffix', () => {
   assert.deepEqual(wrongOf('sum(rate(farebox_request_total[5m]))'), ['farebox_request_total']);
   assert.deepEqual(wrongOf('farebox_requests_total_bucket'), ['farebox_requests_total_bucket']);
   assert.deepEqual(wrongOf('farebox_request_seconds'), ['farebox_request_seconds']);

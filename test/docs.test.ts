@@ -24,12 +24,12 @@ const WALLET = 'FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z';
 const pages = filesBelow('').filter((path) => path.endsWith('.md'));
 
 for (const [path, page] of Object.entries(PAGES)) {
-  test(`${path} is what the code says`, () => {
+  test(`${path} is current`, () => {
     assert.equal(readText(path), page(), 'Run node scripts/write-reference.ts');
   });
 }
 
-test('every metric that a page names is one, and the page of metrics names them all', () => {
+test('every metric on a page exists, and the page of metrics lists them all', () => {
   const names: readonly string[] = Object.values(METRICS).map(({ name }) => name);
   const told = pages.flatMap((path) =>
     [...readText(path).matchAll(/`((?:farebox|process)_[a-z_]+)`/g)].map(([, name = '']) => name),

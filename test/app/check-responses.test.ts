@@ -107,7 +107,7 @@ describe('`checkResponses`', () => {
     assert.match(String(found(404, { ...HEADERS, 'x-secret': '1' })), /x-secret of a 404/);
   });
 
-  test('fails what stops the server, once', async () => {
+  test('fails the call that stops the server, once', async () => {
     const answer = (response: ServerResponse): void => {
       response.writeHead(200, HEADERS);
       response.end('{"surprise":true}');

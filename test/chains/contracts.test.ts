@@ -7,13 +7,13 @@ import { PERMIT2_ADDRESS as PERMIT2, x402UptoPermit2ProxyAddress as UPTO_PROXY }
 import { compileContracts, readFixture, sourceHash } from './compile.ts';
 import { readPermit2Fixture } from './permit2.ts';
 
-test('the bytecode of the test contracts is that of their source', () => {
+test('the bytecode of the test contracts matches their source', () => {
   const fixture = readFixture();
   assert.equal(fixture.sourceSha256, sourceHash());
   assert.deepEqual(compileContracts(), fixture);
 });
 
-test('the committed code of Permit2 and of the upto proxy is the one that every chain has', () => {
+test('the committed code of Permit2 and the upto proxy equals the deployed code', () => {
   const { deployer: from, contracts } = readPermit2Fixture();
   const addressOf = ({ salt, initCode: bytecode }: typeof contracts.permit2): string =>
     getContractAddress({ opcode: 'CREATE2', from, salt, bytecode });

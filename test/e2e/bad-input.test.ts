@@ -194,7 +194,7 @@ limits: { guard: { failures: 100000 } }
     });
   }
 
-  test('a path without the version says where the API is', async () => {
+  test('a path without the version gets 404 with the path of the API', async () => {
     const answer = await fetch(`${new URL(farebox.url).origin}/v1/chat/completions`, {
       method: 'POST',
     });
@@ -202,7 +202,7 @@ limits: { guard: { failures: 100000 } }
     assert.match(((await answer.json()) as { error: string }).error, /\/api\/v1/);
   });
 
-  test('a path or method that is not there is that, whatever came as its body', async () => {
+  test('an unknown path or method gets its error, independent of the body', async () => {
     const large = Buffer.alloc(2_000_000, 97);
     const { origin } = new URL(farebox.url);
     for (const [path, body, type, status] of [
@@ -229,7 +229,7 @@ limits: { guard: { failures: 100000 } }
     assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET, HEAD, POST']);
   });
 
-  test('a whole address on the request line is taken for its path', async () => {
+  test('an absolute URL on the request line is served by its path', async () => {
     const { hostname, port } = new URL(farebox.url);
     const socket = connect(Number(port), hostname);
     const line = `POST ${farebox.url}/chat/completions?a=1 HTTP/1.1`;
@@ -242,7 +242,7 @@ limits: { guard: { failures: 100000 } }
     assert.equal(new URL(resource.url).pathname, '/api/v1/chat/completions');
   });
 
-  test('a caller that leaves while it sends a body to no route is not waited for', async () => {
+  test('a caller that disconnects while it sends a body to an unknown path ends the request', async () => {
     const { hostname, port, origin } = new URL(farebox.url);
     const socket = connect(Number(port), hostname);
     socket.end('POST /nowhere HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{');
@@ -257,7 +257,7 @@ limits: { guard: { failures: 100000 } }
     assert.match(metrics, /^farebox_requests_open 1$/m);
   });
 
-  test('nothing of all this was charged', async () => {
+  test('no invalid request was charged', async () => {
     const { ledger } = farebox.app.stores;
     assert.equal(
       (await ledger.balances(farebox.owner.accountId)).usdNano,

@@ -122,7 +122,7 @@ describe('batches', () => {
     assert.match(metrics, /# TYPE farebox_batches gauge/);
   });
 
-  test('what a request is refused, the error file says, and nothing is charged for it', async () => {
+  test('a rejected request has its error in the error file and is not charged', async () => {
     const before = await spent();
     const started = await startBatch(client, [
       chatLine('good'),
@@ -148,7 +148,7 @@ describe('batches', () => {
     assert.equal((await spent()) - before, HALF_COST);
   });
 
-  test('a file that is not in order fails with its lines, and runs nothing', async () => {
+  test('an invalid file fails with its line numbers and runs no request', async () => {
     const before = await spent();
     const good = chatLine('twice');
     const started = await startBatch(client, [
@@ -190,7 +190,7 @@ describe('batches', () => {
     assert.equal(await spent(), before);
   });
 
-  test('embeddings, completions and responses go the same way, under either path', async () => {
+  test('a batch can call embeddings, completions and responses, with and without the base path', async () => {
     bench.upstream.otherwise = { kind: 'embeddings', usage: true };
     const vectors = { model: 'vectors', input: ['a', 'b'] };
     const line = { custom_id: 'e', method: 'POST', url: '/api/v1/embeddings', body: vectors };
@@ -287,7 +287,7 @@ describe('batches', () => {
     await batchEnd(client, mine.id);
   });
 
-  test('who reads a file while it is deleted is cut off, and does not wait for the rest', async () => {
+  test('a download is cut if its file is deleted', async () => {
     const { secret: own } = await bench.farebox.account('1');
     const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
     const file = await toFile(Buffer.alloc(900_000, 'x'), 'large.jsonl');
@@ -300,7 +300,7 @@ describe('batches', () => {
     await assert.rejects(answer.arrayBuffer(), TypeError);
   });
 
-  test('a file that is deleted is gone, and one that a batch reads stays', async () => {
+  test('a deleted file is gone, and a file that a batch reads cannot be deleted', async () => {
     const gate = Promise.withResolvers<void>();
     bench.upstream.otherwise = answer(gate.promise);
     const started = await startBatch(client, [chatLine('slow')]);
@@ -325,7 +325,7 @@ describe('batches', () => {
     await assert.rejects(client.files.delete(batch.input_file_id), { status: 404 });
   });
 
-  test('bytes come back as they went, and what is too much is refused', async () => {
+  test('files keep their bytes, and files above the limits are rejected', async () => {
     const { secret: own } = await bench.farebox.account('1');
     const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
     const bytes = randomBytes(900_000);
@@ -362,7 +362,7 @@ describe('batches', () => {
     assert.equal(status, 400);
   });
 
-  test('a caller that leaves in the middle of an upload leaves nothing behind', async () => {
+  test('an aborted upload leaves no data', async () => {
     const { secret: own, accountId: id } = await bench.farebox.account('1');
     const { port } = new URL(bench.farebox.url);
     const socket = connect(Number(port), '127.0.0.1');
@@ -385,7 +385,7 @@ describe('batches', () => {
     assert.equal(await pieces(), before);
   });
 
-  test('a batch is made once under an idempotency key', async () => {
+  test('an idempotency key creates one batch', async () => {
     const { id } = await uploadLines(client, [chatLine('once')]);
     const create = () =>
       client.batches.create(
@@ -423,7 +423,7 @@ describe('batches', () => {
     assert.match(stdout, /\nquestion-2: \S/);
   });
 
-  test('without credit, and with a key that was revoked, requests are refused one by one', async () => {
+  test('requests of a batch fail one by one without credit or with a revoked key', async () => {
     const { secret: own, accountId: id } = await bench.farebox.account('0.05');
     const poor = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
     const batch = await batchEnd(poor, (await startBatch(poor, [chatLine('p')])).id);

@@ -38,7 +38,7 @@ describe('bodies', () => {
     });
   const json = { 'content-type': 'application/json' };
 
-  test('a JSON body has the size that the settings allow', async () => {
+  test('a JSON body may have the configured size', async () => {
     const padded = (content: string) => chatBody({ messages: [{ role: 'user', content }] });
     const frame = JSON.stringify(padded('')).length;
     const largest = await ask('/chat/completions', {
@@ -51,7 +51,7 @@ describe('bodies', () => {
     assert.deepEqual([larger.status, larger.body.code], [413, 'PAYLOAD_TOO_LARGE']);
   });
 
-  test('a file has the size that the settings allow, in a form and in a chat', async () => {
+  test('a file may have the configured size, in a form and in a chat', async () => {
     for (const [size, status] of [
       [FILE_LIMIT + 1, 413],
       // Not too large; there is no engine for it.
@@ -78,7 +78,7 @@ describe('bodies', () => {
     assert.deepEqual([larger.status, larger.body.code], [413, 'PAYLOAD_TOO_LARGE']);
   });
 
-  test('a compressed body is read, bounded by what it becomes', async () => {
+  test('a compressed body is limited by its uncompressed size', async () => {
     const packed = Buffer.from(gzipSync(JSON.stringify(chatBody())));
     const answer = await post('/chat/completions', packed, { ...json, 'content-encoding': 'gzip' });
     assert.equal(answer.status, 200, await answer.text());
@@ -90,7 +90,7 @@ describe('bodies', () => {
     assert.equal(other.headers.get('accept-encoding'), 'gzip, deflate, br');
   });
 
-  test('a repeat under a key is the same request, however it was packed', async () => {
+  test('a retry with an idempotency key may use another compression', async () => {
     const headers = { ...json, 'idempotency-key': 'packed' };
     const body = JSON.stringify(chatBody());
     const first = await post('/chat/completions', Buffer.from(body), headers);
@@ -117,7 +117,7 @@ describe('bodies', () => {
     assert.deepEqual([put.status, put.headers.get('allow')], [405, 'GET, HEAD']);
   });
 
-  test('/characters says which page it is', async () => {
+  test('`GET /characters` returns the number of the page', async () => {
     const page = await ask('/characters?limit=2&offset=2');
     assert.equal(page.body.data.length, 1);
     const shown = ['limit', 'page', 'total', 'total-pages'].map((name) =>

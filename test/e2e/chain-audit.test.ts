@@ -118,7 +118,7 @@ describe('the books and the chains', () => {
     await payments?.stop();
   }
 
-  test('every credit is on its chain: exit code 0, in words and as JSON', async () => {
+  test('the exit code is 0 if every credit is on its chain, as text and as JSON', async () => {
     await payBase();
     await payBase();
     await paySolana();
@@ -135,7 +135,7 @@ describe('the books and the chains', () => {
     assert.equal((await run('check', '--json')).code, 0);
   });
 
-  test('--since leaves out older payments, and is refused where it means nothing', async () => {
+  test('`--since` omits older payments, and needs `--chain`', async () => {
     assert.equal((await audit('--since', '1m')).chain.payments, 3);
     assert.equal((await audit('--since', '2020-01-01')).chain.payments, 3);
     for (const words of [
@@ -149,7 +149,7 @@ describe('the books and the chains', () => {
     }
   });
 
-  test('transfers to a receiver that are no payment here are listed, and warned of', async () => {
+  test('transfers that are not payments are listed with a warning', async () => {
     const transaction = await fixture.anvil.callToken('mint', [PAY_TO, 1_250_000n]);
     const report = await audit();
     assert.equal(report.code, 0, 'they are nobody’s credit');
@@ -170,7 +170,7 @@ describe('the books and the chains', () => {
     );
   });
 
-  test('a credit that vanished is named, and is sent again by the server', async () => {
+  test('a missing credit is reported, and the server sends its payment again', async () => {
     const account = await payBase();
     await fixture.anvil.reorg(1);
     const before = await audit();
@@ -228,7 +228,7 @@ describe('the books and the chains', () => {
     await farebox.audit();
   });
 
-  test('a payment that has arrived and was never credited is named, and credited by --repair', async () => {
+  test('a payment that was never credited is reported, and `--repair` credits it', async () => {
     const account = await payBase();
     const wallet = account.address.toLowerCase();
     const { store, ledger } = farebox.app.stores;

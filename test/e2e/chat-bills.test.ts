@@ -217,7 +217,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }
   });
 
-  test('without usage reasoning and the arguments of calls are output', async () => {
+  test('without usage, reasoning and call arguments count as output', async () => {
     const reasoning = 'think '.repeat(40);
     const args = JSON.stringify({ q: 'x'.repeat(200) });
     const tokens = Math.ceil((reasoning.length + 'look'.length + args.length) / 4);
@@ -404,7 +404,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     });
   }
 
-  test('endless arguments of a call end at the grant too', async () => {
+  test('endless call arguments end at the grant too', async () => {
     const start = { index: 0, id: 'a', type: 'function', function: { name: 'f', arguments: '' } };
     const seen = await ask(
       (response) => {
@@ -471,7 +471,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }
   });
 
-  test('an engine that keeps to the grant is not cut, however long its tokens are', async () => {
+  test('an engine within the grant is not truncated, however long its tokens are', async () => {
     const tokens = Array.from({ length: 10 }, () => ' Donaudampfschiffahrt');
     const usage = { prompt_tokens: 5, completion_tokens: 10 };
     const content = tokens.join('');
@@ -529,7 +529,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     /** Maximum charge of one request without learned values: bytes, template, one message. */
     const usualBound = PROMPT.length + 256 + 16;
 
-    test('two short prompts teach a long template, and from then on it is billed', async () => {
+    test('two short prompts teach the length of a template, which is charged from then on', async () => {
       const billed: number[] = [];
       for (let at = 0; at < 4; at += 1) {
         const { usage, paid } = await whole({ content: 'ok' }, usageOf(800), { model: 'long' });
@@ -541,7 +541,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       assert.equal(streamed.usage.prompt_tokens, 800);
     });
 
-    test('the setting of a model holds for its first request, and nothing is learned beyond it', async () => {
+    test('`templateTokens` applies from the first request, and learning never exceeds it', async () => {
       const model = 'told';
       assert.equal(
         (await whole({ content: 'ok' }, usageOf(800), { model })).usage.prompt_tokens,
@@ -561,7 +561,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       }
     });
 
-    test('what the search of an engine reads is billed, up to its own bound', async () => {
+    test('prompt tokens of a search by the engine are charged, up to their bound', async () => {
       const asked = { model: 'finder', svc_parameters: { enable_x_search: true } };
       const found = { num_sources_used: 1 };
       const searched = async (prompt_tokens: number) =>
@@ -573,13 +573,13 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       assert.equal(most.usage.prompt_tokens, usualBound + 20_000);
     });
 
-    test('a search that a caller switches on by a member of the engine is billed too', async () => {
+    test('a search that a caller enables by a member of the engine is charged too', async () => {
       const options = { web_search_options: { search_context_size: 'low' } };
       const { usage } = await whole({ content: 'ok' }, usageOf(9_000), { model: 'm', ...options });
       assert.equal(usage.prompt_tokens, 9_000);
     });
 
-    test('credit that does not cover what a search may read is refused before the engine is called', async () => {
+    test('credit that does not cover the prompt tokens of a search is rejected before the engine is called', async () => {
       const { secret } = await farebox.account('0.01');
       const response = await fetch(`${farebox.url}/chat/completions`, {
         method: 'POST',

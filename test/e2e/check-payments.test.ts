@@ -60,7 +60,7 @@ describe('farebox check with payment rails', () => {
     return privateKeyToAccount(key as `0x${string}`).address; // by the pattern
   }
 
-  test('names the chain of each rail and what its fee key holds', async () => {
+  test('`farebox check` reports the chain of each rail and the balance of its fee key', async () => {
     const { code, out, base, solana } = await check(fixture.yaml);
     assert.equal(code, 0, out);
     assert.deepEqual(base(), {
@@ -75,7 +75,7 @@ describe('farebox check with payment rails', () => {
     );
   });
 
-  test('finds a node of another chain', async () => {
+  test('`farebox check` reports a node of another chain', async () => {
     const { code, base, solana } = await check(
       fixture.yaml
         .replace('base: {', 'base: { network: eip155:84532,')
@@ -108,7 +108,7 @@ describe('farebox check with payment rails', () => {
     assert.doesNotMatch(external.base().says, /secret-path/);
   });
 
-  test('warns of a fee key that runs dry, and refuses an empty one', async () => {
+  test('`farebox check` warns of a low fee key and fails for an empty one', async () => {
     const low = await check(
       fixture.yaml
         .replace('warnBelowEth: 0', 'warnBelowEth: 5')
@@ -128,7 +128,7 @@ describe('farebox check with payment rails', () => {
     assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ has 0\.000000 ETH/);
   });
 
-  test('refuses a receiver that the chain knows as a token, which no curve can tell', async () => {
+  test('`farebox check` rejects a receiver that is a token account on the chain', async () => {
     // The mint has a key of its own, as token accounts of older wallets do.
     const wrong = await check(fixture.yaml.replace(fixture.receiver.address, USDC_MINT));
     assert.equal(wrong.code, 1);
@@ -156,7 +156,7 @@ describe('farebox check with payment rails', () => {
     }
   });
 
-  test('says when there is no rail', async () => {
+  test('`farebox check` reports that there is no rail', async () => {
     const { code, of } = await check('');
     assert.equal(code, 0);
     assert.equal(of('payments').state, 'note');

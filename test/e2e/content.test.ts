@@ -191,14 +191,14 @@ describe('media', () => {
     assert.equal(sentParts()[1]?.image_url?.url, inline);
   });
 
-  test('an engine that fetches by itself gets the address, once it is checked', async () => {
+  test('an engine with `fetchesMedia` gets the URL after its validation', async () => {
     await ask('one-eye', [image(`${web.url}/a.png`)]);
     assert.equal(sentParts()[0]?.image_url?.url, `${web.url}/a.png`);
     assert.deepEqual(web.asked, []);
     await assert.rejects(ask('one-eye', [image('http://169.254.169.254/latest')]));
   });
 
-  test('a model of one image keeps the last message that bears one, others keep all', async () => {
+  test('a model with one image gets the last image, other models get all', async () => {
     const messages = [
       { role: 'user', content: [text('first'), image(inline)] },
       { role: 'assistant', content: 'seen' },
@@ -217,7 +217,7 @@ describe('media', () => {
     }
   });
 
-  test('what a model or the rules do not take is a 400 before inference', async () => {
+  test('unsupported media get 400 before inference', async () => {
     const tiny = `data:image/png;base64,${pngHead(20, 80).toString('base64')}`;
     const refused: readonly (readonly [string, Part[], RegExp])[] = [
       ['text', [image(inline)], /does not take images/],
@@ -242,7 +242,7 @@ describe('media', () => {
   });
 });
 
-describe('addresses inside the house', () => {
+describe('private addresses', () => {
   const TABLE: readonly string[] = [
     'http://10.0.0.1/a.png',
     'http://172.16.3.4/a.png',
@@ -290,7 +290,7 @@ describe('addresses inside the house', () => {
     });
   }
 
-  test('a redirect inside is not followed', async () => {
+  test('a redirect to a private address is not followed', async () => {
     web.pages.set('/jump', {
       body: '',
       status: 302,

@@ -77,7 +77,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       }
     });
 
-    test('a named size that the balance covers is granted; without one, a share', async () => {
+    test('a requested size that the balance covers is granted; without a size, a share', async () => {
       const { secret } = await bench.farebox.account('4.50');
       const chat = (extra = {}) =>
         call(bench.farebox, '/chat/completions', { secret, body: { ...PROMPT, ...extra } });
@@ -89,14 +89,14 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.ok(share > 15_000 && share < 15_400, `${share} tokens`);
     });
 
-    test('posted credit that is short is 402, whatever is held', async () => {
+    test('too little posted credit gets 402, independent of holds', async () => {
       const { secret } = await bench.farebox.account('0.05');
       const answer = await call(bench.farebox, '/chat/completions', { secret, body: PROMPT });
       assert.equal(answer.status, 402);
       assert.match(answer.body.error, /0\.050000 USD is posted and at least 0\.100000 USD/);
     });
 
-    test('the cap of a key is shared in the same way, and refuses when it is spent', async () => {
+    test('concurrent requests share the cap of a key, and get an error when it is spent', async () => {
       const { accountId } = await bench.farebox.account('100');
       const secret = await bench.farebox.key({ accountId, usdLimitNano: usdToNano('0.5') });
       bench.upstream.otherwise = SLOW;
@@ -134,7 +134,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       bench.upstream.otherwise = { kind: 'json', usage: true };
     });
 
-    test('what is left of the tokens is what is left after the request', async () => {
+    test('the header of remaining tokens includes the request', async () => {
       const { secret } = await bench.farebox.account('100');
       const small = { ...chatBody({ model: 'wordy' }), max_completion_tokens: undefined };
       const answer = await call(bench.farebox, '/chat/completions', { secret, body: small });

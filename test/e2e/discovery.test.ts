@@ -109,7 +109,7 @@ describe('discovery', () => {
     return { body: input.body, example: output?.example };
   }
 
-  test('a facilitator reads the data out of the payment of a stock client', async () => {
+  test('a facilitator extracts the data from the payment of an unmodified client', async () => {
     const required = await fetch(`${farebox.url}/crypto/rpc/ethereum-mainnet`, { method: 'POST' });
     const header = decodePaymentRequiredHeader(required.headers.get('PAYMENT-REQUIRED') ?? '');
     const payload = await evmClient(await fixture.evmWallet()).createPaymentPayload(header);
@@ -124,7 +124,7 @@ describe('discovery', () => {
     });
   });
 
-  test('the tools of the MCP server that are paid are in the list, as valid data', async () => {
+  test('the list contains the paid tools of the MCP server, as valid data', async () => {
     const { items } = await listed().listResources({ type: 'mcp' });
     const mcp = new Client({ name: 'index', version: '1.0.0' });
     await mcp.connect(new StreamableHTTPClientTransport(new URL(`${fixture.origin}/mcp`)));

@@ -57,7 +57,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
   const limitPages = (pages: bigint): Promise<unknown> =>
     farebox.app.stores.store.query(`PRAGMA max_page_count = ${pages}`);
 
-  test('a chat is a 503 that can be repeated, readiness says no, and both recover', async () => {
+  test('a chat gets 503 and can be retried, readiness fails, and both recover', async () => {
     assert.equal((await chat()).status, 200);
     assert.equal(await ready(), 200);
     const [size] = await farebox.app.stores.store.query<{
@@ -91,7 +91,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     await farebox.audit();
   });
 
-  test('a damaged file sells nothing more, and no later write makes it right', async () => {
+  test('a damaged database file stops all sales, also after later writes', async () => {
     const path = join(farebox.config.dataFolder, 'farebox.db');
     // A write by another process makes SQLite drop its cached pages.
     const other = new DatabaseSync(path);

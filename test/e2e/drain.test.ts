@@ -138,7 +138,7 @@ test(`SIGTERM under ${STREAMS} open streams: each ends with [DONE], then exit 0`
   );
 });
 
-test('a stream or tool call that outlives the deadline is cut, and pays for what it produced', async (context) => {
+test('a stream or tool call is cut at the deadline, and its output is charged', async (context) => {
   const scene = await stage(context, 1);
   const { upstream, server } = scene;
   upstream.otherwise = { kind: 'stream', chunks: 60, hangAfter: 5, usage: true };
@@ -159,7 +159,7 @@ test('a stream or tool call that outlives the deadline is cut, and pays for what
   assert.ok((usage[0]?.amount ?? 0n) > 0n);
 });
 
-test('a second SIGTERM cuts open streams at once, and they pay for what they produced', async (context) => {
+test('a second SIGTERM cuts open streams immediately, and their output is charged', async (context) => {
   // Not the deadline ends it.
   const scene = await stage(context, 600);
   const { upstream, server } = scene;
@@ -177,7 +177,7 @@ test('a second SIGTERM cuts open streams at once, and they pay for what they pro
   assert.deepEqual([usage[0]?.status, usage[0]?.count], ['aborted', 1n]);
 });
 
-test('a client that sends half a request does not hold the ending server', async (context) => {
+test('an incomplete request does not delay the shutdown', async (context) => {
   const { server, origin, pool } = await stage(context, 1);
   const socket = connect(Number(new URL(origin).port), '127.0.0.1');
   socket.on('error', () => undefined); // the server cuts it, which is what is tested

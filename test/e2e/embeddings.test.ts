@@ -165,7 +165,7 @@ describe('clients on the embedded demo model', () => {
 });
 
 describe('the flow', () => {
-  test('inputs beyond the batch of the engine are split and put together in order', async () => {
+  test('inputs beyond the batch size of the engine are split, and their vectors keep the order', async () => {
     const input = Array.from({ length: 47 }, (_, at) => 'x'.repeat(at + 1));
     const { data, response } = await client.embeddings
       .create({ model: 'small-batches', input })
@@ -234,7 +234,7 @@ describe('the flow', () => {
     }
   });
 
-  test('an engine that counts nothing is billed by a fair count', async () => {
+  test('without usage the server counts the tokens itself', async () => {
     // Some say a zero that do not count.
     for (const usage of [false, 0]) {
       upstream.script.push({ kind: 'embeddings', usage });
@@ -248,12 +248,12 @@ describe('the flow', () => {
     }
   });
 
-  test('ids of the own vocabulary pass as they are', async () => {
+  test("token ids of the model's own vocabulary are forwarded unchanged", async () => {
     await client.embeddings.create({ model: 'own-ids', input: [7, 8, 9] });
     assert.deepEqual(JSON.parse(upstream.seen[0]?.body ?? '{}').input, [7, 8, 9]);
   });
 
-  test('what is not valid is a 400 before the engine', async () => {
+  test('an invalid request gets 400 before the engine is called', async () => {
     const refused: readonly (readonly [unknown, RegExp])[] = [
       ['', /must not be empty/],
       [[], /At least one input/],
@@ -287,7 +287,7 @@ describe('the flow', () => {
     assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
-  test('the limit of an input is counted in tokens, and the loop is not held', async () => {
+  test('the limit of an input is counted in tokens without blocking the event loop', async () => {
     // Rare symbols take several tokens each.
     const dense = '\u{1F9EC}'.repeat(13_000);
     await holdsNoLoop(() =>
@@ -325,7 +325,7 @@ describe('the flow', () => {
     );
   });
 
-  test('a caller who leaves frees the engine and leaves no hold', async () => {
+  test('a disconnect releases the engine and the hold', async () => {
     upstream.otherwise = { kind: 'hang' };
     const abort = new AbortController();
     const asked = client.embeddings.create(
@@ -363,7 +363,7 @@ describe('the flow', () => {
     assert.equal(upstream.seen.length, 0);
   });
 
-  test('two thousand vectors of a caller do not hold the loop', async () => {
+  test('two thousand vectors do not block the event loop', async () => {
     upstream.otherwise = { kind: 'embeddings' };
     const input = Array.from({ length: 2_048 }, (_, at) => `text ${at}`);
     const answer = await holdsNoLoop(() => client.embeddings.create({ model: 'own-ids', input }));

@@ -110,7 +110,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.deepEqual([answer.status, body.code], [504, 'REQUEST_TIMEOUT']);
   });
 
-  test('a stream that is cut ends with an error event and [DONE], and what had come is paid for', async () => {
+  test('a truncated stream ends with an error event and [DONE], and its text is charged', async () => {
     first.script.push({ kind: 'stream', chunks: 10, cutAfter: 4, usage: true });
     const before = await balance();
     const answer = await chat({ model: 'single', stream: true });
@@ -129,7 +129,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(await answer.text(), /data: \{"error":\{[^\n]+\}\n\ndata: \[DONE\]\n\n$/);
   });
 
-  test('an engine without usage is counted by the bytes of its text, and the receipt says so', async () => {
+  test('without usage the bytes of the text are charged, and the receipt states it', async () => {
     first.script.push({ kind: 'stream', chunks: 7, usage: false });
     const answer = await chat({ model: 'single', stream: true });
     const text = await answer.text();
@@ -144,7 +144,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.equal(row?.counted_by, 'bytes');
   });
 
-  test('a caller that leaves aborts the engine at once and pays for what was produced', async () => {
+  test('a disconnect aborts the engine immediately, and the output is charged', async () => {
     first.script.push({ kind: 'stream', chunks: 200, everyMs: 10, usage: true });
     const before = await balance();
     const abandoned = first.abandoned;
@@ -178,7 +178,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     );
   });
 
-  test('an engine that refuses the request is a 400 in its own words', async () => {
+  test('an engine that rejects the request causes a 400 with its message', async () => {
     first.script.push({ kind: 'status', status: 400, body: '{"error":{"message":"bad grammar"}}' });
     const answer = await chat({ model: 'single' });
     const body = (await answer.json()) as { error: string };
@@ -186,7 +186,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(body.error, /bad grammar/);
   });
 
-  test('an engine that calls the prompt too long is the overflow that SDKs know', async () => {
+  test('a prompt that the engine rejects as too long gets the context overflow error of SDKs', async () => {
     first.script.push({
       kind: 'status',
       status: 400,

@@ -11,7 +11,7 @@ import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
-test('the data folder is its user’s alone, and the link that is printed signs the owner in once', async () => {
+test('only the user of the server can read the data folder, and the printed link signs the owner in once', async () => {
   const farebox = await startFarebox({ yaml: YAML });
   try {
     const token = /\/console\/sign-in#([\w-]{43})\n/.exec(farebox.output())?.[1];

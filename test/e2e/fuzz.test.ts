@@ -127,7 +127,7 @@ describe('the API under fuzzing', () => {
     assert.deepEqual(uncaught, []);
   });
 
-  test('has clean books afterwards, no open hold, and serves', async () => {
+  test('after fuzzing the audit succeeds, no hold is open, and requests are served', async () => {
     const { farebox } = fixture;
     // The balance of the account can be used up, or limited by a budget.
     const { secret } = await farebox.account('1');

@@ -110,7 +110,7 @@ export async function chat(_baseUrl: string, secret: string) {
   },
 } as const;
 
-describe('a client made of the OpenAPI document', () => {
+describe('a client generated from the OpenAPI document', () => {
   let upstream: TestUpstream;
   let farebox: TestApp;
   let folder: string;
@@ -158,7 +158,7 @@ payments:
     }
   });
 
-  test('compiles under `tsc --strict`, libraries checked too', async () => {
+  test('compiles under `tsc --strict`, with its libraries', async () => {
     const failed = run(process.execPath, [TSC, '-p', folder]);
     const { stdout } = await failed.catch((error: { stdout: string }) => error);
     assert.equal(stdout, '');

@@ -235,7 +235,7 @@ describe('response headers', () => {
     },
   ];
 
-  test('every row of the tables', async () => {
+  test('every documented header is sent', async () => {
     for (const row of rows) {
       const answer = await row.sent();
       assert.match(
@@ -249,7 +249,7 @@ describe('response headers', () => {
     }
   });
 
-  test('what Farebox never does is never claimed', async () => {
+  test('headers of features that Farebox lacks are never sent', async () => {
     for (const answer of [await chat(), await models(), await refusal()]) {
       assert.equal(answer.headers.get('x-auth-refreshed'), null);
       assert.equal(answer.headers.get('x-balance-remaining'), null);
@@ -257,7 +257,7 @@ describe('response headers', () => {
     }
   });
 
-  test('reason phrases say something, and the error object of OpenAI is there on request', async () => {
+  test('responses have reason phrases, and the OpenAI error format on request', async () => {
     for (const [answer, phrase] of [
       [await refusal(), 'Bad Request'],
       [await chat({}, { secret: 'wrong' }), 'Unauthorized'],
@@ -294,7 +294,7 @@ describe('response headers', () => {
     assert.equal(headers['x-request-id']?.length, 32);
   });
 
-  test('`x-api-key` is a key as `Authorization: Bearer` is, which comes first', async () => {
+  test('`x-api-key` authenticates, and `Authorization: Bearer` takes precedence', async () => {
     const body = chatBody();
     const withKey = (headers: Record<string, string>) =>
       ask('/chat/completions', { body, headers });
@@ -309,7 +309,7 @@ describe('response headers', () => {
     assert.equal(empty.status, 401);
   });
 
-  test('a preflight allows our own headers by their name, and those that SDKs add', async () => {
+  test('a preflight allows the headers of the server and of SDKs', async () => {
     const answer = await ask('/chat/completions', {
       method: 'OPTIONS',
       headers: {
@@ -357,7 +357,7 @@ describe('response headers', () => {
     assert.deepEqual([unknown.status, unknown.body.code], [503, 'X402_NOT_CONFIGURED']);
   });
 
-  test('an engine may name its model in any script', async () => {
+  test('the model id of an engine may use any script', async () => {
     const id = 'модель\n日本';
     plain.farebox.app.catalog.setDiscovered([
       { id, origin: 'discovered', type: 'text', replicas: [{ engine: 'rack1', model: id }] },

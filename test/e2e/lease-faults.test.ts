@@ -5,11 +5,11 @@ import { runScenario } from './lease-scenarios.ts';
 /** About a dozen callers per process, with a slow engine. */
 const PAUSE_MS = 90;
 
-test('a process that is stopped past its death and continued counts nothing twice', async () => {
+test('a process that is suspended past its dead-after time and resumed charges nothing twice', async () => {
   await runScenario('stopped', 1, PAUSE_MS);
 });
 
-test('a synchronous standby that is promoted under load has every settle that was seen', async () => {
+test('a promoted synchronous standby has every settle that a client received', async () => {
   await runScenario('standby', 1, PAUSE_MS);
 });
 

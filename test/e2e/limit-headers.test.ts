@@ -39,7 +39,7 @@ describe('limit headers', () => {
     return [Number(limit), left];
   };
 
-  test('what sells nothing has one limit for all of it, and counts', async () => {
+  test('unpriced routes share one limit', async () => {
     clock.advance(60_000);
     const paths = ['/api_keys/rate_limits', '/usage', '/models', '/models/traits'];
     for (const [at, path] of paths.entries()) {
@@ -123,7 +123,7 @@ describe('limit headers', () => {
     assert.equal(log.body.data[0].modelId, 'endpoint:api/v1/crypto/rpc');
   });
 
-  test('the limits are listed, all of them, with what is used and left', async () => {
+  test('`GET /api_keys/rate_limits` lists all limits with their usage', async () => {
     clock.advance(60_000);
     await chat();
     const { rateLimits } = (await ask('/api_keys/rate_limits')).body.data;

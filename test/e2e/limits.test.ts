@@ -128,7 +128,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(counted, used + 17 * asked);
     });
 
-    test('what a request used above its estimate counts, also when its minute is over', async () => {
+    test('usage above the estimate counts, also in the next minute', async () => {
       const { secret } = await bench.farebox.account('5', { limits: { tokensPerMinute: 3_000 } });
       clock.advance(MINUTE_MS - (clock.nowMs() % MINUTE_MS));
       const long = { kind: 'answer', content: 'word', promptTokens: 12 } as const;
@@ -146,7 +146,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await chat(secret, one)).status, 429);
     });
 
-    test('a new minute begins with everything, and the reset headers say when', async () => {
+    test('a new minute resets the limits, and the headers contain its start', async () => {
       const { secret } = await bench.farebox.account('5', { limits: { requestsPerMinute: 1 } });
       clock.advance(MINUTE_MS - (clock.nowMs() % MINUTE_MS) + 15_000);
       const first = await chat(secret);
@@ -164,7 +164,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
   });
 }
 
-test('the tables of the specification are the limits of each plan', async () => {
+test('the limits of each plan equal the tables of the specification', async () => {
   const models = [
     ...TIERS.map((tier) => textModel(tier)),
     ...OTHERS.map(([type]) => otherModel(type)),
@@ -219,7 +219,7 @@ test('one request above the concurrency limit gets 429', async () => {
   }
 });
 
-test('work that goes on after its caller left keeps its place among those that run at once', async () => {
+test('a request that continues after a disconnect counts as concurrent', async () => {
   const bench = await startWithEngine({ yaml: `limits: { keyConcurrency: ${KEYS_AT_ONCE} }` });
   try {
     const { secret } = await bench.farebox.account('5');

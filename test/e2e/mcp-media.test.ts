@@ -108,7 +108,7 @@ models:
     return farebox.owner.creditNano - usdNano;
   };
 
-  test('an image by base64 and by URL comes back cut out, as an image', async () => {
+  test('background removal accepts base64 and URLs, and returns an image', async () => {
     const photo = await sharp(Buffer.alloc(size * size * 3, 90), {
       raw: { width: size, height: size, channels: 3 },
     })
@@ -139,7 +139,7 @@ models:
     assert.equal(about('embeddings'), '');
   });
 
-  test('images are made, and come as images', async () => {
+  test('image generation returns images', async () => {
     const before = await spent();
     const { content, structuredContent } = await ask('generate_image', { prompt: 'a dune', n: 2 });
     const picture = { type: 'image', mimeType: 'image/png', data: png.toString('base64') };
@@ -153,7 +153,7 @@ models:
     assert.equal((await spent()) - before, usdToNano('0.08'));
   });
 
-  test('a text is spoken, and comes as sound', async () => {
+  test('speech returns audio', async () => {
     const before = await spent();
     const { content, structuredContent } = await ask('speak', { text: 'Hello' });
     const [sound] = content as [{ type: string; data: string; mimeType: string }];
@@ -185,7 +185,7 @@ models:
     assert.equal((await spent()) - before, usdToNano('0.002') + usdToNano(String(costUsd)));
   });
 
-  test('speech by base64 and by URL is written down', async () => {
+  test('transcription accepts base64 and URLs', async () => {
     site.pages.set('/hello.wav', wav);
     const uploaded = await ask('transcribe', { media: wav.toString('base64'), language: 'en' });
     assert.equal(uploaded.isError, undefined, JSON.stringify(uploaded.content));
@@ -228,7 +228,7 @@ models:
     assert.equal((await spent()) - before, usdToNano('0.28'));
   });
 
-  test('a video that is cancelled costs nothing', async () => {
+  test('a cancelled video costs nothing', async () => {
     isDone = false;
     const before = await spent();
     const order = { prompt: 'a harbour', duration: '1 gen' };

@@ -74,7 +74,7 @@ describe('tools that a wallet pays for', () => {
   const pay = async (to: Client, payment: unknown, more: Meta = {}) =>
     to.callTool({ ...CHAT, _meta: { 'x402/payment': payment, ...more } });
 
-  test('a call without money says what to pay, and runs when it is paid', async () => {
+  test('a call without credit returns payment options, and runs after the payment', async () => {
     const account = await fixture.evmWallet();
     const refused = await client.callTool(CHAT);
     assert.equal(refused.isError, true);
@@ -104,7 +104,7 @@ describe('tools that a wallet pays for', () => {
     assert.equal(await creditOf(farebox, account.address), paidNano - 11_000n);
   });
 
-  test('a payment that is not good is refused with what is, and moves nothing', async () => {
+  test('an invalid payment is rejected with payment options, and transfers nothing', async () => {
     const account = await fixture.evmWallet();
     const required = (await client.callTool(CHAT)).structuredContent as Meta;
     const payment = await evmClient(account).createPaymentPayload(required as never);
@@ -120,7 +120,7 @@ describe('tools that a wallet pays for', () => {
     assert.equal(none.structuredContent, undefined);
   });
 
-  test('what is no payment, or too large for one, is refused in words', async () => {
+  test('malformed and oversized payments are rejected with a message', async () => {
     for (const payment of [null, 7, 'x', {}, { padding: 'x'.repeat(100_000) }]) {
       const refused = await pay(client, payment);
       assert.equal(refused.isError, true);
@@ -233,7 +233,7 @@ describe('tools that a wallet pays for', () => {
     assert.match(said, /success: true/);
   });
 
-  test('killed in the middle of a paid call: the payment is credit, and nothing is charged', async () => {
+  test('after a kill during a paid call the payment is credit, and nothing is charged', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'farebox-mcp-kill-'));
     const yaml = `listen: { host: 127.0.0.1, port: 0 }\nembedded: { enabled: false }\ndiscovery: { enabled: false }\n${fixture.yaml}`;
     const account = await fixture.evmWallet();

@@ -162,7 +162,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('the client of 2026-07-28 speaks it, and pays what the HTTP route costs', async () => {
+  test('a client with protocol version 2026-07-28 pays the price of the HTTP route', async () => {
     const client = await modernClient();
     assert.equal(client.getNegotiatedProtocolVersion(), '2026-07-28');
     const { tools } = await client.listTools();
@@ -243,7 +243,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('without a key tools are listed, and a call says what is missing', async () => {
+  test('without a key tools are listed, and a call returns an authentication error', async () => {
     const client = await legacyClient({ requestInit: { headers: {} } });
     assert.equal((await client.listTools()).tools.length, 10);
     for (const name of ['chat', 'balance']) {
@@ -254,7 +254,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('a call that is cancelled ends, and what was produced is paid', async () => {
+  test('a cancelled call ends, and its output is charged', async () => {
     for (const client of [await legacyClient(), await modernClient()]) {
       ({ accountId } = await bench.farebox.app.stores.identity.keys.callerOf(secret));
       const before = await spent();
@@ -303,7 +303,7 @@ describe('the MCP server', () => {
     await client.close();
   });
 
-  test('a call is tagged by the header of its request, and by its own tags before it', async () => {
+  test('a call is tagged by its own tags, and otherwise by the request header', async () => {
     const { requestInit } = authorized();
     const headers = { ...requestInit.headers, 'x-svc-metadata': '{"user":"anna","run":"1"}' };
     const client = await legacyClient({ requestInit: { headers } });
@@ -419,7 +419,7 @@ describe('the MCP server', () => {
     assert.equal(await spent(), usdToNano('0.000022'));
   });
 
-  test('a server whose operator turned it off has no such path', async () => {
+  test('a server with `mcp.enabled: false` has no such path', async () => {
     const without = await startWithEngine({ yaml: 'mcp: { enabled: false }' });
     const { status } = await fetch(new URL('/mcp', without.farebox.app.address), {
       method: 'POST',

@@ -272,7 +272,7 @@ describe('POST /video/quote against a table worked out by hand', () => {
   });
 });
 
-describe('a video engine elsewhere', () => {
+describe('an external video engine', () => {
   const SIZE = { width: 64, height: 64, seconds: 1, framesPerSecond: 8 };
   const order = { model: 'by-piece', prompt: 'a lighthouse', duration: '1 gen' };
 
@@ -445,7 +445,7 @@ describe('a video engine elsewhere', () => {
     assert.equal(await spent(), before);
   });
 
-  test('that shows an order in its list is not given it again', async () => {
+  test('that lists an order does not receive it again', async () => {
     const clip = await makeClip(folder, SIZE);
     let key: string | undefined;
     engine.answer = (heard, response) => {
@@ -469,7 +469,7 @@ describe('a video engine elsewhere', () => {
     assert.ok(heard.some(({ path }) => path === '/v1/videos/mine/content'));
   });
 
-  test('that has ordered nothing for certain is passed over for the next', async () => {
+  test('that certainly has no order is replaced by the next engine', async () => {
     const models: string[] = [];
     engine.answer = (heard, response) => {
       if (heard.method !== 'POST') return sendJson(response, 200, { status: 'in_progress' });
@@ -505,7 +505,7 @@ describe('a video engine elsewhere', () => {
   });
 });
 
-describe('a transcription server elsewhere', () => {
+describe('an external transcription server', () => {
   test('gets WAV by the OpenAI protocol, and its language becomes a code', async () => {
     engine.answer = (_heard, response) =>
       sendJson(response, 200, { text: ' Hello there. ', language: 'english', duration: 2 });
@@ -615,7 +615,7 @@ describe('a transcription server elsewhere', () => {
   });
 });
 
-describe('a rembg server elsewhere', () => {
+describe('an external rembg server', () => {
   test('gets the image as multipart; a smaller or different result is not charged', async () => {
     const photo = await portraitJpeg();
     const image = photo.toString('base64');

@@ -145,7 +145,7 @@ test('videos of 120 MB are streamed without being in memory', async () => {
   assert.ok(grownMb < 250, `${grownMb} MB were held for 360 MB of films`);
 });
 
-test('what a caller has on the disk is bounded, and so is what all have', async () => {
+test('the disk space of each caller and of all callers is limited', async () => {
   takesOrders = false;
   const other = await crowded.account('1');
   const third = await crowded.account('1');

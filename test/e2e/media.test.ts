@@ -295,7 +295,7 @@ describe('POST /image/background-remove', () => {
     assert.equal(await ownerSpent(), before);
   });
 
-  test('both fields, none, no base64, no multipart file and other content types are refused', async () => {
+  test('invalid forms and content types are rejected', async () => {
     const photo = formWith('image', await portraitJpeg()).get('image') as File;
     const both = (field: string, text: string): FormData => {
       const form = new FormData();
@@ -372,7 +372,7 @@ describe('the life of a video', () => {
     return assert.fail('The video was not made');
   };
 
-  test('quote, queue, retrieve, complete: charged the quote once, and the media goes', async () => {
+  test('a video is charged its quote once, and its media is deleted at the end', async () => {
     const user = await farebox.account('1');
     const credit = 1_000_000_000n;
     const body = await still();
@@ -435,7 +435,7 @@ describe('the life of a video', () => {
     );
   });
 
-  test('delete_media_on_completion deletes what was delivered; a clip is upscaled', async () => {
+  test('`delete_media_on_completion` deletes a delivered video; a clip is upscaled', async () => {
     const body = { model: 'farebox-upscale', video_url: `${site.url}/clip.mp4`, upscale_factor: 2 };
     const quote = await json(await send({ path: '/video/quote', body, key: '' }));
     const seconds = (await (await openMedia()).probe(join(folder, 'clip.mp4'), call))
@@ -485,7 +485,7 @@ describe('the life of a video', () => {
     await finished({ queue_id: told['queue_id'] });
   });
 
-  test('an image that no decoder takes fails the job: refunded, and the receipt says so', async () => {
+  test('an image that cannot be decoded fails the job, which is refunded', async () => {
     const user = await farebox.account('1', { kind: 'ADMIN' });
     const key = user.secret;
     const budgets = [{ tag: 'user' }, {}].map((of) =>
@@ -643,7 +643,7 @@ describe('POST /video/transcriptions', () => {
     assert.equal(await ownerSpent(), before);
   });
 
-  test('a clip is written down, as JSON and as text, for its exact length', async () => {
+  test('a clip is transcribed as JSON and as text, and charged by its exact duration', async () => {
     const before = await ownerSpent();
     const answer = await send({ path, body: { url: `${site.url}/clip.mp4` } });
     const said = await json(answer);
@@ -721,7 +721,7 @@ describe('POST /video/transcriptions', () => {
     });
   }
 
-  test('addresses of the inside, other schemes and other formats are refused', async () => {
+  test('private addresses, other schemes and other formats are rejected', async () => {
     for (const body of [
       { url: 'http://10.0.0.1/a.mp4' },
       { url: 'http://[::1]/a.mp4' },
@@ -742,7 +742,7 @@ describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
     new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
   const wav = () => toFile(toneWav(' ab a b '), 'said.wav');
 
-  test('a file is written down in each format, for its exact length', async () => {
+  test('a file is transcribed in each format, and charged by its exact duration', async () => {
     const { transcriptions } = client().audio;
     const before = await ownerSpent();
     const plain = await transcriptions.create({ file: await wav(), model });
@@ -793,7 +793,7 @@ describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
     );
   });
 
-  test('what cannot be done is refused in words, and costs nothing', async () => {
+  test('unsupported requests get an error with a reason, and cost nothing', async () => {
     const before = await ownerSpent();
     const wordTimes = {
       response_format: 'verbose_json',
@@ -823,7 +823,7 @@ describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
     assert.equal(await ownerSpent(), before);
   });
 
-  test('hostile files are refused as those of a URL are', async () => {
+  test('hostile uploads are rejected like hostile URLs', async () => {
     const before = await ownerSpent();
     const silence = Buffer.concat([wavHeader(62 * 32_000), Buffer.alloc(62 * 32_000)]);
     const head = Buffer.concat([Buffer.from('\0\0\0\x18ftypisom'), Buffer.alloc(9_000, 0xa5)]);

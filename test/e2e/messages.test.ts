@@ -170,7 +170,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.match(thought.signature, /^fbx1\./);
   });
 
-  test('reasoning comes back by its signature alone, and only to the account that it was made for', async () => {
+  test('reasoning is restored from its signature, only for the account that received it', async () => {
     says({
       reasoning: 'A secret plan',
       toolCalls: [{ name: 'weather', arguments: '{"city":"Oslo"}' }],
@@ -217,7 +217,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(asked()['reasoning_effort'], 'medium');
   });
 
-  test('`toolRunner()` runs calls side by side, without the thread that it offers', async () => {
+  test('`toolRunner()` runs parallel calls without a container', async () => {
     const calls = [
       { name: 'weather', arguments: '{"city":"Oslo"}' },
       { name: 'weather', arguments: '{"city":"Rome"}' },
@@ -249,7 +249,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(upstream.seen.length, 2);
   });
 
-  test('`parse()` gives an object that fits the schema', async () => {
+  test('`parse()` returns an object that matches the schema', async () => {
     says({ content: '{"name":"red","count":2}' });
     const schema = z.object({ name: z.string(), count: z.number() });
     const answer = await client.messages.parse({
@@ -275,7 +275,7 @@ describe('@anthropic-ai/sdk', () => {
     }
   });
 
-  test('`countTokens()` costs nothing, and is near what the hold knows', async () => {
+  test('`countTokens()` is free, and close to the estimate of the hold', async () => {
     const before = await balance();
     const { input_tokens } = await client.messages.countTokens({
       model: 'atlas',
@@ -373,7 +373,7 @@ describe('@ai-sdk/anthropic', () => {
     createAnthropic({ baseURL: farebox.url, apiKey: farebox.owner.secret })('atlas');
   const maxOutputTokens = 2_000;
 
-  test('generates and streams text with reasoning, and goes round with a tool', async () => {
+  test('generates and streams text with reasoning, and runs a tool', async () => {
     says({ reasoning: 'hm', toolCalls: [{ name: 'weather', arguments: '{"city":"Oslo"}' }] });
     says({ reasoning: 'so', content: 'Cold' });
     const weather = tool({
@@ -404,7 +404,7 @@ describe('@ai-sdk/anthropic', () => {
     assert.ok(((await streamed.usage).outputTokens ?? 0) > 0);
   });
 
-  test('makes an object, by a tool that must be called', async () => {
+  test('generates an object by a required tool', async () => {
     upstream.otherwise = {
       kind: 'own',
       answer: (response, body) => {
@@ -438,7 +438,7 @@ describe('@ai-sdk/anthropic', () => {
   });
 });
 
-describe('a refusal', () => {
+describe('an error response', () => {
   async function refused(
     request: Anthropic.MessageCreateParams,
     secret = farebox.owner.secret,
@@ -463,7 +463,7 @@ describe('a refusal', () => {
     throw new Error('Nothing was refused');
   }
 
-  test('has the type, the words and the header that end or move its client', async () => {
+  test('has the type, the message and the headers that its client expects', async () => {
     const wrong = await refused({ ...HEAD, messages: [] });
     assert.deepEqual(
       [wrong.status, wrong.type, wrong.retry],
@@ -506,7 +506,7 @@ describe('a refusal', () => {
     assert.ok(granted >= 1_024 && granted < 8_000, String(granted));
   });
 
-  test('of a prompt that is too long has the figures by which an agent compacts', async () => {
+  test('about a prompt that is too long has the token counts that agents need to compact', async () => {
     const long = { role: 'user' as const, content: 'word '.repeat(20_000) };
     const ours = await refused({ ...HEAD, model: 'small', messages: [long] });
     assert.equal(ours.status, 400);
@@ -520,7 +520,7 @@ describe('a refusal', () => {
     assert.equal(engines.message, 'prompt is too long: 2001 tokens > 2000 maximum');
   });
 
-  test('of an engine that fails says not to try again for minutes', async () => {
+  test('about a failed engine has a long `Retry-After`', async () => {
     upstream.otherwise = { kind: 'status', status: 500 };
     const before = await balance();
     const failed = await refused(HEAD);
@@ -582,7 +582,7 @@ const ANSWER = fc.record(
   { requiredKeys: ['promptTokens', 'completionTokens'] },
 );
 
-test('whatever an engine says and claims, no balance falls below zero and both forms say the same', async () => {
+test('with any engine output, the balance is not negative and both response forms are equal', async () => {
   await fc.assert(
     fc.asyncProperty(
       ANSWER,
@@ -613,7 +613,7 @@ test('whatever an engine says and claims, no balance falls below zero and both f
   await farebox.audit();
 });
 
-test('a body of megabytes is read beside the event loop, and is one of Messages still', async () => {
+test('a body of megabytes is parsed in a worker thread', async () => {
   const content = 'word '.repeat(300_000);
   const messages = [{ role: 'user' as const, content }];
   await assert.rejects(client.messages.create({ ...HEAD, messages }), (error) => {

@@ -221,7 +221,7 @@ describe('POST /completions', () => {
     assert.equal(nano, 3_000n + 4_000n);
   });
 
-  test('what cannot be is a 400 that says what would be right', async () => {
+  test('an invalid request gets 400 with the valid values', async () => {
     const bad: readonly (readonly [object, RegExp])[] = [
       [{}, /prompt.*Expected a string, a list/],
       [{ prompt: [] }, /prompt/],
@@ -241,7 +241,7 @@ describe('POST /completions', () => {
     await refused(path, { model: 'nobody', prompt: 'a' }, 404, /nobody/);
   });
 
-  test('engines without the path are no reason to think them dead', async () => {
+  test('a missing path of an engine does not mark it as failed', async () => {
     fixture.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
     for (let turn = 0; turn < 12; turn += 1) {
       const { secret } = await fixture.farebox.account('1');
@@ -313,7 +313,7 @@ describe('POST /completions', () => {
     assert.equal(nano, 1_000n + 4_000n);
   });
 
-  test('a stream beyond its grant is cut there', async () => {
+  test('a stream beyond its grant is truncated', async () => {
     fixture.engine.on(path, (_heard, response) => {
       const piece = { choices: [{ ...choice, text: 'x'.repeat(100), finish_reason: null }] };
       sendEvents(
@@ -328,7 +328,7 @@ describe('POST /completions', () => {
     assert.equal(nano, 1_000n + 8_000n);
   });
 
-  test('a caller who leaves pays for what was made', async () => {
+  test('after a disconnect the output is charged', async () => {
     fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(
@@ -353,7 +353,7 @@ describe('POST /completions', () => {
     assert.equal(nano, 1_000n + 4_000n);
   });
 
-  test('openai, the AI SDK and LangChain work as they are', async () => {
+  test('openai, the AI SDK and LangChain work unmodified', async () => {
     fixture.engine.on(path, (heard, response) => {
       if (heard.json.stream === true)
         sendEvents(response, [{ choices: [choice] }, { choices: [], usage }]);
@@ -446,7 +446,7 @@ describe('POST /images/generations', () => {
     assert.equal(await price({ quality: 'auto', n: 3 }, [64, 64], [64, 64]), 120_000_000n);
   });
 
-  test('an image is what it says, or it is not sold', async () => {
+  test('an image in another format than declared is not charged', async () => {
     const whole = await png(64, 64);
     const jpeg = await sharp(whole).jpeg().toBuffer();
     const webp = await sharp(whole).webp().toBuffer();
@@ -496,7 +496,7 @@ describe('POST /images/generations', () => {
     assert.equal(fixture.engine.heard.length - asked, 3);
   });
 
-  test('what a model does not make is a 400 that says what it makes', async () => {
+  test('an unsupported size or quality gets 400 with the supported ones', async () => {
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ prompt: '' }, /prompt/],
       [{ prompt: 'a'.repeat(101) }, /at most 100 characters, got 101/],
@@ -519,7 +519,7 @@ describe('POST /images/generations', () => {
     await refused(path, body, 422, /CONTENT_POLICY_VIOLATION/);
   });
 
-  test('a caller with too little credit, or above its limit, is refused before an engine works', async () => {
+  test('a caller with too little credit, or above its limit, gets an error before an engine is called', async () => {
     const { secret } = await fixture.farebox.account('0.11');
     const asked = fixture.engine.heard.length;
     const poor = await post(path, { ...body, size: '1792x1024', quality: 'hd' }, { secret });
@@ -550,7 +550,7 @@ describe('POST /images/generations', () => {
     assert.equal(nano, 0n);
   });
 
-  test('openai and the AI SDK work as they are, whole and streamed', async () => {
+  test('openai and the AI SDK work unmodified, with and without streams', async () => {
     const made = await data([64, 64]);
     fixture.engine.onJson(path, made);
     const whole = await openai.images.generate({ model: 'painter', prompt: 'A lighthouse', n: 1 });
@@ -680,7 +680,7 @@ describe('POST /images/generations', () => {
       assert.equal(fixture.engine.heard.length - asked, 3);
     });
 
-    test('who leaves after one pays, and an engine that fails is not paid', async () => {
+    test('a disconnect after a partial image is charged, a failed engine is not', async () => {
       const [small] = (await data([64, 64])).data;
       const begin = (then: (response: ServerResponse) => void): void =>
         fixture.engine.on(path, (_heard, response) => {
@@ -723,7 +723,7 @@ describe('POST /images/generations', () => {
     });
   });
 
-  test('an engine that breaks off is not paid because its caller reads slowly', async () => {
+  test('a failed engine is not charged, also if its caller reads slowly', async () => {
     // The head identifies a partial image; this one is larger than the buffer of a connection.
     const large = Buffer.concat([(await png(64, 64)).subarray(0, 64), Buffer.alloc(12_000_000)]);
     const event = (bytes: Buffer) => {
@@ -931,7 +931,7 @@ describe('POST /images/edits', () => {
     assert.equal(fixture.engine.heard.length, asked);
   });
 
-  test('openai and the AI SDK work as they are', async () => {
+  test('openai and the AI SDK work unmodified', async () => {
     const made = (await png(64, 64)).toString('base64');
     fixture.engine.onJson(path, { data: [{ b64_json: made }] });
     const image = await toFile(await png(32, 32), 'a.png', { type: 'image/png' });
@@ -980,7 +980,7 @@ describe('POST /audio/speech', () => {
       ...(signal === undefined ? {} : { signal }),
     });
 
-  test('a text is spoken, and its characters are charged', async () => {
+  test('speech is charged by the characters of its text', async () => {
     speakWith(mp3);
     const [answer, nano] = await cost(async () => {
       const spoken = await ask({ user: 'me' });
@@ -1023,7 +1023,7 @@ describe('POST /audio/speech', () => {
     }
   });
 
-  test('a sound that is cut off, cannot be decoded, or is too short for its text is not sold', async () => {
+  test('audio that is truncated, broken or too short for its text is not charged', async () => {
     const head = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
     const long = { input: 'a'.repeat(100) };
     const wav = { response_format: 'wav' };
@@ -1051,7 +1051,7 @@ describe('POST /audio/speech', () => {
     assert.equal(broken, 0n);
   });
 
-  test('what a model does not speak is a 400 that says what it does', async () => {
+  test('an unsupported voice or format gets 400 with the supported ones', async () => {
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ input: '' }, /input/],
       [{ input: 'a'.repeat(101) }, /at most 100 characters, got 101/],
@@ -1065,7 +1065,7 @@ describe('POST /audio/speech', () => {
     for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
   });
 
-  test('events carry the sound, then what it cost', async () => {
+  test('events contain the audio, then the cost', async () => {
     speakWith(mp3);
     const [text, nano] = await cost(async () => (await ask({ stream_format: 'sse' })).text());
     const events = text
@@ -1081,7 +1081,7 @@ describe('POST /audio/speech', () => {
     assert.equal(nano, 210_000n);
   });
 
-  test('a key gets the same sound again for nothing', async () => {
+  test('a retry with a key gets the same audio for free', async () => {
     speakWith(mp3);
     const headers = { 'idempotency-key': 'said-once' };
     const first = Buffer.from(await (await ask({}, headers)).arrayBuffer());
@@ -1095,7 +1095,7 @@ describe('POST /audio/speech', () => {
     assert.equal(nano, 0n);
   });
 
-  test('who leaves in the middle pays; an engine that breaks off is not paid', async () => {
+  test('a disconnect is charged; a failed engine is not', async () => {
     fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'audio/mpeg' });
       response.write(mp3.subarray(0, 1_000));
@@ -1122,7 +1122,7 @@ describe('POST /audio/speech', () => {
     assert.equal(broken, 0n);
   });
 
-  test('openai and the AI SDK work as they are', async () => {
+  test('openai and the AI SDK work unmodified', async () => {
     speakWith(mp3);
     const spoken = await openai.audio.speech.create({
       model: 'speaker',
@@ -1183,7 +1183,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     sendJson(response, { error: { message: 'Unknown field: stream' } }, 400);
   const isAskedToStream = (bytes: Buffer) => bytes.includes('name="stream"\r\n\r\ntrue');
 
-  test('what an engine streams is passed on as it comes, and charged once', async () => {
+  test('chunks of an engine are forwarded immediately, and charged once', async () => {
     for (const events of [
       [delta(' Good'), delta(' morning'), delta('. '), done(' Good morning. ')],
       [chunk(' Good'), chunk(' morning'), chunk('. '), { choices: [] }],
@@ -1202,7 +1202,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     }
   });
 
-  test('a connection that is cut behind the end takes nothing from a transcript', async () => {
+  test('a connection that breaks after the end does not affect the transcript', async () => {
     fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       const events = [delta('Good'), done('Good')].map((one) => `data: ${JSON.stringify(one)}\n\n`);
@@ -1215,7 +1215,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     assert.equal(nano, 1_000_000n);
   });
 
-  test('an engine that does not stream gives its text as one, also one that refuses the field', async () => {
+  test('an engine without streaming returns its text as one chunk', async () => {
     const whole = { text: ' Good morning. ', language: 'english' };
     fixture.engine.onJson(path, whole);
     assert.deepEqual((await heard()).deltas, ['Good morning.']);
@@ -1230,7 +1230,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     assert.deepEqual((await heard()).deltas, ['All at once']);
   });
 
-  test('what is no transcript is not sold', async () => {
+  test('an invalid transcript is not charged', async () => {
     const long = 'la '.repeat(2_000);
     const broken: [string, readonly unknown[]][] = [
       ['an end that does not come', [delta('Good')]],
@@ -1257,7 +1257,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     assert.deepEqual([status, nano], [502, 0n]);
   });
 
-  test('who leaves once words have left pays for the sound, and a repeat by its key nothing', async () => {
+  test('a disconnect after the first text is charged, and a retry with its key is free', async () => {
     fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(`data: ${JSON.stringify(delta('Good'))}\n\n`);
@@ -1300,7 +1300,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     assert.equal(nano, 1_000_000n);
   });
 
-  test('formats with times have no stream', async () => {
+  test('formats with timestamps cannot be streamed', async () => {
     await assert.rejects(heard({ response_format: 'srt' }), /response_format=json/);
   });
 });
@@ -1310,7 +1310,7 @@ describe('POST /audio/translations', () => {
   const wav = toneWav('ab');
   const segments = [{ id: 0, start: 0, end: 1, text: ' Good morning.' }];
 
-  test('speech is written down in English, and its seconds are charged', async () => {
+  test('speech is translated to English, and charged by its seconds', async () => {
     fixture.engine.onJson(path, { text: ' Good morning. ', language: 'german', segments });
     const file = await toFile(wav, 'guten-morgen.wav');
     const [answer, nano] = await cost(() =>
@@ -1338,7 +1338,7 @@ describe('POST /audio/translations', () => {
     assert.match(srt, /^1\n00:00:00,000 --> 00:00:01,000\nGood morning\.\n/);
   });
 
-  test('an engine that only transcribes says so with a 400, and goes on transcribing', async () => {
+  test('an engine without translation causes a 400, and keeps transcribing', async () => {
     fixture.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
     const file = await toFile(wav, 'a.wav');
     const refused = openai.audio.translations.create({ file, model: 'ears' });
@@ -1364,7 +1364,7 @@ describe('POST /moderations', () => {
     results: flags.map(result),
   });
 
-  test('each text has its result, in order, for the tokens that were read', async () => {
+  test('each text has a result, in order, and its tokens are charged', async () => {
     fixture.engine.onJson(path, answered(false, true));
     const [answer, nano] = await cost(() =>
       post(path, { model: 'guard', input: ['Good morning', 'I will hit you'] }),
@@ -1382,7 +1382,7 @@ describe('POST /moderations', () => {
     assert.equal((await receipt(answer))?.kind, 'moderation');
   });
 
-  test('what the engine counts is charged, as far as it can be; a free model is free', async () => {
+  test('the usage of the engine is charged up to a bound; a free model is free', async () => {
     const counted = { ...answered(false), usage: { prompt_tokens: 40, total_tokens: 40 } };
     fixture.engine.onJson(path, counted);
     const [, nano] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
@@ -1443,7 +1443,7 @@ describe('POST /moderations', () => {
     }
   });
 
-  test('openai works as it is', async () => {
+  test('openai works unmodified', async () => {
     fixture.engine.onJson(path, answered(true));
     const { results } = await openai.moderations.create({
       model: 'guard',
@@ -1464,7 +1464,7 @@ describe('POST /rerank', () => {
     { index: 0, relevance_score: 0.3 },
   ];
 
-  test('documents come back best first, in the form of Cohere and of Jina', async () => {
+  test('documents are ranked, in the format of Cohere and of Jina', async () => {
     fixture.engine.onJson(path, { results });
     const [answer, nano] = await cost(() =>
       post(path, { ...body, top_n: 2, return_documents: true }),
@@ -1513,7 +1513,7 @@ describe('POST /rerank', () => {
     assert.equal(counted, 660n);
   });
 
-  test('objects are compared by their text, or by the fields that are named', async () => {
+  test('objects are ranked by their text, or by the given fields', async () => {
     fixture.engine.onJson(path, { results: results.slice(1) });
     const objects = [{ text: 'a', id: 7 }, { text: 'b' }];
     const answer = await post(path, { ...body, documents: objects, return_documents: true });
@@ -1571,7 +1571,7 @@ describe('POST /rerank', () => {
     }
   });
 
-  test("Cohere's clients of both versions and the AI SDK work as they are", async () => {
+  test("both versions of Cohere's client and the AI SDK work unmodified", async () => {
     fixture.engine.onJson(path, { results });
     const { url, owner } = fixture.farebox;
     const first = new CohereClient({

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import { startTestApp } from '../app/test-app.ts';
 
-test('GET /models lists and describes in the form of Anthropic for its clients', async () => {
+test('`GET /models` has the Anthropic format for Anthropic clients', async () => {
   const more = 'type: text, price: { input: 1, output: 2 }, context: 4096';
   const farebox = await startTestApp({
     yaml: `

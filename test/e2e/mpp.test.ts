@@ -81,7 +81,7 @@ describe('payments of the Machine Payments Protocol', () => {
   const send = (credential: string, headers: Readonly<Record<string, string>> = {}) =>
     fetch(url, ask({ authorization: credential, ...headers }));
 
-  test('its client pays for a chat, is served, and gets a receipt', async () => {
+  test('the client of the protocol pays for a chat and gets a receipt', async () => {
     const account = await fixture.evmWallet();
     const answer = await payingFetch(account)(url, ask());
     assert.equal(answer.status, 200);
@@ -92,7 +92,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal(await creditOf(farebox, account.address), 1_000_000_000n - CHAT_NANO);
   });
 
-  test('it tops up, by the least top-up', async () => {
+  test('the client of the protocol pays the minimum top-up', async () => {
     const account = await fixture.evmWallet();
     const answer = await payingFetch(account)(`${fixture.origin}/api/v1/x402/top-up`, {
       method: 'POST',
@@ -124,7 +124,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal(await creditOf(farebox, address), 1_000_000_000n - CHAT_NANO);
   });
 
-  test('its client pays for a tool of MCP', async () => {
+  test('the client of the protocol pays for an MCP tool', async () => {
     const account = await fixture.evmWallet();
     const client = new Client({ name: 'test', version: '1' });
     const mcp = new URL('/mcp', farebox.app.address);
@@ -206,7 +206,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal(await creditOf(farebox, account.address), 1_000_000_000n - CHAT_NANO);
   });
 
-  test('what was changed is a 402 with a new challenge, and costs nothing', async () => {
+  test('a changed credential gets 402 with a new challenge, and costs nothing', async () => {
     const account = await fixture.evmWallet();
     const { challenge, credential } = await credentialFor(account);
     const { payload } = Credential.deserialize(credential) as { payload: Record<string, unknown> };
@@ -243,7 +243,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal((await send(credential)).status, 200);
   });
 
-  test('a request that fails after its payment has the credit, and no receipt', async () => {
+  test('a payment whose request fails becomes credit without a receipt', async () => {
     const account = await fixture.evmWallet();
     const { credential } = await credentialFor(account);
     fixture.upstream.otherwise = { kind: 'status', status: 500 };
@@ -255,7 +255,7 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.equal(await creditOf(farebox, account.address), 1_000_000_000n);
   });
 
-  test('where it is not offered, no 402 has a challenge, and the scheme is refused in words', async () => {
+  test('without `payments.mpp` no 402 has a challenge, and the scheme is rejected', async () => {
     const { credential } = await credentialFor(await fixture.evmWallet());
     const port = await freePort();
     const plain = await startTestApp({

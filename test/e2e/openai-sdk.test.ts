@@ -40,7 +40,7 @@ describe('openai SDK', () => {
     assert.ok((data as { _request_id?: string })._request_id);
   });
 
-  test('the default embedding means something; the demo has no trait and costs nothing', async () => {
+  test('the default embedding model ranks meaning; the demo is free and has no trait', async () => {
     const traits = (await (await fetch(`${farebox.url}/models/traits?type=embedding`)).json()) as {
       data: Record<string, string>;
     };
@@ -64,7 +64,7 @@ describe('openai SDK', () => {
     assert.deepEqual([demo.model_spec.traits, demo.model_spec.pricing.input.usd], [[], 0]);
   });
 
-  test('documents are ranked without any setting, and their tokens charged', async () => {
+  test('documents are ranked by default, and their tokens charged', async () => {
     const before = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
     const { status, body } = await call(farebox, '/rerank', {
       secret: farebox.owner.secret,
@@ -108,7 +108,7 @@ describe('openai SDK', () => {
     assert.equal(final.choices[0]?.finish_reason, 'stop');
   });
 
-  test('a tool call goes round', async () => {
+  test('a tool call and its result complete a turn', async () => {
     const tools = [
       {
         type: 'function' as const,
@@ -146,7 +146,7 @@ describe('openai SDK', () => {
     assert.ok((second.choices[0]?.message.content ?? '').length > 0);
   });
 
-  test('`parse()` gives an object that fits the zod schema', async () => {
+  test('`parse()` returns an object that matches the zod schema', async () => {
     const schema = z.object({ name: z.enum(['red', 'green']), count: z.number().int() });
     const answer = await client.chat.completions.parse({
       model: 'default',
@@ -156,7 +156,7 @@ describe('openai SDK', () => {
     assert.ok(schema.safeParse(answer.choices[0]?.message.parsed).success);
   });
 
-  test('an abort ends the stream, bills what was produced, and leaves no hold', async () => {
+  test('an abort ends the stream, charges the output, and leaves no hold', async () => {
     const stream = await client.chat.completions.create({
       model: 'default',
       messages: [{ role: 'user', content: 'Tell me a lot' }],

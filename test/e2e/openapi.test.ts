@@ -229,7 +229,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('says once what many operations share', () => {
+  test('shares common parts as components', () => {
     const { paths, components } = withRail;
     const bytes = JSON.stringify(withRail).length;
     const count = Object.values(paths).flatMap((item) => Object.keys(item)).length;
@@ -256,7 +256,7 @@ describe('the OpenAPI document', () => {
     assert.match(info.version, /^\d{8}\.\d{6}$/);
   });
 
-  test('has every route of the server, and ids that are there once', () => {
+  test('has every route of the server, and unique ids', () => {
     const ids = operations.map(({ one }) => one.operationId);
     assert.equal(new Set(ids).size, ids.length);
     const routes = farebox.app.server.routes.map(({ method, path }) => `${method} ${path}`);
@@ -287,13 +287,13 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('speaks of the service by its own name', () => {
+  test('uses the configured service name', () => {
     const text = JSON.stringify(document);
     assert.doesNotMatch(text, /x-svc-|svc_parameters|SVC_/);
     assert.match(text, /acme_parameters/);
   });
 
-  test('offers the sign-in of wallets where a rail is configured, and nowhere else', () => {
+  test('offers the wallet sign-in only if a rail is configured', () => {
     const chat = '/chat/completions';
     assert.ok('wallet' in withRail.components.securitySchemes);
     assert.deepEqual(withRail.paths[chat]?.['post']?.security, [{ apiKey: [] }, { wallet: [] }]);
@@ -302,7 +302,7 @@ describe('the OpenAPI document', () => {
     assert.deepEqual([...new Set(schemes)].toSorted(), ['adminKey', 'apiKey']);
   });
 
-  test('says of every member and parameter what it is', () => {
+  test('describes every member and parameter', () => {
     assert.ok('/x402/facilitator/settle' in withRail.paths);
     assert.deepEqual(withoutWords(withRail, ''), []);
   });
@@ -319,7 +319,7 @@ describe('the OpenAPI document', () => {
     assert.match(JSON.stringify(pending), /"SETTLEMENT_PENDING"/);
   });
 
-  test('names the headers of a known caller, and those of RPC, at their operations', () => {
+  test('lists headers for authenticated callers, and those of JSON-RPC, at their operations', () => {
     const headersOf = (path: string, method: 'get' | 'post', status: string): string[] => {
       const found = operations.find(({ name }) => name === `${method} ${path}`);
       return Object.keys(found?.one.responses[status]?.headers ?? {});

@@ -82,13 +82,13 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     return page;
   }
 
-  test('`HEAD /api/hello` says that a server is there, to anybody', async () => {
+  test('`HEAD /api/hello` needs no credentials', async () => {
     const hello = await fetch(`${origin}/api/hello`, { method: 'HEAD' });
     assert.equal(hello.status, 204);
     assert.ok(hello.headers.get('x-request-id'));
   });
 
-  test('/livez and /readyz say that all is well, and name every part', async () => {
+  test('/livez and /readyz succeed, and list every part', async () => {
     const live = await fetch(`${origin}/livez`);
     assert.deepEqual([live.status, await live.json()], [200, { status: 'alive' }]);
     const ready = await fetch(`${origin}/readyz`);
@@ -98,7 +98,7 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines']);
   });
 
-  test('the health check of the image is content with a server, and not with none', async () => {
+  test('the health check of the image succeeds only with a running server', async () => {
     const [, words = ''] =
       /^HEALTHCHECK [^]*?\n\s*CMD (\[.+\])$/m.exec(readText('Dockerfile')) ?? [];
     const [command, ...rest] = JSON.parse(words) as string[]; // the exec form of a Dockerfile
@@ -115,7 +115,7 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     assert.equal(await exitCode('1'), 1);
   });
 
-  test('the name of this machine is listened on by each of its addresses', async () => {
+  test('a host name is bound to each of its addresses', async () => {
     const named = await startTestApp({ yaml: 'listen: { host: localhost }' });
     const { port } = new URL(named.url);
     for (const { address, family } of await lookup('localhost', { all: true })) {
@@ -125,7 +125,7 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     await named.stop();
   });
 
-  test('a server whose only engine is gone is alive and not ready', async () => {
+  test('a server without an available engine is alive and not ready', async () => {
     const gone = await TestUpstream.start();
     const lonely = await startTestApp({
       yaml: `
@@ -187,7 +187,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     }
   });
 
-  test('what callers send is never a label', async () => {
+  test('labels never contain values from callers', async () => {
     await (await chat({ model: 'invented-by-the-caller' })).text();
     await (await fetch(`${farebox.url}/invented/path`, { method: 'POST' })).text();
     const page = await metrics();
@@ -244,7 +244,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(written, /"level":"error"/);
   });
 
-  test('behind a proxy the caller is the last address that the proxy names', async () => {
+  test('behind a proxy the caller is the last address of X-Forwarded-For', async () => {
     const call = (forwarded: string): Promise<Response> =>
       fetch(`${farebox.url}/chat/completions`, {
         method: 'POST',
@@ -302,7 +302,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
   }
 });
 
-test('every form of a host is taken in the Host header', async () => {
+test('all valid forms of the Host header are accepted', async () => {
   const farebox = await startTestApp();
   try {
     const port = Number(new URL(farebox.url).port);
@@ -318,7 +318,7 @@ test('every form of a host is taken in the Host header', async () => {
   }
 });
 
-test('a body that comes too slowly is a 408 in time, also below a minute', async () => {
+test('a slow body gets 408 after the configured timeout', async () => {
   const farebox = await startTestApp({ yaml: 'http: { requestTimeoutSeconds: 1 }' });
   try {
     const socket = connect(Number(new URL(farebox.url).port), '127.0.0.1');

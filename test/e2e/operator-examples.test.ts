@@ -75,7 +75,7 @@ describe('examples/operator/stripe-webhook.ts', () => {
     return answer.body.data.balance.usd;
   }
 
-  test('a paid checkout is credited once, whatever is sent how often', async () => {
+  test('a paid checkout is credited once, however often its event is sent', async () => {
     assert.equal(await send(event('evt_0', { payment_status: 'unpaid' })), 200);
     assert.equal(await balance(), '0.0000');
     const sent = await Promise.all([1, 2, 3].map(() => send(event('evt_1'))));
@@ -85,7 +85,7 @@ describe('examples/operator/stripe-webhook.ts', () => {
     assert.equal(await balance(), '25.1000');
   });
 
-  test('what Stripe did not sign moves nothing', async () => {
+  test('an event without a valid signature of Stripe credits nothing', async () => {
     const before = await balance();
     assert.equal(await send(event('evt_3'), Date.now(), 'whsec_other'), 400);
     assert.equal(await send(event('evt_3'), Date.now() - 3_600_000), 400, 'a replay');

@@ -408,7 +408,7 @@ async function plant(
   );
 }
 
-test('payments under random faults end as the chain says', async (t) => {
+test('after random faults the books match the chain', async (t) => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   t.diagnostic(`seed ${seed}, ${PAYMENTS} payments`);
   await chaos(t, seed, PAYMENTS);

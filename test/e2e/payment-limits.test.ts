@@ -33,7 +33,7 @@ const MODELS = `  - { id: prompt, type: text, context: 8192, maxCompletionTokens
 const USD_NANO = 1_000_000_000n;
 const ONE_USD = { authorization: { value: '1000000' } };
 
-describe('what a payment spends', () => {
+describe('amounts that a payment can spend', () => {
   let fixture: WalletFixture;
   let farebox: TestApp;
 
@@ -93,7 +93,7 @@ describe('what a payment spends', () => {
     return key.apiKey;
   }
 
-  test('a request that needs more than the payment is a 402 that moves nothing and names the price', async () => {
+  test('a request that costs more than the payment gets 402 with the price, and nothing is transferred', async () => {
     const account = await customer();
     const stranger = await fixture.evmWallet();
     const proofs: Record<string, string>[] = [
@@ -122,7 +122,7 @@ describe('what a payment spends', () => {
     assert.equal(await fixture.anvil.balance(account.address), 80_000_000n);
   });
 
-  test('a sign-in, a wallet token or an API key of the payer in the same request opens its credit', async () => {
+  test('a sign-in, wallet token or API key of the payer in the same request allows spending its credit', async () => {
     for (const proofOf of [
       signedIn,
       async (account: PrivateKeyAccount) => ({ authorization: `Bearer ${await tokenOf(account)}` }),
@@ -141,7 +141,7 @@ describe('what a payment spends', () => {
     }
   });
 
-  test('a token with a limit opens no more than its limit', async () => {
+  test('a token with a limit allows at most its limit', async () => {
     const account = await customer();
     const token = await tokenOf(account, '?usdLimit=0.01');
     const answer = await chat(
@@ -198,7 +198,7 @@ describe('what a payment spends', () => {
     }
   });
 
-  test('a nonce that is bound to another resource, or not at all, is refused before anything moves', async () => {
+  test('a nonce that is not bound to the resource is rejected before a transfer', async () => {
     const account = await customer();
     const salt = `0x${'5a'.repeat(32)}`;
     const pay = async (nonce: string) => {
@@ -270,7 +270,7 @@ describe('what a payment spends', () => {
     assert.deepEqual((await pricesOf(plain))[0], 100_000);
   });
 
-  test('one payment serves one of the requests that show it at the same time', async () => {
+  test('one payment serves one of several concurrent requests', async () => {
     const account = await customer();
     for (const payment of [
       await evmPayment(account, ONE_USD),
@@ -284,7 +284,7 @@ describe('what a payment spends', () => {
     }
   });
 
-  test('a ceiling serves once when one request moves tokens and another needs none', async () => {
+  test('a ceiling serves one request if one transfers tokens and another needs none', async () => {
     const account = await fixture.evmWallet();
     await fixture.anvil.approvePermit2(account.address, 100_000_000n);
     const first = await evmPayment(account, ONE_USD);

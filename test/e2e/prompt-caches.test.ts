@@ -103,7 +103,7 @@ describe('the prompt caches of engines', () => {
     });
   }
 
-  test('hosted engines and those without a salt get none, and keys are scoped all the same', async () => {
+  test('hosted engines get no salt, but scoped cache keys', async () => {
     for (const model of ['far', 'cpp']) {
       const body = { model, messages, prompt_cache_key: 'thread' };
       const [first, other] = [
@@ -127,7 +127,7 @@ describe('the prompt caches of engines', () => {
   });
 });
 
-test('an engine that refuses the salt is called again without it, and not with it any more', async (t) => {
+test('an engine that rejects the salt is called without it from then on', async (t) => {
   const engine = await openEngine();
   t.after(() => engine.close());
   const farebox = await startTestApp({ yaml: yamlFor(engine.url, engine.url) });
@@ -163,7 +163,7 @@ test('an engine that refuses the salt is called again without it, and not with i
   }
 });
 
-test('an operator with one tenant has shared caches, and salts are the same after a restart', async (t) => {
+test('`perAccount: false` shares caches, and salts stay the same after a restart', async (t) => {
   const engine = await TestUpstream.start();
   t.after(() => engine.kill());
   const dataFolder = mkdtempSync(join(tmpdir(), 'prompt-caches-'));

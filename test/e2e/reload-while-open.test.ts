@@ -43,7 +43,7 @@ async function reload({ app, config }: TestApp, yaml: string): Promise<void> {
   app.configure(loaded.config);
 }
 
-test('what was sold before a reload costs what it did, and ends when its model or engine is gone', async () => {
+test('jobs and streams keep their price across a reload, and end if their model or engine is removed', async () => {
   const engine = await openEngine();
   const held: ServerResponse[] = [];
   engine.answer = ({ method, path }, response) => {

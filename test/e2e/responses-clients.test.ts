@@ -106,7 +106,7 @@ describe('clients of the Responses protocol', () => {
       );
     });
 
-    test('`parse()` gives an object that fits the schema', async () => {
+    test('`parse()` returns an object that matches the schema', async () => {
       says({ content: '{"name":"red","count":3}' });
       const schema = z.object({ name: z.enum(['red', 'green']), count: z.number().int() });
       const answer = await client.responses.parse({
@@ -140,7 +140,7 @@ describe('clients of the Responses protocol', () => {
       assert.deepEqual(messages[2], { role: 'tool', tool_call_id: 'call_0', content: 'rain' });
     });
 
-    test('a tool loop by the previous id, and the routes of the store', async () => {
+    test('a tool loop by `previous_response_id`, and the routes of stored responses', async () => {
       says({ toolCalls: [BERN] }, { content: 'Rain' });
       const tools = [WEATHER];
       const first = await client.responses.create({ model: 'agent', input: 'Weather?', tools });
@@ -164,7 +164,7 @@ describe('clients of the Responses protocol', () => {
       assert.ok(count.input_tokens > 0);
     });
 
-    test('a stream that fails says so, and an error has its code', async () => {
+    test('a failed stream ends with an error event, and an error has its code', async () => {
       bench.upstream.script.push({ kind: 'stream', chunks: 4, cutAfter: 3 });
       const stream = client.responses.stream({ model: 'agent', input: 'Hi' });
       const seen: string[] = [];

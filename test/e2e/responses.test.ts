@@ -67,7 +67,7 @@ describe('responses', () => {
     });
   }
 
-  test('a history of items becomes messages that any template takes', async () => {
+  test('a history of items becomes messages for any chat template', async () => {
     says('Done');
     const answer = await respond({
       instructions: 'Rules',
@@ -133,7 +133,7 @@ describe('responses', () => {
     ]);
   });
 
-  test('settings go to the engine under their chat names, caps lowered', async () => {
+  test('settings reach the engine under their chat names, with reduced limits', async () => {
     says('{}');
     const format = { type: 'json_schema', name: 'thing', strict: true, schema: { type: 'object' } };
     const { body, status, text } = await respond({
@@ -171,7 +171,7 @@ describe('responses', () => {
     assert.match(usage.text, /"project":"p"/);
   });
 
-  test('calls come back as the tools that were declared', async () => {
+  test('calls have the names of the declared tools', async () => {
     const lark = { type: 'grammar', syntax: 'lark', definition: 'start: "x"' };
     const tools = [
       { type: 'custom', name: 'apply_patch', description: 'Edits', format: lark },
@@ -245,7 +245,7 @@ describe('responses', () => {
     assert.match(next.output[0].call_id, /^call_[\da-f]{24}$/);
   });
 
-  test('reasoning goes out sealed and comes back as it was, to its own account alone', async () => {
+  test('reasoning is encrypted for the account, and restored unchanged', async () => {
     const tools = [FUNCTION];
     const include = ['reasoning.encrypted_content'];
     says('', { reasoning: 'I "think" so', toolCalls: [{ name: 'read', arguments: '{}' }] });
@@ -357,7 +357,7 @@ describe('responses', () => {
     assert.equal(bench.upstream.seen.length, 1);
   });
 
-  test('our own search is the search of the protocol, offered and demanded', async () => {
+  test('the web search tool of the protocol runs the search of the server', async () => {
     web.results = [
       { title: 'Bern', url: 'https://bern.example/', content: 'The capital' },
       { title: 'Rome', url: 'https://rome.example/', content: 'Another' },
@@ -481,7 +481,7 @@ describe('responses', () => {
     assert.deepEqual(told.at(-1).response.output[0].content[0].logprobs, expected);
   });
 
-  test('an engine that breaks off ends a stream with `response.failed`', async () => {
+  test('a failed engine ends the stream with `response.failed`', async () => {
     const before = await balance();
     bench.upstream.script.push({ kind: 'stream', chunks: 4, cutAfter: 3 });
     const told = await events({});
@@ -531,7 +531,7 @@ describe('responses', () => {
     assert.equal(stranger.body.error.code, 'insufficient_quota');
   });
 
-  test('an empty balance is a 402, and to Codex a 429 that it understands', async () => {
+  test('an empty balance gets 402, and for Codex 429 with its error code', async () => {
     const { id } = await bench.farebox.app.stores.identity.createAccount('poor', 'paid');
     const poor = await bench.farebox.key({ accountId: id });
     const refused = await respond({}, { secret: poor });

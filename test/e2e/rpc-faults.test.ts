@@ -189,7 +189,7 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
     assert.equal(await chargedCredits(), 60n);
   });
 
-  test('a batch with null params is served, and one with refused methods names them all', async () => {
+  test('a batch with null params is served, and one with unsupported methods lists them all', async () => {
     const call = (method: string, id: number): object => ({
       jsonrpc: '2.0',
       id,

@@ -86,7 +86,7 @@ describe('POST /crypto/rpc/{network}', () => {
     assert.equal(other.status, 400);
   });
 
-  test('viem and ethers read through it', async () => {
+  test('viem and ethers read through the proxy', async () => {
     const url = `${farebox.url}/crypto/rpc/ethereum-mainnet`;
     const headers = { Authorization: `Bearer ${farebox.owner.secret}` };
     const viem = createPublicClient({
@@ -102,7 +102,7 @@ describe('POST /crypto/rpc/{network}', () => {
     provider.destroy();
   });
 
-  test('networks are listed in order for everybody', async () => {
+  test('anonymous callers can list the networks, in order', async () => {
     const body = (await (await fetch(`${farebox.url}/crypto/rpc/networks`)).json()) as {
       networks: string[];
     };

@@ -47,7 +47,7 @@ before(async () => {
 });
 after(() => servers.close());
 
-test('two processes that start at once make one owner, and 1,000 requests with money for 200 get 200', async () => {
+test('two processes that start together create one owner, and 1,000 requests with credit for 200 serve 200', async () => {
   const database = await emptyPostgresDatabase();
   const settings = { database, creditUsd: '0.002' };
   const processes = await Promise.all([start(settings), start(settings)]);
@@ -64,7 +64,7 @@ test('two processes that start at once make one owner, and 1,000 requests with m
   for (const farebox of processes) assert.equal(await end(farebox), 0);
 });
 
-test('exactly the allowed number passes in each window, across two processes', async () => {
+test('two processes together serve exactly the limit in each window', async () => {
   const database = await emptyPostgresDatabase();
   const settings = { database, requestsPerMinute: LIMIT };
   const first = await start(settings);
@@ -82,7 +82,7 @@ test('exactly the allowed number passes in each window, across two processes', a
   for (const farebox of [first, second]) assert.equal(await end(farebox), 0);
 });
 
-test('a cap, a budget and a rate limit are exact while a process that has leased of them is killed', async () => {
+test('a cap, a budget and a rate limit stay exact if a process with leases is killed', async () => {
   const ends: (() => Promise<unknown>)[] = [];
   const database = await emptyPostgresDatabase();
   try {
@@ -92,7 +92,7 @@ test('a cap, a budget and a rate limit are exact while a process that has leased
   }
 });
 
-test('workers share a port; one that is killed comes back, and SIGTERM drains them all', async () => {
+test('workers share a port, are restarted after a kill, and drain after SIGTERM', async () => {
   const database = await emptyPostgresDatabase();
   const farebox = await start({ database }, ['--workers', '2']);
   assert.equal(farebox.output().match(/listens on/g)?.length, 1);
@@ -150,7 +150,7 @@ describe('two workers', () => {
     farebox = await start(settings, ['--workers', '2']);
   });
 
-  test('a worker that is killed gives its money, and the key of its request, back at once', async () => {
+  test('holds and keys of a killed worker are released immediately', async () => {
     const { origin } = new URL(farebox.url);
     const question = { secret: farebox.secret ?? '', key: 'once' };
     const headers = { authorization: `Bearer ${question.secret}` };
@@ -196,7 +196,7 @@ describe('two workers', () => {
   });
 });
 
-test('a killed process that starts again on its folder finds its money, and the key of its request, free', async () => {
+test('holds and keys of a killed process are released when it starts again', async () => {
   const settings = { database: await emptyPostgresDatabase(), creditUsd: String(COST_USD) };
   const killed = await start(settings);
   const question = { secret: killed.secret ?? '', key: 'once' };
@@ -220,7 +220,7 @@ test('a killed process that starts again on its folder finds its money, and the 
   assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
 });
 
-test('more than one worker without PostgreSQL is refused in words', async () => {
+test('more than one worker without PostgreSQL is an error', async () => {
   await assert.rejects(
     start({ database: 'sqlite:./farebox.db' }, ['--workers', '2']),
     /workers need a shared database/,
@@ -238,7 +238,7 @@ async function childrenOf(pid: number): Promise<number[]> {
     .filter((child) => child !== pid);
 }
 
-test('kill -9, a stopped database and a cut network: nothing is lost, doubled or left held', async () => {
+test('after kill -9, a stopped database and a cut network no charge is lost or doubled, and no hold is left', async () => {
   servers.upstream.otherwise = THINKING;
   const postgres: TestPostgres = await startPostgres();
   const proxy: CutProxy = await startCutProxy(postgres.socketPath);

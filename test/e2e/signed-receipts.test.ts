@@ -81,7 +81,7 @@ describe('signed receipts', () => {
     return { account, answer, requestId: answer.headers.get('x-request-id') ?? '' };
   }
 
-  test('a payer proves what a request cost: official functions and farebox verify agree', async () => {
+  test('a payer proves the cost of a request: official functions and `farebox verify` agree', async () => {
     const { account, answer, requestId } = await paidChat();
     const path = `${fixture.origin}/api/v1/usage/${requestId}/signed`;
     const fetched = await fetch(path, {
@@ -158,7 +158,7 @@ describe('signed receipts', () => {
     }
   });
 
-  test('the receipt of a payment is for what was offered, and says who paid', async () => {
+  test('the receipt of a payment contains the offer and the payer', async () => {
     const offered = (await (await chat(fixture.origin, {})).json()) as never;
     const [offer] = decodeSignedOffers(extractOffersFromPaymentRequired(offered));
     const { account, answer } = await paidChat();
@@ -194,7 +194,7 @@ describe('signed receipts', () => {
     }
   });
 
-  test('a paid request that no engine serves leaves its whole payment as credit, at once', async () => {
+  test('the payment of a request that no engine serves becomes credit immediately', async () => {
     fixture.upstream.otherwise = { kind: 'status', status: 500 };
     const account = await fixture.evmWallet();
     const payment = await evmPayment(account, { authorization: { value: '1000000' } });

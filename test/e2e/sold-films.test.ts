@@ -270,7 +270,7 @@ describe('a video as ordered is charged and returned unchanged', AT_ONCE, () => 
     assertRefunded(await order(await film({ width: 256, height: 456 }), request));
   });
 
-  test('words of ours in a request do not change what is ordered', async () => {
+  test('members with internal names in a request do not change the order', async () => {
     const request = { ...ORDER, seconds: '1000', size: '9999x9999' };
     assert.equal((await order(await film(), request)).status, 200);
     const piece = { model: 'piece', duration: '1 gen', seconds: '1000', size: '9x9' };

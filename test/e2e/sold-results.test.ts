@@ -205,7 +205,7 @@ describe('a cutout', () => {
     });
   }
 
-  test('is sold byte for byte in every way that a PNG can have alpha', async () => {
+  test('is returned unchanged for every PNG alpha format', async () => {
     const ways = [
       right,
       await cut(1).png().toBuffer(),
@@ -275,7 +275,7 @@ describe('an embedding', () => {
     });
   }
 
-  test('that is wrong in the last of several calls is not sold', async () => {
+  test('that is invalid in the last of several calls is not charged', async () => {
     const answers = [list(item([1, 2, 3]), item([1, 2, 3], 1)), list(item([1, 2]))];
     engine.answer = (response, asked) => {
       const { input } = JSON.parse(asked.toString()) as { input: string[] };
@@ -285,7 +285,7 @@ describe('an embedding', () => {
     assertUnpaid(await post('/embeddings', three), 500, 'INFERENCE_FAILED');
   });
 
-  test('is sold in every spelling that a number has, and zeros are a vector', async () => {
+  test('is charged with every number format, and with zeros', async () => {
     for (const vector of ['[1,-2.5e-3,0]', '[ 1 ,\n2E+1,\t-0.0 ]', '[0,0,0]', '[1e38,0e99,3]']) {
       engine.answer = json(raw(vector));
       const answered = await post('/embeddings', { model: 'vectors', input: 'a sea' });
@@ -318,7 +318,7 @@ describe('a transcript', () => {
     });
   }
 
-  test('of silence is empty, and sold', async () => {
+  test('of silence is empty, and charged', async () => {
     engine.answer = json({ text: '', language: 'en' });
     const answered = await ask('  ');
     assert.deepEqual(answered.body, { transcript: '', lang: 'en' });
@@ -395,7 +395,7 @@ describe('a search', () => {
     });
   }
 
-  test('that finds something, or nothing, is sold', async () => {
+  test('with or without results is charged', async () => {
     const found = { title: 'News', url: 'https://example.com/', description: 'All is well' };
     for (const results of [[found], []]) {
       const answered = await search(JSON.stringify({ type: 'search', web: { results } }));

@@ -88,7 +88,7 @@ test('requests while engines start get 503 with an estimate in seconds', async (
   await until(isUp, 'the demo', LOOK_MS);
 });
 
-test('a model that cannot be fetched is not listed, says why, and touches no media', async () => {
+test('a model that cannot be downloaded is not listed, and its error has the reason', async () => {
   await until(
     async () => (await told('farebox-transcription')).offlineReason?.includes('could not') === true,
     'the fetch that fails',
@@ -113,7 +113,7 @@ test('a model that cannot be fetched is not listed, says why, and touches no med
   assert.equal(await isListed('qwen3-0.6b'), false);
 });
 
-test('once all of them were tried, an unknown model is unknown', async () => {
+test('after all engines were tried, an unknown model gets 404', async () => {
   const isUnknown = async (): Promise<boolean> =>
     (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404;
   await until(isUnknown, 'the end of the attempts', LOOK_MS);

@@ -142,7 +142,7 @@ limits: { guard: { failures: 100000 } }
     return answer.headers.get('x-request-id') ?? '';
   };
 
-  test('a chat is a server span with an engine call below it, in GenAI words', async () => {
+  test('a chat is a server span with a child span of the engine call, with GenAI attributes', async () => {
     const requestId = await chat(farebox, {
       traceparent: `00-${TRACE}-${PARENT}-01`,
       tracestate: 'vendor=1',
@@ -175,7 +175,7 @@ limits: { guard: { failures: 100000 } }
     assert.equal(collector.requests.at(-1)?.headers['x-tenant'], 't1');
   });
 
-  test('a stream says when its first chunk came', async () => {
+  test('the span of a stream has the time of its first chunk', async () => {
     upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
     await chat(farebox, {}, { stream: true });
     const spans = await collector.until(2);
@@ -229,14 +229,14 @@ limits: { guard: { failures: 100000 } }
     assert.match(String(upstream.seen[0]?.headers['traceparent']), /-00$/);
   });
 
-  test('a stopping server sends what it has', async () => {
+  test('a server sends its spans at the shutdown', async () => {
     const short = await startTestApp({ clock, yaml: yaml('sampleRatio: 1') });
     await chat(short);
     await short.stop();
     assert.equal(collector.spans.length, 2);
   });
 
-  test('a collector that is down or refuses slows and fails nothing', async () => {
+  test('an unavailable collector does not affect requests', async () => {
     const lonely = await startTestApp({
       clock,
       yaml: yaml('sampleRatio: 1').replace(collector.url, 'http://127.0.0.1:1'),

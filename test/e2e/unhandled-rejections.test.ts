@@ -73,7 +73,7 @@ function assertLogged(farebox: FareboxProcess): void {
   }
 }
 
-test('what a library leaves behind is logged, counted and shown, and the server goes on', async () => {
+test('an unhandled rejection is logged and counted, and the server continues', async () => {
   const farebox = await start('');
   try {
     assert.equal(await counted(farebox), 0);
@@ -96,7 +96,7 @@ test('what a library leaves behind is logged, counted and shown, and the server 
   }
 });
 
-test('the same in a worker and in the first process of several; a worker that ends is started again', async () => {
+test('an unhandled rejection does not end a worker or the first process, and an ended worker is restarted', async () => {
   const database = await emptyPostgresDatabase();
   const farebox = await start(`database: ${JSON.stringify(database)}\n`, ['--workers', '2']);
   try {

@@ -112,7 +112,7 @@ rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: http://node.example:85
     assert.deepEqual([...new Set(targets())], ['node.example:8545']);
   });
 
-  await t.test('a name that only the proxy resolves is one; loopback is direct', async () => {
+  await t.test('the proxy resolves host names, and loopback is direct', async () => {
     environment.seen.length = 0;
     assert.equal((await chat(farebox, 'local')).status, 200);
     assert.deepEqual(targets(), []);
@@ -161,7 +161,7 @@ rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: http://node.example:85
   });
 });
 
-test('a rotated certificate file is taken over', async (t) => {
+test('a rotated certificate file is used without a restart', async (t) => {
   const { secureUrl, ca, key } = await startEngine(t);
   const yaml = `
 discovery: { enabled: false }

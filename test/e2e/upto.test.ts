@@ -91,7 +91,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     return left;
   }
 
-  test('@x402/fetch with its default limits pays a chat: the least of its ceiling, the rest is its own', async () => {
+  test('@x402/fetch with its default limits pays a chat with the minimum of its ceiling', async () => {
     const account = await buyer();
     const answer = await paying(clientOf(account), '/chat/completions', CHAT);
     assert.equal(await moved(answer, account, 100n * USD), 100_000n);
@@ -99,7 +99,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
   });
 
-  test('and of a wallet that has no ETH and never approved Permit2: it signs its approval too', async () => {
+  test('@x402/fetch pays without ETH and signs the Permit2 approval', async () => {
     const account = await fixture.evmWallet();
     const client = clientOf(account, fixture.anvil.rpcUrl);
     for (const [round, left] of ['0.099978', '0.199956'].entries()) {
@@ -113,7 +113,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal(await node.getTransactionCount({ address: account.address }), 0);
   });
 
-  test('and a JSON-RPC call', async () => {
+  test('@x402/fetch pays a JSON-RPC call', async () => {
     const account = await fixture.evmWallet();
     const call = { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] };
     const answer = await paying(
@@ -179,7 +179,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal((await chat(fixture.origin, headers)).status, 409, 'a signature serves once');
   });
 
-  test('it pays until its credit can start a request; then nothing is moved, without a sign-in', async () => {
+  test('a wallet pays until its credit covers a request; then nothing is transferred', async () => {
     const account = await buyer();
     for (const [amount, left] of [
       [100_000n, '0.099978'],
@@ -212,7 +212,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.equal(await fixture.anvil.balance(account.address), 100n * USD - 200_000n);
   });
 
-  test('killed as it is sent: its retry is served from one credit, and the books are the chain', async () => {
+  test('after a kill during the settlement the retry is served from one credit, and the books match the chain', async () => {
     await farebox.stop();
     const proxy = await startFaultProxy(fixture.anvil.rpcUrl);
     const through = yaml.replaceAll(fixture.anvil.rpcUrl, proxy.url);

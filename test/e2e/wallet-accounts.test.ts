@@ -78,7 +78,7 @@ describe('wallets as accounts of the operator', () => {
   const chatOf = async (account: PrivateKeyAccount) =>
     chat(fixture.origin, { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
 
-  test('a wallet that paid is listed and found by its address, in any spelling', async () => {
+  test('a wallet that paid is listed, and found by its address in upper or lower case', async () => {
     const account = await customer();
     const id = idOf(account);
     for (const word of [account.address, account.address.slice(2, 12), id.slice(0, 20)]) {
@@ -102,7 +102,7 @@ describe('wallets as accounts of the operator', () => {
     assert.equal(body.data.name, signer.address);
   });
 
-  test('the operator credits a wallet, also one that was never here, and takes credit back', async () => {
+  test('the operator credits and debits a wallet, also a new one', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
     assert.equal((await admin(`/${account.address}`)).body.code, 'ACCOUNT_NOT_FOUND');
     const debit = await command('debit', '1', '--account', account.address);
@@ -148,7 +148,7 @@ describe('wallets as accounts of the operator', () => {
     assert.equal((await chatOf(account)).status, 200);
   });
 
-  test('its credit is paid back by the id of its account', async () => {
+  test('the credit of a wallet is refunded by the id of its account', async () => {
     const account = await customer();
     // Only final credit is paid back.
     await fixture.anvil.client.mine({ blocks: 70 });
@@ -156,7 +156,7 @@ describe('wallets as accounts of the operator', () => {
     assert.equal(await creditOf(farebox, account.address), 0n);
   });
 
-  test('a wallet is not the owner of a server', async () => {
+  test('a wallet cannot be the owner of a server', async () => {
     const { store, identity } = farebox.app.stores;
     await store.query(`UPDATE identity_account SET created_ms = 1 WHERE id LIKE 'wallet:%'`);
     assert.equal((await identity.oldestAccount())?.name, 'owner');

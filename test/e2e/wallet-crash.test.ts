@@ -219,7 +219,7 @@ describe('servers that die around a top-up', () => {
     await second.kill();
   });
 
-  test('two servers on one database, given the same payment at once, credit it once', async (t) => {
+  test('two servers on one database credit a payment once if both receive it', async (t) => {
     const database = await emptyPostgresDatabase();
     const ports = [fixture.port, await freePort()];
     const shared = `service: { publicUrl: '${fixture.origin}' }\ndatabase: '${database}'\n${yaml}`;

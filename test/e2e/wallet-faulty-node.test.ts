@@ -109,7 +109,7 @@ ${fixture.yaml.replace(fixture.anvil.rpcUrl, proxy.url)}`,
     }
   }
 
-  test('after all this a payment is credited, and garbage is refused in words', async () => {
+  test('after the faults a payment is credited, and invalid ones get an error message', async () => {
     const account = await fixture.evmWallet();
     const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(paid.status, 200, await paid.text());

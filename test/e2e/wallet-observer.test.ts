@@ -42,7 +42,7 @@ interface Refusal {
   readonly code?: string;
 }
 
-describe('a payment on the chain is no password', () => {
+describe('a payment header from the chain does not authenticate', () => {
   let fixture: WalletFixture;
   let farebox: TestApp;
 
@@ -228,7 +228,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
     assert.equal(refused.status, 400);
   });
 
-  test('a short idempotency key can be guessed, so it proves nothing', async () => {
+  test('a short idempotency key does not identify the payer, because it can be guessed', async () => {
     const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     await fixture.anvil.client.setAutomine(false);
@@ -251,7 +251,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
     assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
   });
 
-  test('no money moves for a request that cannot be served, and the header stays good', async () => {
+  test('no money is transferred for a request that cannot be served, and the header stays valid', async () => {
     const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     const before = await money(account);
@@ -279,7 +279,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
     assert.equal((await chat(fixture.origin, payment)).status, 409);
   });
 
-  test('a bad method, an unknown network and routes that sell nothing take no payment', async () => {
+  test('an invalid method, an unknown network and unpriced routes accept no payment', async () => {
     const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     const before = await money(account);
@@ -302,7 +302,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
   });
 });
 
-describe('money of others', () => {
+describe('transfers of other wallets', () => {
   let fixture: WalletFixture;
   let farebox: TestApp;
 
@@ -342,7 +342,7 @@ describe('money of others', () => {
     assert.ok([400, 402, 409].includes(second.status), String(second.status));
   });
 
-  test('a payment that is not enough for the request is refused before it moves', async () => {
+  test('a payment that is too small for the request is rejected before the transfer', async () => {
     await farebox.stop();
     farebox = await fixture.startApp({ yaml: 'limits: { minimumCreditUsd: 6 }' });
     const account = await fixture.evmWallet();

@@ -221,7 +221,7 @@ describe('error responses to wallets', () => {
     });
   }
 
-  test('a good proof on both chains is let in once', async () => {
+  test('a valid proof on both chains authenticates once', async () => {
     for (const made of [await proof(), solanaProof()]) {
       // 402: known, without credit.
       assert.equal((await chat(fixture.origin, { 'SIGN-IN-WITH-X': made })).status, 402);
@@ -383,7 +383,7 @@ describe('error responses to wallets', () => {
     });
   }
 
-  test('after all this no money has moved, and the wallet is welcome', async () => {
+  test('after all errors no money was transferred, and the wallet can still pay', async () => {
     await assertLedgerIsChain(farebox, fixture);
     assert.equal(await creditOf(farebox, account.address), 0n);
     const paid = await topUp(fixture.origin, { 'X-402-Payment': await evmPayment(account) });
@@ -393,7 +393,7 @@ describe('error responses to wallets', () => {
     await assertLedgerIsChain(farebox, fixture);
   });
 
-  test('a disabled account is refused to its wallet too, and no payment of it is taken', async () => {
+  test('the wallet of a disabled account is rejected, with and without a payment', async () => {
     const { identity } = farebox.app.stores;
     const opened = await identity.findAccount(await identity.openWalletAccount(account.address));
     assert.ok(opened !== undefined);
@@ -411,7 +411,7 @@ describe('error responses to wallets', () => {
     await assertLedgerIsChain(farebox, fixture);
   });
 
-  test('a budget of its account binds a wallet, by its signature, its token and its payment', async () => {
+  test('a budget of the account limits its wallet, by signature, token and payment', async () => {
     const { identity } = farebox.app.stores;
     const accountId = await identity.openWalletAccount(account.address);
     const admin = await farebox.key({ accountId, kind: 'ADMIN' });

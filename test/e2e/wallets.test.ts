@@ -242,7 +242,7 @@ describe('wallets', () => {
     assert.equal((await wrapFetchWithPayment(fetch, payer)(url, POST_CHAT)).status, 200);
   });
 
-  test('a first payment is no top-up of any other amount below the least', async () => {
+  test('another amount below the minimum is rejected as a first payment', async () => {
     const account = await fixture.evmWallet();
     const pay = async (value: string) =>
       topUp(fixture.origin, {
@@ -300,7 +300,7 @@ describe('wallets', () => {
     );
   });
 
-  test('a wallet token has a spend limit that parallel requests do not pass, is listed, and revoked', async () => {
+  test('parallel requests cannot exceed the limit of a wallet token, which can be listed and revoked', async () => {
     const account = await paidWallet();
     const tokens = async (method: string, path = '', wallet = account) =>
       fetch(`${fixture.origin}/api/v1/x402/token${path}`, {
@@ -363,7 +363,7 @@ describe('wallets', () => {
     assert.equal((await tokens('DELETE', `/${data.id}`)).status, 400);
   });
 
-  test('a batch of a wallet token is within its limit, and does not run on when it is revoked', async () => {
+  test('a batch of a wallet token stays within its limit, and stops when the token is revoked', async () => {
     const account = await paidWallet();
     const tokens = async (method: string, path: string) =>
       fetch(`${fixture.origin}/api/v1/x402/token${path}`, {
@@ -452,7 +452,7 @@ describe('wallets', () => {
     assert.equal(forged.status, 401);
   });
 
-  test('a wallet makes API keys for its credit, each token once', async () => {
+  test('a wallet creates API keys for its credit, each token once', async () => {
     const account = await paidWallet();
     const url = `${fixture.origin}/api/v1/api_keys/generate_web3_key`;
     const { data } = (await (await fetch(url)).json()) as { data: { token: string } };
@@ -571,7 +571,7 @@ describe('wallets', () => {
     }
   });
 
-  test('too little credit: every field of the specification, and the header beside it', async () => {
+  test('a 402 about too little credit has every field of the specification and the header', async () => {
     const account = await fixture.evmWallet();
     const answer = await chat(fixture.origin, {
       'SIGN-IN-WITH-X': await signIn(account, fixture.origin),
@@ -647,7 +647,7 @@ describe('wallets', () => {
     assert.deepEqual(await ask(other, paying), [400, 'PAYMENT_HEADER_NOT_ACCEPTED']);
   });
 
-  test('the sixth request at once of one wallet is 429', async () => {
+  test('the sixth concurrent request of one wallet gets 429', async () => {
     const account = await paidWallet();
     fixture.upstream.otherwise = { kind: 'stream', chunks: 3, everyMs: 100, usage: true };
     const body = JSON.stringify({ ...JSON.parse(CHAT), stream: true });
@@ -664,7 +664,7 @@ describe('wallets', () => {
     assert.equal((JSON.parse(refusal) as { code: string }).code, 'X402_CONCURRENCY_LIMIT');
   });
 
-  test('a payment under way is 202 with the advice to send the same header again', async () => {
+  test('a pending payment gets 202 with the advice to send the same header again', async () => {
     const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
     await fixture.anvil.client.setAutomine(false);
@@ -839,7 +839,7 @@ test('the limits of the wallet routes are those of the specification', async () 
   }
 });
 
-test('a server without rails says so on every wallet path, and keys work alone', async () => {
+test('without rails every wallet path returns an error, and API keys work', async () => {
   const farebox = await startTestApp();
   try {
     const account = privateKeyToAccount(generatePrivateKey());

@@ -162,7 +162,7 @@ describe('web search on', () => {
     assert.deepEqual(answer.extras, { web_search: { count: 1, usd: '0.010000000' } });
   });
 
-  test('a suffix of the model name does the same, and the price of the model wins', async () => {
+  test('a suffix of the model name enables the search, and the price of the model takes precedence', async () => {
     upstream.script.push({ kind: 'answer', content: 'At noon' });
     const answer = await ask({}, { model: 'cheap-search:enable_web_search=on&unknown=1' });
     assert.equal(web.queries.length, 1);
@@ -246,7 +246,7 @@ describe('web search auto', () => {
     });
   });
 
-  test('the same as a stream: results first, no piece of our call, documents at the end', async () => {
+  test('a stream has results first, documents at the end, and no chunk of the search call', async () => {
     upstream.script.push(wants('tide table'), { kind: 'answer', content: 'At noon' });
     const before = await balance();
     const request = {
@@ -296,7 +296,7 @@ describe('web search auto', () => {
     assert.equal(answer.paidNano, 4n * (50_000n + 10_000n) + 3n * SEARCH_NANO);
   });
 
-  test("a call of the caller's own tool reaches the caller, ours beside it does not", async () => {
+  test("a call of the caller's tool reaches the caller, a search call beside it does not", async () => {
     const tools = [{ type: 'function' as const, function: { name: 'web_search', parameters: {} } }];
     const toolCalls = [
       { name: 'web_search_2', arguments: '{"query":"x"}' },
@@ -334,7 +334,7 @@ describe('web search auto', () => {
     assert.equal(sent(1).tools, undefined);
   });
 
-  test('an engine that counts nothing is billed by what it sent', async () => {
+  test('without usage the sent text is charged', async () => {
     upstream.script.push(
       { ...wants('tide'), usage: false },
       { kind: 'answer', content: 'At noon', usage: false },
@@ -379,7 +379,7 @@ describe('pages of the user message', () => {
 });
 
 describe('search of the engine itself', () => {
-  test('it is switched on in the body and billed by the results that the engine names', async () => {
+  test('the body enables the search, and the reported results are charged', async () => {
     const extraUsage = { num_sources_used: 3 };
     upstream.script.push({ kind: 'answer', content: 'ok', extraUsage });
     const answer = await ask(
@@ -393,7 +393,7 @@ describe('search of the engine itself', () => {
     assert.equal(answer.paidNano, 120_000n + 30_000_000n);
   });
 
-  test('what it found is cited, whole and in a stream', async () => {
+  test('the results are cited, with and without a stream', async () => {
     const citations = ['https://news.example/a', 'ftp://no.example', 'https://news.example/a'];
     const search_results = [{ title: 'Post', url: 'https://x.example/1', date: '2026-11-20' }];
     const expected = [
@@ -490,7 +490,7 @@ describe('personas', () => {
     );
   });
 
-  test('they are listed and shown without their prompts', async () => {
+  test('personas are listed and returned without their prompts', async () => {
     const list = await fetch(`${farebox.url}/characters?tags=sea&limit=5`);
     const { object, data } = (await list.json()) as { object: string; data: { slug: string }[] };
     assert.equal(object, 'list');

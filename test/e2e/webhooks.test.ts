@@ -187,7 +187,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ask(`/webhooks/${id}/deliveries`)).status, 404);
     });
 
-    test('examples/webhooks/receive.ts takes what is signed, and nothing else', async () => {
+    test('examples/webhooks/receive.ts accepts only signed messages', async () => {
       const port = await freePort();
       const address = `http://127.0.0.1:${port}/`;
       const body = { url: address, events: ['spend.daily'], thresholds: { dailySpendUsd: 100 } };
@@ -220,7 +220,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       }
     });
 
-    test('an account has ten, among requests at once', async () => {
+    test('concurrent requests cannot create more than ten webhooks of an account', async () => {
       const body = { url, events: ['spend.daily'], thresholds: { dailySpendUsd: 1 } };
       const made = await Promise.all(Array.from({ length: 12 }, () => ask('/webhooks', { body })));
       assert.equal(made.filter(({ status }) => status === 200).length, 10);
@@ -316,7 +316,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await remove(id);
     });
 
-    test('a changed secret signs beside the one before for a day', async () => {
+    test('after a rotation both secrets sign for a day', async () => {
       const { id, secret: before } = await make({ balanceUsd: 0.01 }, ['balance.low']);
       const rotated = await ask(`/webhooks/${id}/secret/rotate`, { method: 'POST' });
       assert.equal(rotated.status, 200, rotated.text);
@@ -435,7 +435,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await remove(id);
     });
 
-    test('an address that is gone is given up', async () => {
+    test('an address that responds 410 gets no more deliveries', async () => {
       receiver.status = 410;
       const { id } = await make({ balanceUsd: 1_000 }, ['balance.low']);
       await inMinutes(async () => (await sent(id))[0]?.status === 'failed');
@@ -444,7 +444,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
 
     // Hours are thousands of heartbeats to a shared database; what is proven knows no database.
     if (dialect === 'postgres') return;
-    test('an address that never takes it is given up after a day', async () => {
+    test('an address that always fails gets no more deliveries after a day', async () => {
       receiver.status = 503;
       const { id: deaf } = await make({ balanceUsd: 1_000 }, ['balance.low']);
       await inMinutes(async () => {

@@ -10,7 +10,7 @@ import { runHistories } from './key-histories.ts';
 const KEYS = Number(process.env['KEYS'] ?? '250');
 const SEED = Number(process.env['SEED'] ?? '1');
 
-test('one key has one charge and one response, whatever befalls processes and networks', async (t) => {
+test('one key has one charge and one response under faults of processes and networks', async (t) => {
   const report = await runHistories(await emptyPostgresDatabase(), { keys: KEYS, seed: SEED });
   t.diagnostic(JSON.stringify(report));
   assert.equal(report.keys, KEYS);

@@ -109,7 +109,7 @@ ${fixture.yaml}`,
     }
   }
 
-  test('is small, and brings no other package', () => {
+  test('is small, and has no dependencies', () => {
     const files = globSync('**/*', { cwd: program, exclude: ['node_modules/.cache/**'] });
     const bytes = files.reduce((sum, file) => sum + statSync(join(program, file)).size, 0);
     assert.ok(bytes < MAX_INSTALLED_BYTES, `${bytes} bytes are installed`);
@@ -196,7 +196,7 @@ ${fixture.yaml}`,
     assert.match(await response.text(), /"result":"0x10"/);
   });
 
-  test('takes a payment on both chains', async () => {
+  test('accepts a payment on both chains', async () => {
     const base = evmClient(await fixture.evmWallet());
     const solana = solanaClient(await fixture.solanaWallet(), fixture.solana.rpcUrl);
     for (const client of [base, solana]) {
@@ -246,7 +246,7 @@ ${fixture.yaml}`,
     assert.deepEqual(errors, []);
   });
 
-  test('checks itself, with parts that are loaded late', async () => {
+  test('`farebox check` succeeds, with lazily loaded modules', async () => {
     const env = { ...process.env, FAREBOX_CONFIG: join(folder, 'server/farebox.yaml') };
     const check = await captured(join(program, 'bin/farebox.mjs'), ['check', '--json'], env);
     assert.match(check, /"ok": true/);

@@ -17,7 +17,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
 const root = mkdtempSync(join(tmpdir(), 'farebox-runtime-'));
 after(() => rmSync(root, { recursive: true, force: true }));
 
-test('a pinned Node that cannot run is replaced by the Node that started, with one sentence', () => {
+test('the starting Node replaces a pinned Node that cannot run, with one line of output', () => {
   const runtime = PACKAGES[`${process.platform}-${process.arch}`];
   assert.ok(runtime, 'this platform has no pinned Node');
   const path = join(root, 'node_modules', runtime);

@@ -18,7 +18,7 @@ function running(words: readonly string[]): string[] {
   return lines.filter((line) => words.some((word) => line.includes(word)));
 }
 
-test('what a test started ends with a process that is killed, and its folders go', async (t) => {
+test('child processes and folders of a killed test process are removed', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-killed-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   // PostgreSQL enters it as another user when root runs the tests.

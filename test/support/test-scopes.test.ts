@@ -53,7 +53,7 @@ describe('a process of tests', () => {
     return { code, output, tests, pass, fail };
   }
 
-  test('fails the test that began what threw, and no other', async () => {
+  test('an uncaught error fails the test that caused it', async () => {
     const { code, output, ...counts } = await run(`
       const fails = {
         timer: () => setTimeout(() => { throw new Error('of timer'); }),
@@ -85,7 +85,7 @@ describe('a process of tests', () => {
     assert.notEqual(code, 0);
   });
 
-  test('fails as a whole for what is thrown after its test, and says what', async () => {
+  test('an error after its test fails the process with the message', async () => {
     const { code, output, ...counts } = await run(`
       test('first', () => void setTimeout(() => { throw new Error('too late'); }, 20));
       test('second', () => later(200));
@@ -95,7 +95,7 @@ describe('a process of tests', () => {
     assert.notEqual(code, 0);
   });
 
-  test('puts tests of tests below them', async () => {
+  test('subtests belong to their test', async () => {
     const { code, output, ...counts } = await run(`
       test('outer', async (t) => {
         await later(1);

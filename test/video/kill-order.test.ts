@@ -125,14 +125,14 @@ onEachStore('an order whose server is killed', (stores) => {
     }
   }
 
-  test('is found at an engine that shows it, and not given again', async () => {
+  test('is found at an engine that lists it, and not sent again', async () => {
     for (const order of [hangs, fails]) {
       const { orders, moves } = await run({ order, shows: true }, hangs);
       assert.deepEqual([orders, moves], [1, ['hold', 'settle']]);
     }
   });
 
-  test('is given once more to an engine that shows none, and then given up', async () => {
+  test('is sent once more to an engine that lists none, and then given up', async () => {
     for (const order of [hangs, fails]) {
       const { orders, moves } = await run({ order, shows: false }, fails);
       assert.deepEqual([orders, moves], [2, ['hold', 'refund']]);

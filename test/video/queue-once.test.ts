@@ -203,7 +203,7 @@ async function queueUntilDeath(server: Mortal, key: string): Promise<Told | unde
   }
 }
 
-test('one key is one job and one charge, wherever the server is killed', async () => {
+test('one key is one job and one charge, at whatever point the server is killed', async () => {
   const dataFolder = mkdtempSync(join(folder, 'killed-'));
   const clock = systemClock();
   const ids: string[] = [];
@@ -263,7 +263,7 @@ async function queueWithoutPicture() {
   };
 }
 
-test('a caller that leaves finds its job under its key, and pays for one', async () => {
+test('after a disconnect a retry with the key finds the job, which is charged once', async () => {
   const { farebox, dataFolder, caller, answer, again } = await queueWithoutPicture();
   try {
     caller.abort();
@@ -278,7 +278,7 @@ test('a caller that leaves finds its job under its key, and pays for one', async
   }
 });
 
-test('a request that has lost its key to another makes no job', async () => {
+test('a request that has lost its key creates no job', async () => {
   const { farebox, dataFolder, answer } = await queueWithoutPicture();
   try {
     // As when the process slept for longer than its lease.

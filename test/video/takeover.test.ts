@@ -89,11 +89,11 @@ async function finish(name: string, state: string, disturb: () => Promise<void>)
   }
 }
 
-test('a job whose owner is killed right after the engine took it is finished by another', async () => {
+test('another process finishes a job whose owner is killed right after the submission', async () => {
   await finish('submitted', 'submitted', async () => undefined);
 });
 
-test('a job whose owner and engine are both killed is made again and charged once', async () => {
+test('a job whose owner and engine are killed runs again and is charged once', async () => {
   await finish('both', 'submitted', async () => {
     const { pid } = engine;
     assert.ok(pid !== undefined);
@@ -102,6 +102,6 @@ test('a job whose owner and engine are both killed is made again and charged onc
   });
 });
 
-test('a job whose owner is killed before it reached the engine is made by another', async () => {
+test('another process submits a job whose owner is killed before the submission', async () => {
   await finish('queued', 'queued', async () => undefined);
 });
