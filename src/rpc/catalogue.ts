@@ -166,7 +166,7 @@ function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Metho
     name,
     tier,
     retry,
-    // Of the writes, only the plain broadcast can be recognised by its hash on a second node.
+    // Only the plain broadcast is a write that a second node can recognise by its hash.
     mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
     sharing: cache === 'static' || cache === 'head' ? cache : isByHash ? 'by-hash' : undefined,
     node,

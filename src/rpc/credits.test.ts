@@ -10,7 +10,7 @@ import { type Credits, MemoryCredits, RPC_MIGRATIONS, SharedCredits } from './rp
 
 const CAP = 1_000;
 
-/** What holds for both implementations. */
+/** Tests of both implementations. */
 function creditTests(
   openStore: () => Promise<Store>,
   Kind: new (store: Store, clock: Clock) => Credits,

@@ -142,7 +142,7 @@ export class MemoryCredits implements Credits {
     if (unused <= 0) return;
     const window = this.#current(caller);
     if (window?.minute === minute) return this.#add(window, -unused);
-    // Its minute has ended: the row is corrected, and read again.
+    // The minute has ended: correct the row and read it again.
     const opening = this.#opening.get(caller);
     if (opening !== undefined) return opening.then(() => this.correct(reservation, usedCredits));
     return this.#open(caller, (tx) => giveBack(tx, reservation, unused)).then(() => undefined);

@@ -5,7 +5,16 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import { benches, call, CHAINS, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import {
+  benches,
+  call,
+  CHAINS,
+  fault,
+  idsAndResults,
+  json,
+  list,
+  NETWORK,
+} from '../../test/rpc/bench.ts';
 import { echoNode, type NodeResponse, replyWith, sendText } from '../../test/rpc/node.ts';
 import { Cancellation } from '../core/cancellation.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
@@ -164,15 +173,16 @@ describe('sizes', () => {
     const half = (id: number): object => call('eth_call', id, [`0x${'ab'.repeat(MEGABYTE / 4)}`]);
     const answer = await send([half(1), half(2), { ...large(2), id: 3 }, call('eth_call', 4)]);
     const items = list(answer);
-    assert.deepEqual(
-      items.map((item) => [item.id, item.result]),
-      [
-        [1, 'eth_call done'],
-        [2, 'eth_call done'],
-        [3, undefined],
-        [4, 'eth_call done'],
-      ],
-    );
+    assert.deepEqual(idsAndResults(answer), [
+      1,
+      'eth_call done',
+      2,
+      'eth_call done',
+      3,
+      undefined,
+      4,
+      'eth_call done',
+    ]);
     assert.match(items[2]!.error.message, /No node accepts a request of this size/);
     assert.equal(answer.credits, 60);
     assert.equal((await fault(send([large(3), large(3)]))).status, 413);

@@ -7,6 +7,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
+import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
@@ -23,13 +24,13 @@ import type { Holder } from './node-share.ts';
 import { plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
-export interface RunSettings {
+export interface RunSettings extends Pick<
+  RpcSection,
+  'maxReplyBytes' | 'maxBatchReplyBytes' | 'totalTimeoutMs'
+> {
   readonly clock: Clock;
   readonly callIds: CallIds;
   readonly budget: ByteBudget;
-  readonly maxReplyBytes: number;
-  readonly maxBatchReplyBytes: number;
-  readonly totalTimeoutMs: number;
 }
 
 /** State of one run of a request, shared by its attempts. */

@@ -98,7 +98,7 @@ export interface PostRequest {
 export interface NodeReply {
   readonly ok: true;
   readonly status: number;
-  /** The whole reply, or its first bytes if `rest` is set. */
+  /** All bytes, or the first ones if `rest` is set. */
   readonly body: Buffer;
   readonly rest: Readable | undefined;
   /** Bytes of the budget used by `body`; release them when dropping the body. */

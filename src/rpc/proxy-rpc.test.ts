@@ -213,7 +213,7 @@ onEachStore('proxy rpc', (fixture) => {
 
   test('the request limit leads to 429 with its headers and without Retry-After', async (t) => {
     const limits = { requestsPerMinute: 2, staffRequestsPerMinute: 3 };
-    // The clock stands still, so that the minute does not change between the calls.
+    // The clock is stopped, so that the minute does not change between the calls.
     const { clock } = stillClock();
     const b = await bench(t, echoNode(), limits, clock);
     const startedMs = clock.nowMs();
@@ -379,7 +379,7 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(await slow.usdNano(), balanceAfter(40n));
   });
 
-  test('a long response without memory to store it is charged once and answered 410 on a retry', async (t) => {
+  test('a long response without memory to store it is charged once, and a retry receives 410', async (t) => {
     const b = await bench(t, large(false));
     let freeBytes = REPLY_MEMORY_BYTES;
     for (let other = 0; freeBytes > 4_194_304; other += 1) {

@@ -6,6 +6,7 @@
  * params as sent. A call with any other member has no key, because some nodes read a network from
  * it. So two calls share a response only if a node could not tell them apart.
  */
+import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { type Call, hasParams, type ParsedRequest } from './parse-request.ts';
 import type { Method } from './catalogue.ts';
@@ -23,10 +24,7 @@ interface Kept {
   readonly untilMs: number;
 }
 
-export interface ResponseCacheSettings {
-  readonly isMerging: boolean;
-  readonly maxBytes: number;
-}
+type ResponseCacheSettings = Pick<RpcSection, 'cacheBytes' | 'mergeHeadReads'>;
 
 export class ResponseCache {
   readonly #settings: ResponseCacheSettings;
@@ -43,7 +41,8 @@ export class ResponseCache {
   /** The key under which a call may share its response; `undefined` if it may not. */
   keyOf({ body, network }: ParsedRequest, { method, span }: Call): string | undefined {
     const { hasMore, paramsStart, paramsEnd } = span;
-    const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
+    const isOn =
+      method.sharing === 'head' ? this.#settings.mergeHeadReads : this.#settings.cacheBytes > 0;
     if (method.sharing === undefined || !isOn || hasMore) return undefined;
     if (paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
     const isGiven = hasParams(body, span);
@@ -64,7 +63,7 @@ export class ResponseCache {
     if (sharing === 'head' || response.outcome !== 'success' || response.isNull) return;
     const { resultStart, resultEnd } = response.span;
     const sizeBytes = key.length + resultEnd - resultStart;
-    if (sizeBytes > MAX_RESULT_BYTES || sizeBytes > this.#settings.maxBytes) return;
+    if (sizeBytes > MAX_RESULT_BYTES || sizeBytes > this.#settings.cacheBytes) return;
     const before = this.#kept.get(key);
     if (before !== undefined) this.#drop(key, before);
     const untilMs = this.#clock.monotonicMs() + (sharing === 'static' ? STATIC_MS : BY_HASH_MS);
@@ -74,7 +73,7 @@ export class ResponseCache {
     });
     this.#sizeBytes += sizeBytes;
     for (const [oldest, kept] of this.#kept) {
-      if (this.#sizeBytes <= this.#settings.maxBytes) break;
+      if (this.#sizeBytes <= this.#settings.cacheBytes) break;
       this.#drop(oldest, kept);
     }
   }

@@ -30,7 +30,7 @@ const REASONS: Readonly<Record<UpstreamFault, string>> = {
   unread:
     'The node closed the connection before it had read the request; send smaller parameters or batches',
   quota: 'The request quota of the nodes is used up; try again later',
-  auth: 'The nodes reject the requests of this service; ask its operator',
+  auth: 'The nodes reject the requests of this service; contact its operator',
   broken: 'The node sent an invalid response',
   stray: 'The node sent the response to another request',
   refused: 'The node rejected this request',

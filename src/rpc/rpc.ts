@@ -84,7 +84,6 @@ export class Rpc {
   readonly #groups = new Map<string, UpstreamGroup>();
 
   constructor(settings: RpcSettings, dependencies: RpcDependencies) {
-    const { cacheBytes, mergeHeadReads } = settings;
     const { clock, log } = dependencies;
     this.#settings = settings;
     this.#nanoPerCredit = usdToNano(settings.usdPerCredit);
@@ -95,17 +94,10 @@ export class Rpc {
       if (this.#catalogue.network(slug) === undefined)
         log.warn({ network: slug }, `rpc.networks: ${this.#unknownNetwork(slug)}`);
     }
-    this.#cache = new ResponseCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
+    this.#cache = new ResponseCache(settings, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
     this.#callIds = new CallIds(dependencies.ids.fraction());
-    this.#runSettings = {
-      clock,
-      callIds: this.#callIds,
-      budget: this.budget,
-      maxReplyBytes: settings.maxReplyBytes,
-      maxBatchReplyBytes: settings.maxBatchReplyBytes,
-      totalTimeoutMs: settings.totalTimeoutMs,
-    };
+    this.#runSettings = { ...settings, clock, callIds: this.#callIds, budget: this.budget };
   }
 
   networks(): readonly string[] {

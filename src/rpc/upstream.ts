@@ -88,10 +88,7 @@ export class Upstream {
   head: number | undefined;
   /** Moving average; `undefined` before the first response. */
   latencyMs: number | undefined;
-  readonly #network: Network;
-  readonly #callIds: CallIds;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #parts: UpstreamDependencies;
   #disabledUntilMs = 0;
   #verifying: Promise<boolean> | undefined;
   #nextCheckMs = 0;
@@ -106,13 +103,10 @@ export class Upstream {
   #pausedUntilMs = 0;
 
   constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
-    const { clock } = dependencies;
+    const { client, clock } = dependencies;
     this.settings = settings;
-    this.client = dependencies.client;
-    this.#network = dependencies.network;
-    this.#callIds = dependencies.callIds;
-    this.#clock = clock;
-    this.#log = dependencies.log;
+    this.client = client;
+    this.#parts = dependencies;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
     this.slowMethods = new SlowMethods(clock);
@@ -120,7 +114,7 @@ export class Upstream {
 
   /** Whether the node is usable now: it is on the right chain and its breaker is not open. */
   isOpen(): boolean {
-    if (this.#disabledUntilMs > 0 && this.#clock.monotonicMs() < this.#disabledUntilMs)
+    if (this.#disabledUntilMs > 0 && this.#parts.clock.monotonicMs() < this.#disabledUntilMs)
       return false;
     return this.#breaker.canAdmit;
   }
@@ -137,14 +131,15 @@ export class Upstream {
   /** Calls the node once. Returns an error message, or `undefined` if the node is usable. */
   async probe(): Promise<string | undefined> {
     if (await this.checkIdentity()) return undefined;
-    const { slug } = this.#network;
+    const { slug, family } = this.#parts.network;
     if (this.#disabledUntilMs > 0) return `Serves another chain than ${slug}: correct its url`;
-    return `Returns no usable response to ${IDENTITY_METHOD[this.#network.family]}: check url, key and node`;
+    return `Returns no usable response to ${IDENTITY_METHOD[family]}: check url, key and node`;
   }
 
   /** The size limit learned from the node, in bytes; `undefined` if unknown. */
   get requestLimitBytes(): number | undefined {
-    const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;
+    const isKnown =
+      this.#refusedBytes > 0 && this.#parts.clock.monotonicMs() < this.#refusedBytesUntilMs;
     const { maxRequestBytes } = this.settings;
     if (!isKnown) return maxRequestBytes;
     return Math.min(maxRequestBytes ?? Infinity, this.#refusedBytes - 1);
@@ -164,7 +159,7 @@ export class Upstream {
   }
 
   noteTooLarge(sizeBytes: number): void {
-    const nowMs = this.#clock.monotonicMs();
+    const nowMs = this.#parts.clock.monotonicMs();
     const isNew = this.#refusedBytes === 0 || nowMs >= this.#refusedBytesUntilMs;
     if (isNew || sizeBytes < this.#refusedBytes) this.#refusedBytes = sizeBytes;
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
@@ -176,7 +171,7 @@ export class Upstream {
   }
 
   get isPaused(): boolean {
-    return this.#pausedUntilMs > 0 && this.#clock.monotonicMs() < this.#pausedUntilMs;
+    return this.#pausedUntilMs > 0 && this.#parts.clock.monotonicMs() < this.#pausedUntilMs;
   }
 
   /** Response time above which a caller that gives up counts as a fault of the node. */
@@ -215,23 +210,24 @@ export class Upstream {
       if (fault === 'auth' && !isOwn) void this.#checkAfterFaults();
       return;
     }
-    const fields = { network: this.#network.slug, upstream: this.settings.name, fault };
+    const { log, network } = this.#parts;
+    const fields = { network: network.slug, upstream: this.settings.name, fault };
     if (witnesses.has(OWN_CALLER)) {
       this.#breaker.open();
       // After the pause the node must be verified by an own request again.
       this.isVerified = false;
-      this.#log.warn(fields, 'RPC upstream is disabled');
+      log.warn(fields, 'RPC upstream is disabled');
       return;
     }
     if (witnesses.size >= MIN_CALLERS && !this.isPaused) {
       this.#pause(FAULT_PAUSE_MS);
-      this.#log.warn(fields, 'RPC upstream is used last');
+      log.warn(fields, 'RPC upstream is used last');
     }
     void this.#checkAfterFaults();
   }
 
   #pause(restMs: number): void {
-    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, this.#clock.monotonicMs() + restMs);
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, this.#parts.clock.monotonicMs() + restMs);
   }
 
   /** The callers of the last faults; empty below the fault limits. */
@@ -267,7 +263,7 @@ export class Upstream {
    * clears the faults.
    */
   async #checkAfterFaults(): Promise<void> {
-    const nowMs = this.#clock.monotonicMs();
+    const nowMs = this.#parts.clock.monotonicMs();
     if (nowMs < this.#nextCheckMs) return;
     this.#nextCheckMs = nowMs + CHECK_INTERVAL_MS;
     if (await this.checkIdentity()) this.#clearFaults();
@@ -275,7 +271,7 @@ export class Upstream {
 
   /** Polls and stores the newest block number; never throws. */
   async pollHead(): Promise<void> {
-    const value = await this.#probe(HEAD_METHOD[this.#network.family]);
+    const value = await this.#probe(HEAD_METHOD[this.#parts.network.family]);
     const head =
       typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
     if (Number.isSafeInteger(head)) this.head = head;
@@ -288,22 +284,21 @@ export class Upstream {
 
   /** Requests the chain id; returns whether the node responds and is on the right chain. */
   async checkIdentity(): Promise<boolean> {
-    const value = await this.#probe(IDENTITY_METHOD[this.#network.family]);
+    const { network, clock, log } = this.#parts;
+    const value = await this.#probe(IDENTITY_METHOD[network.family]);
     if (value === undefined) return false;
-    this.isVerified = isSameChain(this.#network, value);
-    this.#disabledUntilMs = this.isVerified ? 0 : this.#clock.monotonicMs() + DISABLED_MS;
+    this.isVerified = isSameChain(network, value);
+    this.#disabledUntilMs = this.isVerified ? 0 : clock.monotonicMs() + DISABLED_MS;
     if (!this.isVerified) {
-      this.#log.error(
-        { network: this.#network.slug, upstream: this.settings.name },
-        'RPC upstream is disabled: it serves another chain',
-      );
+      const fields = { network: network.slug, upstream: this.settings.name };
+      log.error(fields, 'RPC upstream is disabled: it serves another chain');
     }
     return this.isVerified;
   }
 
   /** The result of an own request; `undefined` after recording its fault. */
   async #probe(method: string): Promise<unknown> {
-    const id = this.#callIds.take();
+    const id = this.#parts.callIds.take();
     const reply = await this.client.post({
       body: Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":[]}`),
       timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
@@ -317,7 +312,7 @@ export class Upstream {
     if (!reply.ok) return this.noteFault('transport', OWN_CALLER);
     const scan = scanReply(reply.body);
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-    const { family } = this.#network;
+    const { family } = this.#parts.network;
     const isStray = item !== undefined && whoseId(reply.body, item, id) === 'other';
     const verdict = isStray
       ? 'stray'

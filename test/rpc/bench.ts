@@ -147,6 +147,16 @@ export function list(response: RpcResponse): ReplyItem[] {
   return items as ReplyItem[]; // what the assertions then look into
 }
 
+/** The ids and results of a batch response in one list: `[1, 'first', 2, 'second']`. */
+export function idsAndResults(response: RpcResponse): unknown[] {
+  return list(response).flatMap(({ id, result }) => [id, result]);
+}
+
+/** Number of requests that each node has received. */
+export function requestCounts({ nodes }: Pick<Bench, 'nodes'>): number[] {
+  return nodes.map(({ requests }) => requests.length);
+}
+
 export async function fault(promise: Promise<unknown>): Promise<Fault> {
   try {
     await promise;

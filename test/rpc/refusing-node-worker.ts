@@ -27,14 +27,14 @@ const server = createServer((socket) => {
     if (text.length < headEnd + 4 + size) return;
     const body = text.slice(headEnd + 4, headEnd + 4 + size);
     text = text.slice(headEnd + 4 + size);
-    const answer = JSON.stringify(answerTo(JSON.parse(body)));
-    socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${answer.length}\r\n\r\n${answer}`);
+    const reply = JSON.stringify(responseTo(JSON.parse(body)));
+    socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${reply.length}\r\n\r\n${reply}`);
   });
 });
 
-function answerTo(asked: unknown): unknown {
-  if (Array.isArray(asked)) return asked.map(answerTo);
-  const { id, method } = asked as { id: unknown; method: string }; // admitted by Farebox
+function responseTo(request: unknown): unknown {
+  if (Array.isArray(request)) return request.map(responseTo);
+  const { id, method } = request as { id: unknown; method: string }; // admitted by Farebox
   return { jsonrpc: '2.0', id, result: method === 'eth_chainId' ? '0x1' : `${method} done` };
 }
 
