@@ -33,7 +33,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-interface Answer {
+interface Result {
   readonly status: number;
   readonly type: string;
   readonly body: Buffer;
@@ -44,7 +44,7 @@ async function send(
   body: Buffer | FormData,
   contentType: string | undefined = 'application/octet-stream',
   target = engine,
-): Promise<Answer> {
+): Promise<Result> {
   const { url, apiKey } = await target.address();
   const headers = { authorization: `Bearer ${apiKey}` };
   const answer = await request(`${url}/api/remove`, {
@@ -84,8 +84,8 @@ async function assertCut(png: Buffer, width = 640, height = 480): Promise<void> 
   assert.ok((await alpha(png, Math.round(width * 0.05), Math.round(height * 0.05))) < 10);
 }
 
-describe('the person model of the box', () => {
-  test('cuts a portrait along its true outline with a soft edge, at full size', async () => {
+describe('the bundled person model', () => {
+  test('the matte follows the true outline with a soft edge at full size', async () => {
     const answer = await send(portrait, 'image/jpeg');
     assert.deepEqual([answer.status, answer.type, answer.model], [200, 'image/png', 'person']);
     const cut = await pixels(answer.body);
@@ -106,7 +106,7 @@ describe('the person model of the box', () => {
     assert.ok(soft > 1000 && soft < 0.05 * truth.length, `${soft} soft pixels`);
   });
 
-  test('takes multipart as rembg does', async () => {
+  test('a multipart body works as with rembg', async () => {
     const form = new FormData();
     form.set('file', new Blob([new Uint8Array(portrait)], { type: 'image/jpeg' }), 'me.jpg');
     const { url, apiKey } = await engine.address();
@@ -135,14 +135,14 @@ describe('the person model of the box', () => {
     },
   };
   for (const [name, make] of Object.entries(kinds)) {
-    test(`cuts ${name}`, async () => {
+    test(`${name} is cut out`, async () => {
       const answer = await send(await make());
       assert.equal(answer.status, 200, answer.body.toString('latin1', 0, 200));
       await assertCut(answer.body);
     });
   }
 
-  test('cuts a greyscale photograph and returns it grey', async () => {
+  test('a greyscale image stays grey', async () => {
     const answer = await send(await sharp(portrait).greyscale().png().toBuffer());
     assert.equal(answer.status, 200);
     const { data } = await pixels(answer.body);
@@ -151,7 +151,7 @@ describe('the person model of the box', () => {
     await assertCut(answer.body);
   });
 
-  test('applies the EXIF orientation, so that the figure stands', async () => {
+  test('the EXIF orientation is applied', async () => {
     // Stored rotated, with the EXIF orientation tag that says how to rotate it back.
     const stored = await sharp(portrait)
       .rotate(270)
@@ -163,7 +163,7 @@ describe('the person model of the box', () => {
     await assertCut(answer.body);
   });
 
-  test('keeps what was transparent transparent', async () => {
+  test('transparent pixels stay transparent', async () => {
     const holed = await sharp(portrait)
       .composite([
         {
@@ -180,7 +180,7 @@ describe('the person model of the box', () => {
     assert.ok((await alpha(answer.body, 320, 150)) > 240);
   });
 
-  test('returns a large photograph at its own size', async () => {
+  test('a large image keeps its size', async () => {
     const large = await sharp(portrait).resize(3200, 2400).jpeg().toBuffer();
     const answer = await send(large);
     assert.equal(answer.status, 200);
@@ -210,8 +210,8 @@ const solid = (width: number, height: number) =>
 
 /** Hostile or broken input: name, factory, expected status and code. */
 const HOSTILE: [string, () => Promise<Buffer> | Buffer, number, string][] = [
-  ['nothing at all', () => Buffer.alloc(0), 400, 'CORRUPTED_IMAGE'],
-  ['text', () => plain('this is certainly not an image'), 415, 'INVALID_CONTENT_TYPE'],
+  ['an empty body', () => Buffer.alloc(0), 400, 'CORRUPTED_IMAGE'],
+  ['a text', () => plain('this is certainly not an image'), 415, 'INVALID_CONTENT_TYPE'],
   ['an SVG', () => plain(portraitSvg()), 415, 'INVALID_CONTENT_TYPE'],
   [
     'an SVG that reads a file',
@@ -245,13 +245,13 @@ const HOSTILE: [string, () => Promise<Buffer> | Buffer, number, string][] = [
     'INVALID_CONTENT_TYPE',
   ],
   [
-    'an AVIF brand with rubbish',
+    'an AVIF brand with invalid data',
     () => Buffer.concat([Buffer.from([0, 0, 0, 24]), plain('ftypavif'), Buffer.alloc(64, 7)]),
     400,
     'CORRUPTED_IMAGE',
   ],
   [
-    'a JPEG start with rubbish',
+    'a JPEG start with invalid data',
     () => Buffer.concat([Buffer.from([0xff, 0xd8, 0xff]), Buffer.alloc(4096, 0x55)]),
     400,
     'CORRUPTED_IMAGE',
@@ -286,18 +286,18 @@ const HOSTILE: [string, () => Promise<Buffer> | Buffer, number, string][] = [
     'IMAGE_TOO_LARGE',
   ],
   [
-    'a PNG of no width',
+    'a PNG with width 0',
     () => Buffer.concat([pngHeader(0, 500), chunk('IDAT', deflateSync(Buffer.alloc(10)))]),
     400,
     'CORRUPTED_IMAGE',
   ],
   ['a PNG without pixels', () => pngHeader(640, 480), 400, 'CORRUPTED_IMAGE'],
-  ['a picture of one pixel', () => solid(1, 1).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
-  ['a picture one pixel short', () => solid(255, 257).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
-  ['a picture of 36 megapixels', () => solid(6000, 6000).png().toBuffer(), 422, 'IMAGE_TOO_LARGE'],
+  ['an image of one pixel', () => solid(1, 1).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
+  ['an image one pixel too small', () => solid(255, 257).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
+  ['an image of 36 megapixels', () => solid(6000, 6000).png().toBuffer(), 422, 'IMAGE_TOO_LARGE'],
   ['25 megabytes', () => Buffer.alloc(25_000_000, 1), 413, 'PAYLOAD_TOO_LARGE'],
   [
-    'a TIFF of impossible offsets',
+    'a TIFF with invalid offsets',
     () => Buffer.concat([plain('II*\0'), Buffer.alloc(200, 0xff)]),
     400,
     'CORRUPTED_IMAGE',
@@ -312,7 +312,7 @@ describe('hostile images', () => {
   });
 
   for (const [name, make, status, code] of HOSTILE) {
-    test(`${name} ends in ${status} ${code}`, async () => {
+    test(`${name} is rejected with ${status} ${code}`, async () => {
       const answer = await send(await make());
       const body = JSON.parse(answer.body.toString()) as { error: string; code: string };
       assert.deepEqual([answer.status, body.code], [status, code]);
@@ -320,7 +320,7 @@ describe('hostile images', () => {
     });
   }
 
-  test('multipart without the field, cut off, or without a boundary ends in 400', async () => {
+  test('an invalid multipart body is rejected with 400', async () => {
     const part = `--x${CRLF}Content-Disposition: form-data; name="other"; filename="a"${CRLF}${CRLF}abc${CRLF}`;
     for (const [type, body] of [
       ['multipart/form-data; boundary=x', `${part}--x--${CRLF}`],
@@ -331,7 +331,7 @@ describe('hostile images', () => {
     }
   });
 
-  test('a stranger without the secret gets 401, an unknown path 404, a GET 405', async () => {
+  test('a wrong secret, path or method is rejected with 401, 404 or 405', async () => {
     const { url, apiKey } = await engine.address();
     const authorization = `Bearer ${apiKey}`;
     const status = async (path: string, options: object): Promise<number> => {
@@ -344,21 +344,21 @@ describe('hostile images', () => {
     assert.equal(await status('/api/remove', { headers: { authorization } }), 405);
   });
 
-  test('after all of them the same child still cuts a portrait', async () => {
+  test('the process survives all hostile images', async () => {
     assert.equal((await send(portrait)).status, 200);
     assert.equal(engine.pid, pid);
   });
 });
 
 describe('the general model', () => {
-  test('is fetched on first use and takes over, and a restarted child starts with it', async () => {
+  test('it is fetched on first use, replaces the bundled model, and is used after a restart', async () => {
     const path = join(folder, 'toy.onnx');
     writeFileSync(path, toyCutoutModel());
     const gate = Promise.withResolvers<void>();
-    const asked = Promise.withResolvers<void>();
+    const requested = Promise.withResolvers<void>();
     const general = engineWith('u2netp', async (file, onProgress) => {
       onProgress({ bytesDone: file.sizeBytes / 2, bytesPerSecond: 0 });
-      asked.resolve();
+      requested.resolve();
       await gate.promise;
       return path;
     });
@@ -375,7 +375,7 @@ describe('the general model', () => {
       .toBuffer();
     try {
       assert.equal((await send(picture, undefined, general)).model, 'person');
-      await asked.promise;
+      await requested.promise;
       assert.equal(general.modelOutage()?.reason, 'is being fetched: 50 %');
       gate.resolve();
       let answer = await send(picture, undefined, general);
@@ -394,7 +394,7 @@ describe('the general model', () => {
     }
   });
 
-  test('can be a file of the operator, of either size, which is named in the answer', async () => {
+  test('it can be a file of the operator, whose name is in the response', async () => {
     for (const side of [320, 1024] as const) {
       const path = join(folder, `my-model-${side}.onnx`);
       writeFileSync(path, toyCutoutModel(side));
@@ -411,7 +411,7 @@ describe('the general model', () => {
     await missing.close();
   });
 
-  test('a failed fetch is told, and the person model goes on', async () => {
+  test('after a failed fetch the person model stays in use', async () => {
     const offline = engineWith('u2netp', noFetch);
     try {
       assert.equal((await send(portrait, undefined, offline)).model, 'person');

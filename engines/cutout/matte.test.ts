@@ -15,13 +15,13 @@ function alphaAt(image: Rgba, x: number, y: number): number {
   return image.data[(y * image.width + x) * 4 + 3]!;
 }
 
-test('resizePlane() keeps a constant plane constant and interpolates between centres', () => {
+test('`resizePlane` keeps a constant plane and interpolates between pixel centres', () => {
   const plane = { width: 2, height: 1, values: new Float32Array([0, 1]) };
   assert.deepEqual([...resizePlane(plane, 4, 1).values], [0, 0.25, 0.75, 1]);
   assert.deepEqual([...resizePlane(plane, 2, 3).values], [0, 1, 0, 1, 0, 1]);
 });
 
-test('applyMatte() moves a coarse mask edge to the edge of the picture', () => {
+test('`applyMatte` moves a coarse mask edge to the edge of the image', () => {
   const image = split(640, 240, 323);
   // A cell of the mask is 2.5 pixels wide; the edge of the mask is at 320, three pixels off.
   const values = new Float32Array(256 * 96).map((_, index) => (index % 256 >= 128 ? 1 : 0));
@@ -33,7 +33,7 @@ test('applyMatte() moves a coarse mask edge to the edge of the picture', () => {
   assert.equal(alphaAt(image, 340, 120), 255);
 });
 
-test('applyMatte() multiplies the alpha that the picture already has', () => {
+test('`applyMatte` multiplies the existing alpha of the image', () => {
   const image = split(320, 240, 0);
   for (let i = 3; i < image.data.length; i += 4) image.data[i] = 100;
   const values = new Float32Array(16).fill(1);
@@ -41,7 +41,7 @@ test('applyMatte() multiplies the alpha that the picture already has', () => {
   assert.equal(alphaAt(image, 10, 10), 100);
 });
 
-test('applyMatte() works on a picture one pixel wide', () => {
+test('`applyMatte` accepts an image that is one pixel wide', () => {
   const image = split(1, 90_000, 0);
   applyMatte(image, split(1, 640, 0), { width: 1, height: 2, values: new Float32Array([0, 1]) });
   assert.equal(alphaAt(image, 0, 0), 0);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { RECIPES, modelInput, modelMask } from './segmenter.ts';
 
-test('modelInput() divides by the brightest value, then takes the ImageNet mean and deviation', () => {
+test('`modelInput` divides by the brightest value and normalises with the ImageNet mean and deviation', () => {
   const rgb = Buffer.alloc(320 * 320 * 3);
   rgb.set([100, 50, 200]);
   const input = modelInput(rgb, RECIPES.u2net);
@@ -13,17 +13,17 @@ test('modelInput() divides by the brightest value, then takes the ImageNet mean 
   assert.ok(Math.abs(input[1]! - -0.485 / 0.229) < 1e-6);
 });
 
-test('modelInput() gives the person model plain values from 0 to 1', () => {
+test('`modelInput` scales to 0..1 for the person model', () => {
   const input = modelInput(Buffer.alloc(256 * 256 * 3, 51), RECIPES.person);
   assert.ok(Math.abs(input[0]! - 0.2) < 1e-6);
 });
 
-test('modelInput() survives a black image of the largest model', () => {
+test('`modelInput` accepts a black image of the largest model', () => {
   const input = modelInput(Buffer.alloc(1024 * 1024 * 3), RECIPES.isnet);
   assert.equal(input[0], -0.5);
 });
 
-test('modelMask() stretches to 0..1, and a flat answer keeps nothing', () => {
+test('`modelMask` stretches to 0..1 and returns an empty mask for a flat output', () => {
   const stretched = modelMask(new Float32Array([-2, 0, 2]), RECIPES.u2net);
   assert.deepEqual([...stretched], [0, 0.5, 1]);
   assert.deepEqual([...modelMask(new Float32Array([3, 3]), RECIPES.u2net)], [0, 0]);

@@ -18,18 +18,18 @@ function input(extra: Partial<PromptInput> = {}): PromptInput {
 const TOOL = { name: 'f', description: 'does f', parameters: { type: 'object', properties: {} } };
 
 suite('chat templates', () => {
-  test('a file without a template gets ChatML', () => {
+  test('ChatML is the template of a file without one', () => {
     const prompt = compileTemplate(undefined, NONE).render(input());
     assert.equal(prompt.text, '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n');
     assert.equal(prompt.startsThinking, false);
   });
 
-  test('the begin token and further variables reach the template', () => {
+  test('the template receives the begin token and further variables', () => {
     const template = compileTemplate('{{ bos_token }}{{ mood }}{{ messages[0].content }}', NONE);
     assert.equal(template.render(input({ variables: { mood: 'calm ' } })).text, '<s>calm Hi');
   });
 
-  test('thinking is opened or closed in the prompt', () => {
+  test('the prompt opens or closes the thinking block', () => {
     const template = compileTemplate("{{ 'A: ' }}{# </think> #}", NONE);
     assert.equal(template.canReason, true);
     assert.deepEqual(template.render(input()), { text: 'A: <think>\n', startsThinking: true });
@@ -39,18 +39,18 @@ suite('chat templates', () => {
     });
   });
 
-  test('a template that opens the thought itself is not doubled', () => {
+  test('a thinking block that the template opens is not opened twice', () => {
     const template = compileTemplate("A: <think>\n{% if false %}</think>{% endif %}{{ '' }}", NONE);
     assert.equal(template.render(input()).text.match(/<think>/g)?.length, 1);
     assert.match(template.render(input({ thinking: false })).text, /<think>\n\n<\/think>\n\n$/);
   });
 
-  test('tools go to a template that knows them', () => {
+  test('a template with tool support receives the tools', () => {
     const template = compileTemplate('{{ tools | length }}<tool_call>', NONE);
     assert.equal(template.render(input({ tools: [TOOL] })).text, '1<tool_call>');
   });
 
-  test('tools are described in words where the template does not know them', () => {
+  test('tools are described in the system message if the template does not support them', () => {
     const template = compileTemplate(undefined, NONE);
     const { text } = template.render(
       input({
@@ -72,7 +72,7 @@ suite('chat templates', () => {
     assert.match(text, /user\n<tool_response>\n42\n<\/tool_response>/);
   });
 
-  test('a system message that a template refuses opens the first turn of the user', () => {
+  test('a system message that the template rejects is prepended to the first user message', () => {
     const template = compileTemplate(
       "{%- if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}",
       NONE,

@@ -39,7 +39,7 @@ suite('JSON schema grammars', () => {
     return JSON.parse(answer.choices[0]!.message.content!) as unknown;
   }
 
-  suite('what a schema lets through', () => {
+  suite('accepted values of a schema', () => {
     const cases: [string, object, (value: never) => boolean][] = [
       ['const', { const: 'x"y\\z' }, (value) => value === 'x"y\\z'],
       ['enum', { enum: ['a', 7, null] }, (value) => ['a', 7, null].includes(value)],
@@ -151,7 +151,7 @@ suite('JSON schema grammars', () => {
       });
     }
 
-    test('a schema that cannot be enforced is refused in words', async () => {
+    test('a schema that cannot be enforced is rejected with the reason', async () => {
       for (const $ref of ['#/nowhere', '#/constructor', '#/%']) {
         await assert.rejects(produce({ $ref }, 1), OpenAI.BadRequestError, $ref);
       }
@@ -161,7 +161,7 @@ suite('JSON schema grammars', () => {
       );
     });
 
-    test('a strict schema is enforced whole or refused before it runs', async () => {
+    test('a strict schema is enforced completely or rejected before generation', async () => {
       const strict = (schema: Record<string, unknown>) =>
         client.chat.completions.create({
           model: 'farebox-demo',
@@ -183,13 +183,13 @@ suite('JSON schema grammars', () => {
       assert.ok([7, 8, 9].includes(Number(value)), String(value));
     });
 
-    test('nesting without end is cut off', () => {
+    test('unbounded nesting is limited', () => {
       let deep: object = { type: 'string' };
       for (let depth = 0; depth < 100; depth += 1) deep = { type: 'array', items: deep };
       assert.throws(() => grammarForSchema(deep, OPEN_LIMITS), Fault);
     });
 
-    test('a small schema that leads to few rules by very many ways is refused', () => {
+    test('a small schema with very many paths to few rules is rejected', () => {
       const choice = (at: number, mark: number) => ({
         allOf: [{ $ref: `#/$defs/s${at + 1}` }],
         title: `${mark}`,
@@ -212,7 +212,7 @@ suite('JSON schema grammars', () => {
       assert.throws(() => grammarForSchema(wide, OPEN_LIMITS), /too large/);
     });
 
-    test('alternatives at one place are bounded, and no others', () => {
+    test('only alternatives at the same position are limited', () => {
       const takes = (schema: object) => grammarForSchema(schema, OPEN_LIMITS);
       const names = (count: number) => Array.from({ length: count }, (_, at) => `n${at}`);
       assert.ok(takes({ enum: names(1_000) }));
@@ -237,7 +237,7 @@ suite('JSON schema grammars', () => {
       assert.ok(takes({ anyOf: kinds }));
     });
 
-    test('a schema may lead to itself unless each time doubles what is open', () => {
+    test('a recursive schema is allowed unless each level doubles the open alternatives', () => {
       const takes = (x: object, more: object = {}) =>
         grammarForSchema({ $ref: '#/$defs/x', $defs: { x, ...more } }, OPEN_LIMITS);
       const self = { $ref: '#/$defs/x' };
@@ -266,7 +266,7 @@ suite('JSON schema grammars', () => {
       assert.ok(takes({ anyOf: [sum, product, kind('number', { value: { type: 'number' } })] }));
     });
 
-    test('lengths are written out, and bounded in all', () => {
+    test('lengths are expanded, and their sum is limited', () => {
       const texts = (count: number) => ({
         type: 'object',
         properties: Object.fromEntries(
@@ -283,7 +283,7 @@ suite('JSON schema grammars', () => {
       assert.ok(grammarForSchema({ type: 'array', prefixItems: alike }, OPEN_LIMITS));
     });
 
-    test('real models may write long strings, the demo may not', () => {
+    test('string lengths are limited for the demo model only', () => {
       assert.match(grammarForSchema({ type: 'string' }, OPEN_LIMITS), /char\*/);
       assert.match(grammarForSchema({ type: 'string' }, SHORT_LIMITS), /char\{0,48\}/);
     });

@@ -55,7 +55,7 @@ suite('the embedded engine', () => {
   }
 
   suite('chat through the openai SDK', () => {
-    test('as many token biases are taken as cost little', async () => {
+    test('at most 1,024 token biases are accepted', async () => {
       const biased = (count: number) => ({
         max_tokens: 1,
         logit_bias: Object.fromEntries(Array.from({ length: count }, (_, at) => [String(at), 1])),
@@ -64,7 +64,7 @@ suite('the embedded engine', () => {
       await assert.rejects(complete(biased(1_025)), /logit_bias: Has at most 1024 entries/);
     });
 
-    test('a completion ends by itself at the end of a sentence and counts its tokens', async () => {
+    test('a completion ends at the end of a sentence, and its usage counts the tokens', async () => {
       const answer = await complete({ seed: 3 });
       const choice = answer.choices[0]!;
       assert.equal(choice.finish_reason, 'stop');
@@ -79,7 +79,7 @@ suite('the embedded engine', () => {
       assert.match(answer.id, /^chatcmpl-[0-9a-f]{32}$/);
     });
 
-    test('a stream carries role, content, finish, and the usage with empty choices', async () => {
+    test('a stream contains role, content, finish reason, and usage with empty choices', async () => {
       const chunks: OpenAI.ChatCompletionChunk[] = [];
       const stream = await client.chat.completions.create({
         model: CHAT,
@@ -98,11 +98,11 @@ suite('the embedded engine', () => {
       assert.equal(
         chunks.at(-1)!.usage!.completion_tokens,
         whole.usage!.completion_tokens,
-        'a stream and a body count the same',
+        'stream and body have the same usage',
       );
     });
 
-    test('without include_usage no usage chunk is sent', async () => {
+    test('a stream has no usage chunk without `include_usage`', async () => {
       const stream = await client.chat.completions.create({
         model: CHAT,
         messages: [...HELLO],
@@ -111,24 +111,24 @@ suite('the embedded engine', () => {
       for await (const chunk of stream) assert.equal(chunk.choices.length, 1);
     });
 
-    test('the `.stream()` helper gathers the same message', async () => {
+    test('the `.stream()` helper of the SDK collects the same message', async () => {
       const runner = client.chat.completions.stream({ model: CHAT, messages: [...HELLO], seed: 5 });
       const final = await runner.finalChatCompletion();
       const whole = await complete({ seed: 5 });
       assert.equal(final.choices[0]!.message.content, whole.choices[0]!.message.content);
     });
 
-    test('the same seed gives the same answer, also among others in one batch', async () => {
+    test('one seed always generates the same text, also in a batch with others', async () => {
       const seeds = [11, 12, 13, 14, 15, 16];
       const alone = [];
       for (const seed of seeds) alone.push(await textOf(seed));
-      assert.ok(new Set(alone).size > 2, 'other seeds give others');
+      assert.ok(new Set(alone).size > 2, 'other seeds generate other texts');
       const rounds = [...seeds, ...seeds, ...seeds, ...seeds];
       const together = await Promise.all(rounds.map(textOf));
       assert.deepEqual(together, [...alone, ...alone, ...alone, ...alone]);
     });
 
-    test('temperature 0 is the same every time', async () => {
+    test('temperature 0 is deterministic', async () => {
       const [one, two] = await Promise.all([
         complete({ temperature: 0 }),
         complete({ temperature: 0 }),
@@ -136,7 +136,7 @@ suite('the embedded engine', () => {
       assert.equal(one.choices[0]!.message.content, two.choices[0]!.message.content);
     });
 
-    test('n gives so many choices and counts them all', async () => {
+    test('`n` sets the number of choices, and the usage counts all of them', async () => {
       const answer = await complete({ n: 3, seed: 7, temperature: 1 });
       assert.deepEqual(
         answer.choices.map((choice) => choice.index),
@@ -147,18 +147,18 @@ suite('the embedded engine', () => {
       assert.ok(answer.usage!.completion_tokens > alone.usage!.completion_tokens);
     });
 
-    test('more choices than sequences take turns', async () => {
+    test('more choices than sequences are generated in turns', async () => {
       const answer = await complete({ n: 12, max_tokens: 8 });
       assert.equal(answer.choices.length, 12);
     });
 
-    test('max_completion_tokens cuts with `length` and wins over max_tokens', async () => {
+    test('`max_completion_tokens` overrides `max_tokens` and ends with `length`', async () => {
       const answer = await complete({ max_completion_tokens: 4, max_tokens: 50 });
       assert.equal(answer.choices[0]!.finish_reason, 'length');
       assert.equal(answer.usage!.completion_tokens, 4);
     });
 
-    test('a stop text ends the answer and is not part of it', async () => {
+    test('a stop text ends the content and is not part of it', async () => {
       const whole = await complete({ temperature: 0 });
       const text = whole.choices[0]!.message.content!;
       const stop = text.slice(9, 14);
@@ -168,13 +168,13 @@ suite('the embedded engine', () => {
       assert.ok(cut.usage!.completion_tokens < whole.usage!.completion_tokens);
     });
 
-    test('stop_token_ids end the answer at that token', async () => {
+    test('a token of `stop_token_ids` ends the content', async () => {
       const answer = await complete({ temperature: 0, stop_token_ids: [...Array(832).keys()] });
       assert.equal(answer.choices[0]!.message.content, '');
       assert.equal(answer.choices[0]!.finish_reason, 'stop');
     });
 
-    test('logit_bias forces and forbids tokens', async () => {
+    test('`logit_bias` forces and forbids tokens', async () => {
       const forced = await complete({ max_tokens: 3, logit_bias: { 700: 100 }, top_k: 1 });
       const text = forced.choices[0]!.message.content!;
       const token = text.slice(0, text.length / 3);
@@ -183,7 +183,7 @@ suite('the embedded engine', () => {
       assert.ok(!freed.choices[0]!.message.content!.includes(token.repeat(3)));
     });
 
-    test('penalties and samplers change the answer within their rules', async () => {
+    test('penalties and samplers change the text', async () => {
       const greedy = await complete({ temperature: 0 });
       const narrow = await complete({ temperature: 2, top_k: 1, seed: 4 });
       assert.equal(narrow.choices[0]!.message.content, greedy.choices[0]!.message.content);
@@ -195,7 +195,7 @@ suite('the embedded engine', () => {
       assert.equal(certain.choices[0]!.message.content, greedy.choices[0]!.message.content);
     });
 
-    test('logprobs cover exactly the text, best first', async () => {
+    test('logprobs cover exactly the text, and the top tokens are sorted', async () => {
       const answer = await complete({ logprobs: true, top_logprobs: 3, temperature: 0 });
       const { message, logprobs } = answer.choices[0]!;
       const tokens = logprobs!.content!;
@@ -208,7 +208,7 @@ suite('the embedded engine', () => {
       assert.equal(tokens[0]!.top_logprobs.length, 3);
     });
 
-    test('logprobs are those of the model, whatever the sampling', async () => {
+    test('logprobs describe the model, whatever the sampling', async () => {
       const messages = [{ role: 'user' as const, content: 'Tell me about the ledger.' }];
       const scored = async (more: object) => {
         const asked = { messages, max_tokens: 1, logprobs: true, top_logprobs: 5, ...more };
@@ -237,7 +237,7 @@ suite('the embedded engine', () => {
       assert.equal(again.token, (await scored({ temperature: 2, seed: 2 })).token);
     });
 
-    test('where a format leaves tokens out, logprobs are of the others, without the temperature', async () => {
+    test('logprobs under a grammar cover the allowed tokens, without the temperature', async () => {
       const schema = { type: 'string', enum: ['red', 'blue', 'green'] };
       const scored = async (temperature: number) => {
         const answer = await complete({
@@ -256,7 +256,7 @@ suite('the embedded engine', () => {
       assert.deepEqual(await scored(1.7), open);
     });
 
-    test('with logprobs an answer ends where one without them does', async () => {
+    test('logprobs do not change where a completion ends', async () => {
       const asked = { temperature: 0, max_tokens: 200 };
       const plain = await complete(asked);
       const scored = await complete({ ...asked, logprobs: true });
@@ -267,7 +267,7 @@ suite('the embedded engine', () => {
       assert.deepEqual(scored.usage!.completion_tokens, plain.usage!.completion_tokens);
     });
 
-    test('a prompt that was seen before is read from the cache', async () => {
+    test('a repeated prompt is cached', async () => {
       const messages = [
         { role: 'user' as const, content: `Tell me about the ledger. ${'x '.repeat(40)}` },
       ];
@@ -295,7 +295,7 @@ suite('the embedded engine', () => {
       for (let at = 0; at < 8; at += 1) assert.equal(await cachedWith(`other-${at}`), 0);
     });
 
-    test('all roles and text parts are understood', async () => {
+    test('all roles and text parts are accepted', async () => {
       const answer = await complete({
         messages: [
           { role: 'developer', content: 'Be brief.' },
@@ -317,7 +317,7 @@ suite('the embedded engine', () => {
   suite('text completions', () => {
     const asked = { model: CHAT, prompt: 'Hello. I am', max_tokens: 24, seed: 5 } as const;
 
-    test('a prompt is continued without a template, whole and streamed the same', async () => {
+    test('a prompt is completed without a template, with the same text in a stream', async () => {
       const whole = await client.completions.create(asked);
       const [choice] = whole.choices;
       assert.equal(whole.object, 'text_completion');
@@ -341,7 +341,7 @@ suite('the embedded engine', () => {
       assert.equal(total, whole.usage!.total_tokens);
     });
 
-    test('several prompts and choices come in order, with their echo and likelihoods', async () => {
+    test('several prompts and choices are returned in order with echo and logprobs', async () => {
       const prompt = ['Hello. I am', 'The sky'];
       const answer = await client.completions.create({
         ...asked,
@@ -366,7 +366,7 @@ suite('the embedded engine', () => {
       assert.ok(answer.usage!.completion_tokens <= 16);
     });
 
-    test('what it cannot do is refused in words', async () => {
+    test('unsupported options are rejected with the reason', async () => {
       const bad: readonly (readonly [object, RegExp])[] = [
         [{ prompt: [1, 2] }, /token ids are not taken/],
         [{ suffix: 'end' }, /does not fill gaps/],
@@ -385,7 +385,7 @@ suite('the embedded engine', () => {
   });
 
   suite('formats and tools', () => {
-    test('json_object is valid JSON', async () => {
+    test('`json_object` generates valid JSON', async () => {
       for (const seed of [1, 2, 3, 4]) {
         const answer = await complete({ response_format: { type: 'json_object' }, seed });
         assert.equal(answer.choices[0]!.finish_reason, 'stop');
@@ -393,7 +393,7 @@ suite('the embedded engine', () => {
       }
     });
 
-    test('`parse` with a zod schema gives a typed value', async () => {
+    test('`parse` of the SDK returns a value of the schema', async () => {
       const Report = z.object({
         city: z.string(),
         level: z.enum(['low', 'high']),
@@ -413,7 +413,7 @@ suite('the embedded engine', () => {
       assert.equal(typeof parsed.degrees, 'number');
     });
 
-    test('a bare schema inside json_schema is taken as well', async () => {
+    test('a bare schema in `json_schema` is accepted', async () => {
       const json_schema = { type: 'object', properties: { ok: { const: true } }, required: ['ok'] };
       const answer = await complete({
         response_format: { type: 'json_schema', json_schema } as never,
@@ -421,7 +421,7 @@ suite('the embedded engine', () => {
       assert.deepEqual(JSON.parse(answer.choices[0]!.message.content!), { ok: true });
     });
 
-    test('a tools round trip: a forced call, its result, and an answer', async () => {
+    test('a forced tool call can be followed by its result', async () => {
       const asked = await complete({ tools: [WEATHER], tool_choice: 'required' });
       const { message, finish_reason } = asked.choices[0]!;
       assert.equal(finish_reason, 'tool_calls');
@@ -439,7 +439,7 @@ suite('the embedded engine', () => {
       assert.equal(answered.choices[0]!.finish_reason, 'stop');
     });
 
-    test('a named function is called although another is offered', async () => {
+    test('`tool_choice` selects the named function', async () => {
       const other = {
         type: 'function',
         function: { name: 'now', parameters: { type: 'object', properties: {} } },
@@ -454,7 +454,7 @@ suite('the embedded engine', () => {
       assert.equal(call.function.arguments, '{}');
     });
 
-    test('streamed calls carry index, id, type and name in their first piece', async () => {
+    test('the first delta of a streamed call contains index, id, type and name', async () => {
       const stream = await client.chat.completions.create({
         model: CHAT,
         messages: [...HELLO],
@@ -473,13 +473,13 @@ suite('the embedded engine', () => {
       assert.match(first.id!, /^call_/);
       assert.equal(first.type, 'function');
       assert.equal(first.function!.name, 'get_weather');
-      assert.ok(deltas.length > 3, 'arguments arrive in pieces');
+      assert.ok(deltas.length > 3, 'the arguments are streamed');
       const text = deltas.map((delta) => delta.function?.arguments ?? '').join('');
       assert.deepEqual(Object.keys(JSON.parse(text) as object), ['city', 'days']);
       assert.equal(finish, 'tool_calls');
     });
 
-    test('with tool_choice none or auto the demo model answers in words', async () => {
+    test('the demo model generates text with `tool_choice` none or auto', async () => {
       for (const tool_choice of ['none', 'auto'] as const) {
         const answer = await complete({ tools: [WEATHER], tool_choice });
         assert.equal(answer.choices[0]!.finish_reason, 'stop');
@@ -488,19 +488,19 @@ suite('the embedded engine', () => {
     });
   });
 
-  suite('refusals', () => {
+  suite('rejections', () => {
     async function refusal(
       extra: Record<string, unknown>,
     ): Promise<InstanceType<typeof OpenAI.APIError>> {
       const error = await complete(extra as never).then(
-        () => assert.fail('was answered'),
+        () => assert.fail('The request succeeded'),
         (reason: unknown) => reason,
       );
       assert.ok(error instanceof OpenAI.APIError);
       return error;
     }
 
-    test('a prompt over the context is a 400 with its own code', async () => {
+    test('a prompt that exceeds the context is rejected with its own code', async () => {
       const messages = [{ role: 'user', content: 'word '.repeat(20_000) }];
       const error = await refusal({ messages });
       assert.equal(error.status, 400);
@@ -509,7 +509,7 @@ suite('the embedded engine', () => {
       assert.equal((await refusal({ messages, stream: true })).status, 400);
     });
 
-    test('an answer ends with `length` where the context ends, without losing its beginning', async () => {
+    test('a completion ends with `length` at the end of the context, which is not shifted', async () => {
       await llama.engine.load({
         ...demoModels()[0]!,
         id: 'short',
@@ -528,13 +528,13 @@ suite('the embedded engine', () => {
       assert.equal(details.cached_tokens, again.usage!.prompt_tokens - 1);
     });
 
-    test('an unknown model is a 404', async () => {
+    test('an unknown model is rejected with 404', async () => {
       const error = await refusal({ model: 'nope' });
       assert.equal(error.status, 404);
       assert.equal(error.code, 'model_not_found');
     });
 
-    test('bad fields are 400 and named', async () => {
+    test('an invalid field is rejected with its name', async () => {
       assert.equal((await refusal({ temperature: 3 })).param, 'temperature');
       assert.equal((await refusal({ stop: ['1', '2', '3', '4', '5'] })).status, 400);
       assert.equal((await refusal({ messages: [] })).param, 'messages');
@@ -547,7 +547,7 @@ suite('the embedded engine', () => {
       assert.equal((await refusal({ tools: [WEATHER], tool_choice: named })).param, 'tool_choice');
     });
 
-    test('a full queue is a 429 that says when to come back', async () => {
+    test('a full queue responds 429 with `Retry-After`', async () => {
       const requests = Array.from({ length: 100 }, async () => complete({ max_tokens: 400 }));
       const results = await Promise.allSettled(requests);
       const refused = results.filter((result) => result.status === 'rejected');
@@ -559,7 +559,7 @@ suite('the embedded engine', () => {
       assert.ok(results.length - refused.length >= 64);
     });
 
-    test('bad JSON and unknown paths have their status', async () => {
+    test('invalid JSON is rejected with 400, an unknown path with 404', async () => {
       const headers = { authorization: `Bearer ${llama.apiKey}` };
       const chats = `${llama.url}/chat/completions`;
       assert.equal((await fetch(chats, { method: 'POST', body: '{', headers })).status, 400);
@@ -568,8 +568,8 @@ suite('the embedded engine', () => {
     });
   });
 
-  suite('a caller that leaves', () => {
-    test('frees its sequence at once', async () => {
+  suite('a disconnect', () => {
+    test('the sequence of an aborted request is released at once', async () => {
       // Eight long lists occupy all eight sequences for many seconds.
       const schema = { type: 'array', items: { type: 'string' }, minItems: 500 };
       const long = {
@@ -595,7 +595,7 @@ suite('the embedded engine', () => {
   });
 
   suite('embeddings', () => {
-    test('vectors have length one, similar texts are closer', async () => {
+    test('vectors have length 1, and similar texts have close vectors', async () => {
       const input = [
         'The balance is kept in a ledger',
         'The ledger keeps the balance',
@@ -608,7 +608,7 @@ suite('the embedded engine', () => {
       assert.ok(answer.usage.prompt_tokens > 10);
     });
 
-    test('base64, which the SDK asks for, equals float', async () => {
+    test('base64 encodes the same floats', async () => {
       const asked = { model: EMBEDDING, input: 'ledger' };
       const packed = await client.embeddings.create(asked);
       const plain = await client.embeddings.create({ ...asked, encoding_format: 'float' });
@@ -618,7 +618,7 @@ suite('the embedded engine', () => {
       }
     });
 
-    test('dimensions truncates and restores the length of one', async () => {
+    test('`dimensions` truncates the vector and normalises it again', async () => {
       const answer = await client.embeddings.create({
         model: EMBEDDING,
         input: 'a key',
@@ -632,7 +632,7 @@ suite('the embedded engine', () => {
       );
     });
 
-    test('token ids are taken, unknown ones refused', async () => {
+    test('known token ids are accepted, unknown ones rejected', async () => {
       const answer = await client.embeddings.create({
         model: EMBEDDING,
         input: [[300, 301], [302]],
@@ -645,7 +645,7 @@ suite('the embedded engine', () => {
       );
     });
 
-    test('an input longer than the window is averaged over windows', async () => {
+    test('vectors of a long input are averaged over windows', async () => {
       await llama.engine.load({ ...demoModels()[1]!, id: 'narrow', contextTokens: 256 });
       const input = 'a ledger and a key '.repeat(150);
       const narrow = await client.embeddings.create({ model: 'narrow', input });
@@ -660,15 +660,15 @@ suite('the embedded engine', () => {
     return left.reduce((sum, value, index) => sum + value * right[index]!, 0);
   }
 
-  suite('the lifetime of the child', () => {
-    test('models are listed, and called a demo', async () => {
+  suite('the engine process', () => {
+    test('the models are listed as demos', async () => {
       const ids = [];
       for await (const model of client.models.list()) ids.push(model.id);
       assert.deepEqual(ids.slice(0, 2), [CHAT, EMBEDDING]);
       assert.ok(llama.engine.models().every((model) => model.isDemo));
     });
 
-    test('a killed child comes back at the same address with the same models', async () => {
+    test('a killed process restarts at the same address with the same models', async () => {
       const lines: LogLine[] = [];
       const changes: (() => void)[] = [];
       const engine = new LlamaEngine({

@@ -31,7 +31,7 @@ function isWithin(value: number, given: Readonly<Record<string, number>>): boole
   );
 }
 
-test('integers are written exactly within their bounds', () => {
+test('the grammar of integers accepts exactly those within the bounds', () => {
   fc.assert(
     fc.property(bounds, fc.array(fc.integer({ min: -1_200, max: 1_200 })), (given, values) => {
       const grammar = numberGrammar(given, false, 15);
@@ -44,7 +44,7 @@ test('integers are written exactly within their bounds', () => {
   );
 });
 
-test('numbers that are written are within their bounds, whole ones exactly', () => {
+test('the grammar of numbers accepts only those within the bounds, and all whole ones', () => {
   const halves = bounds.map((given) =>
     Object.fromEntries(Object.entries(given).map(([name, at]) => [name, at / 2])),
   );
@@ -64,7 +64,7 @@ test('numbers that are written are within their bounds, whole ones exactly', () 
   );
 });
 
-test('shares are between 0 and 1', () => {
+test('bounds of 0 and 1 can be inclusive or exclusive', () => {
   const share = matcher(numberGrammar({ minimum: 0, maximum: 1 }, true, 15) ?? '');
   for (const text of ['0', '1', '0.5', '0.999']) assert.match(text, share);
   for (const text of ['1.1', '-0.1', '2', '1.0']) assert.doesNotMatch(text, share);

@@ -41,7 +41,7 @@ function assertShares(
   }
 }
 
-test('tokens come as often as their probability, scaled by the temperature', () => {
+test('tokens are picked with their probability, scaled by the temperature', () => {
   assertShares(shares({}), [
     [10, 0.5],
     [11, 0.3],
@@ -58,7 +58,7 @@ test('tokens come as often as their probability, scaled by the temperature', () 
   assertShares(shares({ temperature: 0 }), [[10, 1]]);
 });
 
-test('the unlikely are left out by number, by share and by the likeliest', () => {
+test('`topK`, `topP` and `minP` exclude unlikely tokens', () => {
   const two = [
     [10, 0.625],
     [11, 0.375],
@@ -70,7 +70,7 @@ test('the unlikely are left out by number, by share and by the likeliest', () =>
   assertShares(shares({ topK: 1, temperature: 2 }), [[10, 1]]);
 });
 
-test('bias and penalties change the logits before anything is left out', () => {
+test('bias and penalties change the logits before the truncation', () => {
   assertShares(shares({ temperature: 0, logitBias: new Map([[13, 100]]) }), [[13, 1]]);
   assertShares(shares({ topK: 2, logitBias: new Map([[10, -100]]) }), [
     [11, 0.667],
@@ -81,7 +81,7 @@ test('bias and penalties change the logits before anything is left out', () => {
   assertShares(shares({ temperature: 0, frequencyPenalty: 0.3 }, [10, 10]), [[11, 1]]);
 });
 
-test('one seed picks the same tokens, another one others, and nothing is picked of nothing', () => {
+test('the seed determines the picks, and an empty distribution has none', () => {
   const run = (seed: number): number[] => {
     const sampler = new RawSampler(OPEN, seed);
     return Array.from({ length: 50 }, () => sampler.pick(CHANCES, []) ?? -1);

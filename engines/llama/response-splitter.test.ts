@@ -36,15 +36,15 @@ function split(text: string, size: number, options: Partial<SplitterOptions> = {
 /** Piece lengths: every test must hold for each of them. */
 const SIZES = [1, 2, 3, 7, 1_000];
 
-suite('AnswerSplitter', () => {
-  test('plain text passes whole, also with half a mark in it', () => {
+suite('ResponseSplitter', () => {
+  test('text with half a mark passes unchanged', () => {
     for (const size of SIZES) {
       const text = 'a < b, <thin>, <tool';
       assert.equal(split(text, size, { mayCall: true, mayThink: true }).content, text);
     }
   });
 
-  test('the first stop ends the content', () => {
+  test('the first stop text ends the content', () => {
     for (const size of SIZES) {
       const { content, splitter } = split('one two STOP three', size, { stops: ['three', 'STOP'] });
       assert.equal(content, 'one two ');
@@ -52,7 +52,7 @@ suite('AnswerSplitter', () => {
     }
   });
 
-  test('a stop text inside a thought does not count', () => {
+  test('a stop text inside a thinking block is ignored', () => {
     for (const size of SIZES) {
       const { content, reasoning } = split('a STOP b</think>\n\nhello STOP', size, {
         start: 'thought',
@@ -63,14 +63,14 @@ suite('AnswerSplitter', () => {
     }
   });
 
-  test('a thought that the model opens itself is told apart', () => {
+  test('a thinking block that the model opens is separated', () => {
     for (const size of SIZES) {
       const { content, reasoning } = split('<think>hm</think>\nyes', size, { mayThink: true });
       assert.deepEqual([reasoning, content], ['hm', 'yes']);
     }
   });
 
-  test('several calls with braces and quotes in their arguments', () => {
+  test('several calls are parsed, with braces and quotes in their arguments', () => {
     const one = '{"a": "}\\"{", "b": [1, {"c": 2}]}';
     const text =
       `Well.\n<tool_call>\n{"name": "f", "arguments": ${one}}\n</tool_call>\n` +
@@ -83,7 +83,7 @@ suite('AnswerSplitter', () => {
     }
   });
 
-  test('a call that is cut off does not count as made', () => {
+  test('an incomplete call is not counted', () => {
     const { splitter, calls } = split('{"name": "f", "arguments": {"a": 1', 3, { start: 'call' });
     assert.equal(splitter.calls, 0);
     assert.deepEqual(calls, ['f {"a": 1']);

@@ -82,12 +82,12 @@ const TAKEN: readonly object[] = [
   },
 ];
 
-test('a strict schema with a keyword that the grammar passes over is refused by its name and place', () => {
+test('a strict schema with an unenforced keyword is rejected with its name and path', () => {
   for (const [schema, words] of REFUSED) {
     assert.throws(() => refuseUnenforceable(schema), words, JSON.stringify(schema));
   }
 });
 
-test('a strict schema that is enforced whole is taken', () => {
+test('a strict schema that is enforced completely is accepted', () => {
   for (const schema of TAKEN) refuseUnenforceable(schema);
 });

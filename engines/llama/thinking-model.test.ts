@@ -21,7 +21,7 @@ const LOOK_UP = {
   },
 } as const;
 
-suite('thinking and calling', () => {
+suite('thinking and tool calls', () => {
   let engine: LlamaEngine;
   let client: OpenAI;
 
@@ -59,15 +59,15 @@ suite('thinking and calling', () => {
     return answer.choices[0]!.message;
   }
 
-  suite('a model that thinks', () => {
-    test('is known as one', () => {
+  suite('a thinking model', () => {
+    test('it is reported as one', () => {
       assert.deepEqual(
         engine.models().map((model) => model.canReason),
         [true, false],
       );
     });
 
-    test('gives its thought apart from its answer and counts it', async () => {
+    test('its thinking is separate from the content and is counted', async () => {
       const answer = await think();
       assert.deepEqual(
         [messageOf(answer).reasoning_content?.trim(), messageOf(answer).content],
@@ -77,7 +77,7 @@ suite('thinking and calling', () => {
       assert.ok(reasoning_tokens! > 3 && reasoning_tokens! < answer.usage!.completion_tokens);
     });
 
-    test('streams the thought before the answer', async () => {
+    test('its thinking is streamed before the content', async () => {
       const stream = await client.chat.completions.create({
         model: 'thinker',
         messages: [{ role: 'user', content: 'Is it so?' }],
@@ -89,7 +89,7 @@ suite('thinking and calling', () => {
       assert.deepEqual(order, ['role', 'content', 'reasoning_content', 'content']);
     });
 
-    test('does not think when it is told not to', async () => {
+    test('thinking can be disabled', async () => {
       for (const off of [
         { reasoning_effort: 'none' },
         { chat_template_kwargs: { enable_thinking: false } },
@@ -100,28 +100,28 @@ suite('thinking and calling', () => {
       }
     });
 
-    test('thinks freely before an answer in a format', async () => {
+    test('its thinking is not constrained by the response format', async () => {
       const answer = await think({ response_format: { type: 'json_object' } });
       assert.equal(messageOf(answer).reasoning_content?.trim(), 'I count words.');
       assert.equal(typeof JSON.parse(messageOf(answer).content!), 'object');
     });
 
-    test('a limit inside the thought ends with `length` and no content', async () => {
+    test('a token limit within the thinking ends with `length` and no content', async () => {
       const answer = await think({ max_tokens: 3 });
       assert.equal(answer.choices[0]!.finish_reason, 'length');
       assert.equal(messageOf(answer).content, '');
       assert.equal(answer.usage!.completion_tokens_details!.reasoning_tokens, 3);
     });
 
-    test('skips the thought when a call is forced', async () => {
+    test('a forced call skips the thinking', async () => {
       const answer = await think({ tools: [LOOK_UP], tool_choice: 'required' });
       assert.equal(answer.choices[0]!.finish_reason, 'tool_calls');
       assert.equal(messageOf(answer).reasoning_content, undefined);
     });
   });
 
-  suite('a model that calls of its own accord', () => {
-    test('has its words and its call apart, and the call is valid', async () => {
+  suite('a model that calls functions unprompted', () => {
+    test('its text and its call are separate, and the call is valid', async () => {
       const answer = await client.chat.completions.create({
         model: 'caller',
         messages: [{ role: 'user', content: 'Look it up' }],
@@ -136,7 +136,7 @@ suite('thinking and calling', () => {
       assert.deepEqual(JSON.parse(call.function.arguments), { key: 'demo' });
     });
 
-    test('without tools the same text is content', async () => {
+    test('the call is content if no tools are offered', async () => {
       const answer = await client.chat.completions.create({
         model: 'caller',
         messages: [{ role: 'user', content: 'Look it up' }],

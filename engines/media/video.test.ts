@@ -68,7 +68,7 @@ async function make(body: FormData): Promise<{ video: Video; seen: Video[] }> {
 const portrait = await sharp(Buffer.from(portraitSvg())).jpeg().toBuffer();
 
 describe('the video engine', () => {
-  test('makes a film of a picture, then doubles it, and forgets what is deleted', async () => {
+  test('an image becomes a video, which can be upscaled and deleted', async () => {
     const still = { model: 'still-to-video', prompt: 'pan left', seconds: '1', size: '160x90' };
     const { video, seen } = await make(form(still, { input_reference: portrait }));
     assert.deepEqual([video.status, video.progress, video.error], ['completed', 100, null]);
@@ -93,7 +93,7 @@ describe('the video engine', () => {
     assert.deepEqual(readdirSync(join(folder, 'jobs')), []);
   });
 
-  test('takes an order that comes again for the first one, and shows its key', async () => {
+  test('a repeated request returns the first job, which contains its key', async () => {
     const order = () =>
       form({ model: 'still-to-video', seconds: '1', size: '64x64' }, { input_reference: portrait });
     const key = { 'idempotency-key': 'job-1-0' };
@@ -115,7 +115,7 @@ describe('the video engine', () => {
     for (const { id } of [first, other]) await ask('DELETE', `/v1/videos/${id}`);
   });
 
-  test('tells a job that fails by its poll', async () => {
+  test('a failed job contains its error', async () => {
     const rubbish = Buffer.concat([
       Buffer.from([0, 0, 0, 24]),
       Buffer.from('ftypisom'),
@@ -127,7 +127,7 @@ describe('the video engine', () => {
     assert.equal((await ask('GET', `/v1/videos/${video.id}/content`)).status, 404);
   });
 
-  test('refuses at once what can never work', async () => {
+  test('an invalid request is rejected at once', async () => {
     const status = async (body: FormData): Promise<number> =>
       (await ask('POST', '/v1/videos', body)).status;
     assert.equal(await status(form({ model: 'other' })), 400);
@@ -146,7 +146,7 @@ describe('the video engine', () => {
     );
   });
 
-  test('a delete ends work that is running', async () => {
+  test('deleting a job aborts it', async () => {
     const long = { model: 'still-to-video', seconds: '30', size: '1920x1080' };
     const created = (await (
       await ask('POST', '/v1/videos', form(long, { input_reference: portrait }))
@@ -159,14 +159,14 @@ describe('the video engine', () => {
   });
 });
 
-test('moveOf() reads the move out of the prompt', () => {
+test('`moveOf` returns the camera move of a prompt', () => {
   assert.equal(moveOf('Slowly zooming out of the harbour'), 'out');
   assert.equal(moveOf('pan to the left, golden light'), 'left');
   assert.equal(moveOf('the camera tilts up'), 'up');
   assert.equal(moveOf('a quiet scene'), 'in');
 });
 
-test('focusOf() reads out of the prompt what of the picture should stay', () => {
+test('`focusOf` returns the part of the image that a prompt names', () => {
   assert.deepEqual(focusOf('a quiet scene'), { x: 0.5, y: 0.5 });
   assert.deepEqual(focusOf('pan left'), { x: 0.5, y: 0.5 });
   assert.deepEqual(focusOf('zoom in on the tower at the upper right'), { x: 1, y: 0 });

@@ -77,7 +77,7 @@ const ANSWERS = [
 ] as const;
 
 describe('the sentence encoder', () => {
-  test('has a paraphrase nearer than what shares its words, in at least 8 of 10 cases', async () => {
+  test('a paraphrase is closer than a sentence with common words, in at least 8 of 10 cases', async () => {
     const vectors = await vectorsOf(PARAPHRASES.flat());
     const right = PARAPHRASES.filter((_, at) => {
       const [sentence, same, other] = vectors.slice(at * 3, at * 3 + 3);
@@ -90,7 +90,7 @@ describe('the sentence encoder', () => {
     }
   });
 
-  test('ranks the document that answers a question first, in at least 9 of 10 cases', async () => {
+  test('the document that answers the question has the first rank, in at least 9 of 10 cases', async () => {
     const documents = ANSWERS.map(([, answer]) => answer);
     let right = 0;
     for (const [place, [query]] of ANSWERS.entries()) {
@@ -121,7 +121,7 @@ describe('the sentence encoder', () => {
     }
   });
 
-  test('gives base64 of the same floats, and counts the pieces of words', async () => {
+  test('base64 encodes the same floats, and the usage counts tokens', async () => {
     const floats = await ask({ input: 'the sea and the moon' });
     const packed = await ask({ input: 'the sea and the moon', encoding_format: 'base64' });
     const bytes = Buffer.from(packed.said.data[0]!.embedding as string, 'base64');
@@ -130,7 +130,7 @@ describe('the sentence encoder', () => {
     assert.equal(floats.said.usage.prompt_tokens, 5);
   });
 
-  test('lets callers take turns', async () => {
+  test('callers take turns', async () => {
     const order: string[] = [];
     const of = async (caller: string, texts = 1): Promise<void> => {
       const input = Array.from({ length: texts }, () => 'The cat sat on the mat');
@@ -152,7 +152,7 @@ describe('the sentence encoder', () => {
     await long;
   });
 
-  test('hears a long text to its end, and none that is no text', async () => {
+  test('a long text is encoded completely, and an invalid input is rejected', async () => {
     const tale = 'The harvest was good and the barns were full. '.repeat(30);
     const [plain, turned, again] = await vectorsOf([
       tale,
@@ -167,7 +167,7 @@ describe('the sentence encoder', () => {
   });
 });
 
-test('windowsOf() cuts at spaces and loses no word', () => {
+test('`windowsOf` cuts at spaces without losing a word', () => {
   const text = Array.from({ length: 400 }, (_, index) => `word${index}`).join(' ');
   const windows = windowsOf(text);
   assert.ok(windows.length > 1 && windows.every((window) => window.length <= 500));

@@ -97,7 +97,7 @@ async function transcribe(
   };
 }
 
-test('a model is told to translate, and told again only when that changes', async () => {
+test('the task is set only when it changes', async () => {
   const configs: unknown[] = [];
   const decoded = { text: ' Good morning. ', lang: 'de' };
   const native = {
@@ -129,12 +129,12 @@ test('a model is told to translate, and told again only when that changes', asyn
   assert.deepEqual(tasks, ['translate', 'transcribe']);
 });
 
-describe('recordings take turns', () => {
+describe('turns of recordings', () => {
   const hearing = { language: '', task: 'transcribe' } as const;
   const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
   const { signal } = new AbortController();
 
-  test('a short recording is done between the pieces of a long one', async () => {
+  test('a short recording is recognised between the pieces of a long one', async () => {
     const gate = Promise.withResolvers<void>();
     const native = {
       createStream: () => ({ acceptWaveform: () => undefined }),
@@ -171,7 +171,7 @@ describe('recordings take turns', () => {
     assert.equal(order.indexOf('short'), 1, order.join());
   });
 
-  test('no turn has more than 30 seconds of audio', async () => {
+  test('a turn has at most 30 seconds of audio', async () => {
     let audio = 0;
     const found: { start: number; samples: Float32Array }[] = [];
     class Vad {
@@ -228,13 +228,13 @@ describe('recordings take turns', () => {
 });
 
 describe('the transcription engine with the toy model', () => {
-  test('does not translate, and says so', async () => {
+  test('a translation is rejected, because the model does not support it', async () => {
     const { status, text } = await transcribe(wav(speech('a')), {}, engine, 'translations');
     assert.equal(status, 400);
     assert.match(text, /writes speech down and does not translate it/);
   });
 
-  test('hears tones as words, piece by piece, in each format', async () => {
+  test('tones are recognised as words, in each response format', async () => {
     const file = wav(speech(' ab a b '));
     const json = await transcribe(file);
     assert.deepEqual(
@@ -254,7 +254,7 @@ describe('the transcription engine with the toy model', () => {
     assert.ok(Math.abs(verbose.segments[1].start - 3) < 0.25, JSON.stringify(verbose.segments));
   });
 
-  test('hears the sound of a film', async () => {
+  test('the sound of a video is recognised', async () => {
     const media = await Media.open({ searchPath: '', log: silentLog, clock: systemClock() });
     writeFileSync(at('speech.wav'), wav(speech('a b a')));
     writeFileSync(at('face.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
@@ -273,7 +273,7 @@ describe('the transcription engine with the toy model', () => {
     assert.deepEqual(JSON.parse(answer.text), { text: 'a b a', language: '' });
   });
 
-  test('silence is an empty transcript, and rubbish, no sound or no file are 4xx', async () => {
+  test('silence is an empty transcript, and invalid media is rejected with 4xx', async () => {
     assert.deepEqual(JSON.parse((await transcribe(wav(Buffer.alloc(64_000)))).text), {
       text: '',
       language: '',
@@ -287,7 +287,7 @@ describe('the transcription engine with the toy model', () => {
   });
 });
 
-describe('a model that has to be fetched', () => {
+describe('a fetched model', () => {
   test('the engine responds 503 during the fetch, and reports a failed one', async () => {
     const gate = Promise.withResolvers<void>();
     const files: string[] = [];
@@ -327,7 +327,7 @@ describe('speechRanges()', () => {
     }
   }
 
-  test('finds what stands out of the noise, with a margin', async () => {
+  test('ranges louder than the noise are found, with a margin', async () => {
     const [first, second, ...more] = await rangesOf(speech(' aa b ', 0.5));
     assert.deepEqual(more, []);
     assert.deepEqual(
@@ -339,12 +339,12 @@ describe('speechRanges()', () => {
     );
   });
 
-  test('a pause shorter than half a second does not cut', async () => {
+  test('a pause shorter than half a second does not end a range', async () => {
     const gap = Buffer.alloc(0.4 * 32_000);
     assert.equal((await rangesOf(Buffer.concat([speech('a'), gap, speech('a')]))).length, 1);
   });
 
-  test('speech without a pause is cut to what a model can take, and nothing is lost', async () => {
+  test('speech without a pause is cut to the maximum length without a gap', async () => {
     const ranges = await rangesOf(speech('a'.repeat(20)), 3);
     assert.ok(ranges.every(([start, end]) => end - start <= 3));
     assert.equal(ranges[0]![0], 0);
@@ -352,7 +352,7 @@ describe('speechRanges()', () => {
     for (let i = 1; i < ranges.length; i += 1) assert.equal(ranges[i]![0], ranges[i - 1]![1]);
   });
 
-  test('readSamples() scales to -1..1', async () => {
+  test('`readSamples` scales to -1..1', async () => {
     const pcm = Buffer.alloc(6);
     pcm.writeInt16LE(-32_768, 2);
     pcm.writeInt16LE(16_384, 4);

@@ -75,8 +75,8 @@ suite('engines on local ports', () => {
     return { id, origin: 'discovered', type: 'embedding', replicas, context, embedding: bounds };
   }
 
-  suite('discoverEngines()', () => {
-    test('asks the usual local ports', () => {
+  suite('`discoverEngines`', () => {
+    test('it queries the usual local ports', () => {
       assert.deepEqual(
         USUAL_TARGETS.map((target) => new URL(target.origin).port),
         ['11434', '8080', '1234', '8000'],
@@ -84,7 +84,7 @@ suite('engines on local ports', () => {
       assert.ok(USUAL_TARGETS.every((target) => new URL(target.origin).hostname === '127.0.0.1'));
     });
 
-    test('Ollama, with the window and the abilities of each model', async () => {
+    test('it finds Ollama with context and capabilities of each model', async () => {
       const origin = await jsonServer(
         {
           '/v1/models': listOf({ id: 'qwen3:8b' }, { id: 'nomic:latest' }, { id: 'other' }),
@@ -117,7 +117,7 @@ suite('engines on local ports', () => {
       ]);
     });
 
-    test('llama.cpp, with the window that it was started with', async () => {
+    test('it finds llama.cpp with its configured context', async () => {
       const origin = await jsonServer({
         '/v1/models': listOf({ id: 'm.gguf', meta: { n_ctx_train: 131_072 } }),
         '/props': {
@@ -131,7 +131,7 @@ suite('engines on local ports', () => {
       ]);
     });
 
-    test('LM Studio, with its own list', async () => {
+    test('it finds LM Studio with its model details', async () => {
       const origin = await jsonServer({
         '/v1/models': listOf({ id: 'gemma' }, { id: 'text-embedding-x' }),
         '/api/v0/models': {
@@ -148,7 +148,7 @@ suite('engines on local ports', () => {
       ]);
     });
 
-    test('an engine that is slow to answer is there for whoever waits', async () => {
+    test('it finds a slow engine only with a longer limit', async () => {
       const answer = JSON.stringify(listOf({ id: 'm' }));
       let isSlow = true;
       const server = createServer((_request, response) => {
@@ -162,7 +162,7 @@ suite('engines on local ports', () => {
       assert.equal((await discover('vllm', target.origin)).length, 1);
     });
 
-    test('a window that is no number of tokens is as good as none', async () => {
+    test('it ignores an invalid context size', async () => {
       const wrong = [0, -1, 1.5, 1e300, '8192', null];
       const origin = await jsonServer({
         '/v1/models': listOf(
@@ -180,7 +180,7 @@ suite('engines on local ports', () => {
       );
     });
 
-    test('vLLM, and an engine of the same protocol without extras', async () => {
+    test('it finds vLLM, and an engine without details', async () => {
       const vllm = await jsonServer({
         '/v1/models': listOf({ id: 'm', max_model_len: 32_768 }, { id: 'x'.repeat(10_000) }),
       });
@@ -195,12 +195,12 @@ suite('engines on local ports', () => {
       );
     });
 
-    test('a running engine without models is an engine', async () => {
+    test('it finds an engine without models', async () => {
       const origin = await jsonServer({ '/v1/models': listOf() });
       assert.deepEqual((await discover('ollama', origin))[0]!.models, []);
     });
 
-    test('the llama child of farebox itself is found as what it is', async () => {
+    test('it finds the embedded llama engine with its models', async () => {
       const llama = await startTestLlama();
       try {
         const headers = { authorization: `Bearer ${llama.apiKey}` };
@@ -219,10 +219,10 @@ suite('engines on local ports', () => {
     });
   });
 
-  suite('what is not an engine', () => {
+  suite('servers that are not engines', () => {
     const lookalikes: [string, number, string, string][] = [
       ['a web page', 200, 'text/html', '<!doctype html><title>Hello</title>'],
-      ['a catch-all that answers JSON', 200, 'application/json', '{"ok":true}'],
+      ['a catch-all with JSON', 200, 'application/json', '{"ok":true}'],
       [
         'a list of something else',
         200,
@@ -230,9 +230,9 @@ suite('engines on local ports', () => {
         '{"object":"list","data":[{"id":"x"}]}',
       ],
       ['an array', 200, 'application/json', '[]'],
-      ['torn JSON', 200, 'application/json', '{"object":"list","data":['],
+      ['incomplete JSON', 200, 'application/json', '{"object":"list","data":['],
       ['JSON served as a page', 200, 'text/html', '{"object":"list","data":[]}'],
-      ['one that wants a login', 401, 'application/json', '{"object":"list","data":[]}'],
+      ['a server that requires a login', 401, 'application/json', '{"object":"list","data":[]}'],
       ['a redirect', 302, 'application/json', '{"object":"list","data":[]}'],
     ];
     for (const [name, status, type, body] of lookalikes) {
@@ -247,7 +247,7 @@ suite('engines on local ports', () => {
       });
     }
 
-    test('a port where nobody listens', async () => {
+    test('a closed port', async () => {
       const server = createServer();
       const origin = await listen(server);
       await new Promise((resolve) => {
@@ -256,7 +256,7 @@ suite('engines on local ports', () => {
       assert.deepEqual(await discover('vllm', origin), []);
     });
 
-    test('one that takes the connection and says nothing holds nobody up', async () => {
+    test('a server that does not respond delays discovery only by the limit', async () => {
       let open = 0;
       let most = 0;
       const server = createSocketServer((socket) => {
@@ -271,7 +271,7 @@ suite('engines on local ports', () => {
       assert.ok(most >= targets.length, `${most} at once`);
     });
 
-    test('one that never ends its answer', async () => {
+    test('a response without an end', async () => {
       const origin = await listen(
         createServer((_request, response) => {
           response.writeHead(200, { 'content-type': 'application/json' });

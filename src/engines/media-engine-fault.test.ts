@@ -20,24 +20,24 @@ const CODES = {
   failed: 'INFERENCE_FAILED',
 } as const;
 
-describe('mediaEngineFault()', () => {
+describe('`mediaEngineFault`', () => {
   const fault = (status: number, body: string, isOwn = true): string[] => {
     const failure = { ...FAILURE, status, body: Buffer.from(body), isOwn };
     const { code, message } = mediaEngineFault(failure, 'm', CODES);
     return [code, message];
   };
 
-  test('takes the code and the words of our own engines', () => {
+  test('it uses code and message of embedded engines', () => {
     assert.deepEqual(fault(400, '{"error":"Too small","code":"IMAGE_TOO_SMALL"}'), [
       'IMAGE_TOO_SMALL',
       'Too small',
     ]);
   });
 
-  test('goes by the status for engines of others, and never takes a code of another status', () => {
-    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
+  test('it maps the status of other engines, and ignores a code with another status', () => {
+    const body = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
     for (const status of [400, 422]) {
-      const [code, message] = fault(status, said, false);
+      const [code, message] = fault(status, body, false);
       assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
       assert.doesNotMatch(message!, /cuda/);
     }

@@ -12,7 +12,7 @@ import { openWorkFolder } from './work-folder.ts';
 const root = mkdtempSync(join(tmpdir(), 'work-folder-'));
 after(() => rmSync(root, { recursive: true, force: true }));
 
-test('what a killed process left goes within minutes, what a living one uses stays', async () => {
+test('the folder of a killed process is deleted within minutes, that of a living one is kept', async () => {
   const ids = systemIds();
   const clock = new TestClock();
   // Its clock does not advance, so the folder is never touched again.
@@ -30,7 +30,7 @@ test('what a killed process left goes within minutes, what a living one uses sta
   await until(() => {
     clock.advance(60_000);
     return !existsSync(dead.path);
-  }, 'the end of what nobody touches');
+  }, 'the deletion of the abandoned folder');
   assert.ok(existsSync(living.path));
   await living.remove();
   assert.equal(existsSync(living.path), false);

@@ -73,11 +73,11 @@ suite('model files', () => {
 
   async function refusal(extra: Partial<DownloadOptions> = {}): Promise<string> {
     const error = await downloadFile(options(extra)).then(
-      () => assert.fail('was downloaded'),
+      () => assert.fail('The download succeeded'),
       (reason: unknown) => reason,
     );
     assert.ok(error instanceof Fault, String(error));
-    assert.ok(!existsSync(options().path), 'a bad file never gets its name');
+    assert.ok(!existsSync(options().path), 'an invalid file does not get its name');
     return error.message;
   }
 
@@ -103,8 +103,8 @@ suite('model files', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  suite('downloadFile()', () => {
-    test('writes the file under its name and reports how far it is', async () => {
+  suite('`downloadFile`', () => {
+    test('it writes the file and reports its progress', async () => {
       const seen: DownloadProgress[] = [];
       await downloadFile(
         options({ clock: systemClock(), onProgress: (progress) => seen.push(progress) }),
@@ -119,7 +119,7 @@ suite('model files', () => {
       assert.ok(!existsSync(`${options().path}.part`));
     });
 
-    test('goes on where a cut connection ended', async () => {
+    test('it resumes after a cut connection', async () => {
       let first: ServerResponse | undefined;
       handler = (request, response, visit) => {
         if (visit > 1) return serve(request, response);
@@ -138,7 +138,7 @@ suite('model files', () => {
       assert.equal(waits.length, 1);
     });
 
-    test('goes on after a stop of the whole process', async () => {
+    test('it resumes after an abort', async () => {
       const stop = new AbortController();
       handler = (_request, response) => {
         response.writeHead(200, { 'content-length': FILE.length, etag: `"${SHA256}"` });
@@ -161,7 +161,7 @@ suite('model files', () => {
       assert.equal(visits.at(-1)!.range, `bytes=${have}-`);
     });
 
-    test('is stopped while it waits for another try, with the reason of whoever stops it', async () => {
+    test('it can be aborted while it waits for a retry', async () => {
       handler = (_request, response) => response.writeHead(503).end();
       const stop = new AbortController();
       const stopped = downloadFile(
@@ -174,7 +174,7 @@ suite('model files', () => {
       await assert.rejects(stopped, { message: 'Enough' });
     });
 
-    test('begins anew when the file has changed meanwhile', async () => {
+    test('it starts again if the file has changed', async () => {
       handler = (request, response, visit) => {
         if (visit === 1) {
           response.writeHead(200, { 'content-length': FILE.length, etag: '"old"' });
@@ -186,7 +186,7 @@ suite('model files', () => {
       assert.equal(visits.at(-1)!.range, undefined);
     });
 
-    test('a server without ranges sends it all again', async () => {
+    test('it downloads everything again from a server without ranges', async () => {
       handler = (request, response, visit) => {
         delete request.headers.range;
         serve(request, response, visit === 1 ? 100_000 : FILE.length);
@@ -195,14 +195,14 @@ suite('model files', () => {
       assert.deepEqual(readFileSync(options().path), FILE);
     });
 
-    test('a wrong checksum is refused and leaves nothing behind', async () => {
+    test('it rejects a wrong checksum and deletes the part', async () => {
       const message = await refusal({ file: file({ sha256: 'a'.repeat(64) }) });
       assert.match(message, new RegExp(`SHA-256 is ${SHA256}, it should be a{64}`));
-      assert.equal(visits.length, 1, 'the same bytes would come again');
+      assert.equal(visits.length, 1, 'a retry would return the same bytes');
       assert.ok(!existsSync(`${options().path}.part`));
     });
 
-    test('goes on behind a redirect as well', async () => {
+    test('it resumes behind a redirect', async () => {
       let cut: ServerResponse | undefined;
       handler = (request, response, visit) => {
         if (request.url === '/model.gguf') {
@@ -221,7 +221,7 @@ suite('model files', () => {
       assert.match(visits[3]!.range!, /^bytes=[1-9]\d*-$/);
     });
 
-    test('404 is final, 503 is tried again', async () => {
+    test('it retries after 503 but not after 404', async () => {
       handler = (_request, response) => response.writeHead(404).end();
       assert.match(await refusal(), /status 404/);
       assert.equal(visits.length, 1);
@@ -234,7 +234,7 @@ suite('model files', () => {
       assert.deepEqual(waits, [1_000, 2_000]);
     });
 
-    test('gives up after eight tries without a byte', async () => {
+    test('it fails after eight attempts without data', async () => {
       handler = (request) => request.socket.destroy();
       const waits: number[] = [];
       await refusal({ clock: quickClock(waits) });
@@ -242,7 +242,7 @@ suite('model files', () => {
       assert.ok(waits.every((ms) => ms <= 60_000));
     });
 
-    test('more bytes than allowed are refused, announced or not', async () => {
+    test('it rejects a file that is too large, declared or not', async () => {
       assert.match(await refusal({ file: file({ sizeBytes: 1_000 }) }), /at most 1000/);
       handler = (_request, response) => {
         response.write(FILE);
@@ -251,14 +251,14 @@ suite('model files', () => {
       assert.match(await refusal({ file: file({ sizeBytes: 200_000 }) }), /more than 200000/);
     });
 
-    test('endless redirects end', async () => {
+    test('it follows a limited number of redirects', async () => {
       handler = (_request, response) => response.writeHead(302, { location: '/again' }).end();
       assert.match(await refusal(), /redirects/);
     });
   });
 
   suite('the model library', () => {
-    test('is pinned: one revision, size, checksum and a permissive license each', () => {
+    test('each model has a pinned revision, size, checksum and a permissive license', () => {
       for (const model of MODEL_LIBRARY) {
         assert.match(
           model.file.url,
@@ -271,7 +271,7 @@ suite('model files', () => {
       }
     });
 
-    test('finds a model, its place and whether it is there', async () => {
+    test('the path of a model is in the data folder', async () => {
       const model = MODEL_LIBRARY.find(({ id }) => id === 'qwen3-0.6b')!;
       const path = join('/data', 'models', 'Qwen3-0.6B-Q8_0.gguf');
       assert.equal(modelPath('/data', model.file), path);

@@ -18,8 +18,8 @@ import { Media } from './media.ts';
 
 const input = { path: '/data/in', format: 'mov' } as const;
 const common = { kind: 'write', output: '/data/out', maxSeconds: 5 } as const;
-const video = { input, rotation: 90, filter: 'scale=64:36' } as const;
-const scale = writeArguments({ ...common, video, audio: input }, 'libx264');
+const rotated = { input, rotation: 90, filter: 'scale=64:36' } as const;
+const scale = writeArguments({ ...common, video: rotated, audio: input }, 'libx264');
 
 test('every ffmpeg input is restricted to the file protocol and one format, and is not parsed as an option', () => {
   const otherAudio = { path: '/data/a.wav', format: 'wav' } as const;
@@ -30,7 +30,7 @@ test('every ffmpeg input is restricted to the file protocol and one format, and 
     checkArguments(input, 'audio'),
     soundArguments(input),
     writeArguments({ ...common, video: null, audio: input }, 'libx264'),
-    writeArguments({ ...common, video, audio: otherAudio }, 'mpeg4'),
+    writeArguments({ ...common, video: rotated, audio: otherAudio }, 'mpeg4'),
     scale,
   ];
   for (const args of all) {
@@ -50,13 +50,13 @@ test('every ffmpeg input is restricted to the file protocol and one format, and 
   assert.ok(!scale.join(' ').includes('transpose'));
 });
 
-test('progressSeconds() reads the times that ffmpeg prints', () => {
+test('`progressSeconds` parses the progress lines of ffmpeg', () => {
   assert.equal(progressSeconds('out_time_us=1500000'), 1.5);
   assert.equal(progressSeconds('out_time_ms=2500000'), 2.5);
   assert.equal(progressSeconds('frame=12'), undefined);
 });
 
-test('readProbe() takes the longer of claim and measure, turns sizes, and skips covers', () => {
+test('`readProbe` returns the longer duration, the displayed size, and ignores cover images', () => {
   const json = JSON.stringify({
     format: { duration: '4.0' },
     streams: [
@@ -94,7 +94,7 @@ test('readProbe() takes the longer of claim and measure, turns sizes, and skips 
   assert.throws(() => readProbe('not json', none));
 });
 
-describe('the programs of a machine', () => {
+describe('installed programs', () => {
   const folder = mkdtempSync(join(tmpdir(), 'ffmpeg-'));
   after(() => rmSync(folder, { recursive: true }));
   const program = (name: string, script: string): void => {
@@ -132,7 +132,7 @@ esac`,
   const open = (limits = {}): Promise<Media> =>
     Media.open({ searchPath: `/nowhere:${folder}`, limits, log: silentLog, clock: systemClock() });
 
-  test('are found on the search path, run without an environment, and heard', async () => {
+  test('they are found on the search path and run without an environment', async () => {
     const media = await open();
     assert.equal(media.tool, 'ffmpeg');
     assert.deepEqual((await media.probe(wave('ok.wav'), call)).durationSeconds, 3);
@@ -146,7 +146,7 @@ esac`,
     assert.doesNotMatch(readFileSync(join(folder, 'env'), 'utf8'), /HOME|USER|TOKEN|NODE/);
   });
 
-  test('that refuse the media end in 400, that hang in 400 within their bound', async () => {
+  test('a failing or hanging program is rejected with 400', async () => {
     const media = await open();
     await assert.rejects(media.probe(wave('broken.wav'), call), {
       code: 'INVALID_VIDEO_FORMAT',
@@ -159,8 +159,8 @@ esac`,
     });
   });
 
-  test('decode a film strictly, and its own length counts', async () => {
-    const film = (name: string): string => {
+  test('a video is decoded strictly, and its decoded duration is returned', async () => {
+    const video = (name: string): string => {
       const box = Buffer.alloc(32);
       box.writeUInt32BE(32, 0);
       box.write('ftypisom', 4, 'latin1');
@@ -168,7 +168,7 @@ esac`,
       return join(folder, name);
     };
     const media = await open();
-    assert.deepEqual(await media.checkVideo(film('film.mp4'), 2, call), {
+    assert.deepEqual(await media.checkVideo(video('film.mp4'), 2, call), {
       type: 'video/mp4',
       claimedSeconds: 3,
       seconds: 2,
@@ -178,12 +178,12 @@ esac`,
       hasSound: true,
     });
     assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-xerror -err_detect:v explode/);
-    await assert.rejects(media.checkVideo(film('scratched.mp4'), 2, call), {
+    await assert.rejects(media.checkVideo(video('scratched.mp4'), 2, call), {
       code: 'INVALID_VIDEO_FORMAT',
     });
   });
 
-  test('that are configured and not there are told at the start', async () => {
+  test('a configured program that does not exist is an error at the start', async () => {
     const options = { searchPath: '', log: silentLog, clock: systemClock() };
     await assert.rejects(Media.open({ ...options, ffmpeg: '/nowhere/ffmpeg' }), /media\.ffmpeg/);
   });

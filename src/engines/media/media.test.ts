@@ -87,8 +87,8 @@ before(async () => {
 });
 after(() => rmSync(folder, { recursive: true }));
 
-describe('the life of a clip', () => {
-  test('a picture and a tone become an MP4 with the asked size, length and rate', async () => {
+describe('video and audio tasks', () => {
+  test('`stillToVideo` writes an MP4 with the requested size, duration and frame rate', async () => {
     const facts = await media.probe(at('clip.mp4'), call);
     assert.deepEqual(
       [facts.video?.width, facts.video?.height, facts.video?.rotation],
@@ -99,7 +99,7 @@ describe('the life of a clip', () => {
     assert.equal(facts.hasAudio, true);
   });
 
-  test('what a tall picture keeps is what was asked for, in a film that every player shows', async () => {
+  test('`stillToVideo` keeps the requested part of a tall image and writes limited-range colours', async () => {
     const bands = ['#ff0000', '#00ff00', '#0000ff'].map((fill, at) => {
       return `<rect y="${at * 200}" width="200" height="200" fill="${fill}"/>`;
     });
@@ -124,7 +124,7 @@ describe('the life of a clip', () => {
     }
   });
 
-  test('every move makes a film without sound', async () => {
+  test('`stillToVideo` supports every camera move without sound', async () => {
     for (const move of ['out', 'left', 'right', 'up', 'down'] as const) {
       const outputPath = at(`${move}.mp4`);
       const size = { width: 64, height: 64, seconds: 0.5, framesPerSecond: 8 };
@@ -137,7 +137,7 @@ describe('the life of a clip', () => {
     }
   });
 
-  test('upscale() doubles width and height, keeps the sound, and tells how far it is', async () => {
+  test('`upscale` doubles width and height, keeps the sound, and reports progress', async () => {
     const facts = await media.probe(at('clip.mp4'), call);
     const fractions: number[] = [];
     const onProgress = (fraction: number): void => void fractions.push(fraction);
@@ -151,7 +151,7 @@ describe('the life of a clip', () => {
     assert.ok(fractions.length > 0 && fractions.at(-1)! > 0.8, String(fractions));
   });
 
-  test('extractAudio() gives the tone as 16 kHz samples, cut where it is told', async () => {
+  test('`extractAudio` writes 16 kHz samples up to the maximum duration', async () => {
     const whole = await media.extractAudio(at('clip.mp4'), at('sound.pcm'), 600, call);
     assert.ok(Math.abs(whole.durationMs - 2000) < 100, `${whole.durationMs} ms`);
     const pcm = readFileSync(at('sound.pcm'));
@@ -164,7 +164,7 @@ describe('the life of a clip', () => {
     assert.equal(cut.durationMs, 500);
   });
 
-  test('a WAV of speech audio is what is wanted already: nothing decodes it', async () => {
+  test('a WAV of speech audio is copied without a decoder', async () => {
     const run = (): Promise<never> => Promise.reject(new Error('A process was started'));
     const idle = await Media.open({ searchPath: '', run, log: silentLog, clock: systemClock() });
     const [wav, pcm] = [at('tone.wav'), at('samples.pcm')];
@@ -195,24 +195,29 @@ describe('the life of a clip', () => {
     await assert.rejects(idle.extractAudio(wav, pcm, 600, aborted), { name: 'AbortError' });
   });
 
-  test('sound of another rate is brought to that of speech, whole', async () => {
+  test('`extractAudio` resamples sound of another rate completely', async () => {
     const seconds = 100;
     const samples = Buffer.alloc(seconds * 16_000);
     writeFileSync(at('telephone.wav'), Buffer.concat([telephoneHeader(samples.length), samples]));
     const facts = await media.probe(at('telephone.wav'), call);
     assert.deepEqual(facts, { durationSeconds: seconds, video: null, hasAudio: true });
-    const told: number[] = [];
-    const onProgress = (fraction: number): void => void told.push(fraction);
-    const heard = { ...call, onProgress };
-    const { durationMs } = await media.extractAudio(at('telephone.wav'), at('t.pcm'), 600, heard);
+    const reports: number[] = [];
+    const onProgress = (fraction: number): void => void reports.push(fraction);
+    const observed = { ...call, onProgress };
+    const { durationMs } = await media.extractAudio(
+      at('telephone.wav'),
+      at('t.pcm'),
+      600,
+      observed,
+    );
     assert.equal(durationMs, seconds * 1_000);
     // One report per ten seconds, not per frame.
-    assert.ok(told.length >= 5 && told.length <= 10, `told ${told.length} times`);
+    assert.ok(reports.length >= 5 && reports.length <= 10, `${reports.length} reports`);
   });
 });
 
-describe('checkVideo()', () => {
-  test('decodes every frame of a film, and tells what is in it', async () => {
+describe('`checkVideo`', () => {
+  test('it decodes every frame and returns the properties of the video', async () => {
     assert.deepEqual(await media.checkVideo(at('clip.mp4'), 2, call), {
       type: 'video/mp4',
       claimedSeconds: 2,
@@ -224,7 +229,7 @@ describe('checkVideo()', () => {
     });
   });
 
-  test('refuses a film that is cut anywhere, scratched, or nothing but sound', async () => {
+  test('it rejects a video that is cut off, damaged, or without pictures', async () => {
     const whole = readFileSync(at('clip.mp4'));
     const refused = async (bytes: Buffer, what: string): Promise<void> => {
       writeFileSync(at('cut.mp4'), bytes);
@@ -238,12 +243,12 @@ describe('checkVideo()', () => {
       await refused(whole.subarray(0, Math.floor(whole.length * share)), `cut at ${share}`);
     }
     await refused(whole.subarray(0, -1), 'without its last byte');
-    await refused(Buffer.concat([whole, Buffer.alloc(9, 'x')]), 'with something behind it');
+    await refused(Buffer.concat([whole, Buffer.alloc(9, 'x')]), 'with trailing data');
     const scratched = Buffer.from(whole);
     scratched.fill(0xff, Math.floor(whole.length * 0.6), Math.floor(whole.length * 0.8));
     await refused(scratched, 'scratched');
     await refused(readFileSync(at('tone.wav')), 'sound');
-    await refused(readFileSync(at('portrait.png')), 'a picture');
+    await refused(readFileSync(at('portrait.png')), 'an image');
   });
 });
 
@@ -267,9 +272,9 @@ const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   ],
   ['a subtitle file', () => '1\n00:00:00,000 --> 00:00:02,000\nhello\n', /not MP4/],
   ['an empty file', () => '', /not MP4/],
-  ['a picture in place of a film', () => readFileSync(at('portrait.png')), /not MP4/],
+  ['an image instead of a video', () => readFileSync(at('portrait.png')), /not MP4/],
   [
-    'an MP4 head with rubbish',
+    'an MP4 header with invalid data',
     () =>
       Buffer.concat([
         Buffer.from([0, 0, 0, 24]),
@@ -279,17 +284,17 @@ const HOSTILE: [string, () => Buffer | string, RegExp][] = [
     /cannot be decoded/,
   ],
   [
-    'a Matroska head with rubbish',
+    'a Matroska header with invalid data',
     () => Buffer.concat([Buffer.from([0x1a, 0x45, 0xdf, 0xa3]), Buffer.alloc(9000, 0x42)]),
     /cannot be decoded/,
   ],
   [
-    'an Ogg head with rubbish',
+    'an Ogg header with invalid data',
     () => Buffer.concat([Buffer.from('OggS'), Buffer.alloc(9000, 1)]),
     /cannot be decoded/,
   ],
   [
-    'an MP4 whose index is gone',
+    'an MP4 without an index',
     () => {
       const clip = Buffer.from(readFileSync(at('clip.mp4')));
       clip.write('zzzz', clip.indexOf('moov'), 'latin1');
@@ -307,7 +312,7 @@ function writeLongSound(path: string): void {
 
 describe('hostile media', () => {
   for (const [name, make, words] of HOSTILE) {
-    test(`${name} ends in 400`, async () => {
+    test(`${name} is rejected with 400`, async () => {
       writeFileSync(at('hostile'), make());
       const refused = (error: unknown): boolean =>
         error instanceof Fault && error.status === 400 && words.test(error.message);
@@ -316,7 +321,7 @@ describe('hostile media', () => {
     });
   }
 
-  test('a playlist behind an MP4 head never reaches the files that it names', async () => {
+  test('a playlist after an MP4 header is not interpreted', async () => {
     const text = '\n#EXTM3U\n#EXTINF:9,\n/etc/passwd\n';
     writeFileSync(
       at('mixed'),
@@ -325,14 +330,14 @@ describe('hostile media', () => {
     await assert.rejects(media.probe(at('mixed'), call), { code: 'INVALID_VIDEO_FORMAT' });
   });
 
-  test('a stream of hours is cut at the bound, not read to its end', async () => {
+  test('a sound of many hours is cut at the maximum duration', async () => {
     writeLongSound(at('endless.wav'));
     const { durationMs } = await media.extractAudio(at('endless.wav'), at('endless.pcm'), 30, call);
     assert.equal(durationMs, 30_000);
     assert.equal(statSync(at('endless.pcm')).size, 30 * 32_000);
   });
 
-  test('a picture bomb is refused', async () => {
+  test('a decompression bomb is rejected', async () => {
     const chunk = (type: string, data: Buffer): Buffer => {
       const body = Buffer.concat([Buffer.from(type), data]);
       const frame = Buffer.alloc(8);
@@ -360,7 +365,7 @@ describe('hostile media', () => {
     );
   });
 
-  test('a task over its time or memory ends in 400 that says so', async () => {
+  test('a task that exceeds its time or memory is rejected with the reason', async () => {
     // Runs for many seconds, so that memory is sampled.
     writeLongSound(at('hours.wav'));
     for (const limits of [{ readTimeoutMs: 20 }, { memoryBytes: 20_000_000 }]) {
@@ -372,7 +377,7 @@ describe('hostile media', () => {
     }
   });
 
-  test('an abort ends the process at once', async () => {
+  test('an abort ends the process', async () => {
     const aborter = new AbortController();
     writeLongSound(at('long.wav'));
     const work = media.extractAudio(at('long.wav'), at('long.pcm'), 60_000, {
@@ -382,7 +387,7 @@ describe('hostile media', () => {
     await assert.rejects(work, { name: 'AbortError' });
   });
 
-  test('a machine without any tool is told what to add', async () => {
+  test('a missing tool is reported with the program to install', async () => {
     const fault = toolFault(new ToolFailure('missing', ''), 'file');
     assert.equal(fault.status, 503);
     assert.match(fault.message, /install it|node-av/);

@@ -11,7 +11,7 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 const call = { signal: new AbortController().signal };
 
 for (const kind of ['mp3', 'opus', 'aac', 'flac', 'wav'] as const) {
-  test(`a whole ${kind} has its length, and one that is cut off is refused`, async () => {
+  test(`a complete ${kind} has its duration, and one that is cut off is rejected`, async () => {
     const media = await openMedia();
     const whole = await makeSound(folder, 'ab ba ab', kind);
     const path = join(folder, `given.${kind}`);
@@ -34,13 +34,13 @@ for (const kind of ['mp3', 'opus', 'aac', 'flac', 'wav'] as const) {
   });
 }
 
-test('a WAV whose writer did not know its length is whole', async () => {
+test('a WAV of unknown length is accepted', async () => {
   const media = await openMedia();
   const path = join(folder, 'streamed.wav');
-  for (const told of [0xffff_ffff, 0x7fff_ffff]) {
+  for (const length of [0xffff_ffff, 0x7fff_ffff]) {
     const wav = toneWav('ab');
-    wav.writeUInt32LE(told, 4);
-    wav.writeUInt32LE(told, 40);
+    wav.writeUInt32LE(length, 4);
+    wav.writeUInt32LE(length, 40);
     writeFileSync(path, wav);
     assert.ok(Math.abs((await media.checkSound(path, call)) - 1) < 0.1);
   }

@@ -14,12 +14,12 @@ function loud(samples: number, quietFrom: number, quietTo: number): Buffer {
   return pcm;
 }
 
-test('quietestCut() lies in the pause', () => {
+test('`quietestCut` returns a position in the pause', () => {
   const cut = quietestCut(loud(32_000, 28_000, 29_600), 16_000);
   assert.ok(cut >= 28_000 && cut <= 29_600, String(cut));
 });
 
-test('audioPieces() covers a file without gap or overlap, each piece a WAV file', async () => {
+test('`audioPieces` covers a file without gap or overlap, with a WAV header for each piece', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'wav-'));
   const path = join(folder, 'long.pcm');
   const whole = loud(80_000, 30_000, 31_600);
@@ -39,7 +39,7 @@ test('audioPieces() covers a file without gap or overlap, each piece a WAV file'
   }
 });
 
-test('audioPieces() begins a file of more bytes than 31 bits count', async () => {
+test('`audioPieces` reads a file of more than 2 GiB', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'wav-'));
   const path = join(folder, 'day.pcm');
   writeFileSync(path, '');
