@@ -48,7 +48,7 @@ export class PhotoEditor {
     checkFormat(bytes);
     const open = (): ReturnType<Sharp> =>
       this.#sharp(bytes, { failOn: 'error', limitInputPixels: false, animated: false });
-    const facts = await open().metadata().catch(refuseCorrupted);
+    const facts = await open().metadata().catch(rejectCorrupted);
     checkSize(facts.width, facts.height);
     const { data, info } = await open()
       .autoOrient()
@@ -57,9 +57,9 @@ export class PhotoEditor {
       .timeout({ seconds: DECODE_TIMEOUT_SECONDS })
       .raw({ depth: 'uchar' })
       .toBuffer({ resolveWithObject: true })
-      .catch(refuseCorrupted);
+      .catch(rejectCorrupted);
     const { width, height, channels } = info;
-    if (channels !== 4) refuseCorrupted(new Error(`${channels} channels after decoding`));
+    if (channels !== 4) rejectCorrupted(new Error(`${channels} channels after decoding`));
     return { width, height, data };
   }
 
@@ -92,7 +92,7 @@ export class PhotoEditor {
   }
 }
 
-function refuseCorrupted(cause: unknown): never {
+function rejectCorrupted(cause: unknown): never {
   const message = 'The image cannot be decoded: it is damaged or cut off';
   throw new Fault('CORRUPTED_IMAGE', { message, cause });
 }

@@ -17,13 +17,13 @@ type Flatten = (schema: unknown) => unknown;
  */
 const MAX_OPEN = 1_000;
 /** Maximum number of schemas read to find the starts of one; beyond it, any start is assumed. */
-const MAX_LOOKED_AT = 64;
+const MAX_SCHEMAS_READ = 64;
 /** Maximum number of members of an object that are read to tell it from others. */
 const MAX_MEMBERS = 16;
 const ANY = '*';
 const OBJECT = '{';
 
-interface Inside {
+interface VisitedReference {
   readonly key: string;
   /** Number of open alternatives where the reference occurs. */
   readonly open: number;
@@ -37,20 +37,23 @@ interface Inside {
  */
 export class Alternatives {
   /**
-   * Open alternatives at the current position, within the innermost reference of `#inside`, and the
+   * Open alternatives at the current position, within the innermost reference of `#references`, and the
    * maximum so far.
    */
   #open = 1;
   #most = 1;
-  readonly #inside: Inside[] = [];
-  readonly #visited = new Map<string, Pick<Inside, 'leadsTo'> & { readonly most: number }>();
+  readonly #references: VisitedReference[] = [];
+  readonly #visited = new Map<
+    string,
+    Pick<VisitedReference, 'leadsTo'> & { readonly most: number }
+  >();
 
   /** Records `count` alternatives that start at this position. */
   follow(count: number): void {
     this.#most = Math.max(this.#most, this.#open * count);
     if (this.#most <= MAX_OPEN) return;
     throw notEnforceable(
-      `more than ${MAX_OPEN} alternatives are open at one place; list fewer, or let them begin with different members`,
+      `more than ${MAX_OPEN} alternatives are open at one position: list fewer, or start them with different members`,
     );
   }
 
@@ -68,11 +71,11 @@ export class Alternatives {
   inside<T>(key: string, visit: () => T): T {
     const [open, outer] = [this.#open, this.#most];
     const leadsTo = new Set([key]);
-    this.#inside.push({ key, open, leadsTo });
+    this.#references.push({ key, open, leadsTo });
     [this.#open, this.#most] = [1, 1];
     const visited = visit();
     const most = this.#most;
-    this.#inside.pop();
+    this.#references.pop();
     this.#visited.set(key, { most, leadsTo });
     [this.#open, this.#most] = [open, outer];
     this.follow(most);
@@ -83,9 +86,9 @@ export class Alternatives {
   again(key: string): void {
     const { most, leadsTo } = this.#visited.get(key) ?? { most: 1, leadsTo: [key] };
     for (const target of leadsTo) {
-      const at = this.#inside.findIndex((one) => one.key === target);
+      const at = this.#references.findIndex((one) => one.key === target);
       if (at < 0) continue;
-      const within = this.#inside.slice(at + 1);
+      const within = this.#references.slice(at + 1);
       for (const one of within) one.leadsTo.add(target);
       // Recursion multiplies the open alternatives without limit: for example an array of arrays
       // with two item types that start alike.
@@ -127,8 +130,8 @@ function prefixesOf(head: string): string[] {
 function headsOf(schema: unknown, flatten: Flatten): readonly string[] {
   const heads: string[] = [];
   const left = [schema];
-  for (let looked = 0; left.length > 0; looked += 1) {
-    if (looked >= MAX_LOOKED_AT) return [ANY];
+  for (let read = 0; left.length > 0; read += 1) {
+    if (read >= MAX_SCHEMAS_READ) return [ANY];
     const one = flatten(left.pop());
     if (!isJsonObject(one)) return [ANY];
     const choices = one['anyOf'] ?? one['oneOf'];

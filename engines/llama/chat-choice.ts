@@ -77,7 +77,7 @@ export async function generateChoice(
     const metadata = { probabilities: logprobs };
     for await (const output of sequence.evaluateWithMetadata(last, metadata, options)) {
       task.signal.throwIfAborted();
-      if (!run.take(logprobs ? unscaled(output, options.temperature ?? 0) : output)) break;
+      if (!run.push(logprobs ? unscaled(output, options.temperature ?? 0) : output)) break;
     }
   }
   return { ...run.end(), cachedTokens };
@@ -115,7 +115,7 @@ async function generateRaw(
       const token = sampler.pick(probabilities, run.countedTokens) ?? next.value.token;
       if (sequence.model.isEogToken(token)) return;
       const confidence = probabilities.get(token) ?? 0;
-      if (!run.take({ token, confidence, probabilities })) return;
+      if (!run.push({ token, confidence, probabilities })) return;
       next = await outputs.next(token);
     }
   } finally {
@@ -150,7 +150,7 @@ class ChoiceRun {
   readonly #logprobs: LogprobTrack | undefined;
   readonly #generated: Token[] = [];
   #reasoningTokens = 0;
-  #isCut = false;
+  #isAtLimit = false;
   #grammar:
     | { readonly key: 'content' | number; readonly state: LlamaGrammarEvaluationState }
     | undefined;
@@ -167,7 +167,7 @@ class ChoiceRun {
   }
 
   /** Processes one sampled token; `false` ends the choice. */
-  take(output: TokenOutput): boolean {
+  push(output: TokenOutput): boolean {
     const { request } = this.#task;
     this.#generated.push(output.token);
     if (request.stopTokens.has(output.token)) return false;
@@ -175,22 +175,22 @@ class ChoiceRun {
     if (before === 'thought') this.#reasoningTokens += 1;
     const text = this.#text.push(output.token);
     if (before === 'content') this.#logprobs?.add(output, text);
-    this.#hand(this.#splitter.push(text));
+    this.#emit(this.#splitter.push(text));
     if (this.#splitter.isStopped) return false;
     const isOneCallEnough = request.toolChoice === 'one' || !request.parallelToolCalls;
     if (this.#splitter.calls > 0 && isOneCallEnough) return false;
-    this.#isCut = this.#generated.length >= this.#task.maxTokens;
-    return !this.#isCut;
+    this.#isAtLimit = this.#generated.length >= this.#task.maxTokens;
+    return !this.#isAtLimit;
   }
 
   end(): Omit<ChoiceEnd, 'cachedTokens'> {
     if (!this.#splitter.isStopped) {
-      this.#hand(this.#splitter.push(this.#text.end()));
-      this.#hand(this.#splitter.end());
+      this.#emit(this.#splitter.push(this.#text.end()));
+      this.#emit(this.#splitter.end());
     }
     const finishReason = this.#splitter.calls > 0 ? 'tool_calls' : 'stop';
     return {
-      finishReason: this.#isCut ? 'length' : finishReason,
+      finishReason: this.#isAtLimit ? 'length' : finishReason,
       completionTokens: this.#generated.length,
       reasoningTokens: this.#reasoningTokens,
     };
@@ -277,11 +277,11 @@ class ChoiceRun {
     return this.#grammar.state;
   }
 
-  #hand(pieces: readonly ResponsePiece[]): void {
+  #emit(pieces: readonly ResponsePiece[]): void {
     if (pieces.length === 0) return;
-    let shown = 0;
-    for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;
-    this.#task.onPieces(pieces, this.#logprobs?.release(shown, this.#splitter.isStopped) ?? []);
+    let emitted = 0;
+    for (const piece of pieces) if (piece.type === 'content') emitted += piece.text.length;
+    this.#task.onPieces(pieces, this.#logprobs?.release(emitted, this.#splitter.isStopped) ?? []);
   }
 }
 
@@ -337,7 +337,7 @@ class LogprobTrack {
   readonly #top: number;
   #waiting: { readonly entry: TokenLogprob; readonly start: number; readonly end: number }[] = [];
   #written = 0;
-  #shown = 0;
+  #emitted = 0;
 
   constructor(model: LlamaModel, top: number) {
     this.#model = model;
@@ -358,9 +358,9 @@ class LogprobTrack {
 
   /** Returns the entries of emitted text; `isCut` includes an entry that is emitted in part. */
   release(length: number, isCut: boolean): TokenLogprob[] {
-    this.#shown += length;
+    this.#emitted += length;
     const isDue = (wait: { start: number; end: number }): boolean =>
-      isCut ? wait.start < this.#shown : wait.end <= this.#shown;
+      isCut ? wait.start < this.#emitted : wait.end <= this.#emitted;
     const due = this.#waiting.filter(isDue);
     this.#waiting = this.#waiting.filter((wait) => !isDue(wait));
     return due.map((wait) => wait.entry);

@@ -39,7 +39,7 @@ import type {
 import { overloaded, refusal } from './refusal.ts';
 
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
-const KEPT_GRAMMARS = 32;
+const MAX_CACHED_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
 /** Choices that may wait for a free sequence; further ones are rejected with 429. */
 const MAX_WAITING = 64;
@@ -116,17 +116,21 @@ export class ChatModel {
   }
 
   /** Resolves with the usage of all choices; rejects when `signal` aborts. */
-  async answer(request: ChatRequest, listener: ChatListener, turn: CallerTurn): Promise<ChatUsage> {
+  async generate(
+    request: ChatRequest,
+    listener: ChatListener,
+    turn: CallerTurn,
+  ): Promise<ChatUsage> {
     const { caller, signal } = turn;
     const prompt = this.#prompt(request);
-    const room = this.#room - prompt.tokens.length;
+    const maxCompletionTokens = this.#maxTokens - prompt.tokens.length;
     const grammars = this.#grammarsFor(request);
     this.#pool.admit(request.choices, caller);
     listener.onStart();
     const seed = request.seed ?? randomInt(MAX_SEED);
     const choices = Array.from({ length: request.choices }, async (_, index) => {
-      const owned = { tokens: prompt.tokens, salt: request.cacheSalt };
-      const end = await this.#pool.use(owned, turn, async (sequence) =>
+      const salted = { tokens: prompt.tokens, salt: request.cacheSalt };
+      const end = await this.#pool.use(salted, turn, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
           markTexts: this.#markTexts,
@@ -136,7 +140,7 @@ export class ChatModel {
           start: prompt.start,
           canReason: this.#template.canReason && request.rawPrompt === undefined,
           seed: seed + index,
-          maxTokens: Math.min(request.maxTokens, room),
+          maxTokens: Math.min(request.maxTokens, maxCompletionTokens),
           signal,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
@@ -151,7 +155,7 @@ export class ChatModel {
    * Maximum tokens of prompt and completion together. One position stays free, because a full
    * context would be shifted.
    */
-  get #room(): number {
+  get #maxTokens(): number {
     return this.#context.contextSize - 1;
   }
 
@@ -178,10 +182,10 @@ export class ChatModel {
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length === 0) {
-      throw refusal('invalid_request', 'prompt: Must hold some text', 'prompt');
+      throw refusal('invalid_request', 'prompt: Must not be empty', 'prompt');
     }
-    if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
+    if (tokens.length >= this.#maxTokens) {
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} has ${this.#context.contextSize}`;
       throw refusal('context_length_exceeded', message, hasMarks ? 'messages' : 'prompt');
     }
     return tokens;
@@ -205,7 +209,7 @@ export class ChatModel {
     const grammar = known ?? this.#compile(text);
     this.#grammars.set(text, grammar);
     for (const oldest of this.#grammars.keys()) {
-      if (this.#grammars.size <= KEPT_GRAMMARS) break;
+      if (this.#grammars.size <= MAX_CACHED_GRAMMARS) break;
       this.#grammars.delete(oldest);
     }
     return grammar;
@@ -261,7 +265,7 @@ class SequencePool {
   ): Promise<Result> {
     return await this.#queue.run(
       async () => {
-        const sequence = this.#takeBest(prompt);
+        const sequence = this.#acquire(prompt);
         try {
           if (this.#salts.get(sequence) !== prompt.salt) await sequence.clearHistory();
           this.#salts.set(sequence, prompt.salt);
@@ -275,16 +279,16 @@ class SequencePool {
     );
   }
 
-  #takeBest({ tokens, salt }: SaltedPrompt): LlamaContextSequence {
+  #acquire({ tokens, salt }: SaltedPrompt): LlamaContextSequence {
     let best = 0;
-    let bestWorth = -1;
+    let bestScore = -1;
     for (const [index, sequence] of this.#free.entries()) {
-      const held = sequence.nextTokenIndex;
-      const isOwn = held > 0 && this.#salts.get(sequence) === salt;
+      const usedTokens = sequence.nextTokenIndex;
+      const isOwn = usedTokens > 0 && this.#salts.get(sequence) === salt;
       const shared = !isOwn ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
       // If no sequence shares a prefix, prefer an empty one: a used one may still serve its caller.
-      const worth = shared > 0 ? shared + 1 : Number(held === 0);
-      if (worth > bestWorth) [best, bestWorth] = [index, worth];
+      const score = shared > 0 ? shared + 1 : Number(usedTokens === 0);
+      if (score > bestScore) [best, bestScore] = [index, score];
     }
     const [sequence] = this.#free.splice(best, 1);
     assert(sequence !== undefined, 'as many jobs run as there are sequences');

@@ -135,10 +135,10 @@ export function parsed<Schema extends z.ZodType>(schema: Schema, input: unknown)
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   const path = issue?.path.join('.') ?? '';
-  const complaint = issue?.message ?? 'The body is not valid';
+  const reason = issue?.message ?? 'The body is not valid';
   throw path === ''
-    ? refusal('invalid_request', complaint)
-    : refusal('invalid_request', `${path}: ${complaint}`, path);
+    ? refusal('invalid_request', reason)
+    : refusal('invalid_request', `${path}: ${reason}`, path);
 }
 
 function messageOf(from: z.infer<typeof message>): ChatMessage {
@@ -157,12 +157,12 @@ function textOf(from: z.infer<typeof content>): string {
   if (typeof from === 'string') return from;
   const texts = (from ?? []).map((piece) => {
     if (piece.type === 'text' && piece.text !== undefined) return piece.text;
-    throw wrong(`Content of type ${piece.type} is not supported by this model, send text`);
+    throw invalid(`Content of type ${piece.type} is not supported by this model: send text`);
   });
   return texts.join('\n');
 }
 
-function wrong(message: string, param = 'messages'): Fault {
+function invalid(message: string, param = 'messages'): Fault {
   return refusal('invalid_request', message, param);
 }
 
@@ -171,7 +171,7 @@ function samplingOf(request: Body) {
   return {
     temperature: request.temperature,
     topP: request.top_p,
-    // -1 is how vLLM spells "off"
+    // -1 disables it, as in vLLM.
     topK: request.top_k === -1 ? 0 : request.top_k,
     minP: request.min_p,
     repetitionPenalty: request.repetition_penalty ?? 1,
@@ -202,5 +202,5 @@ function toolsOf(request: Body): { tools: OfferedTool[]; toolChoice: 'none' | 'a
   const { name } = choice.function;
   const wanted = tools.filter((tool) => tool.name === name);
   if (wanted.length > 0) return { tools: wanted, toolChoice: 'one' };
-  throw wrong(`tool_choice names ${name}, which is not among the tools`, 'tool_choice');
+  throw invalid(`tool_choice: The function ${name} is not in tools`, 'tool_choice');
 }

@@ -84,7 +84,7 @@ suite('chat templates', () => {
     assert.equal(template.render(input({ messages: [...messages] })).text, 'S\n\nU');
     assert.throws(
       () => compileTemplate("{{ raise_exception('never') }}", NONE).render(input()),
-      /refuses these messages: never/,
+      /rejects these messages: never/,
     );
   });
 });

@@ -44,7 +44,8 @@ export function compileTemplate(
   special: { readonly bos: string; readonly eos: string },
 ) {
   const text = source ?? CHATML;
-  const render = interpreted(text);
+  const template = new Template(text);
+  const render: Render = (variables) => template.render(variables);
   const knowsTools = text.includes(TOOL_OPEN) && text.includes('tools');
   const canReason = text.includes(THINK_CLOSE);
   return {
@@ -58,7 +59,9 @@ export function compileTemplate(
         eos_token: special.eos,
         add_generation_prompt: true,
         enable_thinking: input.thinking,
-        ...(knowsTools && input.tools.length > 0 ? { tools: input.tools.map(toolOnWire) } : {}),
+        ...(knowsTools && input.tools.length > 0
+          ? { tools: input.tools.map(toolDescription) }
+          : {}),
       });
       return openThought(rendered, canReason, input.thinking);
     },
@@ -87,18 +90,18 @@ function renderMessages(
   } catch (error) {
     // Some templates reject a system message: prepend it to the first user message instead.
     const [first, second, ...rest] = messages;
-    if (first?.role !== 'system' || second === undefined) throw refusedByTemplate(error);
+    if (first?.role !== 'system' || second === undefined) throw rejectedByTemplate(error);
     try {
       return attempt([{ ...second, content: `${first.content}\n\n${second.content}` }, ...rest]);
     } catch (again) {
       // The template rejects the order of the messages; the caller can change it.
-      throw refusedByTemplate(again);
+      throw rejectedByTemplate(again);
     }
   }
 }
 
-function refusedByTemplate(error: unknown): Fault {
-  const message = `The chat template of the model refuses these messages: ${reasonOf(error)}`;
+function rejectedByTemplate(error: unknown): Fault {
+  const message = `The chat template of the model rejects these messages: ${reasonOf(error)}`;
   return refusal('invalid_request', message, 'messages');
 }
 
@@ -121,7 +124,7 @@ function parseArguments(text: string): unknown {
   }
 }
 
-function toolOnWire(tool: OfferedTool): unknown {
+function toolDescription(tool: OfferedTool): unknown {
   return {
     type: 'function',
     function: {
@@ -147,16 +150,11 @@ function describeTools(input: PromptInput): ChatMessage[] {
     return { role: 'assistant', content: [message.content, ...calls].join('\n').trim() };
   });
   if (input.tools.length === 0) return messages;
-  const offered = input.tools.map((tool) => JSON.stringify(toolOnWire(tool))).join('\n');
+  const offered = input.tools.map((tool) => JSON.stringify(toolDescription(tool))).join('\n');
   const lead =
     `You can call these functions:\n${offered}\n\nTo call one, answer with\n${TOOL_OPEN}\n` +
     `{"name": <name>, "arguments": <object>}\n${TOOL_CLOSE}`;
   const first = messages[0];
   if (first?.role !== 'system') return [{ role: 'system', content: lead }, ...messages];
   return [{ role: 'system', content: `${first.content}\n\n${lead}` }, ...messages.slice(1)];
-}
-
-function interpreted(source: string): Render {
-  const template = new Template(source);
-  return (variables) => template.render(variables);
 }

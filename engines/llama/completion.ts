@@ -14,12 +14,12 @@ const MAX_TOP_LOGPROBS = 20;
 const CompletionBody = z.looseObject({
   prompt: z.union(
     [z.string(), z.array(z.string()).min(1).max(MAX_PROMPTS)],
-    'Expected a text or a list of texts; token ids are not taken by this model',
+    'Expected a text or a list of texts: this model does not accept token ids',
   ),
   n: z.int().min(1).nullish(),
   best_of: z.int().nullish(),
   max_tokens: z.int().min(1, 'Must be at least 1: this model does not score prompts').nullish(),
-  suffix: z.literal('', 'This model does not fill gaps: leave it out').nullish(),
+  suffix: z.literal('', 'This model does not support suffix: omit it').nullish(),
   echo: z.boolean().nullish(),
   logprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).nullish(),
 });
@@ -41,7 +41,11 @@ export function parseCompletionRequest(input: unknown): CompletionRequest {
   const { prompt, n, best_of: bestOf, echo, logprobs, ...others } = parsed(CompletionBody, input);
   const choices = n ?? 1;
   if ((bestOf ?? choices) > choices) {
-    throw refusal('invalid_request', 'best_of: This model shows all that it makes', 'best_of');
+    throw refusal(
+      'invalid_request',
+      'best_of: Must not exceed n, because this model returns all choices',
+      'best_of',
+    );
   }
   const wantsLogprobs = logprobs !== null && logprobs !== undefined;
   const scores = { logprobs: wantsLogprobs, top_logprobs: logprobs ?? 0 };
@@ -61,7 +65,7 @@ export function parseCompletionRequest(input: unknown): CompletionRequest {
   };
 }
 
-type Answer = (request: ChatRequest, listener: ChatListener) => Promise<ChatUsage>;
+type GenerateChat = (request: ChatRequest, listener: ChatListener) => Promise<ChatUsage>;
 
 export interface CompletionChoice {
   readonly text: string;
@@ -70,16 +74,19 @@ export interface CompletionChoice {
   readonly finish_reason: string | null;
 }
 
-/** Completes the prompts in order and calls `show` with each piece. Returns the total usage. */
+/** Completes the prompts in order and calls `onChoice` with each piece. Returns the total usage. */
 export async function completeAll(
   request: CompletionRequest,
-  answer: Answer,
-  show: (choice: CompletionChoice) => void,
+  generate: GenerateChat,
+  onChoice: (choice: CompletionChoice) => void,
 ): Promise<object> {
   let promptTokens = 0;
   let completionTokens = 0;
   for (const [place, rawPrompt] of request.prompts.entries()) {
-    const usage = await answer({ ...request.chat, rawPrompt }, listenerFor(request, place, show));
+    const usage = await generate(
+      { ...request.chat, rawPrompt },
+      listenerFor(request, place, onChoice),
+    );
     promptTokens += usage.promptTokens;
     completionTokens += usage.completionTokens;
   }
@@ -93,28 +100,28 @@ export async function completeAll(
 function listenerFor(
   { choices, echo, prompts, wantsLogprobs }: CompletionRequest,
   place: number,
-  show: (choice: CompletionChoice) => void,
+  onChoice: (choice: CompletionChoice) => void,
 ): ChatListener {
   const offsets = Array.from({ length: choices }, () => 0);
-  const tell = (choice: number, text: string, scores: readonly TokenLogprob[]): void => {
+  const emit = (choice: number, text: string, scores: readonly TokenLogprob[]): void => {
     const logprobs = wantsLogprobs ? scored(scores, offsets[choice] ?? 0) : null;
     offsets[choice] = (offsets[choice] ?? 0) + text.length;
     const index = place * choices + choice;
-    show({ text, index, logprobs, finish_reason: null });
+    onChoice({ text, index, logprobs, finish_reason: null });
   };
   return {
     onStart() {
       if (!echo) return;
-      for (let choice = 0; choice < choices; choice += 1) tell(choice, prompts[place] ?? '', []);
+      for (let choice = 0; choice < choices; choice += 1) emit(choice, prompts[place] ?? '', []);
     },
     onPieces(choice, pieces, logprobs) {
       // Without a template every piece is content.
       const texts = pieces.flatMap((piece) => (piece.type === 'content' ? [piece.text] : []));
       const text = texts.join('');
-      if (text !== '' || logprobs.length > 0) tell(choice, text, logprobs);
+      if (text !== '' || logprobs.length > 0) emit(choice, text, logprobs);
     },
     onEnd(choice, finish_reason) {
-      show({ text: '', index: place * choices + choice, logprobs: null, finish_reason });
+      onChoice({ text: '', index: place * choices + choice, logprobs: null, finish_reason });
     },
   };
 }

@@ -104,7 +104,7 @@ export class EmbeddingModel {
     const size = this.#model.embeddingVectorSize;
     const dimensions = request.dimensions ?? size;
     if (dimensions > size) {
-      const message = `dimensions is ${dimensions}, vectors of ${this.#spec.id} have ${size}`;
+      const message = `dimensions: Must be at most ${size} for ${this.#spec.id}, got ${dimensions}`;
       throw refusal('invalid_request', message, 'dimensions');
     }
     if (!this.#queue.hasRoom(caller)) throw overloaded();
@@ -120,9 +120,9 @@ export class EmbeddingModel {
   #tokensOf(input: string | readonly number[]): Token[] {
     if (typeof input === 'string') return this.#model.tokenize(input);
     const known = this.#model.fileInfo.metadata.tokenizer.ggml.tokens.length;
-    const strange = input.find((token) => token >= known);
-    if (strange !== undefined) {
-      const message = `Token ${strange} is not in the vocabulary of ${this.#spec.id}, send text`;
+    const unknown = input.find((token) => token >= known);
+    if (unknown !== undefined) {
+      const message = `Token ${unknown} is not in the vocabulary of ${this.#spec.id}: send text`;
       throw refusal('invalid_request', message, 'input');
     }
     // The library uses branded token ids; these are already checked against the vocabulary.

@@ -9,7 +9,7 @@ import { Fault } from '../../src/core/faults.ts';
 import { grammarForSchema, OPEN_LIMITS, SHORT_LIMITS } from './json-schema-grammar.ts';
 import { startTestLlama, type TestLlama } from '../../test/support/test-llama.ts';
 
-const ALTERNATIVES = /more than 1000 alternatives are open at one place/;
+const ALTERNATIVES = /more than 1000 alternatives are open at one position/;
 
 suite('JSON schema grammars', () => {
   let llama: TestLlama;
@@ -278,7 +278,7 @@ suite('JSON schema grammars', () => {
         required: Array.from({ length: count }, (_, at) => `p${at}`),
       });
       assert.ok(grammarForSchema(texts(128), OPEN_LIMITS));
-      assert.throws(() => grammarForSchema(texts(129), OPEN_LIMITS), /lengths add up to more/);
+      assert.throws(() => grammarForSchema(texts(129), OPEN_LIMITS), /lengths sum up to more/);
       const alike = Array.from({ length: 1_000 }, () => ({ type: 'string', maxLength: 500 }));
       assert.ok(grammarForSchema({ type: 'array', prefixItems: alike }, OPEN_LIMITS));
     });

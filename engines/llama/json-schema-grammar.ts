@@ -116,7 +116,7 @@ class GrammarWriter {
     if (this.#visits > MAX_VISITS) throw notEnforceable('too large');
     if (!isJsonObject(schema)) {
       if (schema === false) throw notEnforceable('`false` allows no value');
-      return this.#anything(0);
+      return this.#anyValue(0);
     }
     const reference = schema['$ref'];
     if (typeof reference === 'string') return this.#reference(reference, depth);
@@ -128,13 +128,13 @@ class GrammarWriter {
       const { anyOf: _any, oneOf: _one, ...common } = schema;
       this.alternatives.follow(choices.length);
       const merged = choices.map((choice) => mergeSchemas(common, choice));
-      const counts = alikeCounts(merged, (one) => this.#flat(one));
+      const counts = alikeCounts(merged, (one) => this.#flatten(one));
       const expressions = merged.map((choice, at) =>
         this.alternatives.beside(counts[at] ?? 1, () => this.visit(choice, depth + 1)),
       );
       return this.#either(expressions);
     }
-    if (Array.isArray(schema['allOf'])) return this.visit(this.#joined(schema), depth + 1);
+    if (Array.isArray(schema['allOf'])) return this.visit(this.#merged(schema), depth + 1);
     return this.#typed(schema, depth);
   }
 
@@ -160,7 +160,7 @@ class GrammarWriter {
       case 'null':
         return '"null"';
       default:
-        return this.#anything(0);
+        return this.#anyValue(0);
     }
   }
 
@@ -177,7 +177,7 @@ class GrammarWriter {
     this.alternatives.follow(members.filter(({ isRequired }) => !isRequired).length);
     if (members.length === 0) {
       if (extra === false || 'properties' in schema) return literal('{}');
-      const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
+      const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anyValue(depth + 1);
       return this.#freeObject(value);
     }
     return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
@@ -217,7 +217,7 @@ class GrammarWriter {
       return this.#rule(`"[" ws ${items.join(' "," ws ')} ws "]"`);
     }
     const { items } = schema;
-    const item = items === undefined ? this.#anything(depth + 1) : this.visit(items, depth + 1);
+    const item = items === undefined ? this.#anyValue(depth + 1) : this.visit(items, depth + 1);
     const low = count(schema['minItems']) ?? 0;
     const high = count(schema['maxItems']) ?? Math.max(low, this.#limits.items);
     if (high === 0) return literal('[]');
@@ -241,10 +241,10 @@ class GrammarWriter {
     return this.#rule(hasExponent ? `${number} ( [eE] [-+]? [0-9]{1,3} )?` : number);
   }
 
-  #anything(depth: number): string {
+  #anyValue(depth: number): string {
     const scalars = `${this.#string({})} | ${this.#number({}, true)} | "true" | "false" | "null"`;
     if (depth >= this.#limits.freeDepth) return this.#rule(scalars);
-    const inner = this.#anything(depth + 1);
+    const inner = this.#anyValue(depth + 1);
     const list = this.#rule(`"[" ws ( ${several(inner, 1, this.#limits.items)} )? ws "]"`);
     return this.#rule(`${scalars} | ${list} | ${this.#freeObject(inner)}`);
   }
@@ -259,33 +259,33 @@ class GrammarWriter {
     const name = `ref-${this.#references.size}`;
     this.#references.set(key, name);
     const text = this.alternatives.inside(key, () =>
-      this.visit(this.#lookUp(reference), depth + 1),
+      this.visit(this.#targetOf(reference), depth + 1),
     );
     this.#rules.set(name, text);
     return name;
   }
 
-  #joined(schema: Schema): Schema {
+  #merged(schema: Schema): Schema {
     const { allOf, ...rest } = schema;
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
     return parts.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest);
   }
 
-  #flat(schema: unknown): unknown {
+  #flatten(schema: unknown): unknown {
     const here = this.#resolve(schema);
-    return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#joined(here) : here;
+    return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#merged(here) : here;
   }
 
   #resolve(schema: unknown): unknown {
     const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
-    return typeof reference === 'string' ? this.#lookUp(reference) : schema;
+    return typeof reference === 'string' ? this.#targetOf(reference) : schema;
   }
 
-  #lookUp(reference: string): unknown {
+  #targetOf(reference: string): unknown {
     if (!reference.startsWith('#'))
       throw notEnforceable(`$ref ${reference} is not inside the schema`);
     const target = schemaAt(this.#document, reference);
-    if (target === undefined) throw notEnforceable(`$ref ${reference} points nowhere`);
+    if (target === undefined) throw notEnforceable(`$ref ${reference} has no target`);
     return target;
   }
 
@@ -301,7 +301,7 @@ class GrammarWriter {
       this.#copies += Math.min(high > MAX_REPETITION ? low : high, MAX_REPETITION);
       if (this.#copies > MAX_COPIES) {
         throw notEnforceable(
-          `its lengths add up to more than ${MAX_COPIES}; leave out minLength and maxLength, minItems and maxItems where they matter less`,
+          `its lengths sum up to more than ${MAX_COPIES}: omit minLength, maxLength, minItems and maxItems where possible`,
         );
       }
     }

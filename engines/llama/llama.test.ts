@@ -50,8 +50,8 @@ suite('the embedded engine', () => {
   }
 
   async function textOf(seed: number): Promise<string> {
-    const answer = await complete({ seed, temperature: 1 });
-    return answer.choices[0]!.message.content!;
+    const completion = await complete({ seed, temperature: 1 });
+    return completion.choices[0]!.message.content!;
   }
 
   suite('chat through the openai SDK', () => {
@@ -65,18 +65,18 @@ suite('the embedded engine', () => {
     });
 
     test('a completion ends at the end of a sentence, and its usage counts the tokens', async () => {
-      const answer = await complete({ seed: 3 });
-      const choice = answer.choices[0]!;
+      const completion = await complete({ seed: 3 });
+      const choice = completion.choices[0]!;
       assert.equal(choice.finish_reason, 'stop');
       assert.match(choice.message.content!, /^[A-Z].*[.!]$/s);
-      assert.ok(answer.usage!.prompt_tokens > 10);
-      assert.ok(answer.usage!.completion_tokens > 5);
+      assert.ok(completion.usage!.prompt_tokens > 10);
+      assert.ok(completion.usage!.completion_tokens > 5);
       assert.equal(
-        answer.usage!.total_tokens,
-        answer.usage!.prompt_tokens + answer.usage!.completion_tokens,
+        completion.usage!.total_tokens,
+        completion.usage!.prompt_tokens + completion.usage!.completion_tokens,
       );
-      assert.equal(answer.usage!.completion_tokens_details!.reasoning_tokens, 0);
-      assert.match(answer.id, /^chatcmpl-[0-9a-f]{32}$/);
+      assert.equal(completion.usage!.completion_tokens_details!.reasoning_tokens, 0);
+      assert.match(completion.id, /^chatcmpl-[0-9a-f]{32}$/);
     });
 
     test('a stream contains role, content, finish reason, and usage with empty choices', async () => {
@@ -137,25 +137,25 @@ suite('the embedded engine', () => {
     });
 
     test('`n` sets the number of choices, and the usage counts all of them', async () => {
-      const answer = await complete({ n: 3, seed: 7, temperature: 1 });
+      const completion = await complete({ n: 3, seed: 7, temperature: 1 });
       assert.deepEqual(
-        answer.choices.map((choice) => choice.index),
+        completion.choices.map((choice) => choice.index),
         [0, 1, 2],
       );
       const alone = await complete({ seed: 7, temperature: 1 });
-      assert.equal(answer.choices[0]!.message.content, alone.choices[0]!.message.content);
-      assert.ok(answer.usage!.completion_tokens > alone.usage!.completion_tokens);
+      assert.equal(completion.choices[0]!.message.content, alone.choices[0]!.message.content);
+      assert.ok(completion.usage!.completion_tokens > alone.usage!.completion_tokens);
     });
 
     test('more choices than sequences are generated in turns', async () => {
-      const answer = await complete({ n: 12, max_tokens: 8 });
-      assert.equal(answer.choices.length, 12);
+      const completion = await complete({ n: 12, max_tokens: 8 });
+      assert.equal(completion.choices.length, 12);
     });
 
     test('`max_completion_tokens` overrides `max_tokens` and ends with `length`', async () => {
-      const answer = await complete({ max_completion_tokens: 4, max_tokens: 50 });
-      assert.equal(answer.choices[0]!.finish_reason, 'length');
-      assert.equal(answer.usage!.completion_tokens, 4);
+      const completion = await complete({ max_completion_tokens: 4, max_tokens: 50 });
+      assert.equal(completion.choices[0]!.finish_reason, 'length');
+      assert.equal(completion.usage!.completion_tokens, 4);
     });
 
     test('a stop text ends the content and is not part of it', async () => {
@@ -169,9 +169,9 @@ suite('the embedded engine', () => {
     });
 
     test('a token of `stop_token_ids` ends the content', async () => {
-      const answer = await complete({ temperature: 0, stop_token_ids: [...Array(832).keys()] });
-      assert.equal(answer.choices[0]!.message.content, '');
-      assert.equal(answer.choices[0]!.finish_reason, 'stop');
+      const completion = await complete({ temperature: 0, stop_token_ids: [...Array(832).keys()] });
+      assert.equal(completion.choices[0]!.message.content, '');
+      assert.equal(completion.choices[0]!.finish_reason, 'stop');
     });
 
     test('`logit_bias` forces and forbids tokens', async () => {
@@ -196,8 +196,8 @@ suite('the embedded engine', () => {
     });
 
     test('logprobs cover exactly the text, and the top tokens are sorted', async () => {
-      const answer = await complete({ logprobs: true, top_logprobs: 3, temperature: 0 });
-      const { message, logprobs } = answer.choices[0]!;
+      const completion = await complete({ logprobs: true, top_logprobs: 3, temperature: 0 });
+      const { message, logprobs } = completion.choices[0]!;
       const tokens = logprobs!.content!;
       assert.equal(tokens.map((token) => token.token).join(''), message.content);
       for (const token of tokens) {
@@ -211,9 +211,9 @@ suite('the embedded engine', () => {
     test('logprobs describe the model, whatever the sampling', async () => {
       const messages = [{ role: 'user' as const, content: 'Tell me about the ledger.' }];
       const scored = async (more: object) => {
-        const asked = { messages, max_tokens: 1, logprobs: true, top_logprobs: 5, ...more };
-        const answer = await complete(asked);
-        return answer.choices[0]!.logprobs!.content![0]!;
+        const options = { messages, max_tokens: 1, logprobs: true, top_logprobs: 5, ...more };
+        const completion = await complete(options);
+        return completion.choices[0]!.logprobs!.content![0]!;
       };
       const rounded = (list: readonly { token: string; logprob: number }[]) =>
         list.map(({ token, logprob }) => [token, logprob.toFixed(3)]);
@@ -240,7 +240,7 @@ suite('the embedded engine', () => {
     test('logprobs under a grammar cover the allowed tokens, without the temperature', async () => {
       const schema = { type: 'string', enum: ['red', 'blue', 'green'] };
       const scored = async (temperature: number) => {
-        const answer = await complete({
+        const completion = await complete({
           temperature,
           seed: 1,
           max_tokens: 2,
@@ -248,7 +248,7 @@ suite('the embedded engine', () => {
           top_logprobs: 3,
           response_format: { type: 'json_schema', json_schema: { name: 'colour', schema } },
         });
-        const [first] = answer.choices[0]!.logprobs!.content!;
+        const [first] = completion.choices[0]!.logprobs!.content!;
         return first!.top_logprobs.map(({ token, logprob }) => [token, logprob.toFixed(2)]);
       };
       const open = await scored(1);
@@ -257,9 +257,9 @@ suite('the embedded engine', () => {
     });
 
     test('logprobs do not change where a completion ends', async () => {
-      const asked = { temperature: 0, max_tokens: 200 };
-      const plain = await complete(asked);
-      const scored = await complete({ ...asked, logprobs: true });
+      const options = { temperature: 0, max_tokens: 200 };
+      const plain = await complete(options);
+      const scored = await complete({ ...options, logprobs: true });
       assert.deepEqual(
         [scored.choices[0]!.message.content, scored.choices[0]!.finish_reason],
         [plain.choices[0]!.message.content, plain.choices[0]!.finish_reason],
@@ -283,8 +283,8 @@ suite('the embedded engine', () => {
       ];
       const cachedWith = async (cache_salt?: string): Promise<number> => {
         const salted = { messages, max_tokens: 2, ...(cache_salt && { cache_salt }) };
-        const answer = await complete(salted);
-        return answer.usage!.prompt_tokens_details!.cached_tokens!;
+        const completion = await complete(salted);
+        return completion.usage!.prompt_tokens_details!.cached_tokens!;
       };
       assert.equal(await cachedWith('one'), 0);
       assert.ok((await cachedWith('one')) > 40);
@@ -296,7 +296,7 @@ suite('the embedded engine', () => {
     });
 
     test('all roles and text parts are accepted', async () => {
-      const answer = await complete({
+      const completion = await complete({
         messages: [
           { role: 'developer', content: 'Be brief.' },
           { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
@@ -310,15 +310,15 @@ suite('the embedded engine', () => {
           { role: 'tool', tool_call_id: 'call_1', content: '42' },
         ],
       });
-      assert.ok(answer.choices[0]!.message.content!.length > 0);
+      assert.ok(completion.choices[0]!.message.content!.length > 0);
     });
   });
 
   suite('text completions', () => {
-    const asked = { model: CHAT, prompt: 'Hello. I am', max_tokens: 24, seed: 5 } as const;
+    const options = { model: CHAT, prompt: 'Hello. I am', max_tokens: 24, seed: 5 } as const;
 
     test('a prompt is completed without a template, with the same text in a stream', async () => {
-      const whole = await client.completions.create(asked);
+      const whole = await client.completions.create(options);
       const [choice] = whole.choices;
       assert.equal(whole.object, 'text_completion');
       assert.ok(choice!.text.length > 0);
@@ -330,7 +330,7 @@ suite('the embedded engine', () => {
       let text = '';
       let total = 0;
       for await (const event of await client.completions.create({
-        ...asked,
+        ...options,
         stream: true,
         stream_options,
       })) {
@@ -343,8 +343,8 @@ suite('the embedded engine', () => {
 
     test('several prompts and choices are returned in order with echo and logprobs', async () => {
       const prompt = ['Hello. I am', 'The sky'];
-      const answer = await client.completions.create({
-        ...asked,
+      const completion = await client.completions.create({
+        ...options,
         prompt,
         n: 2,
         echo: true,
@@ -352,10 +352,10 @@ suite('the embedded engine', () => {
         max_tokens: 4,
       });
       assert.deepEqual(
-        answer.choices.map(({ index }) => index),
+        completion.choices.map(({ index }) => index),
         [0, 1, 2, 3],
       );
-      for (const [place, { text, logprobs }] of answer.choices.entries()) {
+      for (const [place, { text, logprobs }] of completion.choices.entries()) {
         const start = prompt[Math.floor(place / 2)]!;
         assert.ok(text.startsWith(start));
         assert.equal(start + logprobs!.tokens!.join(''), text);
@@ -363,19 +363,19 @@ suite('the embedded engine', () => {
         assert.equal(logprobs!.text_offset![0], start.length);
         assert.ok(Object.keys(logprobs!.top_logprobs![0]!).length >= 2);
       }
-      assert.ok(answer.usage!.completion_tokens <= 16);
+      assert.ok(completion.usage!.completion_tokens <= 16);
     });
 
     test('unsupported options are rejected with the reason', async () => {
       const bad: readonly (readonly [object, RegExp])[] = [
-        [{ prompt: [1, 2] }, /token ids are not taken/],
-        [{ suffix: 'end' }, /does not fill gaps/],
+        [{ prompt: [1, 2] }, /does not accept token ids/],
+        [{ suffix: 'end' }, /does not support suffix/],
         [{ max_tokens: 0 }, /does not score prompts/],
-        [{ best_of: 3 }, /shows all that it makes/],
+        [{ best_of: 3 }, /must not exceed n/i],
         [{ prompt: 'word '.repeat(20_000) }, /8192/],
       ];
       for (const [more, pattern] of bad) {
-        const gone = client.completions.create({ ...asked, ...more });
+        const gone = client.completions.create({ ...options, ...more });
         await assert.rejects(gone, (error: { status?: number; message: string }) => {
           assert.match(error.message, pattern);
           return error.status === 400;
@@ -387,9 +387,9 @@ suite('the embedded engine', () => {
   suite('formats and tools', () => {
     test('`json_object` generates valid JSON', async () => {
       for (const seed of [1, 2, 3, 4]) {
-        const answer = await complete({ response_format: { type: 'json_object' }, seed });
-        assert.equal(answer.choices[0]!.finish_reason, 'stop');
-        assert.equal(typeof JSON.parse(answer.choices[0]!.message.content!), 'object');
+        const completion = await complete({ response_format: { type: 'json_object' }, seed });
+        assert.equal(completion.choices[0]!.finish_reason, 'stop');
+        assert.equal(typeof JSON.parse(completion.choices[0]!.message.content!), 'object');
       }
     });
 
@@ -401,13 +401,13 @@ suite('the embedded engine', () => {
         steps: z.array(z.object({ title: z.string(), done: z.boolean() })).max(2),
         note: z.string().nullable(),
       });
-      const answer = await client.chat.completions.parse({
+      const completion = await client.chat.completions.parse({
         model: CHAT,
         messages: [...HELLO],
         response_format: zodResponseFormat(Report, 'report'),
         seed: 2,
       });
-      const { parsed } = answer.choices[0]!.message;
+      const { parsed } = completion.choices[0]!.message;
       assert.ok(parsed !== null);
       assert.ok(['low', 'high'].includes(parsed.level));
       assert.equal(typeof parsed.degrees, 'number');
@@ -415,15 +415,15 @@ suite('the embedded engine', () => {
 
     test('a bare schema in `json_schema` is accepted', async () => {
       const json_schema = { type: 'object', properties: { ok: { const: true } }, required: ['ok'] };
-      const answer = await complete({
+      const completion = await complete({
         response_format: { type: 'json_schema', json_schema } as never,
       });
-      assert.deepEqual(JSON.parse(answer.choices[0]!.message.content!), { ok: true });
+      assert.deepEqual(JSON.parse(completion.choices[0]!.message.content!), { ok: true });
     });
 
     test('a forced tool call can be followed by its result', async () => {
-      const asked = await complete({ tools: [WEATHER], tool_choice: 'required' });
-      const { message, finish_reason } = asked.choices[0]!;
+      const options = await complete({ tools: [WEATHER], tool_choice: 'required' });
+      const { message, finish_reason } = options.choices[0]!;
       assert.equal(finish_reason, 'tool_calls');
       assert.equal(message.content, null);
       const call = message.tool_calls![0]!;
@@ -444,11 +444,11 @@ suite('the embedded engine', () => {
         type: 'function',
         function: { name: 'now', parameters: { type: 'object', properties: {} } },
       } as const;
-      const answer = await complete({
+      const completion = await complete({
         tools: [WEATHER, other],
         tool_choice: { type: 'function', function: { name: 'now' } },
       });
-      const call = answer.choices[0]!.message.tool_calls![0]!;
+      const call = completion.choices[0]!.message.tool_calls![0]!;
       assert.ok(call.type === 'function');
       assert.equal(call.function.name, 'now');
       assert.equal(call.function.arguments, '{}');
@@ -481,9 +481,9 @@ suite('the embedded engine', () => {
 
     test('the demo model generates text with `tool_choice` none or auto', async () => {
       for (const tool_choice of ['none', 'auto'] as const) {
-        const answer = await complete({ tools: [WEATHER], tool_choice });
-        assert.equal(answer.choices[0]!.finish_reason, 'stop');
-        assert.ok(answer.choices[0]!.message.content!.length > 0);
+        const completion = await complete({ tools: [WEATHER], tool_choice });
+        assert.equal(completion.choices[0]!.finish_reason, 'stop');
+        assert.ok(completion.choices[0]!.message.content!.length > 0);
       }
     });
   });
@@ -517,12 +517,12 @@ suite('the embedded engine', () => {
         sequences: 1,
       });
       const schema = { type: 'array', items: { type: 'string' }, minItems: 500 };
-      const answer = await complete({
+      const completion = await complete({
         model: 'short',
         response_format: { type: 'json_schema', json_schema: { name: 'long', schema } },
       });
-      assert.equal(answer.choices[0]!.finish_reason, 'length');
-      assert.equal(answer.usage!.total_tokens, 255);
+      assert.equal(completion.choices[0]!.finish_reason, 'length');
+      assert.equal(completion.usage!.total_tokens, 255);
       const again = await complete({ model: 'short', max_tokens: 1 });
       const details = again.usage!.prompt_tokens_details!;
       assert.equal(details.cached_tokens, again.usage!.prompt_tokens - 1);
@@ -585,9 +585,9 @@ suite('the embedded engine', () => {
       for (const reader of readers) for (let i = 0; i < 3; i += 1) await reader.next();
       const start = performance.now();
       for (const stream of streams) stream.controller.abort();
-      const answer = await complete({ max_tokens: 1 });
+      const completion = await complete({ max_tokens: 1 });
       const waitedMs = performance.now() - start;
-      assert.equal(answer.usage!.completion_tokens, 1);
+      assert.equal(completion.usage!.completion_tokens, 1);
       // Takes 30 to 40 ms on an idle machine; completions that are not aborted would delay it by 20
       // seconds each.
       assert.ok(waitedMs < 10_000, `took ${Math.round(waitedMs)} ms`);
@@ -601,17 +601,17 @@ suite('the embedded engine', () => {
         'The ledger keeps the balance',
         'Wallets pay with USDC on Base',
       ];
-      const answer = await client.embeddings.create({ model: EMBEDDING, input });
-      const [a, b, c] = answer.data.map((item) => item.embedding);
+      const completion = await client.embeddings.create({ model: EMBEDDING, input });
+      const [a, b, c] = completion.data.map((item) => item.embedding);
       assert.ok(Math.abs(Math.hypot(...a!) - 1) < 1e-5);
       assert.ok(dot(a!, b!) > dot(a!, c!) + 0.1);
-      assert.ok(answer.usage.prompt_tokens > 10);
+      assert.ok(completion.usage.prompt_tokens > 10);
     });
 
     test('base64 encodes the same floats', async () => {
-      const asked = { model: EMBEDDING, input: 'ledger' };
-      const packed = await client.embeddings.create(asked);
-      const plain = await client.embeddings.create({ ...asked, encoding_format: 'float' });
+      const options = { model: EMBEDDING, input: 'ledger' };
+      const packed = await client.embeddings.create(options);
+      const plain = await client.embeddings.create({ ...options, encoding_format: 'float' });
       assert.deepEqual(packed.data[0]!.embedding.length, 416);
       for (const [index, value] of plain.data[0]!.embedding.entries()) {
         assert.ok(Math.abs(value - packed.data[0]!.embedding[index]!) < 1e-6);
@@ -619,13 +619,13 @@ suite('the embedded engine', () => {
     });
 
     test('`dimensions` truncates the vector and normalises it again', async () => {
-      const answer = await client.embeddings.create({
+      const completion = await client.embeddings.create({
         model: EMBEDDING,
         input: 'a key',
         dimensions: 64,
       });
-      assert.equal(answer.data[0]!.embedding.length, 64);
-      assert.ok(Math.abs(Math.hypot(...answer.data[0]!.embedding) - 1) < 1e-5);
+      assert.equal(completion.data[0]!.embedding.length, 64);
+      assert.ok(Math.abs(Math.hypot(...completion.data[0]!.embedding) - 1) < 1e-5);
       await assert.rejects(
         client.embeddings.create({ model: EMBEDDING, input: 'a key', dimensions: 4_000 }),
         OpenAI.BadRequestError,
@@ -633,12 +633,12 @@ suite('the embedded engine', () => {
     });
 
     test('known token ids are accepted, unknown ones rejected', async () => {
-      const answer = await client.embeddings.create({
+      const completion = await client.embeddings.create({
         model: EMBEDDING,
         input: [[300, 301], [302]],
       });
-      assert.equal(answer.data.length, 2);
-      assert.equal(answer.usage.prompt_tokens, 3);
+      assert.equal(completion.data.length, 2);
+      assert.equal(completion.usage.prompt_tokens, 3);
       await assert.rejects(
         client.embeddings.create({ model: EMBEDDING, input: [999_999] }),
         OpenAI.BadRequestError,

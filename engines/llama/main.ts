@@ -68,7 +68,7 @@ serveEngine(async (given, send) => {
     routes: {
       'GET /health': (_request, response) => sendJson(response, 200, { status: 'ok' }),
       'GET /v1/models': (_request, response) =>
-        sendJson(response, 200, { object: 'list', data: models.list().map(modelOnWire) }),
+        sendJson(response, 200, { object: 'list', data: models.list().map(modelItem) }),
       'POST /v1/chat/completions': route((body, request, response) =>
         chat(models, parseChatRequest(body), request, response),
       ),
@@ -94,12 +94,12 @@ async function chat(
   const head = newHead(request.model, Date.now());
   if (!request.stream) {
     const collected = collectedResponse(request.choices, request.logprobs);
-    const usage = await model.answer(request, collected.listener, turn);
+    const usage = await model.generate(request, collected.listener, turn);
     return sendJson(response, 200, collected.body(head, usage));
   }
   const streamed = streamedResponse(head, request.choices, (text) => writeEvents(response, text));
   try {
-    const usage = await model.answer(request, streamed.listener, turn);
+    const usage = await model.generate(request, streamed.listener, turn);
     streamed.finish(request.includeUsage ? usage : undefined);
     response.end();
   } catch (error) {
@@ -120,15 +120,16 @@ async function complete(
   const model = models.chat(request.model);
   const { created } = newHead(request.model, Date.now());
   const head = { id: 'cmpl-0', object: 'text_completion', created, model: request.model };
-  const answer = (chat: ChatRequest, listener: ChatListener) => model.answer(chat, listener, turn);
+  const generate = (chat: ChatRequest, listener: ChatListener) =>
+    model.generate(chat, listener, turn);
   if (!request.stream) {
     const collected = new CollectedCompletion();
-    const usage = await completeAll(request, answer, (choice) => collected.add(choice));
+    const usage = await completeAll(request, generate, (choice) => collected.add(choice));
     return sendJson(response, 200, { ...head, choices: collected.choices, usage });
   }
   const write = (fields: unknown): void => writeEvent(response, fields);
   try {
-    const usage = await completeAll(request, answer, (one) => write({ ...head, choices: [one] }));
+    const usage = await completeAll(request, generate, (one) => write({ ...head, choices: [one] }));
     if (request.includeUsage) write({ ...head, choices: [], usage });
   } catch (error) {
     // An error status is possible only before the first byte; afterwards the error is an event.
@@ -157,7 +158,7 @@ async function embed(
   });
 }
 
-function modelOnWire(model: LoadedLlamaModel): object {
+function modelItem(model: LoadedLlamaModel): object {
   return { id: model.id, object: 'model', created: 0, owned_by: 'farebox-llama', meta: model };
 }
 
@@ -173,5 +174,5 @@ async function readJson(raw: EngineRequest['raw']): Promise<unknown> {
 
 function faultOf(error: unknown): Fault {
   if (error instanceof Fault) return error;
-  return refusal('internal_error', `The model could not answer: ${reasonOf(error)}`);
+  return refusal('internal_error', `The model failed: ${reasonOf(error)}`);
 }

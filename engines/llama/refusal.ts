@@ -30,7 +30,7 @@ export function refusal(
 }
 
 export function overloaded(): Fault {
-  return refusal('overloaded', 'Too many requests wait for this model, try again soon');
+  return refusal('overloaded', 'Too many requests wait for this model: retry later');
 }
 
 export function notEnforceable(why: string): Fault {

@@ -23,8 +23,8 @@ const ARGUMENTS_KEY = '"arguments":';
 export class ResponseSplitter {
   readonly #options: SplitterOptions;
   #state: 'thought' | 'content' | 'call';
-  #held = '';
-  #stopped = false;
+  #pending = '';
+  #isStopped = false;
   #hasContent = false;
   #calls = 0;
   #call: ArgumentsScanner | undefined;
@@ -39,7 +39,7 @@ export class ResponseSplitter {
   }
 
   get isStopped(): boolean {
-    return this.#stopped;
+    return this.#isStopped;
   }
 
   get calls(): number {
@@ -49,38 +49,38 @@ export class ResponseSplitter {
   /** Adds text; returns the pieces that are final. */
   push(text: string): ResponsePiece[] {
     const pieces: ResponsePiece[] = [];
-    this.#held += text;
-    while (!this.#stopped && this.#step(pieces));
+    this.#pending += text;
+    while (!this.#isStopped && this.#step(pieces));
     return pieces;
   }
 
-  /** Ends the text: returns what was held back. */
+  /** Ends the text; returns the pending rest. */
   end(): ResponsePiece[] {
-    const rest = this.#held;
-    this.#held = '';
-    if (this.#stopped || this.#state === 'call') return [];
+    const rest = this.#pending;
+    this.#pending = '';
+    if (this.#isStopped || this.#state === 'call') return [];
     const pieces: ResponsePiece[] = [];
     this.#emit(pieces, rest);
     return pieces;
   }
 
-  /** Processes one step of the held text; returns `false` if more text is needed. */
+  /** Processes one step of the pending text; returns `false` if more text is needed. */
   #step(pieces: ResponsePiece[]): boolean {
     if (this.#state === 'call') return this.#stepCall(pieces);
     const marks = this.#marks();
-    const found = firstOf(this.#held, marks);
+    const found = firstOf(this.#pending, marks);
     if (found === undefined) {
-      const keep = heldBack(this.#held, marks);
-      this.#emit(pieces, this.#held.slice(0, this.#held.length - keep));
-      this.#held = this.#held.slice(this.#held.length - keep);
+      const kept = unfinishedMarkLength(this.#pending, marks);
+      this.#emit(pieces, this.#pending.slice(0, this.#pending.length - kept));
+      this.#pending = this.#pending.slice(this.#pending.length - kept);
       return false;
     }
-    this.#emit(pieces, this.#held.slice(0, found.at));
-    this.#held = this.#held.slice(found.at + found.mark.length);
+    this.#emit(pieces, this.#pending.slice(0, found.at));
+    this.#pending = this.#pending.slice(found.at + found.mark.length);
     if (found.mark === THINK_CLOSE && this.#state === 'thought') this.#state = 'content';
     else if (found.mark === THINK_OPEN && this.#options.mayThink) this.#state = 'thought';
     else if (found.mark === TOOL_OPEN && this.#options.mayCall) this.#state = 'call';
-    else this.#stopped = true;
+    else this.#isStopped = true;
     return true;
   }
 
@@ -109,23 +109,23 @@ export class ResponseSplitter {
 
   #stepCall(pieces: ResponsePiece[]): boolean {
     if (this.#call === undefined) {
-      const at = this.#held.indexOf(ARGUMENTS_KEY);
+      const at = this.#pending.indexOf(ARGUMENTS_KEY);
       if (at < 0) return false;
-      const name = nameOf(this.#held.slice(0, at));
-      this.#held = this.#held.slice(at + ARGUMENTS_KEY.length);
+      const name = nameOf(this.#pending.slice(0, at));
+      this.#pending = this.#pending.slice(at + ARGUMENTS_KEY.length);
       this.#call = new ArgumentsScanner();
       pieces.push({ type: 'call-start', index: this.#calls, name });
       return true;
     }
-    const taken = this.#call.take(this.#held);
-    if (taken !== '') pieces.push({ type: 'call-arguments', index: this.#calls, text: taken });
+    const args = this.#call.push(this.#pending);
+    if (args !== '') pieces.push({ type: 'call-arguments', index: this.#calls, text: args });
     if (!this.#call.isComplete) {
-      this.#held = '';
+      this.#pending = '';
       return false;
     }
-    const end = this.#held.indexOf(TOOL_CLOSE);
+    const end = this.#pending.indexOf(TOOL_CLOSE);
     if (end < 0) return false;
-    this.#held = this.#held.slice(end + TOOL_CLOSE.length);
+    this.#pending = this.#pending.slice(end + TOOL_CLOSE.length);
     this.#call = undefined;
     this.#calls += 1;
     this.#state = 'content';
@@ -144,17 +144,17 @@ class ArgumentsScanner {
   }
 
   /** Returns the part of `text` that belongs to the object, without leading spaces. */
-  take(text: string): string {
+  push(text: string): string {
     if (this.#isComplete) return '';
     const start = this.#depth === 0 ? text.length - text.trimStart().length : 0;
     for (let at = start; at < text.length; at += 1) {
-      this.#follow(text.charAt(at));
+      this.#read(text.charAt(at));
       if (this.#isComplete) return text.slice(start, at + 1);
     }
     return text.slice(start);
   }
 
-  #follow(character: string): void {
+  #read(character: string): void {
     if (this.#escaped) this.#escaped = false;
     else if (this.#inText) {
       if (character === '\\') this.#escaped = true;
@@ -184,7 +184,7 @@ function firstOf(text: string, marks: readonly string[]): { at: number; mark: st
 }
 
 /** Number of characters at the end that could still become one of the marks. */
-function heldBack(text: string, marks: readonly string[]): number {
+function unfinishedMarkLength(text: string, marks: readonly string[]): number {
   let most = 0;
   for (const mark of marks) {
     for (let length = Math.min(mark.length - 1, text.length); length > most; length -= 1) {

@@ -40,7 +40,7 @@ const REFUSED: readonly (readonly [schema: object, words: RegExp])[] = [
     },
     /too large/,
   ],
-  [{ allOf: [{ ...INTEGER, minimum: 1 }, { minimum: 2 }] }, /"minimum" stands in both/],
+  [{ allOf: [{ ...INTEGER, minimum: 1 }, { minimum: 2 }] }, /"minimum" is in both/],
   [
     { allOf: [object({ a: INTEGER }), { properties: { b: INTEGER }, required: ['b'] }] },
     /"additionalProperties" closes/,

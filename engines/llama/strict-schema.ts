@@ -90,7 +90,7 @@ class StrictCheck {
     const { [keyword]: _parts, ...common } = schema;
     for (const [index, part] of parts.entries()) {
       const at = `${path}/${keyword}/${index}`;
-      this.#requireApart(common, part, at);
+      this.#requireIndependent(common, part, at);
       this.visit(mergeSchemas(common, part), at);
     }
     if (keyword === 'anyOf') return;
@@ -108,13 +108,13 @@ class StrictCheck {
     for (const [index, part] of resolved.entries()) {
       const at = `${path}/allOf/${index}`;
       for (const other of [common, ...resolved.slice(0, index)])
-        this.#requireApart(other, part, at);
+        this.#requireIndependent(other, part, at);
     }
     this.visit(resolved.reduce<Schema>(mergeSchemas, common), path);
   }
 
   /** Throws if schemas merged by `allOf` constrain the same value differently. */
-  #requireApart(left: unknown, right: unknown, path: string): void {
+  #requireIndependent(left: unknown, right: unknown, path: string): void {
     if (!isJsonObject(left) || !isJsonObject(right)) return;
     for (const keyword of Object.keys(right)) {
       if (!(keyword in left) || ANNOTATIONS.has(keyword) || keyword === 'required') continue;
@@ -123,7 +123,7 @@ class StrictCheck {
         const shared = Object.keys(other).filter((name) => name in one);
         if (shared.every((name) => this.#isEqual(one[name], other[name]))) continue;
       } else if (this.#isEqual(one, other)) continue;
-      throw unenforced(path, `"${keyword}" stands in both of two joined schemas`);
+      throw unenforced(path, `"${keyword}" is in both of two merged schemas`);
     }
     for (const [closed, open] of [
       [left, right],
@@ -134,7 +134,10 @@ class StrictCheck {
       const known = isJsonObject(closed['properties']) ? closed['properties'] : {};
       const named = isJsonObject(open['properties']) ? Object.keys(open['properties']) : [];
       if (named.every((name) => name in known)) continue;
-      throw unenforced(path, '"additionalProperties" closes a schema that is joined with members');
+      throw unenforced(
+        path,
+        '"additionalProperties" closes a schema that is merged with further properties',
+      );
     }
   }
 
@@ -149,13 +152,13 @@ class StrictCheck {
     const types: readonly unknown[] = Array.isArray(type) ? type : [type ?? impliedType(schema)];
     if (types.includes(undefined)) {
       const named = Object.values(KEYWORDS_OF).flat();
-      const lost = named.find((keyword) => keyword in schema);
-      if (lost !== undefined) throw unenforced(path, `"${lost}" needs a "type"`);
+      const unused = named.find((keyword) => keyword in schema);
+      if (unused !== undefined) throw unenforced(path, `"${unused}" needs a "type"`);
     }
     if (types.includes('string')) refuseString(schema, path);
     for (const one of ['integer', 'number']) {
       if (types.includes(one) && numberGrammar(schema, one === 'number', 1) === undefined) {
-        throw unenforced(path, 'the bounds of the number leave no whole number between them');
+        throw unenforced(path, 'no whole number is within the bounds');
       }
     }
     if (types.includes('array')) this.#visitArray(schema, path);
@@ -172,7 +175,8 @@ class StrictCheck {
     if (Array.isArray(prefixItems) && prefixItems.length > 0) {
       const { length } = prefixItems;
       const isWithin = Number(minItems ?? 0) <= length && Number(maxItems ?? length) >= length;
-      if (!isWithin) throw unenforced(path, 'the bounds of the array do not fit its "prefixItems"');
+      if (!isWithin)
+        throw unenforced(path, 'the bounds of the array do not match its "prefixItems"');
       for (const [at, item] of prefixItems.entries()) this.visit(item, `${path}/prefixItems/${at}`);
     }
     this.visit(items, `${path}/items`);
@@ -185,7 +189,10 @@ class StrictCheck {
       ? required.find((name) => !(String(name) in known))
       : undefined;
     if (unknown !== undefined) {
-      throw unenforced(path, `"required" names ${JSON.stringify(unknown)}, which is no property`);
+      throw unenforced(
+        path,
+        `"required" contains ${JSON.stringify(unknown)}, which is not a property`,
+      );
     }
     for (const [name, value] of Object.entries(known)) {
       this.visit(value, `${path}/properties/${name}`);
@@ -272,6 +279,6 @@ function hasType(value: unknown, type: unknown): boolean {
 
 function unenforced(path: string, why: string): Fault {
   const where = path === '' ? 'the schema' : path;
-  const message = `The strict JSON schema cannot be enforced by this model, at ${where}: ${why}; change the schema, or leave "strict" out`;
+  const message = `The strict JSON schema cannot be enforced by this model, at ${where}: ${why}; change the schema, or omit "strict"`;
   return refusal('invalid_request', message, 'schema');
 }

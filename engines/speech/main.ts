@@ -25,7 +25,13 @@ import {
 } from '../server/server.ts';
 import { fieldsIn, filePathOf, readUpload } from '../server/request-body.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
+import {
+  type RecognitionOptions,
+  Recognizer,
+  type Segment,
+  type Sherpa,
+  SpeechModel,
+} from './recognizer.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
@@ -85,7 +91,7 @@ serveEngine(async (given, report, dataFolder) => {
   async function transcribe(
     { raw, caller, signal }: EngineRequest,
     response: ServerResponse,
-    task: Hearing['task'],
+    task: RecognitionOptions['task'],
     directory: string,
   ): Promise<void> {
     const used = recognizer;
@@ -99,8 +105,8 @@ serveEngine(async (given, report, dataFolder) => {
     const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
     const path = filePathOf(upload, 'file');
     const { language, response_format: format, stream } = fieldsIn(upload, Fields);
-    const hearing = { language, task };
-    used.requireAble(hearing);
+    const options = { language, task };
+    used.requireSupported(options);
     const pcm = join(directory, 'speech.pcm');
     const call = { signal, caller };
     const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, call);
@@ -109,7 +115,7 @@ serveEngine(async (given, report, dataFolder) => {
       const isStream = stream === 'true';
       const onSegment = isStream ? segmentEvents(response) : undefined;
       const turn = queue.turnsOf(caller, signal);
-      const segments = await used.recognizeFile(file, hearing, turn, onSegment);
+      const segments = await used.recognizeFile(file, options, turn, onSegment);
       if (isStream) endEvents(response, segments);
       else sendTranscript(response, { format, task, durationMs }, segments);
     } finally {
@@ -118,7 +124,7 @@ serveEngine(async (given, report, dataFolder) => {
   }
 
   const handlerOf =
-    (task: Hearing['task']) =>
+    (task: RecognitionOptions['task']) =>
     async (request: EngineRequest, response: ServerResponse): Promise<void> => {
       await mkdir(root, { recursive: true });
       const directory = await mkdtemp(join(root, 'audio-'));
@@ -175,7 +181,7 @@ function textOf(segments: readonly Segment[]): string {
 
 interface ResponseForm {
   readonly format: z.infer<typeof Fields>['response_format'];
-  readonly task: Hearing['task'];
+  readonly task: RecognitionOptions['task'];
   readonly durationMs: number;
 }
 

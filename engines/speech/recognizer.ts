@@ -83,7 +83,7 @@ interface RecognizerSettings {
 }
 
 /** Output of the recognizer: transcription in the spoken language, or translation into English. */
-export interface Hearing {
+export interface RecognitionOptions {
   /** Empty: the model detects the language. */
   readonly language: string;
   readonly task: 'transcribe' | 'translate';
@@ -92,7 +92,7 @@ export interface Hearing {
 function recognizerConfig(
   model: SpeechModel,
   threads: number,
-  { language, task }: Hearing,
+  { language, task }: RecognitionOptions,
 ): object {
   const common = { tokens: model.tokens, numThreads: threads, provider: 'cpu', debug: 0 };
   const featConfig = { sampleRate: SPEECH_RATE, featureDim: FEATURE_BINS };
@@ -111,13 +111,13 @@ function recognizerConfig(
   }
 }
 
-const DEFAULT_HEARING: Hearing = { language: '', task: 'transcribe' };
+const DEFAULT_OPTIONS: RecognitionOptions = { language: '', task: 'transcribe' };
 
 export class Recognizer {
   readonly #sherpa: Sherpa;
   readonly #native: NativeRecognizer;
   readonly #settings: RecognizerSettings;
-  #hearing: Hearing = DEFAULT_HEARING;
+  #options: RecognitionOptions = DEFAULT_OPTIONS;
 
   private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
     this.#sherpa = sherpa;
@@ -127,7 +127,7 @@ export class Recognizer {
 
   /** Loads the model; rejects if its files are invalid. */
   static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
-    const config = recognizerConfig(settings.model, settings.threads, DEFAULT_HEARING);
+    const config = recognizerConfig(settings.model, settings.threads, DEFAULT_OPTIONS);
     return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
   }
 
@@ -135,14 +135,14 @@ export class Recognizer {
    * Faults: INVALID_REQUEST for a task that the model does not support, or a language that would
    * crash its decoder.
    */
-  requireAble({ language, task }: Hearing): void {
+  requireSupported({ language, task }: RecognitionOptions): void {
     if (task === 'translate' && this.#settings.model.kind !== 'whisper') {
-      const message = 'The model writes speech down and does not translate it';
+      const message = 'The model transcribes speech and does not translate it';
       throw new Fault('INVALID_REQUEST', { message });
     }
     if (language === '' || this.#settings.model.kind !== 'whisper') return;
     if (WHISPER_LANGUAGES.has(language)) return;
-    const message = `language: The model does not know "${language}"`;
+    const message = `language: The model does not support "${language}"`;
     throw new Fault('INVALID_REQUEST', { message });
   }
 
@@ -153,7 +153,7 @@ export class Recognizer {
    */
   async recognizeFile(
     file: FileHandle,
-    hearing: Hearing,
+    options: RecognitionOptions,
     turn: Turn,
     onSegment?: (segment: Segment) => void,
   ): Promise<Segment[]> {
@@ -165,12 +165,12 @@ export class Recognizer {
         : this.#sileroRanges(file, samples, vadPath, turn);
     const segments: Segment[] = [];
     for await (const range of ranges) {
-      const heard = await turn(async () =>
-        this.#recognize(await readSamples(file, range), hearing),
+      const recognised = await turn(async () =>
+        this.#recognize(await readSamples(file, range), options),
       );
-      if (heard.text === '') continue;
+      if (recognised.text === '') continue;
       const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
-      const segment = { id: segments.length, start, end, ...heard };
+      const segment = { id: segments.length, start, end, ...recognised };
       segments.push(segment);
       onSegment?.(segment);
     }
@@ -179,13 +179,13 @@ export class Recognizer {
 
   async #recognize(
     samples: Float32Array,
-    hearing: Hearing,
+    options: RecognitionOptions,
   ): Promise<Pick<Segment, 'text' | 'language'>> {
-    const { language, task } = hearing;
-    if (language !== this.#hearing.language || task !== this.#hearing.task) {
+    const { language, task } = options;
+    if (language !== this.#options.language || task !== this.#options.task) {
       const { model, threads } = this.#settings;
-      this.#native.setConfig(recognizerConfig(model, threads, hearing));
-      this.#hearing = hearing;
+      this.#native.setConfig(recognizerConfig(model, threads, options));
+      this.#options = options;
     }
     const stream = this.#native.createStream();
     stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });

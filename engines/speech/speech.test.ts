@@ -116,8 +116,8 @@ test('the task is set only when it changes', async () => {
   const file = await open(path);
   try {
     for (const task of ['transcribe', 'translate', 'translate', 'transcribe'] as const) {
-      const hearing = { language: '', task };
-      const [segment] = await recognizer.recognizeFile(file, hearing, (work) => work());
+      const options = { language: '', task };
+      const [segment] = await recognizer.recognizeFile(file, options, (work) => work());
       assert.equal(segment?.text, 'Good morning.');
     }
   } finally {
@@ -130,7 +130,7 @@ test('the task is set only when it changes', async () => {
 });
 
 describe('turns of recordings', () => {
-  const hearing = { language: '', task: 'transcribe' } as const;
+  const options = { language: '', task: 'transcribe' } as const;
   const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
   const { signal } = new AbortController();
 
@@ -156,7 +156,7 @@ describe('turns of recordings', () => {
       const file = await open(at(`${caller}.pcm`));
       const turn = queue.turnsOf(caller, signal);
       try {
-        return await recognizer.recognizeFile(file, hearing, turn, () => order.push(caller));
+        return await recognizer.recognizeFile(file, options, turn, () => order.push(caller));
       } finally {
         await file.close();
       }
@@ -212,7 +212,7 @@ describe('turns of recordings', () => {
     const file = await open(at('minutes.pcm'));
     const turns: number[] = [];
     try {
-      const segments = await recognizer.recognizeFile(file, hearing, async (work) => {
+      const segments = await recognizer.recognizeFile(file, options, async (work) => {
         audio = 0;
         const result = await work();
         turns.push(audio / 16_000);
@@ -231,7 +231,7 @@ describe('the transcription engine with the toy model', () => {
   test('a translation is rejected, because the model does not support it', async () => {
     const { status, text } = await transcribe(wav(speech('a')), {}, engine, 'translations');
     assert.equal(status, 400);
-    assert.match(text, /writes speech down and does not translate it/);
+    assert.match(text, /transcribes speech and does not translate it/);
   });
 
   test('tones are recognised as words, in each response format', async () => {

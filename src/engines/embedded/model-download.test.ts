@@ -197,7 +197,7 @@ suite('model files', () => {
 
     test('it rejects a wrong checksum and deletes the part', async () => {
       const message = await refusal({ file: file({ sha256: 'a'.repeat(64) }) });
-      assert.match(message, new RegExp(`SHA-256 is ${SHA256}, it should be a{64}`));
+      assert.match(message, new RegExp(`SHA-256 is ${SHA256}, expected a{64}`));
       assert.equal(visits.length, 1, 'a retry would return the same bytes');
       assert.ok(!existsSync(`${options().path}.part`));
     });
@@ -248,7 +248,10 @@ suite('model files', () => {
         response.write(FILE);
         response.end(FILE);
       };
-      assert.match(await refusal({ file: file({ sizeBytes: 200_000 }) }), /more than 200000/);
+      assert.match(
+        await refusal({ file: file({ sizeBytes: 200_000 }) }),
+        /more than the expected 200000/,
+      );
     });
 
     test('it follows a limited number of redirects', async () => {

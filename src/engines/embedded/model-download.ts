@@ -21,7 +21,7 @@ const IDLE_LIMIT_MS = MINUTE_MS;
 const FIRST_RETRY_MS = SECOND_MS;
 const SLOWEST_RETRY_MS = MINUTE_MS;
 /** Consecutive attempts without any byte; an attempt with data resets the count. */
-const MAX_FRUITLESS_TRIES = 8;
+const MAX_EMPTY_TRIES = 8;
 const PROGRESS_EVERY_MS = 250;
 const RATE_WINDOW_MS = 5 * SECOND_MS;
 
@@ -61,10 +61,10 @@ class FinalError extends Error {
  * and with a Fault if the server rejects the request, the checksum differs or no data arrives.
  */
 export async function downloadFile(options: DownloadOptions): Promise<void> {
-  const { path, clock, log, signal, maxTries = MAX_FRUITLESS_TRIES, onRetry } = options;
+  const { path, clock, log, signal, maxTries = MAX_EMPTY_TRIES, onRetry } = options;
   const part = `${path}.part`;
   await mkdir(dirname(path), { recursive: true });
-  for (let fruitless = 0; ;) {
+  for (let emptyTries = 0; ;) {
     const before = await sizeOf(part);
     try {
       await tryDownload(options, part, before);
@@ -73,13 +73,13 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
       // Cuts, busy servers and name errors are temporary; errors that a retry cannot fix go to the
       // caller.
       signal.throwIfAborted();
-      fruitless = (await sizeOf(part)) > before ? 1 : fruitless + 1;
-      if (error instanceof FinalError || fruitless >= maxTries) {
-        const message = `${new URL(options.file.url).origin} did not give the file: ${reasonOf(error)}`;
+      emptyTries = (await sizeOf(part)) > before ? 1 : emptyTries + 1;
+      if (error instanceof FinalError || emptyTries >= maxTries) {
+        const message = `${new URL(options.file.url).origin} did not return the file: ${reasonOf(error)}`;
         throw new Fault('FETCH_FAILED', { message, cause: error });
       }
-      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (fruitless - 1), SLOWEST_RETRY_MS);
-      log.warn({ reason: reasonOf(error), delayMs }, 'download is tried again');
+      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (emptyTries - 1), SLOWEST_RETRY_MS);
+      log.warn({ reason: reasonOf(error), delayMs }, 'A download is retried');
       onRetry?.(reasonOf(error), delayMs);
       await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
     }
@@ -88,7 +88,7 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
 
 async function tryDownload(options: DownloadOptions, part: string, have: number): Promise<void> {
   const { file } = options;
-  const response = await ask(options, have);
+  const response = await request(options, have);
   const range = /^bytes (\d+)-/.exec(headerText(response.headers, 'content-range') ?? '');
   const isResumed = have > 0 && response.statusCode === 206 && Number(range?.[1]) === have;
   const start = isResumed ? have : 0;
@@ -96,35 +96,35 @@ async function tryDownload(options: DownloadOptions, part: string, have: number)
   const total = Number.isFinite(length) ? start + length : undefined;
   if (response.statusCode !== 200 && !isResumed) {
     await response.body.dump();
-    throw await refusalOf(response.statusCode, part);
+    throw await errorOf(response.statusCode, part);
   }
   if (total !== undefined && total > file.sizeBytes) {
     await response.body.dump();
-    throw new FinalError(`it has ${total} bytes, at most ${file.sizeBytes} are taken`);
+    throw new FinalError(`it has ${total} bytes, expected at most ${file.sizeBytes}`);
   }
   const sum = await receive(options, part, response.body, start, total);
   if (sum === file.sha256) return;
   // The data is wrong at an unknown position: delete all of it.
   await rm(part, { force: true });
-  const message = `its SHA-256 is ${sum}, it should be ${file.sha256}`;
+  const message = `its SHA-256 is ${sum}, expected ${file.sha256}`;
   // The resumed part may be of another file: retry once from the start before rejecting the file.
   throw isResumed ? new Error(message) : new FinalError(message);
 }
 
 /** The error for a status without data; deletes a part that the server does not resume. */
-async function refusalOf(status: number, part: string): Promise<Error> {
+async function errorOf(status: number, part: string): Promise<Error> {
   if (status === 206 || status === 416) {
     await rm(part, { force: true });
-    return new Error('the file has changed since it was begun');
+    return new Error('the file has changed since the download started');
   }
-  const message = `the server answered with status ${status}`;
-  const isPassing = status === 408 || status === 429 || status >= 500;
-  return isPassing ? new Error(message) : new FinalError(message);
+  const message = `the server returned status ${status}`;
+  const isTemporary = status === 408 || status === 429 || status >= 500;
+  return isTemporary ? new Error(message) : new FinalError(message);
 }
 
 type Response = Awaited<ReturnType<typeof httpRequest>>;
 
-async function ask(options: DownloadOptions, have: number): Promise<Response> {
+async function request(options: DownloadOptions, have: number): Promise<Response> {
   const { file, signal, dispatcher } = options;
   let { url } = file;
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
@@ -163,7 +163,8 @@ async function receive(
   try {
     for await (const chunk of body) {
       size += chunk.length;
-      if (size > file.sizeBytes) throw new FinalError(`it has more than ${file.sizeBytes} bytes`);
+      if (size > file.sizeBytes)
+        throw new FinalError(`it has more than the expected ${file.sizeBytes} bytes`);
       await target.write(chunk);
       hash.update(chunk);
       if (pace.elapsedMs >= PROGRESS_EVERY_MS) onProgress?.(pace.move(size));

@@ -3,7 +3,8 @@
  * is verified against the lock file, and is unpacked without the files that no engine uses. Package
  * scripts never run. The folder of a set gets its name when it is complete.
  */
-import { access, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { extract } from 'tar';
@@ -22,7 +23,6 @@ import {
   missingPackages,
   packageSet,
 } from './packages.ts';
-import type { DownloadProgress } from './model-download.ts';
 import type { DownloadView, FetchParts } from './model-files.ts';
 
 const MAX_CONCURRENT = 8;
@@ -79,12 +79,12 @@ export interface PackageFetchOptions {
 export async function fetchPackages(options: PackageFetchOptions): Promise<string> {
   const { set, into, ids, log, clock, viewOf, downloads } = options;
   const target = join(into, set.folder);
-  if (await exists(target)) return target;
+  if (existsSync(target)) return target;
   await mkdir(into, { recursive: true });
   await sweep(into, clock.nowMs() - ABANDONED_MS);
   const draft = join(into, `.${set.folder}-${ids.hex(4)}`);
   const view = viewOf?.(`Packages for ${ENGINE_USES[set.name]}`);
-  const progress = new SetProgress(set, clock, (state) => view?.update(state));
+  const report = reportTo(view, set, clock);
   log.info(
     { engine: set.name, packages: set.packages.length },
     'Fetching the packages of an engine',
@@ -93,13 +93,13 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
     const open = [...set.packages];
     const work = async (): Promise<void> => {
       for (let next = open.shift(); next !== undefined; next = open.shift()) {
-        await fetchPackage(next, { ...options, folder: join(draft, next.path), progress });
+        await fetchPackage(next, { ...options, folder: join(draft, next.path), report });
       }
     };
     await Promise.all(Array.from({ length: MAX_CONCURRENT }, work));
-    await rename(draft, target).catch(async (error: unknown) => {
+    await rename(draft, target).catch((error: unknown) => {
       // Another process finished first; its folder has the same contents.
-      if (!(await exists(target))) throw error;
+      if (!existsSync(target)) throw error;
     });
   } catch (error) {
     options.signal.throwIfAborted();
@@ -108,13 +108,13 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
     view?.end();
     await rm(draft, { recursive: true, force: true });
   }
-  log.info({ engine: set.name, folder: target }, 'The packages of an engine are here');
+  log.info({ engine: set.name, folder: target }, 'The packages of an engine are available');
   return target;
 }
 
 interface OneOptions extends PackageFetchOptions {
   readonly folder: string;
-  readonly progress: SetProgress;
+  readonly report: Report;
 }
 
 /** Unpacks one package into its folder. Retries a cut connection from the start. */
@@ -126,10 +126,10 @@ async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<vo
       return await unpack(one, options);
     } catch (error) {
       signal.throwIfAborted();
-      const reason = `${new URL(downloads.registry).host} did not give ${one.name}: ${reasonOf(error)}`;
+      const reason = `${new URL(downloads.registry).host} did not return ${one.name}: ${reasonOf(error)}`;
       if (tries === MAX_TRIES || isFinal(error)) throw new Error(reason, { cause: error });
       const delayMs = SECOND_MS * 2 ** (tries - 1);
-      log.warn({ reason, delayMs }, 'The fetch of a package is tried again');
+      log.warn({ reason, delayMs }, 'The fetch of a package is retried');
       onRetry?.(reason, delayMs);
       await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
     }
@@ -137,7 +137,7 @@ async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<vo
 }
 
 async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
-  const { folder, progress, downloads, signal } = options;
+  const { folder, report, downloads, signal } = options;
   const { registry, registryToken, httpProxy, httpsProxy, noProxy } = downloads;
   // A CommonJS module: its exports are those of its default.
   const { tarball } = (await import('pacote')).default;
@@ -153,7 +153,7 @@ async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
       },
     });
   const source = `${registry}/${one.name}/-/${one.name.replace(/^.*\//, '')}-${one.version}.tgz`;
-  const count = (chunks: AsyncIterable<Buffer>) => progress.count(chunks);
+  const count = (chunks: AsyncIterable<Buffer>) => counted(chunks, report);
   await tarball.stream(source, async (stream) => await pipeline(stream, count, unpacker()), {
     integrity: one.integrity,
     registry,
@@ -165,7 +165,7 @@ async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
     timeout: IDLE_LIMIT_MS,
     signal,
   });
-  progress.done();
+  report(0, 1);
 }
 
 /** Whether a retry cannot help: the registry rejects the request, or the checksum differs. */
@@ -175,44 +175,32 @@ function isFinal(error: unknown): boolean {
   return statusCode < 500 && statusCode !== 408 && statusCode !== 429;
 }
 
+/** Adds received bytes and unpacked packages to the progress of a set. */
+type Report = (bytes: number, packages?: number) => void;
+
 /** Progress by packages, because tarball sizes are unknown before the download. */
-class SetProgress {
-  readonly #packages: number;
-  readonly #clock: Clock;
-  readonly #startedMs: number;
-  readonly #onChange: (progress: DownloadProgress) => void;
-  #bytes = 0;
-  #done = 0;
-
-  constructor(set: PackageSet, clock: Clock, onChange: (progress: DownloadProgress) => void) {
-    this.#packages = set.packages.length;
-    this.#clock = clock;
-    this.#startedMs = clock.monotonicMs();
-    this.#onChange = onChange;
-  }
-
-  async *count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-    for await (const chunk of chunks) {
-      this.#bytes += chunk.length;
-      this.#report();
-      yield chunk;
-    }
-  }
-
-  done(): void {
-    this.#done += 1;
-    this.#report();
-  }
-
-  #report(): void {
-    const seconds = (this.#clock.monotonicMs() - this.#startedMs) / SECOND_MS;
-    this.#onChange({
-      fraction: this.#done / this.#packages,
-      bytesDone: this.#bytes,
+function reportTo(view: DownloadView | undefined, set: PackageSet, clock: Clock): Report {
+  const startedMs = clock.monotonicMs();
+  let bytesDone = 0;
+  let packagesDone = 0;
+  return (bytes, packages = 0) => {
+    bytesDone += bytes;
+    packagesDone += packages;
+    const seconds = (clock.monotonicMs() - startedMs) / SECOND_MS;
+    view?.update({
+      fraction: packagesDone / set.packages.length,
+      bytesDone,
       bytesTotal: undefined,
-      bytesPerSecond: seconds > 0 ? Math.round(this.#bytes / seconds) : 0,
+      bytesPerSecond: seconds > 0 ? Math.round(bytesDone / seconds) : 0,
       secondsLeft: undefined,
     });
+  };
+}
+
+async function* counted(chunks: AsyncIterable<Buffer>, report: Report): AsyncGenerator<Buffer> {
+  for await (const chunk of chunks) {
+    report(chunk.length);
+    yield chunk;
   }
 }
 
@@ -222,13 +210,6 @@ function adviceOf(set: PackageSet, { registry }: DownloadSettings, error: unknow
     `${reasonOf(error)}. On a closed network set embedded.registry to a mirror or embedded.proxy ` +
     `to a proxy, or run "farebox engines pull ${set.name} --into <folder>" on a machine of the ` +
     'same kind and copy that folder to "engines" in the data folder'
-  );
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await access(path).then(
-    () => true,
-    () => false,
   );
 }
 
