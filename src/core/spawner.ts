@@ -12,8 +12,8 @@ const HEAP_MB = 256;
 
 export interface SpawnerOptions<Answer> {
   readonly entry: URL;
-  readonly hear: (answer: Answer, pipe: Socket | undefined) => void;
-  readonly ended: () => void;
+  readonly onMessage: (answer: Answer, pipe: Socket | undefined) => void;
+  readonly onEnd: () => void;
 }
 
 export class Spawner<Order extends object, Answer> {
@@ -27,11 +27,11 @@ export class Spawner<Order extends object, Answer> {
   /** Sends an order; starts the process if it is not running. */
   order(order: Order): void {
     this.#child ??= this.#fork();
-    this.tell(order);
+    this.send(order);
   }
 
   /** Sends an order if the process is running. A failed send is followed by its end event. */
-  tell(order: Order): void {
+  send(order: Order): void {
     this.#child?.send(order, () => undefined);
   }
 
@@ -44,7 +44,7 @@ export class Spawner<Order extends object, Answer> {
   }
 
   #fork(): ChildProcess {
-    const { entry, hear, ended } = this.#options;
+    const { entry, onMessage, onEnd } = this.#options;
     const child = fork(entry, [], {
       env: compileCache(),
       execArgv: [`--max-old-space-size=${HEAP_MB}`],
@@ -54,12 +54,12 @@ export class Spawner<Order extends object, Answer> {
       const pipe = handle as Socket | undefined; // no other handle is sent
       // A late message of an ended process, while a newer one is in use.
       if (this.#child !== child) return void pipe?.destroy();
-      hear(message as Answer, pipe); // it sends no other message
+      onMessage(message as Answer, pipe); // it sends no other message
     });
     const end = (): void => {
       if (this.#child !== child) return;
       this.#child = undefined;
-      ended();
+      onEnd();
     };
     child.once('exit', end);
     child.on('error', end);

@@ -48,8 +48,8 @@ export class WorkerStarter {
   readonly #starting = new Map<number, Starting>();
   readonly #spawner = new Spawner<StarterOrder, StarterResult>({
     entry: siblingUrl(import.meta.url, 'starter-process'),
-    hear: (message, pipe) => this.#received(message, pipe),
-    ended: () => {
+    onMessage: (message, pipe) => this.#received(message, pipe),
+    onEnd: () => {
       for (const [id, starting] of this.#starting) this.#startAgain(id, starting);
     },
   });
@@ -68,7 +68,7 @@ export class WorkerStarter {
       pipes: pipes.promise,
       kill: () => {
         starting.isKilled = true;
-        this.#spawner.tell({ type: 'stop', id });
+        this.#spawner.send({ type: 'stop', id });
       },
     };
   }

@@ -78,8 +78,8 @@ export function engineWords(body: Buffer | null): EngineWords {
   const parsed = parsedJson(text);
   if (parsed === undefined) return { message: shown(text), code: '' };
   const error = memberOf(parsed, 'error') ?? parsed;
-  const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
-  const message = typeof said === 'string' ? said : JSON.stringify(said);
+  const reason = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
+  const message = typeof reason === 'string' ? reason : JSON.stringify(reason);
   const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
   const isCode = typeof coded === 'string' || typeof coded === 'number';
   return { message: shown(message), code: isCode ? String(coded) : '' };

@@ -72,7 +72,7 @@ function fetcher(parts: LocalEnginesParts, kind: string): FetchModel {
 
 const LLAMA_ENGINE = 'embedded';
 const DEMO_DESCRIPTION =
-  'A demo: word statistics of a short text. It babbles, and proves that everything works.';
+  'A demo model with the word statistics of a short text. Its output has no meaning; it shows that the API works.';
 
 export function llamaEngine(
   parts: LocalEnginesParts,
@@ -121,7 +121,8 @@ export function sentenceOffers(parts: LocalEnginesParts): DescribeEngine[] {
     id: SENTENCE_MODEL,
     type: 'embedding',
     origin: 'downloaded',
-    description: 'Vectors of English sentences: what means the same in other words is near.',
+    description:
+      'Embeddings of English sentences: sentences with similar meaning have close vectors.',
     replicas: [{ engine: id, model: SENTENCE_MODEL }],
     embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens, customDimensions: false },
   };
@@ -129,7 +130,7 @@ export function sentenceOffers(parts: LocalEnginesParts): DescribeEngine[] {
     id: RERANK_MODEL,
     type: 'rerank',
     origin: 'downloaded',
-    description: 'Ranks English texts by how near their vectors are to that of the query.',
+    description: 'Ranks English texts by the similarity of their embeddings to that of the query.',
     replicas: [{ engine: id, model: RERANK_MODEL }],
     rerank: { maxDocuments: MAX_RERANKED },
   };
@@ -252,7 +253,8 @@ function videoOffer(
         id: 'farebox-still-to-video',
         type: 'video',
         origin: 'downloaded',
-        description: 'Moves over a picture: zooms, pans and tilts as the prompt says.',
+        description:
+          'Moves a camera over an image: zooms, pans or tilts as described in the prompt.',
         replicas: [{ engine: id, model: 'still-to-video' }],
         video: STILL_TO_VIDEO,
       },
@@ -260,7 +262,7 @@ function videoOffer(
         id: 'farebox-upscale',
         type: 'video',
         origin: 'downloaded',
-        description: 'Makes a video two or four times as large.',
+        description: 'Enlarges a video two or four times.',
         replicas: [{ engine: id, model: 'upscale' }],
         video: UPSCALE,
       },
@@ -288,7 +290,7 @@ function speechOffer(
         id: 'farebox-transcription',
         type: 'asr',
         origin: 'downloaded',
-        description: 'Writes down what is said in a video or a sound.',
+        description: 'Transcribes the speech of a video or audio file.',
         replicas: [{ engine: id, model: media.speechModel?.kind ?? 'whisper' }],
       },
     ],

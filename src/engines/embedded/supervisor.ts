@@ -101,7 +101,7 @@ export class EngineProcess {
   #crashes = 0;
   #notBeforeMs = 0;
   #isClosed = false;
-  #isHopeless = false;
+  #cannotStart = false;
   #cancelRestart: (() => void) | undefined;
 
   constructor(options: EngineProcessOptions) {
@@ -135,7 +135,7 @@ export class EngineProcess {
       const waitMs = this.#notBeforeMs - this.#options.clock.monotonicMs();
       if (waitMs > 0) throw this.#unavailable(waitMs, 'it crashed repeatedly');
       this.#cancelRestart?.();
-      this.#isHopeless = false;
+      this.#cannotStart = false;
       this.#running = this.#start(this.#packages());
     }
     return await this.#running.started.promise;
@@ -270,7 +270,7 @@ export class EngineProcess {
         onChange?.();
         return;
       case 'failed':
-        this.#isHopeless = retriesStart !== true;
+        this.#cannotStart = retriesStart !== true;
         return fail(message.error);
       case 'used':
         return this.fetchModel();
@@ -299,7 +299,7 @@ export class EngineProcess {
     const pauseMs = this.#crashes > 1 ? Math.min(FIRST_PAUSE_MS * growth, LONGEST_PAUSE_MS) : 0;
     this.#notBeforeMs = nowMs + pauseMs;
     const fields = { engine: name, how, output: running.output.trim() };
-    if (this.#isHopeless) {
+    if (this.#cannotStart) {
       log.warn(fields, 'An engine process cannot start');
       return;
     }

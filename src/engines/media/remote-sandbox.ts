@@ -24,8 +24,8 @@ export class RemoteSandbox {
   readonly #running = new Map<number, Running>();
   readonly #spawner = new Spawner<SandboxOrder, SandboxResult>({
     entry: siblingUrl(import.meta.url, 'sandbox-process'),
-    hear: (said) => this.#hear(said),
-    ended: () => {
+    onMessage: (message) => this.#receive(message),
+    onEnd: () => {
       for (const { ended } of this.#running.values()) {
         ended.reject(new Error('The process that starts media programs has ended'));
       }
@@ -41,7 +41,7 @@ export class RemoteSandbox {
     const id = this.#last;
     const ended = Promise.withResolvers<SandboxOutcome>();
     this.#running.set(id, { run, ended });
-    const stop = (): void => this.#spawner.tell({ type: 'stop', id });
+    const stop = (): void => this.#spawner.send({ type: 'stop', id });
     signal.addEventListener('abort', stop, { once: true });
     try {
       this.#spawner.order({ type: 'start', id, command, args, env, limits });
@@ -59,11 +59,11 @@ export class RemoteSandbox {
     await this.#spawner.close();
   }
 
-  #hear(said: SandboxResult): void {
-    const running = this.#running.get(said.id);
+  #receive(message: SandboxResult): void {
+    const running = this.#running.get(message.id);
     if (running === undefined) return;
-    if (said.type === 'lines') for (const line of said.lines) running.run.onLine?.(line);
-    else if (said.type === 'ended') running.ended.resolve(said.outcome);
-    else running.ended.reject(new Error(said.reason));
+    if (message.type === 'lines') for (const line of message.lines) running.run.onLine?.(line);
+    else if (message.type === 'ended') running.ended.resolve(message.outcome);
+    else running.ended.reject(new Error(message.reason));
   }
 }

@@ -26,26 +26,26 @@ async function start({ id, ...run }: SandboxOrder & { type: 'start' }): Promise<
   const stop = new AbortController();
   stops.set(id, stop);
   let lines: string[] = [];
-  const tell = (): void => {
-    if (lines.length > 0) answer({ id, type: 'lines', lines });
+  const flush = (): void => {
+    if (lines.length > 0) send({ id, type: 'lines', lines });
     lines = [];
   };
   const onLine = (line: string): void => {
     // Lines of one turn of the event loop are sent together.
-    if (lines.push(line) === 1) setImmediate(tell);
+    if (lines.push(line) === 1) setImmediate(flush);
   };
   try {
     const outcome = await runSandboxed({ ...run, clock, signal: stop.signal, onLine });
-    tell();
-    answer({ id, type: 'ended', outcome });
+    flush();
+    send({ id, type: 'ended', outcome });
   } catch (error) {
     // The program was stopped or could not be started; the requester receives the reason.
-    answer({ id, type: 'failed', reason: reasonOf(error) });
+    send({ id, type: 'failed', reason: reasonOf(error) });
   } finally {
     stops.delete(id);
   }
 }
 
-function answer(said: SandboxResult): void {
-  if (process.connected) process.send?.(said);
+function send(message: SandboxResult): void {
+  if (process.connected) process.send?.(message);
 }
