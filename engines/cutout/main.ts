@@ -8,7 +8,7 @@
  * half a gigabyte of memory.
  */
 import { z } from 'zod';
-import { JobQueue } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { packagePath } from '../../src/core/package-root.ts';
 import { type EngineRequest, nativePackage, sendBytes, serveEngine } from '../server/server.ts';
@@ -18,10 +18,6 @@ import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
 import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
 
 const PERSON_MODEL = 'assets/person-segmentation.onnx';
-const MAX_WAITING = 16;
-/** Leaves queue slots for other callers. */
-const MAX_WAITING_OF_CALLER = 12;
-const RETRY_AFTER_SECONDS = 5;
 
 const GeneralModel = z.object({
   path: z.string(),
@@ -46,12 +42,7 @@ serveEngine(async (given, report) => {
   let segmenter = await load(
     general ?? { path: packagePath(PERSON_MODEL), name: 'person', recipe: 'person' },
   );
-  const queue = new JobQueue({
-    running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: 5 });
 
   async function remove(bytes: Buffer): Promise<{ png: Buffer; model: string }> {
     const image = await editor.decode(bytes);

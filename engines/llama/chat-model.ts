@@ -11,7 +11,8 @@ import {
   type Token,
 } from 'node-llama-cpp';
 import { assert } from '../../src/core/assert.ts';
-import { JobQueue } from '../../src/core/job-queue.ts';
+import type { JobQueue } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import type { EngineRequest } from '../server/server.ts';
 import type { ResponsePiece } from './response-splitter.ts';
@@ -43,8 +44,6 @@ const MAX_CACHED_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
 /** Choices that may wait for a free sequence; further ones are rejected with 429. */
 const MAX_WAITING = 64;
-/** Leaves queue slots for other callers. */
-const MAX_WAITING_OF_CALLER = 48;
 
 type CallerTurn = Pick<EngineRequest, 'caller' | 'signal'>;
 
@@ -245,12 +244,8 @@ class SequencePool {
 
   constructor(sequences: readonly LlamaContextSequence[]) {
     this.#free = [...sequences];
-    this.#queue = new JobQueue({
-      running: sequences.length,
-      waiting: MAX_WAITING,
-      waitingOfCaller: MAX_WAITING_OF_CALLER,
-      retryAfterSeconds: 0,
-    });
+    const { length: running } = sequences;
+    this.#queue = engineQueue({ running, waiting: MAX_WAITING, retryAfterSeconds: 0 });
   }
 
   admit(count: number, caller: string): void {

@@ -1,6 +1,6 @@
 /**
  * Writes chat responses in the OpenAI format: as one JSON body, or piece by piece as server-sent
- * events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
+ * events (role, reasoning, content or tool calls, finish, usage).
  */
 import { randomBytes } from 'node:crypto';
 import type { ResponsePiece } from './response-splitter.ts';
@@ -125,12 +125,8 @@ export function streamedResponse(
   };
   const finish = (usage: ChatUsage | undefined): void => {
     if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
-    write('data: [DONE]\n\n');
   };
-  const fail = (body: unknown): void => {
-    write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
-  };
-  return { listener, finish, fail };
+  return { listener, finish };
 }
 
 function deltaOf(piece: ResponsePiece): object {

@@ -2,7 +2,8 @@
  * A loaded embedding model: unit vectors for texts or token ids. An input longer than the model's
  * window is cut into windows whose vectors are averaged by length.
  */
-import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
+import type { Turn } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { unitVector } from '../../src/core/vectors.ts';
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
@@ -17,10 +18,6 @@ import { overloaded, refusal } from './refusal.ts';
 const MAX_INPUTS = 2_048;
 /** Reserves the begin and end tokens that the model adds to each window. */
 const FRAME_TOKENS = 2;
-/** Requests that may wait; further ones are rejected with 429. */
-const MAX_WAITING = 64;
-/** Leaves queue slots for other callers. */
-const MAX_WAITING_OF_CALLER = 48;
 
 const tokenIds = z.array(z.number().int().min(0)).min(1);
 const body = z.looseObject({
@@ -59,12 +56,7 @@ export class EmbeddingModel {
   readonly #model: LlamaModel;
   readonly #context: LlamaEmbeddingContext;
   readonly #windowTokens: number;
-  readonly #queue = new JobQueue({
-    running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
-    retryAfterSeconds: 0,
-  });
+  readonly #queue = engineQueue({ running: 1, waiting: 64, retryAfterSeconds: 0 });
 
   private constructor(spec: LlamaModelSpec, model: LlamaModel, context: LlamaEmbeddingContext) {
     this.#spec = spec;

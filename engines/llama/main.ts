@@ -66,7 +66,6 @@ serveEngine(async (given, send) => {
     };
   return {
     routes: {
-      'GET /health': (_request, response) => sendJson(response, 200, { status: 'ok' }),
       'GET /v1/models': (_request, response) =>
         sendJson(response, 200, { object: 'list', data: models.list().map(modelItem) }),
       'POST /v1/chat/completions': route((body, request, response) =>
@@ -89,7 +88,6 @@ async function chat(
   turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
-  const { signal } = turn;
   const model = models.chat(request.model);
   const head = newHead(request.model, Date.now());
   if (!request.stream) {
@@ -98,16 +96,10 @@ async function chat(
     return sendJson(response, 200, collected.body(head, usage));
   }
   const streamed = streamedResponse(head, request.choices, (text) => writeEvents(response, text));
-  try {
+  await endWithErrorEvent(turn, response, async () => {
     const usage = await model.generate(request, streamed.listener, turn);
     streamed.finish(request.includeUsage ? usage : undefined);
-    response.end();
-  } catch (error) {
-    // An error status is possible only before the first byte; afterwards the error is an event.
-    if (!response.headersSent || signal.aborted) throw error;
-    streamed.fail(faultOf(error).options.body);
-    response.end();
-  }
+  });
 }
 
 async function complete(
@@ -116,7 +108,6 @@ async function complete(
   turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
-  const { signal } = turn;
   const model = models.chat(request.model);
   const { created } = newHead(request.model, Date.now());
   const head = { id: 'cmpl-0', object: 'text_completion', created, model: request.model };
@@ -128,13 +119,26 @@ async function complete(
     return sendJson(response, 200, { ...head, choices: collected.choices, usage });
   }
   const write = (fields: unknown): void => writeEvent(response, fields);
-  try {
+  await endWithErrorEvent(turn, response, async () => {
     const usage = await completeAll(request, generate, (one) => write({ ...head, choices: [one] }));
     if (request.includeUsage) write({ ...head, choices: [], usage });
+  });
+}
+
+/**
+ * Runs `work`, which writes events, and ends the stream. An error sets the status before the first
+ * byte; afterwards it is an event.
+ */
+async function endWithErrorEvent(
+  { signal }: EngineRequest,
+  response: ServerResponse,
+  work: () => Promise<void>,
+): Promise<void> {
+  try {
+    await work();
   } catch (error) {
-    // An error status is possible only before the first byte; afterwards the error is an event.
     if (!response.headersSent || signal.aborted) throw error;
-    write(faultOf(error).options.body);
+    writeEvent(response, faultOf(error).options.body);
   }
   response.end('data: [DONE]\n\n');
 }

@@ -21,7 +21,7 @@ const REFUSED: readonly (readonly [schema: object, words: RegExp])[] = [
   [{ type: 'array', contains: INTEGER }, /"contains"/],
   [{ type: 'object', minProperties: 1 }, /"minProperties"/],
   [{ type: 'object', patternProperties: { '^a': INTEGER } }, /"patternProperties"/],
-  [{ type: 'object', required: ['a'] }, /"required" names "a"/],
+  [{ type: 'object', required: ['a'] }, /"required" contains "a"/],
   [{ not: STRING }, /"not"/],
   [{ minLength: 3 }, /"minLength" needs a "type"/],
   [{ ...STRING, maxLength: 2_000 }, /"maxLength" above 512/],

@@ -18,7 +18,7 @@ import { Fault } from '../../src/core/faults.ts';
 import type { Ids } from '../../src/core/ids.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { type EngineRequest, type EngineService, sendJson } from '../server/server.ts';
-import { JobQueue } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { type Upload, fieldsIn, filePathOf, readUpload } from '../server/request-body.ts';
 import type { FocusPoint, StillMove } from '../../src/engines/media/media-task.ts';
 import type { Media } from '../../src/engines/media/media.ts';
@@ -26,9 +26,6 @@ import type { Media } from '../../src/engines/media/media.ts';
 const MAX_UPLOAD_BYTES = 500_000_000;
 /** Bytes on disk of all jobs together. */
 const MAX_STORED_BYTES = 4_000_000_000;
-const MAX_WAITING = 32;
-/** Leaves queue slots for other callers. */
-const MAX_WAITING_OF_CALLER = 24;
 const RETRY_AFTER_SECONDS = 10;
 const MAX_JOBS = 256;
 const FRAMES_PER_SECOND = 25;
@@ -137,10 +134,9 @@ export class VideoService implements EngineService {
   /** Idempotency keys of uploads in progress. */
   readonly #uploading = new Set<string>();
   #storedBytes = 0;
-  readonly #turns = new JobQueue({
+  readonly #turns = engineQueue({
     running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    waiting: 32,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 

@@ -7,7 +7,7 @@
  */
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import { z } from 'zod';
-import { JobQueue } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { sendJson, serveEngine } from '../server/server.ts';
 import { readJson } from '../server/request-body.ts';
 import { SentenceModel } from './sentence-model.ts';
@@ -19,11 +19,6 @@ import {
 
 const MAX_INPUTS = 2_048;
 const MAX_BODY_BYTES = 64_000_000;
-const MAX_WAITING = 64;
-/** Leaves queue slots for other callers. */
-const MAX_WAITING_OF_CALLER = 48;
-const RETRY_AFTER_SECONDS = 2;
-
 /** About a thousand tokens of a document: as much as most rerank models read. */
 const MAX_DOCUMENT_CHARACTERS = 4_000;
 
@@ -40,12 +35,7 @@ const RerankBody = z.object({
 
 serveEngine(async () => {
   const model = await SentenceModel.load();
-  const queue = new JobQueue({
-    running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  const queue = engineQueue({ running: 1, waiting: 64, retryAfterSeconds: 2 });
   return {
     models: [SENTENCE_MODEL, RERANK_MODEL],
     routes: {

@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
-import { JobQueue } from '../../src/core/job-queue.ts';
+import { engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import {
   type EngineRequest,
@@ -35,16 +35,6 @@ import {
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
-/**
- * Recordings take turns, caller by caller, in steps of at most 30 seconds of audio; one step runs
- * at a time. One caller can fill only part of the queue.
- */
-const QUEUE = {
-  running: 1,
-  waiting: 16,
-  waitingOfCaller: 12,
-  retryAfterSeconds: RETRY_AFTER_SECONDS,
-};
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
 const Settings = ReadyModel.partial().extend({
@@ -78,7 +68,8 @@ serveEngine(async (given, report, dataFolder) => {
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
   await media.tryOut(root);
-  const queue = new JobQueue(QUEUE);
+  // Recordings take turns in steps of at most 30 seconds of audio.
+  const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: RETRY_AFTER_SECONDS });
   let recognizer: Recognizer | undefined;
 
   /** Switches to a model; running requests keep the previous one. */

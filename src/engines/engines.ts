@@ -31,21 +31,7 @@ import { EngineRun, type RunContext } from './engine-run.ts';
 import { EngineState, Router } from './engine-state.ts';
 import { isReachable, probeEngine } from './probe.ts';
 
-export type {
-  EngineResponse,
-  EngineCall,
-  EngineFailure,
-  EngineHead,
-  EngineOutcome,
-  EngineSettings,
-  EngineSink,
-  EngineStatus,
-  FailureReason,
-  ProbeResult,
-  Replica,
-  ReplicaStatus,
-  WholeCall,
-} from './contract.ts';
+export type * from './contract.ts';
 export type { EngineRun } from './engine-run.ts';
 
 export interface EnginesOptions {

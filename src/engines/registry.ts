@@ -43,11 +43,9 @@ export class EngineRegistry {
     const settings = config.current;
     this.catalog = new Catalog({ settings, clock, webSearch: canSearch, videoConstraints });
     const onChange = (): void => this.#refresh();
-    const { downloadView: viewOf } = parts;
-    const view = viewOf === undefined ? {} : { viewOf };
     this.localEngines =
       parts.localEngines?.(onChange) ??
-      new LocalEngines({ config: settings, clock, ids, log, onChange, ...view });
+      new LocalEngines({ config: settings, clock, ids, log, onChange, viewOf: parts.downloadView });
     this.#refresh();
   }
 
@@ -93,9 +91,9 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
       idleMs: engine.idleTimeoutMs,
       totalMs: engine.totalTimeoutMs,
     },
-    ...(engine.apiKey === undefined ? {} : { apiKey: engine.apiKey }),
-    ...(engine.proxy === undefined ? {} : { proxy: engine.proxy }),
-    ...(engine.tls === undefined ? {} : { tls: engine.tls }),
+    apiKey: engine.apiKey,
+    proxy: engine.proxy,
+    tls: engine.tls,
   };
 }
 

@@ -23,7 +23,6 @@ const SLOWEST_RETRY_MS = MINUTE_MS;
 /** Consecutive attempts without any byte; an attempt with data resets the count. */
 const MAX_EMPTY_TRIES = 8;
 const PROGRESS_EVERY_MS = 250;
-const RATE_WINDOW_MS = 5 * SECOND_MS;
 
 export interface DownloadProgress {
   /** 0 to 1; 0 while the size is unknown. */
@@ -158,8 +157,13 @@ async function receive(
   const hash = createHash('sha256');
   if (start > 0) for await (const chunk of createReadStream(part)) hash.update(chunk);
   const target = await open(part, start > 0 ? 'a' : 'w');
-  const pace = new Pace(clock, start, total);
+  const startedMs = clock.monotonicMs();
+  let reportedMs = startedMs;
   let size = start;
+  const report = (): void => {
+    reportedMs = clock.monotonicMs();
+    onProgress?.(progressOf(start, size, total, reportedMs - startedMs));
+  };
   try {
     for await (const chunk of body) {
       size += chunk.length;
@@ -167,56 +171,35 @@ async function receive(
         throw new FinalError(`it has more than the expected ${file.sizeBytes} bytes`);
       await target.write(chunk);
       hash.update(chunk);
-      if (pace.elapsedMs >= PROGRESS_EVERY_MS) onProgress?.(pace.move(size));
+      if (clock.monotonicMs() - reportedMs >= PROGRESS_EVERY_MS) report();
     }
     await target.sync();
   } finally {
     await target.close();
   }
-  onProgress?.(pace.move(size));
+  report();
   if (total !== undefined && size < total) {
     throw new Error(`the connection ended after ${size} of ${total} bytes`);
   }
   return hash.digest('hex');
 }
 
-class Pace {
-  readonly #clock: Clock;
-  readonly #total: number | undefined;
-  #reportedAtMs: number;
-  #reportedBytes: number;
-  #rate = 0;
-
-  constructor(clock: Clock, start: number, total: number | undefined) {
-    this.#clock = clock;
-    this.#total = total;
-    this.#reportedAtMs = clock.monotonicMs();
-    this.#reportedBytes = start;
-  }
-
-  get elapsedMs(): number {
-    return this.#clock.monotonicMs() - this.#reportedAtMs;
-  }
-
-  move(bytesDone: number): DownloadProgress {
-    const { elapsedMs } = this;
-    if (elapsedMs > 0) {
-      const now = ((bytesDone - this.#reportedBytes) * SECOND_MS) / elapsedMs;
-      const weight = this.#rate === 0 ? 1 : Math.min(1, elapsedMs / RATE_WINDOW_MS);
-      this.#rate += (now - this.#rate) * weight;
-    }
-    this.#reportedAtMs += elapsedMs;
-    this.#reportedBytes = bytesDone;
-    const total = this.#total;
-    const isKnown = total !== undefined && this.#rate > 0;
-    return {
-      fraction: total === undefined || total === 0 ? 0 : bytesDone / total,
-      bytesDone,
-      bytesTotal: total,
-      bytesPerSecond: Math.round(this.#rate),
-      secondsLeft: isKnown ? Math.ceil((total - bytesDone) / this.#rate) : undefined,
-    };
-  }
+/** Progress after `elapsedMs` of an attempt that started with `start` bytes. */
+function progressOf(
+  start: number,
+  bytesDone: number,
+  total: number | undefined,
+  elapsedMs: number,
+): DownloadProgress {
+  const rate = elapsedMs > 0 ? ((bytesDone - start) * SECOND_MS) / elapsedMs : 0;
+  return {
+    fraction: total === undefined || total === 0 ? 0 : bytesDone / total,
+    bytesDone,
+    bytesTotal: total,
+    bytesPerSecond: Math.round(rate),
+    secondsLeft:
+      total !== undefined && rate > 0 ? Math.ceil((total - bytesDone) / rate) : undefined,
+  };
 }
 
 async function sizeOf(path: string): Promise<number> {

@@ -32,20 +32,8 @@ export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
-export {
-  type CreateResult,
-  type DownloadResult,
-  type DownloadOptions,
-  type EngineDelay,
-  type EngineInput,
-  type EngineOrder,
-  type EnginePlace,
-  type EngineRef,
-  type FindResult,
-  type PollResult,
-  type VideoEngines,
-  VideosClient,
-} from './videos-client.ts';
+export type * from './videos-client.ts';
+export { VideosClient } from './videos-client.ts';
 export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
