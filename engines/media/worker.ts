@@ -14,7 +14,7 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from '../../src/engines/media/container.ts';
 import type { MediaFacts } from '../../src/engines/media/media-facts.ts';
 import {
-  type LookTask,
+  type ReadTask,
   MAX_FRAME_PIXELS,
   type Measured,
   type MediaTask,
@@ -141,7 +141,7 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
   return { seconds, frames };
 }
 
-async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
+async function probe(av: Av, task: ReadTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const video = findVideo(input);
   const counted = await measure(input, video?.index);
@@ -215,7 +215,7 @@ async function decodeWhole(
   for (const decoder of decoders.values()) decoder.take(null);
 }
 
-async function check(av: Av, task: LookTask): Promise<MediaFacts> {
+async function check(av: Av, task: ReadTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const [video, audio] = [videoOf(input), input.audio()];
   const decoders = new Map<number, StrictDecoder>();
@@ -233,7 +233,7 @@ async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   };
 }
 
-async function checkSound(av: Av, task: LookTask): Promise<MediaFacts> {
+async function checkSound(av: Av, task: ReadTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const stream = audioOf(input);
   const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });

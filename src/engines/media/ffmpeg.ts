@@ -9,7 +9,7 @@ import { z } from 'zod';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
-  type LookTask,
+  type ReadTask,
   MAX_FRAME_PIXELS,
   type Measured,
   type MediaTool,
@@ -144,17 +144,14 @@ export function ffmpegTool(
 ): MediaTool {
   return {
     name: 'ffmpeg',
-    run: async (task, context) => {
-      if (task.kind !== 'write') return await look(paths, task, context);
-      await program(paths.ffmpeg, writeArguments(task, encoder), context);
-      return null;
-    },
+    read: (task, context) => read(paths, task, context),
+    write: (task, context) => program(paths.ffmpeg, writeArguments(task, encoder), context),
   };
 }
 
-async function look(
+async function read(
   { ffmpeg, ffprobe }: { readonly ffmpeg: string; readonly ffprobe: string },
-  { kind, input }: LookTask,
+  { kind, input }: ReadTask,
   context: TaskContext,
 ): Promise<MediaFacts> {
   const { output } = await program(ffprobe, probeArguments(input), context);

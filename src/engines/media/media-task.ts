@@ -18,7 +18,7 @@ export const MAX_FRAME_PIXELS = 33_177_600;
  * `check` decodes the first video and the first audio stream completely and stops at any error.
  * `sound` decodes the first audio stream and continues after errors, as players do.
  */
-export interface LookTask {
+export interface ReadTask {
   readonly kind: 'probe' | 'check' | 'sound';
   readonly input: MediaInput;
 }
@@ -44,7 +44,7 @@ export interface VideoSource {
   readonly filter: string;
 }
 
-export type MediaTask = LookTask | WriteTask;
+export type MediaTask = ReadTask | WriteTask;
 
 /** A camera move over an image. */
 export interface StillShot {
@@ -77,11 +77,9 @@ export interface TaskContext {
 /** Implementation of the tasks: by programs, or by the library in a process of its own. */
 export interface MediaTool {
   readonly name: 'ffmpeg' | 'node-av';
-  /**
-   * Resolves to the facts of a look task, `null` for other tasks. Throws `ToolFailure`, and the
-   * reason of an abort.
-   */
-  run(task: MediaTask, context: TaskContext): Promise<MediaFacts | null>;
+  /** Rejects with a `ToolFailure`, and with the reason of an abort; so does `write`. */
+  read(task: ReadTask, context: TaskContext): Promise<MediaFacts>;
+  write(task: WriteTask, context: TaskContext): Promise<unknown>;
 }
 
 /** `unusable` and `too-much` are caused by the media; `missing` by the machine. */

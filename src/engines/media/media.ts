@@ -14,11 +14,12 @@ import { isSoundCut } from './sound-pieces.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
-  type MediaTask,
   type MediaTool,
+  type ReadTask,
   SPEECH_BYTES_PER_SECOND,
   SPEECH_RATE,
   type StillShot,
+  type TaskContext,
   ToolFailure,
   type WriteTask,
   scaleFilter,
@@ -153,9 +154,7 @@ export class Media {
       return { durationSeconds: bytes / SPEECH_BYTES_PER_SECOND, video: null, hasAudio: true };
     }
     const input = await inspectMedia(path, 'av');
-    const facts = await this.#run({ kind: 'probe', input }, call, 1, 'file');
-    if (facts === null) throw new Error('A probe answered without facts');
-    return facts;
+    return await this.#read({ kind: 'probe', input }, 'file', call);
   }
 
   /**
@@ -168,16 +167,14 @@ export class Media {
     if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
     if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
     const input = await inspectMedia(path, 'av');
-    const timeoutMs = this.#limits.readTimeoutMs + expectedSeconds * CHECK_MS_PER_SECOND;
-    const facts = await this.#checks.run(
-      () => this.#run({ kind: 'check', input }, call, expectedSeconds, 'video', timeoutMs),
+    const { video, decoded, durationSeconds, hasAudio } = await this.#checks.run(
+      () => this.#read({ kind: 'check', input }, 'video', call, expectedSeconds),
       call.signal,
     );
-    const { video, decoded } = facts ?? {};
-    if (!facts || !video || !decoded) throw unusable('The file has no video');
+    if (!video || !decoded) throw unusable('The file has no video');
     const { width, height } = video;
-    const { durationSeconds: claimedSeconds, hasAudio: hasSound } = facts;
-    return { type, claimedSeconds, ...decoded, width, height, hasSound };
+    const claims = { claimedSeconds: durationSeconds, hasSound: hasAudio };
+    return { type, ...claims, ...decoded, width, height };
   }
 
   /**
@@ -188,10 +185,10 @@ export class Media {
   async checkSound(path: string, call: MediaCall): Promise<number> {
     const input = await inspectMedia(path, 'av');
     if (await isSoundCut(input)) throw unusable('The sound is cut off');
-    const facts = await this.#run({ kind: 'sound', input }, call, 1, 'sound');
-    const seconds = facts?.decoded?.seconds ?? 0;
+    const facts = await this.#read({ kind: 'sound', input }, 'sound', call);
+    const seconds = facts.decoded?.seconds ?? 0;
     // FLAC frames have no length; the header contains the number of samples.
-    const isShort = (facts?.durationSeconds ?? 0) > seconds + CLAIM_SLACK_SECONDS;
+    const isShort = facts.durationSeconds > seconds + CLAIM_SLACK_SECONDS;
     if (input.format === 'flac' && isShort) throw unusable('The sound is cut off');
     return seconds;
   }
@@ -253,33 +250,47 @@ export class Media {
     await this.#write({ video, audio, output, maxSeconds }, 'image or its sound', call);
   }
 
-  async #write(task: Omit<WriteTask, 'kind'>, what: string, call: MediaCall): Promise<void> {
-    await this.#run({ kind: 'write', ...task }, call, task.maxSeconds, what);
+  /** A check takes longer for a longer video. */
+  async #read(
+    task: ReadTask,
+    what: string,
+    call: MediaCall,
+    checkedSeconds = 0,
+  ): Promise<MediaFacts> {
+    const timeoutMs = this.#limits.readTimeoutMs + checkedSeconds * CHECK_MS_PER_SECOND;
+    const bounds = { timeoutMs, seconds: checkedSeconds || 1 };
+    return await this.#run((context) => this.#tool.read(task, context), bounds, what, call);
   }
 
-  async #run(
-    task: MediaTask,
-    call: MediaCall,
-    seconds: number,
+  async #write(given: Omit<WriteTask, 'kind'>, what: string, call: MediaCall): Promise<void> {
+    const task: WriteTask = { kind: 'write', ...given };
+    const { readTimeoutMs, writeTimeoutMs } = this.#limits;
+    const timeoutMs = task.video === null ? readTimeoutMs : writeTimeoutMs;
+    const bounds = { timeoutMs, seconds: task.maxSeconds };
+    await this.#run((context) => this.#tool.write(task, context), bounds, what, call);
+  }
+
+  /** Runs a task that is expected to process `seconds` of media. */
+  async #run<T>(
+    work: (context: TaskContext) => Promise<T>,
+    { timeoutMs, seconds }: { timeoutMs: number; seconds: number },
     what: string,
-    timeoutMs = timeoutOf(task, this.#limits),
-  ): Promise<MediaFacts | null> {
-    const { clock, log } = this.#options;
+    { signal, caller, onProgress }: MediaCall,
+  ): Promise<T> {
+    const { clock, log, run = runSandboxed } = this.#options;
     const { memoryBytes, fileBytes } = this.#limits;
     const cpuSeconds = (timeoutMs / 1000) * CPU_FACTOR;
     const limits = { timeoutMs, cpuSeconds, memoryBytes, fileBytes };
     const onSeconds = (done: number): void => {
-      if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
+      if (seconds > 0) onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
-    const { signal, caller } = call;
-    const { run = runSandboxed } = this.#options;
     const context = { run, limits, signal, clock, onSeconds };
     try {
-      return await this.#processes.run(() => this.#tool.run(task, context), signal, caller);
+      return await this.#processes.run(() => work(context), signal, caller);
     } catch (error) {
       if (!(error instanceof ToolFailure)) throw error;
       const { reason, message: detail } = error;
-      log.info({ task: task.kind, reason, detail }, 'Media work failed');
+      log.info({ what, reason, detail }, 'Media work failed');
       throw toolFault(error, what);
     }
   }
@@ -296,11 +307,6 @@ export function toolFault(cause: ToolFailure, what: string): Fault {
   return cause.reason === 'missing'
     ? new Fault('SERVICE_UNAVAILABLE', { message, cause, canRetry: false })
     : new Fault('INVALID_VIDEO_FORMAT', { message, cause });
-}
-
-function timeoutOf(task: MediaTask, limits: MediaLimits): number {
-  const isWriting = task.kind === 'write' && task.video !== null;
-  return isWriting ? limits.writeTimeoutMs : limits.readTimeoutMs;
 }
 
 function unusable(message: string): Fault {

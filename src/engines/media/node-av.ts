@@ -5,7 +5,14 @@ import { z } from 'zod';
 import { compileCache } from '../../core/compile-cache.ts';
 import { findPackages, missingPackages, packageSet, programUrl } from '../embedded/packages.ts';
 import { MediaFacts } from './media-facts.ts';
-import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
+import {
+  type MediaTask,
+  type MediaTool,
+  type TaskContext,
+  ToolFailure,
+  toolFailure,
+} from './media-task.ts';
+import type { SandboxOutcome } from './sandbox.ts';
 
 /** Heap of the worker itself; decoders allocate outside of it. */
 const HEAP_MB = 256;
@@ -21,30 +28,35 @@ const WorkerLine = z.discriminatedUnion('type', [
 export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
   const entry = fileURLToPath(programUrl('media/worker'));
   const packages = packageSet('media');
+  const run = async (task: MediaTask, context: TaskContext): Promise<unknown> => {
+    const folder = findPackages(packages, dataFolder);
+    if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
+    let final: Exclude<WorkerLine, { type: 'progress' }> | undefined;
+    const outcome = await context.run({
+      command: node,
+      args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
+      env: compileCache(),
+      ...context,
+      onLine: (text) => {
+        // A native library may print its own lines.
+        const line = WorkerLine.safeParse(parsedJson(text)).data;
+        if (line?.type === 'progress') context.onSeconds(line.seconds);
+        else final = line ?? final;
+      },
+    });
+    return resultOf(final, outcome);
+  };
   return {
     name: 'node-av',
-    run: async (task, context) => {
-      const folder = findPackages(packages, dataFolder);
-      if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
-      let last: WorkerLine | undefined;
-      const outcome = await context.run({
-        command: node,
-        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
-        env: compileCache(),
-        ...context,
-        onLine: (text) => {
-          // A native library may print its own lines.
-          const line = WorkerLine.safeParse(parsedJson(text)).data;
-          if (line?.type === 'progress') context.onSeconds(line.seconds);
-          else last = line ?? last;
-        },
-      });
-      const final = last;
-      if (final?.type === 'missing') throw new ToolFailure('missing', final.message);
-      if (outcome.ended !== 'exit') throw toolFailure(outcome);
-      if (final?.type === 'error') throw new ToolFailure('unusable', final.message);
-      if (final?.type !== 'result') throw toolFailure(outcome);
-      return task.kind === 'write' ? null : MediaFacts.parse(final.result);
-    },
+    read: async (task, context) => MediaFacts.parse(await run(task, context)),
+    write: run,
   };
+}
+
+function resultOf(final: WorkerLine | undefined, outcome: SandboxOutcome): unknown {
+  if (final?.type === 'missing') throw new ToolFailure('missing', final.message);
+  if (outcome.ended !== 'exit') throw toolFailure(outcome);
+  if (final?.type === 'error') throw new ToolFailure('unusable', final.message);
+  if (final?.type !== 'result') throw toolFailure(outcome);
+  return final.result;
 }
