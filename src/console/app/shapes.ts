@@ -52,7 +52,6 @@ export type Session = SessionItem;
 export type SignInChallenge = NonNullable<ConsoleResponse['wallet']>;
 export type Balance = BalanceResponse;
 export type Days = DaysResponse;
-export type DayRow = Days['data'][number];
 export type Sums = Days['totals'];
 export type Cost = Sums['cost'];
 export type UsageDays = UsageResponse;
