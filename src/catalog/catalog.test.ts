@@ -134,7 +134,7 @@ test('an unknown name returns 404 with the nearest id, a wrong type 400, a missi
   });
   assert.throws(() => catalog.require('embed', 'text'), {
     code: 'INVALID_MODEL',
-    message: 'The model "embed" is of type embedding, and this endpoint takes text models',
+    message: 'The model "embed" is of type embedding, and this endpoint accepts text models',
   });
   assert.equal(
     code(() => catalog.require('idle', 'text')),

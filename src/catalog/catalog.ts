@@ -152,7 +152,7 @@ export class Catalog {
   starting(): Fault | undefined {
     if (!this.#areStarting) return undefined;
     return new Fault('MODEL_OFFLINE', {
-      message: 'The engines of this server are starting: their models are there in a moment',
+      message: 'The engines of this server are starting; retry in a few seconds',
       retryAfterSeconds: STARTING_SECONDS,
     });
   }

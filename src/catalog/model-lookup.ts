@@ -121,7 +121,7 @@ export class ModelLookup {
     }
     if (found.model.type !== type) {
       throw new Fault('INVALID_MODEL', {
-        message: `The model "${shownName(name)}" is of type ${found.model.type}, and this endpoint takes ${type} models`,
+        message: `The model "${shownName(name)}" is of type ${found.model.type}, and this endpoint accepts ${type} models`,
       });
     }
     const { id, deprecation } = found.model;

@@ -83,7 +83,7 @@ export class LearnedDialects {
     const fields = { replica: replica.engine, model: replica.model, outputCap, cacheSalt };
     this.#log.info(
       { ...fields, leaveOut, leaveOutOfMessages },
-      'An engine refused a parameter by its name; it is left out from now on',
+      'An engine rejected a parameter; later requests omit it',
     );
     return true;
   }

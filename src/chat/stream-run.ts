@@ -84,11 +84,14 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const { requestId } = context;
     try {
       await settling;
-      parts.log.warn({ requestId, reason: reasonOf(error) }, 'A stream ended without its charge');
+      parts.log.warn(
+        { requestId, reason: reasonOf(error) },
+        'The charge of a stream failed; its text is charged',
+      );
     } catch (failure) {
       // Another request with the same key was charged, or the charge cannot be stored.
       const fields = { requestId, reason: reasonOf(failure) };
-      parts.log.warn(fields, 'A stream ended and is not charged');
+      parts.log.warn(fields, 'The charge of a stream failed; its text is not charged');
     }
     const fault = asFault(error);
     const failed = this.blocks?.writer.failed(fault, undefined);
@@ -138,7 +141,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const grant = { replica: outcome.replica?.engine, grantedTokens: this.round.outputTokens };
     parts.log.warn(
       { requestId: context.requestId, ...grant },
-      'An engine went beyond the output that was granted and was stopped',
+      'An engine exceeded the granted output and was stopped',
     );
   }
 

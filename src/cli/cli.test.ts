@@ -363,7 +363,7 @@ rpc:
     const { code, out } = await farebox(folder, 'check');
     assert.equal(code, 1);
     assert.match(out, /personas +wrong +personas\.folder cannot be read: .*nowhere/);
-    assert.match(out, /search searxng +wrong +The search provider did not answer: .*ECONNREFUSED/);
+    assert.match(out, /search searxng +wrong +The search provider did not respond: .*ECONNREFUSED/);
     assert.match(out, /rpc ethereum-mainet +wrong +.*did you mean "ethereum-mainnet"/);
     assert.match(out, /rpc mine +wrong +Gives no usable response to eth_chainId/);
   });

@@ -93,7 +93,7 @@ function readInputs(input: unknown): Inputs {
   if (first === undefined) throw refused([], 'too_small', 'At least one input is needed');
   if (typeof first === 'number') return readTokenLists([list], true);
   if (list.length > MAX_INPUTS) {
-    throw refused([], 'too_big', `At most ${MAX_INPUTS} inputs are taken, got ${list.length}`);
+    throw refused([], 'too_big', `At most ${MAX_INPUTS} inputs are allowed, got ${list.length}`);
   }
   return typeof first === 'string' ? readTexts(list, false) : readTokenLists(list, false);
 }

@@ -12,7 +12,7 @@ export const RerankRequest = z.looseObject({
   model: ModelName.nullish().describe('Id, trait or compatibility name. Default: a rerank model.'),
   query: z.string().min(1).describe('Query that the documents are compared with.'),
   documents: z
-    .array(z.union([z.string(), z.looseObject({})], 'Expected a text, or an object with text'))
+    .array(z.union([z.string(), z.looseObject({})], 'Expected a string or an object with text'))
     .min(1)
     .max(MAX_DOCUMENTS)
     .describe('Texts, or objects with `text` or with the fields of `rank_fields`.'),
@@ -48,7 +48,8 @@ function textOf(
   if (fields === undefined) {
     const { text } = document;
     if (typeof text === 'string') return text;
-    const message = 'Must be a text, or an object with a text in "text"; rank_fields names others';
+    const message =
+      'Must be a string, or an object with a string in "text" or in the fields of rank_fields';
     throw refuseMember(['documents', place], message, 'invalid_type');
   }
   // Cohere joins fields in the same way.

@@ -69,7 +69,7 @@ interface RerankOrder {
 function orderOf(request: RerankRequest, id: string, maxDocuments: number): RerankOrder {
   const count = request.documents.length;
   if (count > maxDocuments) {
-    const message = `The model ${id} takes at most ${maxDocuments} documents, got ${count}`;
+    const message = `The model ${id} accepts at most ${maxDocuments} documents, got ${count}`;
     throw refuseMember(['documents'], message, 'too_big');
   }
   const texts = textsOf(request);

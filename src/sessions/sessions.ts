@@ -107,7 +107,7 @@ function visibleKey({ kind, keyKind, keyId, session, isSigned }: Caller): string
   if (kind === 'wallet' && session === undefined && isSigned !== true) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message:
-        'A wallet token sees and ends no sessions; send the signature of the wallet in SIGN-IN-WITH-X',
+        'A wallet token cannot list or end sessions; send the signature of the wallet in SIGN-IN-WITH-X',
     });
   }
   return kind === 'key' && keyKind === 'ADMIN' ? undefined : keyId;

@@ -220,7 +220,7 @@ describe('media', () => {
   test('unsupported media get 400 before inference', async () => {
     const tiny = `data:image/png;base64,${pngHead(20, 80).toString('base64')}`;
     const refused: readonly (readonly [string, Part[], RegExp])[] = [
-      ['text', [image(inline)], /does not take images/],
+      ['text', [image(inline)], /does not support images/],
       ['eyes', [image(tiny)], /each side must have 64/],
       ['eyes', [image('data:image/png;base64,aGVsbG8=')], /must be PNG/],
       ['eyes', Array.from({ length: 11 }, () => image(inline)), /At most 10 parts/],

@@ -237,7 +237,12 @@ describe('POST /completions', () => {
     ];
     for (const [more, pattern] of bad)
       await refused(path, { model: 'writer', ...more }, 400, pattern);
-    await refused(path, { model: 'mute', prompt: 'a', logprobs: 1 }, 400, /does not take logprobs/);
+    await refused(
+      path,
+      { model: 'mute', prompt: 'a', logprobs: 1 },
+      400,
+      /does not support logprobs/,
+    );
     await refused(path, { model: 'nobody', prompt: 'a' }, 404, /nobody/);
   });
 
@@ -510,7 +515,7 @@ describe('POST /images/generations', () => {
       [{ output_format: 'gif' }, /output_format/],
     ];
     for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
-    await refused(path, { ...body, model: 'writer' }, 400, /type text.*takes image models/);
+    await refused(path, { ...body, model: 'writer' }, 400, /type text.*accepts image models/);
     fixture.engine.onJson(
       path,
       { error: { message: 'No', code: 'content_policy_violation' } },
@@ -1551,7 +1556,7 @@ describe('POST /rerank', () => {
       [{ query: '' }, /query/],
       [{ documents: [] }, /documents/],
       [{ documents: ['a', 5] }, /documents/],
-      [{ documents: [{ title: 'a' }] }, /documents\.0: Must be a text, or an object with a text/],
+      [{ documents: [{ title: 'a' }] }, /documents\.0: Must be a string, or an object with a string/],
       [{ documents: [{ a: 1 }], rank_fields: ['b'] }, /Has none of the fields b/],
       [{ documents: Array.from({ length: 301 }, () => 'a') }, /at most 300 documents, got 301/],
       [{ top_n: 0 }, /top_n/],

@@ -177,7 +177,7 @@ function promptsOf(prompt: unknown, besideBytes: number): PromptSize[] {
     throw refusal('prompt', EXPECTED, 'invalid_type');
   }
   if (list.length > MAX_PROMPTS) {
-    const message = `At most ${MAX_PROMPTS} prompts are taken, got ${list.length}`;
+    const message = `At most ${MAX_PROMPTS} prompts are allowed, got ${list.length}`;
     throw refusal('prompt', message, 'too_big');
   }
   let allIds = 0;
@@ -193,7 +193,7 @@ function promptsOf(prompt: unknown, besideBytes: number): PromptSize[] {
   if (allIds <= MAX_PROMPT_IDS) return prompts;
   throw refusal(
     'prompt',
-    `At most ${MAX_PROMPT_IDS} token ids are taken, got ${allIds}`,
+    `At most ${MAX_PROMPT_IDS} token ids are allowed, got ${allIds}`,
     'too_big',
   );
 }
@@ -216,7 +216,7 @@ export function completionBounds(
     throw refusal('max_tokens', message, 'too_big');
   }
   if (wantsLogprobs && !model.capabilities.has('logProbs')) {
-    const message = `The model ${model.id} does not take logprobs`;
+    const message = `The model ${model.id} does not support logprobs`;
     throw refusal('logprobs', message, 'unsupported_feature');
   }
   let promptTokens = 0;

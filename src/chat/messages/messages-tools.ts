@@ -106,7 +106,7 @@ function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | un
       : choice.type === 'any' && functions.length === 0;
   if (!isMissing) return;
   const which = choice.name === undefined ? 'a tool' : `the tool "${choice.name.slice(0, 100)}"`;
-  const message = `It demands ${which}, which is not among the tools that this server can offer: those of the caller, and web_search where the server has a search`;
+  const message = `tool_choice requires ${which}, which is not available: only the tools of the request are, and web_search on a server with a search`;
   throw refuseMember(['tool_choice'], message, 'invalid_value');
 }
 

@@ -138,7 +138,7 @@ test('the configuration wins over a file of the same slug', async () => {
   const personas = await open([{ slug: 'a', name: 'A', prompt: 'From the configuration.' }]);
   assert.equal(personas.get('a')?.prompt, 'From the configuration.');
   assert.equal(personas.get('a')?.character.createdAt, STARTED_AT);
-  assert.equal(lines[0]?.message, 'A persona is defined twice; the first one counts');
+  assert.equal(lines[0]?.message, 'A persona is defined twice; the first definition is used');
 });
 
 describe('the character list filters, sorts and pages', () => {

@@ -71,7 +71,10 @@ export class Personas {
     const bySlug = new Map<string, Persona>();
     for (const section of [...list, ...byFile.values()]) {
       if (bySlug.has(section.slug)) {
-        log.warn({ slug: section.slug }, 'A persona is defined twice; the first one counts');
+        log.warn(
+          { slug: section.slug },
+          'A persona is defined twice; the first definition is used',
+        );
       } else {
         bySlug.set(section.slug, toPersona(section, startedAt));
       }

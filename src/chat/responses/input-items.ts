@@ -158,10 +158,7 @@ function partsOf(content: z.infer<typeof Parts>, place: Place): ContentPart[] {
 function partOf(part: JsonObject, place: Place): ContentPart | undefined {
   const { type } = part;
   if (typeof part['file_id'] === 'string') {
-    throw refuseMember(
-      [...place, 'file_id'],
-      'Files by id are not kept here; send the data itself',
-    );
+    throw refuseMember([...place, 'file_id'], 'File ids are not supported; send the data itself');
   }
   switch (type) {
     case 'input_text':

@@ -156,7 +156,7 @@ function idOf({ parameters }: RequestContext): string {
 
 function notFound(id: string): Fault {
   return new Fault('NOT_FOUND', {
-    message: `The response ${id.slice(0, 100)} is not stored for this account, or no longer`,
+    message: `The response ${id.slice(0, 100)} is not stored for this account or has expired`,
   });
 }
 

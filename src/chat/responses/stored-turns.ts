@@ -269,14 +269,14 @@ function turnOf({ id, input_json, response_json }: TurnRow): StoredTurn {
 
 function notFound(id: string): Fault {
   return new Fault('PREVIOUS_RESPONSE_NOT_FOUND', {
-    message: `The response ${id.slice(0, 100)} is not stored for this account, or no longer; send the whole conversation as input`,
+    message: `The response ${id.slice(0, 100)} is not stored for this account or has expired; send the whole conversation as input`,
     fields: { issues: [{ code: 'custom', path: ['previous_response_id'], message: 'Not found' }] },
   });
 }
 
 function tooLong(why: string): Fault {
   return new Fault('PREVIOUS_RESPONSE_NOT_FOUND', {
-    message: `The conversation of previous_response_id ${why}; send what still matters as input`,
+    message: `The conversation of previous_response_id ${why}; send the relevant messages as input`,
   });
 }
 

@@ -168,7 +168,7 @@ function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gather
     return { choice: mode, isSearch: false, only: new Set(only) };
   }
   if (type !== 'function' && type !== 'custom') {
-    throw refuseMember(place, `A tool of type ${type.slice(0, 50)} cannot be called here`);
+    throw refuseMember(place, `Tools of type ${type.slice(0, 50)} are not supported`);
   }
   const name = nameOf(choice);
   if (!all.declared.has(name)) {

@@ -72,7 +72,7 @@ function refuseUnsupported(body: ResponsesBody): void {
   for (const [name, isAsked] of asked) {
     if (!isAsked) continue;
     throw new Fault('UNSUPPORTED_PARAMETER', {
-      message: `The parameter ${name} is not supported here; leave it out`,
+      message: `The parameter ${name} is not supported; omit it`,
       fields: { issues: [{ code: 'custom', path: [name], message: 'Not supported' }] },
     });
   }

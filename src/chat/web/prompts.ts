@@ -122,7 +122,7 @@ export function readSearchCall(
   const query =
     typeof parsed === 'object' && parsed !== null && 'query' in parsed ? parsed.query : undefined;
   if (typeof query !== 'string' || query.trim() === '') {
-    return { ok: false, reason: 'The argument `query` must be a text' };
+    return { ok: false, reason: 'The argument `query` must be a non-empty string' };
   }
   return { ok: true, query: query.trim() };
 }

@@ -18,7 +18,7 @@ export type SearchOutcome =
 /** Brave rejects longer queries. */
 const MAX_QUERY_CHARS = 400;
 const MAX_QUERY_WORDS = 50;
-const MAX_ANSWER_BYTES = 4_000_000;
+const MAX_RESPONSE_BYTES = 4_000_000;
 const MAX_CONNECTIONS = 16;
 
 export class SearchClient {
@@ -55,7 +55,7 @@ export class SearchClient {
       // The cause is only for the operator.
       const cause = reasonOf(error);
       this.#log.warn({ provider: this.#settings.provider, cause }, 'A search failed');
-      return { ok: false, reason: 'The search provider did not answer', cause };
+      return { ok: false, reason: 'The search provider did not respond', cause };
     }
   }
 
@@ -77,7 +77,7 @@ export class SearchClient {
     for await (const chunk of response.body as AsyncIterable<Buffer>) {
       // no encoding was set
       sizeBytes += chunk.length;
-      if (sizeBytes > MAX_ANSWER_BYTES) throw new Error('The answer is too large');
+      if (sizeBytes > MAX_RESPONSE_BYTES) throw new Error('The response is too large');
       chunks.push(chunk);
     }
     if (response.statusCode !== 200) throw new Error(`Status ${response.statusCode}`);
@@ -125,7 +125,7 @@ function readResponse(provider: SearchSettings['provider'], answer: unknown): Ra
   if (!Array.isArray(list)) {
     // Brave omits `web` if it found nothing; SearXNG always sends the list.
     if (provider === 'brave' && field(answer, 'type') === 'search') return [];
-    throw new Error('The answer has no results');
+    throw new Error('The response has no results');
   }
   const [content, date] =
     provider === 'brave' ? ['description', 'page_age'] : ['content', 'publishedDate'];

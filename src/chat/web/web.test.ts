@@ -165,7 +165,7 @@ describe('search', () => {
     for (const mode of ['forbidden', 'redirect', 'html', 'shape', 'null', 'large', 'silent']) {
       const outcome = await web.search(mode);
       assert.ok(!outcome.ok && outcome.cause !== undefined, mode);
-      assert.equal(outcome.reason, 'The search provider did not answer', mode);
+      assert.equal(outcome.reason, 'The search provider did not respond', mode);
     }
     assert.equal(lines.length, 7);
     assert.deepEqual(await web.search('  '), { ok: false, reason: 'The query is empty' });

@@ -32,7 +32,7 @@ export function fitToModel(
     ...featureIssues(fitted, can, canSearch).map(([path, what]) => ({
       code: 'unsupported_feature',
       path,
-      message: `The model ${model.id} does not take ${what}`,
+      message: `The model ${model.id} does not support ${what}`,
     })),
   ];
   if (isAbove) {
@@ -59,8 +59,8 @@ function mediaIssues(facts: PromptFacts, model: ModelAbilities): FlatIssue[] {
     if (count === 0 || (isTaken && count <= most)) return [];
     const code = isTaken ? 'too_big' : 'unsupported_feature';
     const message = isTaken
-      ? `The model ${model.id} takes at most ${most} ${many} per request, got ${count}`
-      : `The model ${model.id} does not take ${what}`;
+      ? `The model ${model.id} accepts at most ${most} ${many} per request, got ${count}`
+      : `The model ${model.id} does not support ${what}`;
     return [{ code, path: ['messages'], message }];
   });
 }

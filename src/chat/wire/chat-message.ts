@@ -103,7 +103,7 @@ function partCaps(context: z.core.ParsePayload<ContentPart[]>): void {
       code: 'custom',
       input: undefined,
       path: [],
-      message: `At most ${cap} parts of type ${type} are taken per message, got ${count}`,
+      message: `At most ${cap} parts of type ${type} are allowed per message, got ${count}`,
     });
   }
 }

@@ -244,7 +244,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
 function refuseLonger(fields: JsonObject, name: string, most: number): void {
   const list = fields[name];
   if (!Array.isArray(list) || list.length <= most) return;
-  const message = `At most ${most} ${name} are taken, got ${list.length}`;
+  const message = `At most ${most} ${name} are allowed, got ${list.length}`;
   throw refuseMember([name], message, 'too_big');
 }
 
@@ -252,7 +252,8 @@ function refuseMissingTool({ tools, tool_choice: choice }: ChatBody): void {
   if (typeof choice !== 'object' && choice !== 'required') return;
   if (choice === null) return;
   if (tools === undefined || tools === null || tools.length === 0) {
-    const message = 'A tool_choice that demands a call needs tools; send tools, or leave it out';
+    const message =
+      'A tool_choice that requires a call needs tools; send tools or omit tool_choice';
     throw refuseMember(['tool_choice'], message);
   }
   if (choice === 'required') return;
