@@ -22,7 +22,6 @@ export type WalletRefusal = (
 
 export interface MoneyRefusals {
   readonly minimumCreditNano: () => Nano;
-  /** Creates the 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: WalletRefusal;
 }
 
@@ -81,7 +80,6 @@ function formatNeeded(neededNano: Nano): string {
   return formatUsd(nano(micro * NANO_PER_MICRO), 6);
 }
 
-/** Returns the error for a request whose files, pages and search results exceed the credit. */
 export async function expensiveRefusal(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,

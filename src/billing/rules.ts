@@ -37,7 +37,6 @@ export interface CapState {
   readonly budgetId: string | undefined;
 }
 
-/** The size of a hold: at least `minNano` to run at all, at most `maxNano`. */
 export interface WantedHold {
   readonly minNano: Nano;
   /** Cost of a useful completion, held before the share rule applies. Default: `minNano`. */
@@ -141,7 +140,6 @@ function mondayOf(day: number): number {
   return day - ((day + FROM_MONDAY_TO_DAY_ZERO) % DAYS_OF_WEEK);
 }
 
-/** Divides a hold into daily credit and USD, or returns why nothing may be held. */
 export function planHold(
   account: AccountState,
   wanted: WantedHold,

@@ -55,7 +55,6 @@ export interface SoldResponse {
   readonly body: Buffer | string | undefined;
 }
 
-/** The charge for a response; a stored response may have none. */
 export interface SoldFor {
   readonly settled: Settlement;
   readonly outcome: Outcome;
@@ -89,7 +88,6 @@ export interface SaleRequest extends CountRequest {
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
   /** Throws if no engine can do the work; called before a payment. Default: checks `modelId`. */
   readonly requireReady?: (() => Promise<void>) | undefined;
-  /** Called when the request is charged more than 0. */
   readonly paid?: (() => void) | undefined;
   readonly keeper?: ResponseKeeper | undefined;
 }

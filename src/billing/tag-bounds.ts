@@ -105,7 +105,6 @@ export class TagBounds {
   }
 
   #seen(accountId: string, day: number): Seen {
-    // The count of a day does not restart if the clock is set back.
     if (day > this.#day) {
       this.#day = day;
       this.#remembered = 0;

@@ -70,7 +70,6 @@ function priceOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldReq
   return maxIsNamed === true ? maxNano : smaller(larger(minNano, usefulNano), maxNano);
 }
 
-/** Returns the part of the payment to take, or why even all of it would not be enough. */
 async function planPayment(
   { ledger, minimumCreditNano }: PaymentContext,
   payment: Payment,
@@ -113,7 +112,6 @@ export async function postedOf(
   return addNano(usdNano, diemNano);
 }
 
-/** Adds the caps of the budgets that apply to the tags of a request. */
 export async function withBudgets(
   { budgets }: { readonly budgets: BudgetCaps },
   wanted: HoldRequest,

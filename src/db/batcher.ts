@@ -93,7 +93,6 @@ export class Batcher<Item, Result> {
     }
   }
 
-  /** Until `ms` have passed, only a large batch starts. */
   #wait({ clock }: Gather, ms: number): void {
     this.#stopWaiting ??= clock.after(ms, () => {
       this.#stopWaiting = undefined;

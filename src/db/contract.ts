@@ -54,7 +54,6 @@ export interface Store extends Queryable {
   readonly dialect: Dialect;
   /** Runs `body` in one atomic transaction; retried on serialization failures. */
   transaction<T>(body: (tx: Queryable) => Promise<T>, options?: WriteOptions): Promise<T>;
-  /** Applies the migrations that this database does not have yet, in the given order. */
   migrate(migrations: readonly Migration[]): Promise<void>;
   /**
    * Returns a reader for large reads that may be slightly stale; uses replicas if there are any.
@@ -123,7 +122,6 @@ function isFile(store: Store): store is FileStore {
 
 /** An open transaction on a file; all calls are synchronous. */
 export interface FileTransaction {
-  /** Returns the rows of a SELECT, including the transaction's own writes. */
   rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
   execute(sql: string, parameters: readonly Parameter[]): void;
 }

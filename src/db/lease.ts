@@ -22,7 +22,6 @@ export class Leases {
   readonly #clock: Clock;
   readonly #holder: string;
 
-  /** `holder` is unique among all processes. */
   constructor(parts: { readonly store: Store; readonly clock: Clock; readonly holder: string }) {
     this.#store = parts.store;
     this.#clock = parts.clock;

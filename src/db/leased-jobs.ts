@@ -43,7 +43,6 @@ export class LeasedTable<Job> {
     this.store = parts.store;
   }
 
-  /** Leases rows that are due. */
   async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
     const { table, key, due, open, columns } = this.#parts;
     return await this.jobs(

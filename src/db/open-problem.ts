@@ -3,7 +3,6 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { codeOf, diskFailure } from './failures.ts';
 
-/** Returns `undefined` for an error unrelated to the database. */
 export function openProblem(error: unknown, databaseUrl: string): string | undefined {
   const errors = causesOf(error);
   if (databaseUrl.startsWith('sqlite:')) {

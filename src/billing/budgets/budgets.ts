@@ -153,7 +153,6 @@ export async function createBudget(
   return made;
 }
 
-/** Changes the amount of a budget; returns `undefined` if the account has no such budget. */
 export async function changeBudget(
   { store, identity, ledger }: BudgetStores,
   of: Pick<Budget, 'id' | 'accountId'>,
@@ -171,7 +170,6 @@ export async function changeBudget(
   return changed;
 }
 
-/** Deletes a budget; returns `false` if the account has no budget with this id. */
 export async function deleteBudget(
   { store, identity, ledger }: BudgetStores,
   of: Pick<Budget, 'id' | 'accountId'>,
@@ -186,7 +184,6 @@ export async function deleteBudget(
   return isDeleted;
 }
 
-/** Returns the spending in the running period, for `value` if the budget is per tag value. */
 export async function budgetSpending(
   store: Store,
   budget: Budget,

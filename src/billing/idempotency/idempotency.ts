@@ -325,7 +325,6 @@ export class Idempotency {
     return rows.length;
   }
 
-  /** Stops renewing and releases all keys of this process, for an orderly shutdown. */
   async close(): Promise<void> {
     this.#stopRenewing?.();
     this.#stopRenewing = undefined;

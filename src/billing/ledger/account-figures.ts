@@ -1,8 +1,10 @@
 /** Reads balances, spending and cap usage of many accounts at once. */
+import { z } from 'zod';
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import { type Queryable, placesFrom } from '../../db/db.ts';
-import { type CapPeriod, periodStartMs } from '../rules.ts';
+import { type Queryable, Whole, maybe, placesFrom, rowShape } from '../../db/db.ts';
+import { LIMIT_PERIODS } from '../../identity/identity.ts';
+import { periodStartMs } from '../rules.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AccountFigures {
@@ -12,7 +14,6 @@ export interface AccountFigures {
   readonly spentTodayNano: Nano;
 }
 
-/** Returns the figures of these accounts; accounts without ledger rows are omitted. */
 export async function accountFigures(
   store: Queryable,
   accountIds: readonly string[],
@@ -32,35 +33,27 @@ export async function accountFigures(
   );
 }
 
-export interface CapUse {
-  readonly id: string;
-  readonly accountId: string;
+const Amount = z.bigint().transform(nano);
+const Cap = rowShape({
+  id: z.string(),
+  accountId: z.string(),
   /** The budget and the tag value that the cap belongs to; `undefined` for the cap of a key. */
-  readonly budgetId: string | undefined;
-  readonly tagValue: string | undefined;
-  readonly period: CapPeriod;
+  budgetId: maybe(z.string()),
+  tagValue: maybe(z.string()),
+  period: z.enum(LIMIT_PERIODS),
   /** 0 for LIFETIME. */
-  readonly periodStartMs: number;
-  readonly usdLimitNano: Nano | undefined;
-  readonly diemLimitNano: Nano | undefined;
+  periodStartMs: Whole,
+  usdLimitNano: maybe(Amount),
+  diemLimitNano: maybe(Amount),
+  usdSpentNano: Amount,
+  diemSpentNano: Amount,
+});
+
+export interface CapUse extends ReturnType<typeof Cap.parse> {
   /** Whole percent of the USD limit or the daily-credit limit, whichever is used more. */
   readonly percent: number;
 }
 
-interface CapRow {
-  readonly id: string;
-  readonly account_id: string;
-  readonly budget_id: string | null;
-  readonly tag_value: string | null;
-  readonly period: CapPeriod;
-  readonly period_start_ms: bigint;
-  readonly usd_limit_nano: bigint | null;
-  readonly diem_limit_nano: bigint | null;
-  readonly usd_spent_nano: bigint;
-  readonly diem_spent_nano: bigint;
-}
-
-/** Selects the caps with an id above a given one that are used by at least a given percentage. */
 interface CapsOf {
   readonly accountId: string;
   readonly afterId: string;
@@ -81,40 +74,28 @@ export async function usedCaps(
   const parts = of.map((_one, at) => {
     const [account, after, percent] = [1, 2, 3].map((place) => `$${at * 3 + place}`);
     return `SELECT * FROM (
-      SELECT id, account_id, budget_id, tag_value, period, period_start_ms, usd_limit_nano,
-        diem_limit_nano, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+      SELECT ${Cap.columns} FROM ledger_allowance
       WHERE account_id = ${account} AND id > ${after} AND (
         (usd_limit_nano > 0 AND usd_spent_nano * 100 >= usd_limit_nano * ${percent}) OR
         (diem_limit_nano > 0 AND diem_spent_nano * 100 >= diem_limit_nano * ${percent}))
       ORDER BY id LIMIT ${most}) AS caps_${at}`;
   });
-  const rows = await store.query<CapRow>(
+  const rows = await store.query(
     parts.join(' UNION ALL '),
     of.flatMap(({ accountId, afterId, leastPercent }) => [accountId, afterId, leastPercent]),
   );
-  return rows.map((row) => ({
-    ...useOf(row),
-    isCurrent: Number(row.period_start_ms) >= periodStartMs(row.period, nowMs),
-  }));
+  return rows.map(Cap.parse).map((cap) => {
+    const percents = [
+      percentOf(cap.usdSpentNano, cap.usdLimitNano),
+      percentOf(cap.diemSpentNano, cap.diemLimitNano),
+    ];
+    const isCurrent = cap.periodStartMs >= periodStartMs(cap.period, nowMs);
+    return { ...cap, percent: Math.max(...percents), isCurrent };
+  });
 }
 
-function useOf(row: CapRow): CapUse {
-  const { usd_limit_nano: usd, diem_limit_nano: diem } = row;
-  return {
-    id: row.id,
-    accountId: row.account_id,
-    budgetId: row.budget_id ?? undefined,
-    tagValue: row.tag_value ?? undefined,
-    period: row.period,
-    periodStartMs: Number(row.period_start_ms),
-    usdLimitNano: usd === null ? undefined : nano(usd),
-    diemLimitNano: diem === null ? undefined : nano(diem),
-    percent: Math.max(percentOf(row.usd_spent_nano, usd), percentOf(row.diem_spent_nano, diem)),
-  };
-}
-
-function percentOf(spentNano: bigint, limitNano: bigint | null): number {
-  return limitNano === null || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
+function percentOf(spentNano: bigint, limitNano: bigint | undefined): number {
+  return limitNano === undefined || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
 }
 
 export async function walletAccounts(

@@ -120,7 +120,6 @@ export async function isOtherwiseAllocated(
 
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
 
-/** Returns how many caps a budget has: one, or one for each tag value seen so far. */
 export async function countBudgetCaps(
   tx: Queryable,
   accountId: string,
@@ -164,7 +163,6 @@ export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<v
   }
 }
 
-/** Locks the row of the cap; first inserts one without limits if it is missing. */
 async function lockCap(
   tx: Queryable,
   { id, accountId, period }: CapSettings,
@@ -288,7 +286,6 @@ export async function spendingSince(
   return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
 }
 
-/** Returns the spending that a cap counts since a day: of one key, of several, or of a tag. */
 async function countedSince(
   tx: Queryable,
   { id, accountId, counts = { keyIds: [id] } }: CapSettings,

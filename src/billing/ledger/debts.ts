@@ -24,7 +24,6 @@ export interface Reversal {
   readonly missingNano: Nano;
 }
 
-/** The time of a posting, and the amounts of its account that are held outside the database. */
 export interface PostingContext {
   readonly nowMs: number;
   readonly heldOf: (accountId: string) => bigint;

@@ -21,7 +21,6 @@ export interface ChargedJob extends Balances {
   readonly tags: RequestMetadata;
 }
 
-/** Closes the receipt of a running job; `undefined` if it was not charged or has ended. */
 export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
@@ -51,7 +50,6 @@ export async function closeCharge(
   return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, tags };
 }
 
-/** Records the caps in which the charge of a job counts, for a refund. */
 export function insertJob(
   writer: Writer,
   { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
@@ -118,7 +116,6 @@ const REFUNDED = `errors = errors + 1, refunded_usd_nano = refunded_usd_nano + $
   refunded_diem_nano = refunded_diem_nano + $6
   WHERE account_id = $1 AND day = $2 AND key_id = $3 AND model_id = $4`;
 
-/** Adds a refund to the sums of the day, the tags and the key, which still contain the charge. */
 export async function countRefund(
   tx: Queryable,
   { accountId, keyId, modelId, createdMs }: UsageRecord,

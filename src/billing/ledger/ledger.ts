@@ -275,7 +275,6 @@ export class Ledger {
     return balanceAfterNano;
   }
 
-  /** Credits or debits an account for the operator, once per reference. */
   moveOnce(move: OperatorMove): Promise<OperatorMoveResult> {
     const { direction, accountId, amountNano, note } = move;
     const house = 'house:operator-credit';
@@ -341,7 +340,6 @@ export class Ledger {
     return refusalByCap(this.#store, request, creditNano, this.#clock.nowMs());
   }
 
-  /** Creates or changes the cap of a key; spending in the running period stays counted. */
   async setCap(tx: Queryable, settings: CapSettings): Promise<void> {
     // Existing leases were granted under the old limits.
     if (await isOtherwiseHeld(tx, settings)) await this.holds.recall(settings.accountId);
@@ -350,7 +348,6 @@ export class Ledger {
     if (isOther) await this.holds.changed(tx, settings.accountId);
   }
 
-  /** Makes processes return the unused part of their leases of an account. */
   async recall(accountId: string): Promise<void> {
     await this.holds.recall(accountId);
   }
@@ -380,7 +377,6 @@ export class Ledger {
     await dropCaps(tx, ids);
   }
 
-  /** Returns the posted balance and the rest of today's credit; zeroes for an unknown account. */
   async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
     return this.#posted(await this.#account(accountId));
   }

@@ -73,7 +73,6 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** The settles of one transaction. */
 interface SettleBatch extends FileWork {
   readonly waiting: Waiting[];
 }

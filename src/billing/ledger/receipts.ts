@@ -53,7 +53,6 @@ export async function receiptOf(
 
 /** Rows that one statement reads: some milliseconds, during which SQLite serves no one else. */
 const SLICE_ROWS = 5_000;
-/** Maximum number of slices per read; the next page continues after them. */
 const MAX_SLICES = 40;
 
 export interface ReceiptFilter {

@@ -131,7 +131,6 @@ export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
 export interface Holds {
   /** Sets money aside, or returns why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
-  /** Takes the cost and writes the receipt; resolves when both are on disk. */
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
   /** Settles and runs `work` in one transaction; `work` may run twice, so it must use only `tx`. */
   settleWith(
@@ -153,9 +152,7 @@ export interface Holds {
   heldOf(accountId: string): bigint;
   /** Amounts that requests of this process hold in memory: USD, and daily credit of `day`. */
   openOf(accountId: string, day: number): OpenAmounts;
-  /** Open holds that exist only in memory. */
   figures(): HoldFigures;
-  /** Open holds of requests of this process that are rows. */
   rowFigures(): HoldFigures;
   readonly journaled: number;
   /** Number of processes that share the ledger, this one included, at the last check. */

@@ -132,7 +132,6 @@ export async function settleRows(
   return settlements;
 }
 
-/** Settles one request whose hold is in memory, in a transaction with other work. */
 export async function settleOneHeld(
   tx: Queryable,
   parts: SettleParts,
@@ -155,7 +154,6 @@ export interface HeldSettle extends StatesOf {
   readonly held: HeldAmounts;
 }
 
-/** Settles requests whose holds are in memory, synchronously inside a SQLite transaction. */
 export function settleHeld(
   tx: FileTransaction,
   parts: SettleParts,
@@ -233,7 +231,6 @@ export const ABOVE_HOLD = 'A cost was above its hold; only what was there was ta
 
 const NO_IDS: readonly string[] = [];
 
-/** Returns all caps of a charge; without a hold at least that of its key. */
 function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
   return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
 }
@@ -254,7 +251,6 @@ export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano
   return { fresh: true, usdNano, diemNano, after };
 }
 
-/** Returns the result of the first settle, marked as not fresh. */
 export async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
 }

@@ -46,7 +46,6 @@ const SUMS = `SELECT s.day AS day, s.usd_nano + r.usd - f.usd AS usd,
   LEFT JOIN ledger_spent_key k ON k.account_id = s.account_id AND k.key_id = $2
   WHERE s.account_id = $1`;
 
-/** Returns total spending including daily credit; an empty `keyId` means the wallet itself. */
 export async function spentEver(
   store: Store,
   { accountId, keyId }: { readonly accountId: string; readonly keyId: string },
@@ -113,6 +112,5 @@ async function addedUntil(tx: Queryable, accountId: string, untilDay: number): P
 /** A charge for a day that began longer ago than this must invalidate the stored sum. */
 export const LATE_AFTER_MS = (1 + OPEN_DAYS) * DAY_MS;
 
-/** Invalidates the stored sum of an account. */
 export const FORGET_SUMS = `INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
   VALUES ($1, 0, 0, 0) ON CONFLICT (account_id) DO UPDATE SET day = 0`;

@@ -52,7 +52,6 @@ const SELECT_CAP = `SELECT ${CAPS} WHERE id = $1`;
 const UPDATE_CAP = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
-/** An account without a row. */
 export const NEW_ACCOUNT: AccountState = {
   balanceNano: 0n,
   heldNano: 0n,

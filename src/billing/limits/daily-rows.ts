@@ -23,7 +23,6 @@ export class DailyRows {
   }
 
   take(accountId: string, day: number): boolean {
-    // The count of a day does not restart if the clock is set back.
     if (day > this.#day) {
       this.#day = day;
       this.#taken = 0;

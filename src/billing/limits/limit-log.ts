@@ -3,14 +3,18 @@
  * Rejections of one key, model and kind within a minute are one row with a count, and each account
  * adds a bounded number of rows per day, so that a client that ignores 429s cannot fill the disk.
  */
+import { z } from 'zod';
 import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import {
   type Queryable,
   type Store,
+  Whole,
   dayPartitions,
   dropDayPartition,
   makeDayPartitions,
+  maybe,
+  rowShape,
 } from '../../db/db.ts';
 import { DailyRows } from './daily-rows.ts';
 
@@ -25,9 +29,19 @@ export interface LimitHit {
 }
 
 export interface LoggedHit extends LimitHit {
-  /** The time of the last hit of the minute. */
   readonly createdMs: number;
 }
+
+const Logged = rowShape({
+  accountId: z.string(),
+  keyId: z.string(),
+  modelId: z.string(),
+  tier: z.string(),
+  type: z.string().transform((type) => type as LimitType), // written by this file only
+  hits: Whole,
+  createdMs: Whole,
+  lastMs: maybe(Whole),
+});
 
 const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_MS };
 
@@ -93,7 +107,6 @@ export class LimitLog {
     });
   }
 
-  /** Writes the rows added so far; writes run one after the other. */
   async flush(): Promise<void> {
     this.#isScheduled = false;
     const rows = [...this.#waiting.values()].map((one) => ({ ...one, id: idOf(one.hit) }));
@@ -118,30 +131,14 @@ export class LimitLog {
 
   async last(accountId: string, keyId?: string): Promise<LoggedHit[]> {
     await this.flush();
-    const rows = await this.#store.query<{
-      account_id: string;
-      key_id: string;
-      model_id: string;
-      tier: string;
-      type: LimitType;
-      hits: bigint;
-      last_ms: bigint;
-    }>(
-      `SELECT account_id, key_id, model_id, tier, type, hits, COALESCE(last_ms, created_ms) AS last_ms
-       FROM limits_log WHERE account_id = $1 AND ($2 = '*' OR key_id = $3)
+    const rows = await this.#store.query(
+      `SELECT ${Logged.columns} FROM limits_log WHERE account_id = $1 AND ($2 = '*' OR key_id = $3)
        ORDER BY created_ms DESC, last_ms DESC, id DESC LIMIT ${SHOWN}`,
       [accountId, keyId === undefined ? '*' : '=', keyId ?? ''],
     );
-    const hits = rows.flatMap((row) => {
-      const hit: LoggedHit = {
-        accountId: row.account_id,
-        keyId: row.key_id,
-        modelId: row.model_id,
-        tier: row.tier,
-        type: row.type,
-        createdMs: Number(row.last_ms),
-      };
-      return Array.from({ length: Math.min(SHOWN, Number(row.hits)) }, () => hit);
+    const hits = rows.map(Logged.parse).flatMap(({ hits: count, lastMs, createdMs, ...hit }) => {
+      const shown: LoggedHit = { ...hit, createdMs: lastMs ?? createdMs };
+      return Array.from({ length: Math.min(SHOWN, count) }, () => shown);
     });
     return hits.sort((a, b) => b.createdMs - a.createdMs).slice(0, SHOWN);
   }

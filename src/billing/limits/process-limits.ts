@@ -112,7 +112,6 @@ export function correctedMinute(reservation: Reservation, usedTokens: number, no
   return usedTokens > reservation.tokens ? minute : Math.min(minute, reservation.minute);
 }
 
-/** Counts one take, or returns the limit that rejects it; changes only `counters`. */
 export function countTake(take: WindowTake, counters: Counters): WindowResult {
   const tokens = tokensOf(take);
   if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
@@ -190,7 +189,6 @@ export class MemoryWindows implements Windows {
   }
 }
 
-/** Adds the rate-limit headers; requests reset at a Unix time, tokens in seconds from now. */
 export function addRateHeaders(
   headers: Record<string, string>,
   state: WindowState,
@@ -231,7 +229,6 @@ interface InFlightOfCaller {
 }
 
 export interface Slots {
-  /** Returns the function that releases the slot, or `undefined` if `limit` are in flight. */
   enter(
     caller: string,
     limit: number,

@@ -18,7 +18,6 @@ import {
 } from '../../db/db.ts';
 import type { Slots } from './process-limits.ts';
 
-/** A lease that is not renewed for this long expires. */
 const LEASE_MS = 30 * SECOND_MS;
 const RENEW_EVERY_MS = 10 * SECOND_MS;
 
@@ -112,7 +111,6 @@ export class SharedSlots implements Slots {
     return slots;
   }
 
-  /** Leases what the requests of each caller need, and a share of the slots that are free then. */
   async #grant(calls: readonly SlotsCall[]): Promise<readonly GrantedSlots[]> {
     const { store, holder, processes, clock } = this.#parts;
     const callers = JSON.stringify(calls.map(({ part }) => part.counter.name));

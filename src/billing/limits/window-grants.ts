@@ -5,12 +5,15 @@
  * Rows are locked in order of name. Transactions are not durable: a window lost in a crash costs no
  * money.
  */
+import { z } from 'zod';
 import { assert } from '../../core/assert.ts';
 import {
   type Part,
   type PartCall,
   type Queryable,
   type SharedStore,
+  Whole,
+  rowShape,
   shareDivisor,
 } from '../../db/db.ts';
 import {
@@ -35,7 +38,6 @@ export interface Bucket extends Part<Bucket, WindowTake, WindowResult> {
   tokensLeft: number;
   requestsLeased: number;
   tokensLeased: number;
-  /** The minute whose requests are used up. */
   fullMinute: number;
   /** It has had a lease since its last reply to a recall. */
   mustReply: boolean;
@@ -74,28 +76,19 @@ interface GrantContext {
 }
 
 /** A row of `limits_window`: the counts, and the leased part of them, which may be unused. */
-export interface WindowRow {
-  readonly minute: number;
-  readonly requests: number;
-  readonly tokens: number;
-  readonly leasedMinute: number;
-  readonly leasedRequests: number;
-  readonly leasedTokens: number;
-}
+const Row = rowShape({
+  bucket: z.string(),
+  minute: Whole,
+  requests: Whole,
+  tokens: Whole,
+  leasedMinute: Whole,
+  leasedRequests: Whole,
+  leasedTokens: Whole,
+});
+export type WindowRow = Omit<ReturnType<typeof Row.parse>, 'bucket'>;
 
-interface StoredRow {
-  readonly bucket: string;
-  readonly minute: bigint;
-  readonly requests: bigint;
-  readonly tokens: bigint;
-  readonly leased_minute: bigint;
-  readonly leased_requests: bigint;
-  readonly leased_tokens: bigint;
-}
-
-const LOCK = `SELECT bucket, minute, requests, tokens, leased_minute, leased_requests, leased_tokens
-  FROM limits_window WHERE bucket IN (SELECT json_array_elements_text($1::json))
-  ORDER BY bucket FOR UPDATE`;
+const LOCK = `SELECT ${Row.columns} FROM limits_window
+  WHERE bucket IN (SELECT json_array_elements_text($1::json)) ORDER BY bucket FOR UPDATE`;
 const ADD_MISSING = `INSERT INTO limits_window (bucket, minute, requests, tokens, request_limit, token_limit)
   SELECT b, 0, 0, 0, 0, 0 FROM json_array_elements_text($1::json) AS b ORDER BY b
   ON CONFLICT (bucket) DO NOTHING`;
@@ -113,7 +106,7 @@ export function grantWindows(
       const granted = calls.map((call) => {
         const row = rows.get(call.part.counter.name);
         assert(row !== undefined, 'each bucket has its row');
-        return { call, grant: grantOne(context, call, rowOf(row)) };
+        return { call, grant: grantOne(context, call, row) };
       });
       await tx.run(granted.map(({ call, grant }) => saveOf(call, grant)));
       return granted.map(({ grant }) => grant);
@@ -132,25 +125,14 @@ function saveOf({ part: bucket, waiting }: BucketCall, { row }: GrantedWindow) {
 async function lockRows(
   tx: Queryable,
   calls: readonly BucketCall[],
-): Promise<ReadonlyMap<string, StoredRow>> {
+): Promise<ReadonlyMap<string, WindowRow>> {
   const names = [JSON.stringify(calls.map(({ part }) => part.counter.name))];
-  let rows = await tx.query<StoredRow>(LOCK, names);
+  let rows = await tx.query(LOCK, names);
   if (rows.length < calls.length) {
     await tx.query(ADD_MISSING, names);
-    rows = await tx.query<StoredRow>(LOCK, names);
+    rows = await tx.query(LOCK, names);
   }
-  return new Map(rows.map((row) => [row.bucket, row]));
-}
-
-function rowOf(row: StoredRow): WindowRow {
-  return {
-    minute: Number(row.minute),
-    requests: Number(row.requests),
-    tokens: Number(row.tokens),
-    leasedMinute: Number(row.leased_minute),
-    leasedRequests: Number(row.leased_requests),
-    leasedTokens: Number(row.leased_tokens),
-  };
+  return new Map(rows.map(Row.parse).map((row) => [row.bucket, row]));
 }
 
 function grantOne(

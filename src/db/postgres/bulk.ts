@@ -131,7 +131,6 @@ function listOf(rows: Part['rows'], column: number, type: 'text' | 'bigint'): st
 }
 
 function escaped(text: string): string {
-  // Few texts contain these characters, and searching is faster than replacing.
   if (!text.includes('"') && !text.includes('\\')) return text;
   return text.replaceAll(/["\\]/g, String.raw`\$&`);
 }

@@ -23,7 +23,6 @@ const DELETE_BATCH = 500;
 /** Lock id for changes of partitions; any constant number serves. */
 const PARTITION_LOCK = 84_021;
 
-/** Creates the missing partitions of the given days; returns their number. */
 export async function makeDayPartitions(
   store: Store,
   table: PartitionedTable,

@@ -184,7 +184,6 @@ export class Epoch {
     this.#renewedMs = sinceMs;
   }
 
-  /** Logs once when the clocks differ too much, and once when they agree again. */
   #compareClocks(aheadMs: number): void {
     const { log } = this.#parts;
     const isOff = Math.abs(aheadMs) > CLOCK_OFF_MS;

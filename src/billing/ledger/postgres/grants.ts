@@ -45,14 +45,12 @@ const MOST_REQUESTS = 2_048n;
 export interface LeaseWant {
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
-  /** The existing lease of the process, and the part of it that no open hold uses. */
   readonly lease:
     | { readonly id: string; readonly kind: CreditKind; readonly freeNano: bigint }
     | undefined;
   readonly requests: readonly HoldRequest[];
   /** `false` while other processes need the money, or if they could not recall it. */
   readonly mayLease: boolean;
-  /** Whether the request is retried after other processes have returned their leases. */
   readonly mayWait: boolean;
   readonly newId: string;
 }
@@ -67,7 +65,6 @@ export interface LeaseResult {
   readonly results: readonly (PlannedHold | HoldRefusal)[];
   /** The lease that contains all granted holds; without one each hold has a row of its own. */
   readonly grant: LeaseGrant | undefined;
-  /** The row of the lease is gone, because its process was considered dead. */
   readonly isLost: boolean;
   /** Epochs of processes whose leases kept a request from getting its full amount. */
   readonly holders: readonly string[];

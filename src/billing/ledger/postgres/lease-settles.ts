@@ -70,7 +70,6 @@ export class LeaseSettles {
     });
   }
 
-  /** Settles a hold, or journals the settle while the database is unreachable. */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleOrJournal(request, held);
@@ -218,7 +217,6 @@ export class LeaseSettles {
     else log.warn(fields, LATE);
   }
 
-  /** Settles an entry from the journal of this process, or of one that has ended. */
   async settleJournaled({ key, ...settle }: JournaledSettle): Promise<void> {
     const { requestId } = settle.request.usage;
     const settling = { ...settle, held: this.#journaled.get(requestId) };

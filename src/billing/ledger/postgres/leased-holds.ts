@@ -136,7 +136,6 @@ export class LeasedHolds implements Holds {
     this.#leases.close();
   }
 
-  /** Places a durable hold, which belongs to no epoch of a process. */
   async #placeDurable(request: HoldRequest): Promise<HoldResult> {
     const { store, clock } = this.#parts;
     const place = (): Promise<HoldResult> =>

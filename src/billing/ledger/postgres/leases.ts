@@ -319,7 +319,6 @@ export class Leases {
     }
   }
 
-  /** Returns a notification for a transaction that changes what an account or a key may spend. */
   changed(accountId: string): Statement {
     return this.#leased.recalls.statement(CHANGED, accountId);
   }

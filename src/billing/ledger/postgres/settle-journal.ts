@@ -84,7 +84,6 @@ export class SettleJournal {
     await this.#flushed();
   }
 
-  /** Passes the waiting settles to `settle` and removes those that were written. */
   async replay(settle: Settle): Promise<Replayed> {
     const entries = [...this.#waiting];
     const outcomes = await Promise.allSettled(entries.map(([, entry]) => settle(entry)));
