@@ -11,10 +11,10 @@ import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import type { Caller, Identity } from '../identity/identity.ts';
 
-/** The limits that are not those of a model. */
+/** Limits of endpoints without a model. */
 export interface EndpointLimits {
   of(caller: Caller): readonly LimitOf[];
-  /** What a caller may use of something in 24 hours, and has used; `undefined` where it is not offered. */
+  /** The RPC credits of 24 hours; `undefined` if RPC is not offered. */
   credits(
     caller: Caller,
   ): Promise<
@@ -33,12 +33,12 @@ export interface AccountParts {
   readonly clock: Clock;
 }
 
-/** Whether so much credit is enough for a priced request. */
+/** Whether the credit is enough for a priced request. */
 export function isEnough(amountNano: bigint, { config }: AccountParts): boolean {
   return amountNano >= usdToNano(config.current.limits.minimumCreditUsd);
 }
 
-/** The request id, of itself or of the id that an answer of any protocol has. */
+/** The request id in a request id or in the id of a response object. */
 export function requestIdOf(id: string): string {
   return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');
 }
@@ -53,10 +53,10 @@ export const StorageItem = z
           .number()
           .int()
           .describe(
-            'Most bytes; it grows with what was charged for the responses. Above it the oldest responses are dropped.',
+            'Maximum, which grows with the charges of the responses. Above it the oldest responses are deleted.',
           ),
       })
-      .describe('Responses that are kept for 24 hours under an `Idempotency-Key`.'),
+      .describe('Responses that are stored for 24 hours under an `Idempotency-Key`.'),
   })
   .describe('Storage of the account.');
 

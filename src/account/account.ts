@@ -1,4 +1,4 @@
-/** What an account sees of itself, and the operator of all of them, wired: keys, limits, usage, billing. */
+/** The routes of accounts and of the operator about accounts: keys, limits, usage, billing. */
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
@@ -23,11 +23,11 @@ export function accountFeature(
   payments: Payments | undefined,
   signing: Signing | undefined,
 ): Feature {
-  const kept = new PriceKeeper(parts);
+  const prices = new PriceKeeper(parts);
   return {
-    perProcessJob: () => kept.keep(),
+    perProcessJob: () => prices.keep(),
     leaderJob: () => parts.stores.ledger.dropEndedBudgets(),
-    start: () => void kept.keep().catch(() => undefined), // the database is away: the job tries again
+    start: () => void prices.keep().catch(() => undefined), // the job tries again
     routes: [
       ...apiKeyRoutes(parts, payments),
       ...childKeyRoutes(parts),

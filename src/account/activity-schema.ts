@@ -1,4 +1,4 @@
-/** What the lists of requests and of days say of themselves. */
+/** Schemas and descriptions of `/usage/requests` and `/usage/days`. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
@@ -20,17 +20,17 @@ export type ActivityQuery = z.infer<typeof ActivityQuery>;
 export const ActivityQuery = z.object({
   ...RANGE,
   ...OF_MODEL,
-  kind: z.enum(RECEIPT_KINDS).optional().describe('Only what was sold as this.'),
-  status: z.enum(RECEIPT_STATUSES).optional().describe('Only requests that ended so.'),
+  kind: z.enum(RECEIPT_KINDS).optional().describe('Only requests of this kind.'),
+  status: z.enum(RECEIPT_STATUSES).optional().describe('Only requests with this status.'),
   requestId: z
     .string()
     .max(100)
     .optional()
-    .describe('Only this request: the `x-request-id` of an answer, or the id of a completion.'),
+    .describe('Only this request: the `x-request-id` of a response, or the id of a completion.'),
   format: z
     .enum(['json', 'csv'])
     .optional()
-    .describe('`csv` downloads every row, newest first; so does the header `Accept: text/csv`.'),
+    .describe('`csv` downloads all rows, newest first, as does the header `Accept: text/csv`.'),
   ...cursorQuery(),
 });
 
@@ -52,10 +52,10 @@ export const ACTIVITY: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'List requests',
   about:
-    'The receipt of every request that was admitted, newest first. A wallet and an ADMIN key see the account, another key sees itself.',
+    'The receipts of all admitted requests, newest first. A wallet and an ADMIN key see the account; another key sees its own requests.',
   query: ActivityQuery,
   response: jsonOrCsv(
-    'Receipts; as JSON pages or as one CSV file of the whole range.',
+    'Receipts, as JSON pages or as one CSV file of the whole range.',
     ActivityResponse,
     { ...DAYS_SAMPLE, data: [RECEIPT_SAMPLE], nextCursor: null },
     `${ACTIVITY_CSV_HEAD}\r\n`,
@@ -68,7 +68,7 @@ export type DaysResponse = z.infer<typeof DaysResponse>;
 export const DaysResponse = z
   .object({
     ...DAYS_HEAD,
-    totals: z.object(Sums).describe('Of every row that matches.'),
+    totals: z.object(Sums).describe('Sums of all matching rows.'),
     data: z
       .array(
         z.object({
@@ -77,7 +77,7 @@ export const DaysResponse = z
           ...Sums,
         }),
       )
-      .describe('Newest day first, its dearest model first.'),
+      .describe('Newest day first; within a day the most expensive model first.'),
   })
   .meta({ id: 'UsageDays' });
 
@@ -85,7 +85,7 @@ export const DAYS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Usage by day and model',
   about:
-    'Sums over all keys, for charts. A wallet and an ADMIN key see the account, another key sees itself.',
+    'Sums over all keys, for charts. A wallet and an ADMIN key see the account; another key sees its own requests.',
   query: DaysQuery,
   response: jsonResponse('One row for each day and model.', DaysResponse, {
     ...DAYS_SAMPLE,

@@ -1,7 +1,6 @@
 /**
- * `GET /usage/requests`: every request of an account, as pages or as one download. `GET
- * /usage/days`: the sums by day and model. The time of a page does not depend on the number of
- * requests.
+ * `GET /usage/requests`: the requests of an account, as pages or as one download. `GET /usage/days`: the
+ * sums by day and model.
  */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -46,10 +45,9 @@ import {
 const PAGE_OF_DOWNLOAD = 1_000;
 /** A year of a busy account; larger ranges are downloaded in parts. */
 const MAX_DOWNLOAD_ROWS = 1_000_000;
-/** A year of so many models a day is more than a chart shows. */
+/** More rows than a chart can show. */
 const MAX_DAY_ROWS = 20_000;
 
-/** Whose requests, and of which key. */
 export interface Scope {
   readonly accountId: string;
   readonly keyId: string | undefined;
@@ -62,15 +60,15 @@ export function activityRoutes(parts: AccountParts): Route[] {
   });
   return [
     get('/usage/requests', 'key-or-wallet', ACTIVITY, (context) =>
-      answerActivity(parts, context, scopeOf(context)),
+      sendActivity(parts, context, scopeOf(context)),
     ),
     get('/usage/days', 'key-or-wallet', DAYS, (context) =>
-      answerDays(parts, context, scopeOf(context)),
+      sendDays(parts, context, scopeOf(context)),
     ),
   ];
 }
 
-export async function answerActivity(
+export async function sendActivity(
   parts: AccountParts,
   context: RequestContext,
   { accountId, keyId }: Scope,
@@ -95,7 +93,7 @@ export async function answerActivity(
   await context.json(200, body);
 }
 
-/** A request by its id, whatever its day; the other filters hold. */
+/** A request by its id, of any day, if it matches the other filters. */
 async function oneReceipt(
   { stores }: AccountParts,
   filter: ReceiptFilter,
@@ -103,13 +101,13 @@ async function oneReceipt(
 ): Promise<UsageRow[]> {
   const row = await receiptOf(stores.store, filter.accountId, requestIdOf(requestId));
   if (row === undefined) return [];
-  const asked = [
+  const filters = [
     [filter.keyId, row.key_id],
     [filter.modelId, row.model_id],
     [filter.kind, row.kind],
     [filter.status, row.status],
   ];
-  return asked.every(([wanted, is]) => wanted === undefined || wanted === is) ? [row] : [];
+  return filters.every(([wanted, is]) => wanted === undefined || wanted === is) ? [row] : [];
 }
 
 async function download(
@@ -120,7 +118,7 @@ async function download(
   const store = stores.store.readerFor(filter.accountId);
   if ((await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
     const most = MAX_DOWNLOAD_ROWS.toLocaleString('en');
-    throw badQuery('from', `The range has more than ${most} requests; ask for fewer days`);
+    throw badQuery('from', `The range must have at most ${most} requests; request fewer days`);
   }
   async function* lines(): AsyncGenerator<string> {
     yield `${ACTIVITY_CSV_HEAD}\r\n`;
@@ -136,7 +134,7 @@ async function download(
   try {
     await pipeline(Readable.from(lines()), context.pipe(200, 'text/csv; charset=utf-8'));
   } catch (error) {
-    // Who leaves in the middle has left.
+    // The client has disconnected.
     if (!context.isGone) throw error;
   }
 }
@@ -169,7 +167,7 @@ function csvLine(row: UsageRow): string {
   return `${fields.join(',')}\r\n`;
 }
 
-export async function answerDays(
+export async function sendDays(
   parts: AccountParts,
   context: RequestContext,
   { accountId, keyId }: Scope,

@@ -1,4 +1,4 @@
-/** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
+/** Schemas and descriptions of `/api_keys`. Amounts are USD and DIEM. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
@@ -15,32 +15,42 @@ const PRIVACY = z.enum(['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY']);
 const MAX_DESCRIPTION = 64;
 const MAX_MODELS = 500;
 const MAX_MODEL_NAME = 200;
-/** At most 500 active keys, so that one page shows all. */
+/** The maximum of active keys, so that one page has all. */
 const KEYS_PER_PAGE = 500;
-/** More than any balance; keeps an amount exact as a JSON number. */
+/** Exact as a JSON number with nine decimals. */
 const MAX_AMOUNT = 9_000_000;
+
+const SPENDING_LIMITS = 'Spending limits of the key per period.';
+const PERIODS =
+  'Start of a new period: each day (EPOCH), each week on Monday, each month, or never (LIFETIME), at 00:00 UTC.';
+const ALLOWED_MODELS = 'Ids of the models that the key may use; null: all models.';
+const PRIVACIES =
+  'PRIVATE_TEXT: text models must be private; PRIVATE_ONLY: all models must be private; ALL: any model.';
+const EXPIRES =
+  'Expiry of the key: a day (rejected from 00:00 UTC of this day on), a time in UTC, or "" for never.';
+const KEY_ID = 'Id of the key, which is not a secret.';
 
 const Description = z
   .string()
   .min(1)
   .max(MAX_DESCRIPTION)
-  .describe('What the key is for, shown in lists.');
+  .describe('Purpose of the key, shown in lists.');
 
 export const Amount = z.number().min(0).max(MAX_AMOUNT).refine(isExactUsd, TOO_FINE);
 
 const ConsumptionLimit = z
   .object({
-    usd: Amount.nullish().describe('Most USD a period; null is no limit.'),
-    diem: Amount.nullish().describe('Most daily credit (DIEM) a period; null is no limit.'),
-    vcu: z.null().optional().describe('Always null; kept for old clients.'),
+    usd: Amount.nullish().describe('Maximum USD per period; null: no limit.'),
+    diem: Amount.nullish().describe('Maximum daily credit (DIEM) per period; null: no limit.'),
+    vcu: z.null().optional().describe('Always null, for old clients.'),
   })
-  .describe('What the key may spend a period.');
+  .describe(SPENDING_LIMITS);
 
 const Models = z
   .array(z.string().min(1).max(MAX_MODEL_NAME))
   .min(1)
   .max(MAX_MODELS)
-  .describe('Ids of the only models that the key may use; null is every model.');
+  .describe(ALLOWED_MODELS);
 
 const DAY = /^\d{4}-\d{2}-\d{2}$/;
 const INSTANT = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]00:?00)$/;
@@ -49,9 +59,7 @@ const ExpiresAt = z
   .string()
   .max(40)
   .refine(isExpiry, 'Must be empty, a day (2027-01-31) or a time in UTC (2027-01-31T12:00:00Z)')
-  .describe(
-    'When the key stops: a day (from 00:00 UTC of that day on it is refused), a time in UTC, or "" for never.',
-  )
+  .describe(EXPIRES)
   .meta({ examples: ['2027-01-31', '2027-01-31T12:00:00Z', ''] });
 
 function isExpiry(text: string): boolean {
@@ -63,21 +71,11 @@ export const CreateKeyRequest = z
   .object({
     apiKeyType: KIND,
     description: Description,
-    consumptionLimit: ConsumptionLimit.nullish().describe(
-      'What the key may spend a period; null is no limit.',
-    ),
-    limitPeriod: PERIOD.nullish().describe(
-      'When spending starts again from zero: each day (EPOCH, the default), each week on Monday, each month, never. All in UTC.',
-    ),
-    modelPrivacy: PRIVACY.nullish().describe(
-      'PRIVATE_TEXT: text models must be private; PRIVATE_ONLY: every model must be. Default ALL.',
-    ),
-    models: Models.nullish().describe(
-      'Ids of the only models that the key may use; null, the default, is every model.',
-    ),
-    expiresAt: ExpiresAt.nullish().describe(
-      'When the key stops: a day (from 00:00 UTC of that day on it is refused), a time in UTC, or "" for never, the default.',
-    ),
+    consumptionLimit: ConsumptionLimit.nullish().describe(SPENDING_LIMITS),
+    limitPeriod: PERIOD.nullish().describe(`${PERIODS} Default: EPOCH.`),
+    modelPrivacy: PRIVACY.nullish().describe(`${PRIVACIES} Default: ALL.`),
+    models: Models.nullish().describe(ALLOWED_MODELS),
+    expiresAt: ExpiresAt.nullish().describe(EXPIRES),
   })
   .meta({
     id: 'CreateApiKeyRequest',
@@ -93,19 +91,15 @@ export const UpdateKeyRequest = z
     description: Description.optional(),
     consumptionLimit: ConsumptionLimit.nullable()
       .optional()
-      .describe('A missing member stays as it is; null takes the limit away.'),
+      .describe('A missing member does not change; null removes the limit.'),
     limitPeriod: PERIOD.optional().describe(
-      'A new period counts what the key has spent in it so far.',
+      'A new period includes the earlier spending of the key in it.',
     ),
-    modelPrivacy: PRIVACY.optional().describe(
-      '`PRIVATE_TEXT`: text models must be private; `PRIVATE_ONLY`: every model must be.',
-    ),
-    models: Models.nullable()
-      .optional()
-      .describe('Ids of the only models that the key may use; null is every model.'),
+    modelPrivacy: PRIVACY.optional().describe(PRIVACIES),
+    models: Models.nullable().optional().describe(ALLOWED_MODELS),
     expiresAt: ExpiresAt.nullable().optional().describe('"" or null: never.'),
   })
-  .describe('A missing field stays as it is.')
+  .describe('A missing field does not change.')
   .meta({ id: 'UpdateApiKeyRequest', examples: [{ id: 'key_1', consumptionLimit: { usd: 75 } }] });
 
 export const DeleteKeyQuery = z.object({
@@ -115,95 +109,77 @@ export const DeleteKeyQuery = z.object({
 export const ListKeysQuery = z.object(pageQuery({ max: KEYS_PER_PAGE, usual: KEYS_PER_PAGE }));
 
 const Limits = z.object({
-  usd: z.number().nullable().describe('Most USD a period; null is no limit.'),
-  diem: z.number().nullable().describe('Most daily credit a period; null is no limit.'),
-  vcu: z.null().describe('Always null; kept for old clients.'),
+  usd: z.number().nullable().describe('Maximum USD per period; null: no limit.'),
+  diem: z.number().nullable().describe('Maximum daily credit per period; null: no limit.'),
+  vcu: z.null().describe('Always null, for old clients.'),
 });
 export const Time = z.string().describe('ISO 8601, UTC.');
-export const DecimalText = z
-  .string()
-  .describe('Decimal text of at least 4 and at most 9 decimals.');
+export const DecimalText = z.string().describe('Decimal text with 4 to 9 decimals.');
+const Spent = {
+  usd: DecimalText.describe('USD, decimal text.'),
+  diem: DecimalText.describe('Daily credit, decimal text.'),
+};
 
-/** What answers say of the bounds of a key, beside its limits. */
-const Bounds = {
-  limitPeriod: PERIOD.describe(
-    'When spending starts again from zero: each day (EPOCH), each week on Monday, each month, never. All in UTC.',
-  ),
-  modelPrivacy: PRIVACY.describe(
-    'Which models by their privacy: every one, text models that are private, or private ones only.',
-  ),
-  models: z
-    .array(z.string())
-    .nullable()
-    .describe('Ids of the only models that the key may use; null is every model.'),
+/** Members of every response with a key. */
+const KeyMembers = {
+  id: z.string().describe(KEY_ID),
+  apiKeyType: KIND,
+  description: z.string().describe('Purpose of the key.'),
+  limitPeriod: PERIOD.describe(PERIODS),
+  modelPrivacy: PRIVACY.describe(PRIVACIES),
+  models: z.array(z.string()).nullable().describe(ALLOWED_MODELS),
+  expiresAt: Time.nullable().describe('Expiry; ISO 8601, UTC. Null: never.'),
 };
 
 export type ApiKeyItem = z.infer<typeof ApiKeyItem>;
 export const ApiKeyItem = z
   .object({
-    id: z.string().describe('Id of the key; it is no secret.'),
-    apiKeyType: KIND,
-    description: z.string().describe('What the key is for.'),
+    ...KeyMembers,
     parentId: z
       .string()
       .nullable()
-      .describe('The key that made it, if one did: see `/key/children`.'),
+      .describe('Id of the key that created it (see `/key/children`), or null.'),
     createdAt: Time,
-    expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
-    lastUsedAt: Time.nullable().describe('Up to 20 seconds old where several servers run.'),
-    last6Chars: z.string().describe('End of the secret, to tell keys apart.'),
-    consumptionLimits: Limits.describe('What the key may spend a period.'),
-    ...Bounds,
+    lastUsedAt: Time.nullable().describe('Up to 20 seconds old if several servers run.'),
+    last6Chars: z.string().describe('End of the secret, to distinguish keys.'),
+    consumptionLimits: Limits.describe(SPENDING_LIMITS),
     usage: z
       .object({
         trailingSevenDays: z
-          .object({
-            usd: DecimalText.describe('USD, decimal text.'),
-            vcu: DecimalText.describe('Always zero; kept for old clients.'),
-            diem: DecimalText.describe('Daily credit, decimal text.'),
-          })
-          .describe('In the last seven days, today included.'),
+          .object({ ...Spent, vcu: DecimalText.describe('Always zero, for old clients.') })
+          .describe('In the last seven days, including today.'),
       })
-      .describe('What it has spent.'),
-    currentPeriodUsage: z
-      .object({
-        usd: DecimalText.describe('USD, decimal text.'),
-        diem: DecimalText.describe('Daily credit, decimal text.'),
-      })
-      .describe('What counts against the limits now.'),
+      .describe('Spending of the key.'),
+    currentPeriodUsage: z.object(Spent).describe('Spending in the current period.'),
   })
   .meta({ id: 'ApiKey' });
 
 export const ApiKeyList = listOf(ApiKeyItem, 'The keys, newest first.');
 export const ApiKeyResponse = z.object({ data: ApiKeyItem.describe('The key.') });
 export const UpdatedKeyResponse = z.object({
-  success: z.literal(true).describe('It was changed.'),
-  data: ApiKeyItem.describe('The key as it is now.'),
+  success: z.literal(true).describe('The key was changed.'),
+  data: ApiKeyItem.describe('The changed key.'),
 });
 export const DeletedKeyResponse = z.object({
-  success: z.literal(true).describe('It was revoked, or had been.'),
+  success: z.literal(true).describe('The key is revoked.'),
 });
 
 export type CreatedKeyResponse = z.infer<typeof CreatedKeyResponse>;
 export const CreatedKeyResponse = z.object({
-  success: z.literal(true).describe('It was made.'),
+  success: z.literal(true).describe('The key was created.'),
   data: z
     .object({
-      id: z.string().describe('Id of the key; it is no secret.'),
-      apiKey: z.string().describe('The secret. It is shown here once and stored nowhere.'),
-      apiKeyType: KIND,
-      description: z.string().describe('What the key is for.'),
-      consumptionLimit: Limits.describe('What the key may spend a period.'),
-      ...Bounds,
-      expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
+      ...KeyMembers,
+      apiKey: z.string().describe('The secret, which is shown only here and is not stored.'),
+      consumptionLimit: Limits.describe(SPENDING_LIMITS),
     })
     .describe('The new key, with its secret.'),
 });
 
 export const CreateWalletKeyRequest = CreateKeyRequest.extend({
   address: z.string().min(1).max(100).describe('The wallet that signed.'),
-  token: z.string().min(1).max(512).describe('What `GET` gave.'),
-  signature: z.string().min(1).max(8_192).describe('Of the token as text, by the wallet.'),
+  token: z.string().min(1).max(512).describe('The token from `GET`.'),
+  signature: z.string().min(1).max(8_192).describe('Signature of the token as text.'),
 }).meta({ id: 'CreateWalletKeyRequest' });
 
 const NO_LIMITS = { usd: null, diem: null, vcu: null };
@@ -236,7 +212,7 @@ export const LIST_KEYS: RouteDescription = {
   ),
 };
 
-/** The response with a new key; `different` from a key without limits. */
+/** The response with a new key; `different` are the members that differ from a key without limits. */
 export function createdKey(
   different: Partial<CreatedKeyResponse['data']>,
   schema: z.ZodType = CreatedKeyResponse,
@@ -260,7 +236,7 @@ export function createdKey(
 export const CREATE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Create a key',
-  about: 'The secret is in this answer and nowhere else. At most 20 keys a minute, 500 in all.',
+  about: 'The secret is only in this response. At most 20 keys per minute, and 500 in all.',
   request: jsonContent(CreateKeyRequest, {
     apiKeyType: 'INFERENCE',
     description: 'ci',
@@ -279,16 +255,16 @@ export const UPDATE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Change a key',
   request: jsonContent(UpdateKeyRequest, { id: KEY.id, consumptionLimit: { usd: 75 } }),
-  response: jsonResponse('The key as it is now.', UpdatedKeyResponse, { success: true, data: KEY }),
+  response: jsonResponse('The changed key.', UpdatedKeyResponse, { success: true, data: KEY }),
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
 export const DELETE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Revoke a key',
-  about: 'All keys below it are revoked with it.',
+  about: 'Also revokes the keys that it has created.',
   query: DeleteKeyQuery,
-  response: jsonResponse('The key is refused from now on.', DeletedKeyResponse, { success: true }),
+  response: jsonResponse('The key is revoked.', DeletedKeyResponse, { success: true }),
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -304,14 +280,12 @@ export const KEY_CHALLENGE: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a text for a wallet to sign',
   response: jsonResponse(
-    'A token of 15 minutes.',
+    'A token that is valid for 15 minutes.',
     z.strictObject({
-      success: z.literal(true).describe('It was made.'),
+      success: z.literal(true).describe('The token was created.'),
       data: z
-        .strictObject({
-          token: z.string().describe('The text to sign, good once and for a few minutes.'),
-        })
-        .describe('What the wallet signs.'),
+        .strictObject({ token: z.string().describe('The text to sign; valid once.') })
+        .describe('The challenge.'),
     }),
     { success: true, data: { token: 'eyJ…' } },
     'no-store',
@@ -322,7 +296,7 @@ export const KEY_CHALLENGE: RouteDescription = {
 export const CREATE_WALLET_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Create a key for a wallet',
-  about: 'The wallet signs the token as text; the key spends the credit of the wallet.',
+  about: 'The wallet signs the token from `GET` as text; the key spends the credit of the wallet.',
   request: jsonContent(CreateWalletKeyRequest, {
     apiKeyType: 'INFERENCE',
     description: 'agent',

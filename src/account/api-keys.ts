@@ -1,7 +1,6 @@
 /**
- * `/api_keys` for ADMIN keys: list, make, change, revoke and get the keys of the own account; and
- * `/api_keys/generate_web3_key`: a wallet signs a token of this server and gets a key for its
- * credit.
+ * `/api_keys` for ADMIN keys: list, create, change, revoke and get the keys of the account; and
+ * `/api_keys/generate_web3_key`: a wallet signs a token and gets a key for its credit.
  */
 import { type Clock, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -42,7 +41,6 @@ import {
 const PATH = '/api_keys';
 const WALLET_PATH = '/api_keys/generate_web3_key';
 
-/** `payments`: `undefined` on a server without rails. */
 export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined): Route[] {
   const { identity } = parts.stores;
   return [
@@ -55,15 +53,20 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
       const settings = settingsOf(request, parts.clock);
       const { wallet } = context.caller;
       if (wallet !== undefined) await identity.openWalletAccount(wallet);
-      const made = await createKey(parts, context.caller, request.apiKeyType, settings);
-      await answerCreated(context, made);
+      const created = await createKey(parts, context.caller, request.apiKeyType, settings);
+      await sendCreated(context, created);
     }),
-    patch(PATH, 'admin', UPDATE_KEY, (context) => answerUpdate(parts, context)),
+    patch(PATH, 'admin', UPDATE_KEY, async (context) => {
+      const { id, ...request } = readBody(context, UpdateKeyRequest);
+      const change = changeOf(request, parts.clock);
+      const changed = await updateKey(parts, context.caller.accountId, id, change);
+      await context.json(200, { success: true, data: await reportOf(parts, changed) });
+    }),
     remove(PATH, 'admin', DELETE_KEY, async (context) => {
       const { id } = readQuery(context, DeleteKeyQuery);
       const isRevoked = await identity.revokeKey(context.caller.accountId, id);
       if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
-      // Other processes release the parts of its cap that they have leased.
+      // Other processes release their leases of its cap.
       await parts.stores.ledger.recall(context.caller.accountId);
       await context.json(200, { success: true });
     }),
@@ -86,19 +89,19 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
       const payments = requirePayments(given);
       const request = readBody(context, CreateWalletKeyRequest);
       const settings = settingsOf(request, parts.clock);
-      // Creating a wallet is free, and each one can add an account and a key to the database.
+      // Wallets are free, and each one can add an account and a key to the database.
       const { keysPerMinute } = parts.config.current.limits;
       await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
       const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);
       await parts.stores.identity.openWalletAccount(wallet);
       const caller = walletCaller(wallet);
-      const made = await createKey(parts, caller, request.apiKeyType, settings);
-      await answerCreated(context, made);
+      const created = await createKey(parts, caller, request.apiKeyType, settings);
+      await sendCreated(context, created);
     }),
   ];
 }
 
-/** The page of keys that a query asks for, with its headers. */
+/** The requested page of keys; sets its headers. */
 export async function listPage(
   parts: AccountParts,
   context: RequestContext,
@@ -113,7 +116,7 @@ export async function listPage(
   return reportKeys(parts, accountId, keys);
 }
 
-/** What a creation asks for. Throws 400 for an expiry in the past. */
+/** The settings of a new key. Throws 400 for an expiry in the past. */
 export function settingsOf(request: CreateKeyRequest, clock: Clock): KeySettings {
   return {
     description: request.description,
@@ -139,20 +142,12 @@ function limitOf(amount: number | null | undefined): Nano | undefined {
   return amount === undefined || amount === null ? undefined : usdToNano(amount);
 }
 
-async function answerUpdate(parts: AccountParts, context: RequestContext): Promise<void> {
-  const { id, ...request } = readBody(context, UpdateKeyRequest);
-  const change = changeOf(request, parts.clock);
-  const changed = await updateKey(parts, context.caller.accountId, id, change);
-  await context.json(200, { success: true, data: await reportOf(parts, changed) });
-}
-
 /** The settings of a key after a change. Throws 400 for an expiry in the past. */
 export function changeOf(
   request: Omit<UpdateKeyRequest, 'id'>,
   clock: Clock,
 ): (key: ApiKey) => KeySettings {
   const { expiresAt, consumptionLimit } = request;
-  // Checked before anything is read: a wrong date is wrong for every key.
   const expiresMs = expiryOf(expiresAt, clock);
   const limit = (currency: 'usd' | 'diem', before: Nano | undefined): Nano | undefined => {
     if (consumptionLimit === null) return undefined;
@@ -171,20 +166,18 @@ export function changeOf(
   });
 }
 
-/** An unknown id is a 400; a revoked key and another account's are unknown. */
+/** Throws 400 without a key. */
 export async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
   const [report] = key === undefined ? [] : await reportKeys(parts, key.accountId, [key]);
   if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');
   return itemOf(report);
 }
 
-/** The answer that carries the secret, once. */
-export async function answerCreated(
+export async function sendCreated(
   context: RequestContext,
   { key, secret, headers }: CreatedKey,
 ): Promise<void> {
   context.setAll(headers);
-  // Nothing on the way may keep a secret.
   context.set('cache-control', 'no-store');
   await context.json(200, createdBody(key, secret));
 }

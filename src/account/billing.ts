@@ -1,7 +1,4 @@
-/**
- * `GET /billing/balance` for every key and wallet; `GET /billing/transactions`, the history of the
- * whole account, for ADMIN keys and wallets. Statement and payments are in `statement.ts`.
- */
+/** `GET /billing/balance` for every key and wallet; `GET /billing/transactions` for ADMIN keys and wallets. */
 import { z } from 'zod';
 import {
   type TransactionRow,
@@ -16,7 +13,7 @@ import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-reques
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
-import { STATEMENT, TOP_UPS, answerStatement, answerTopUps } from './statement.ts';
+import { STATEMENT, TOP_UPS, sendStatement, sendTopUps } from './statement.ts';
 
 const Amounts = z.object({
   diem: z.number().describe('Daily credit.'),
@@ -30,59 +27,49 @@ export const BalanceResponse = z
     consumptionCurrency: z
       .enum(['DIEM', 'USD'])
       .nullable()
-      .describe('What the next request spends first; null when there is nothing.'),
+      .describe('The credit that the next request spends first; null without credit.'),
     balances: z
       .object({
-        diem: z.number().describe("What is left of today's credit; it does not roll over."),
-        usd: z.number().describe('Posted USD; requests in flight are not taken off yet.'),
+        diem: z.number().describe("Rest of today's credit, which expires at 00:00 UTC."),
+        usd: z.number().describe('Posted USD, including holds of running requests.'),
       })
-      .describe('What is posted.'),
-    diemEpochAllocation: z.number().describe('Daily credit that is given each day at 00:00 UTC.'),
-    held: Amounts.describe('Of the balances, what open requests and jobs set aside.'),
-    available: Amounts.describe('Of the balances, what the next request can have.'),
+      .describe('Posted amounts.'),
+    diemEpochAllocation: z.number().describe('Daily credit, allocated each day at 00:00 UTC.'),
+    held: Amounts.describe('Holds of open requests and jobs.'),
+    available: Amounts.describe('Balances without holds.'),
   })
   .meta({ id: 'BillingBalance' });
 
 const BALANCE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the balance',
-  response: jsonResponse(
-    'Posted amounts; requests in flight are not taken off yet.',
-    BalanceResponse,
-    {
-      canConsume: true,
-      consumptionCurrency: 'USD',
-      balances: { diem: 0, usd: 50.23 },
-      diemEpochAllocation: 0,
-      held: { diem: 0, usd: 0.23 },
-      available: { diem: 0, usd: 50 },
-    },
-  ),
+  response: jsonResponse('Posted amounts, including holds of running requests.', BalanceResponse, {
+    canConsume: true,
+    consumptionCurrency: 'USD',
+    balances: { diem: 0, usd: 50.23 },
+    diemEpochAllocation: 0,
+    held: { diem: 0, usd: 0.23 },
+    available: { diem: 0, usd: 50 },
+  }),
 };
 
 const TransactionsQuery = z.object(pageQuery({ max: 100, usual: 50 }));
 
 type Transaction = z.infer<typeof Transaction>;
 const Transaction = z.object({
-  id: z.string().describe('Id of the movement.'),
+  id: z.string().describe('Id of the transaction.'),
   type: z
     .enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT'])
     .describe(
-      'CHARGE of a request; TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up that its chain took back; DEBT made good.',
+      'CHARGE of a request; TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up after a chain reorganisation; DEBT repaid.',
     ),
-  amount: z.number().describe('Above zero came in, below zero was taken.'),
-  currency: z.enum(['USD', 'DIEM']).describe('What `amount` is in: USD, or daily credit (DIEM).'),
-  balanceAfter: z.number().describe('USD balance after it.'),
+  amount: z.number().describe('Positive: added to the balance; negative: deducted.'),
+  currency: z.enum(['USD', 'DIEM']).describe('Unit of `amount`: USD, or daily credit (DIEM).'),
+  balanceAfter: z.number().describe('USD balance after the transaction.'),
   createdAt: z.string().describe('ISO 8601, UTC.'),
-  requestId: z
-    .string()
-    .nullable()
-    .describe('The request that was charged; null for other movements.'),
-  modelId: z
-    .string()
-    .nullable()
-    .describe('The model that was charged for; null for other movements.'),
-  note: z.string().nullable().describe('What was written beside it; null without a note.'),
+  requestId: z.string().nullable().describe('The charged request; null for other transactions.'),
+  modelId: z.string().nullable().describe('The model of the request; null for other transactions.'),
+  note: z.string().nullable().describe('Note of the transaction, or null.'),
 });
 
 export type TransactionsResponse = z.infer<typeof TransactionsResponse>;
@@ -92,12 +79,12 @@ export const TransactionsResponse = z
     data: z.array(Transaction).describe('Newest first.'),
     pagination: z
       .object({
-        limit: z.number().int().describe('Most items of a page.'),
-        page: z.number().int().describe('This page, from 1.'),
-        total: z.number().int().describe('Items in all.'),
+        limit: z.number().int().describe('Maximum number of items per page.'),
+        page: z.number().int().describe('Number of this page, from 1.'),
+        total: z.number().int().describe('Number of all items.'),
         hasMore: z.boolean().describe('Whether there are more pages.'),
       })
-      .describe('Where this page stands.'),
+      .describe('Position of this page.'),
   })
   .meta({ id: 'BillingTransactions' });
 
@@ -117,7 +104,7 @@ const TRANSACTIONS: RouteDescription = {
   summary: 'List transactions',
   query: TransactionsQuery,
   response: jsonResponse(
-    'Movements of the account, newest first.',
+    'Transactions of the account, newest first.',
     TransactionsResponse,
     {
       object: 'list',
@@ -134,16 +121,15 @@ export function billingRoutes(parts: AccountParts): Route[] {
       context.json(200, await balanceBody(parts, context.caller.accountId)),
     ),
     get('/billing/transactions', 'admin-or-wallet', TRANSACTIONS, (context) =>
-      answerTransactions(parts.stores.store, context),
+      sendTransactions(parts.stores.store, context),
     ),
     get('/billing/statement', 'admin-or-wallet', STATEMENT, (context) =>
-      answerStatement(parts, context, context.caller.accountId),
+      sendStatement(parts, context, context.caller.accountId),
     ),
-    get('/billing/top-ups', 'key-or-wallet', TOP_UPS, (context) => answerTopUps(parts, context)),
+    get('/billing/top-ups', 'key-or-wallet', TOP_UPS, (context) => sendTopUps(parts, context)),
   ];
 }
 
-/** What an account has, as its owner reads it. */
 export async function balanceBody(
   parts: AccountParts,
   accountId: string,
@@ -163,7 +149,7 @@ export async function balanceBody(
   };
 }
 
-async function answerTransactions(store: Queryable, context: RequestContext): Promise<void> {
+async function sendTransactions(store: Queryable, context: RequestContext): Promise<void> {
   const page = readQuery(context, TransactionsQuery);
   const { accountId } = context.caller;
   const offset = offsetOf(page);
@@ -183,7 +169,7 @@ async function answerTransactions(store: Queryable, context: RequestContext): Pr
 function transactionOf(row: TransactionRow, accountId: string): Transaction {
   const amount = toUsdNumber(row.amount_nano);
   return {
-    // A request that spent both currencies has two rows of one id.
+    // A request that spent both currencies has two rows with one id.
     id: row.part === 0n ? row.id : `${row.id}:${row.part}`,
     type: row.kind as Transaction['type'], // written by the ledger
     amount: row.credit_account === accountId ? amount : -amount,

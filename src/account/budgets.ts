@@ -1,6 +1,6 @@
 /**
- * `/budgets`, for ADMIN keys: bounds of the spending of an account in a period, for all requests,
- * for those with a tag, or for each value of a tag (end users without a key each).
+ * `/budgets`, for ADMIN keys: spending limits of an account per period, for all requests, for requests with
+ * a tag, or for each value of a tag (for example for each end user).
  */
 import { z } from 'zod';
 import {
@@ -24,29 +24,28 @@ import { Amount, PERIOD, Time } from './api-key-schema.ts';
 
 const PATH = '/budgets';
 
-/** Of a longer one no request can be tagged. */
 const Tag = z
   .string()
   .min(1)
   .max(MAX_TAG_NAME_BYTES)
-  .refine(isTagName, `Expected at most ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
+  .refine(isTagName, `Must have at most ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
 const Value = z
   .string()
   .min(1)
   .max(MAX_TAG_VALUE_BYTES)
-  .refine(isTagValue, `Expected at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
-const Usd = Amount.describe('Most USD a period; work that could cost more does not begin.');
+  .refine(isTagValue, `Must have at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
+const Usd = Amount.describe('Maximum USD per period; requests that could exceed it are rejected.');
 
 const CreateBudgetRequest = z
   .object({
     tag: Tag.nullish().describe(
-      'Name of a tag of `metadata`, such as `user`: only requests with it count. Null, the default: all.',
+      'Name of a tag in `metadata`, such as `user`: only requests with it count. Null (the default): all requests.',
     ),
     value: Value.nullish().describe(
-      'Value of the tag that counts. Null, the default: each value has the budget for itself.',
+      'Value of the tag that counts. Null (the default): each value has a budget of its own.',
     ),
     period: PERIOD.describe(
-      'When spending starts again from zero, at 00:00 UTC: each day (EPOCH), each week on Monday, each month, never.',
+      'Start of a new period, at 00:00 UTC: each day (EPOCH), each week on Monday, each month, or never (LIFETIME).',
     ),
     usd: Usd,
   })
@@ -60,14 +59,14 @@ export type BudgetItem = z.infer<typeof BudgetItem>;
 const BudgetItem = z
   .object({
     id: z.string().describe('Id of the budget.'),
-    tag: z.string().nullable().describe('Tag whose requests count; null: all requests count.'),
-    value: z.string().nullable().describe('Value that counts; null: each value for itself.'),
-    period: PERIOD.describe('When spending starts again from zero, at 00:00 UTC.'),
-    usd: z.number().describe('Most USD a period.'),
+    tag: z.string().nullable().describe('Tag of the requests that count; null: all requests.'),
+    value: z.string().nullable().describe('Value that counts; null: each value separately.'),
+    period: PERIOD.describe('Start of a new period, at 00:00 UTC.'),
+    usd: z.number().describe('Maximum USD per period.'),
     spentUsd: z
       .number()
       .nullable()
-      .describe('USD spent in the running period; null where each value counts for itself.'),
+      .describe('USD spent in the current period; null if each value counts separately.'),
     createdAt: Time,
   })
   .meta({ id: 'Budget' });
@@ -89,26 +88,29 @@ const ID = [{ name: 'id', in: 'path', about: 'Id of the budget.', example: EXAMP
 const list: RouteDescription = {
   tag: 'API keys',
   summary: 'List budgets',
-  response: jsonResponse('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] }),
+  response: jsonResponse('All budgets of the account.', BudgetList, {
+    object: 'list',
+    data: [EXAMPLE],
+  }),
 };
 const create: RouteDescription = {
   tag: 'API keys',
-  summary: 'Set a budget',
+  summary: 'Create a budget',
   about:
-    'Begins with what was spent in the running period so far. A request that a budget does not cover is refused with 402 like one above the limit of its key; the message names the budget and when it starts again.',
+    'Includes the earlier spending of the current period. A request that exceeds a budget is rejected with 402; the message contains the budget and the start of its next period.',
   request: jsonContent(CreateBudgetRequest, { tag: 'user', period: 'EPOCH', usd: 2 }),
   response: jsonResponse('The budget.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_LIMIT_REACHED'],
 };
 const UsageQuery = z.object({
-  value: Value.optional().describe('A value of the tag, where each has the budget for itself.'),
+  value: Value.optional().describe('A value of the tag, if each value has a budget of its own.'),
 });
 const getOne: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a budget',
   parameters: ID,
   query: UsageQuery,
-  response: jsonResponse('With what was spent of it.', BudgetResponse, { data: EXAMPLE }),
+  response: jsonResponse('The budget with its spending.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_NOT_FOUND'],
 };
 const update: RouteDescription = {
@@ -116,16 +118,16 @@ const update: RouteDescription = {
   summary: 'Change the amount of a budget',
   parameters: ID,
   request: jsonContent(UpdateBudgetRequest, { usd: 5 }),
-  response: jsonResponse('The budget as it is now.', BudgetResponse, { data: EXAMPLE }),
+  response: jsonResponse('The changed budget.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_NOT_FOUND'],
 };
 const deleteOne: RouteDescription = {
   tag: 'API keys',
-  summary: 'Take a budget away',
+  summary: 'Delete a budget',
   parameters: ID,
   response: jsonResponse(
-    'It bounds nothing any more.',
-    z.object({ success: z.literal(true).describe('It is gone.') }),
+    'The budget is deleted.',
+    z.object({ success: z.literal(true).describe('The budget was deleted.') }),
     { success: true },
   ),
   refusals: ['BUDGET_NOT_FOUND'],
@@ -139,15 +141,13 @@ export const BUDGET_DESCRIPTIONS = {
   delete: deleteOne,
 } as const;
 
-/** Whose budgets routes are about, and how they say it. */
-export interface BudgetPlace {
+/** The differences between the routes of an account and those of the operator. */
+interface BudgetPlace {
   readonly path: string;
-  /** Name of the id in the path of one. */
+  /** Name of the budget id in the path. */
   readonly idName: string;
   readonly auth: 'admin' | 'operator';
-  readonly describe: Readonly<
-    Record<'list' | 'create' | 'get' | 'update' | 'delete', RouteDescription>
-  >;
+  readonly describe: Readonly<Record<keyof typeof BUDGET_DESCRIPTIONS, RouteDescription>>;
   readonly accountOf: (context: RequestContext) => Promise<string>;
 }
 
@@ -179,8 +179,8 @@ export function budgetRoutesAt(parts: AccountParts, place: BudgetPlace): Route[]
       const accountId = await accountOf(context);
       const { wallet } = context.caller;
       if (wallet !== undefined) await stores.identity.openWalletAccount(wallet);
-      const made = await createBudget(stores, { ...wanted, accountId });
-      await context.json(200, { data: await reportOf(parts, made) });
+      const created = await createBudget(stores, { ...wanted, accountId });
+      await context.json(200, { data: await reportOf(parts, created) });
     }),
     get(`${path}/:${idName}`, auth, describe.get, async (context) => {
       const { value } = readQuery(context, UsageQuery);
@@ -203,7 +203,7 @@ export function budgetRoutesAt(parts: AccountParts, place: BudgetPlace): Route[]
 
 function wantedBudget({ tag, value, period, usd }: z.infer<typeof CreateBudgetRequest>) {
   if (typeof tag !== 'string' && typeof value === 'string') {
-    const message = 'Needs a `tag` whose value it is';
+    const message = 'Needs the `tag` of the value';
     throw refuseIssues([{ code: 'custom', path: ['value'], message }]);
   }
   const usdLimitNano = usdToNano(usd);
@@ -215,7 +215,7 @@ function known(budget: Budget | undefined): Budget {
   return budget;
 }
 
-/** The budget with its spending, of `value` where each value has the budget for itself. */
+/** The budget with its spending, or with that of `value` if each value has a budget of its own. */
 async function reportOf(
   { stores: { store }, clock }: AccountParts,
   budget: Budget,

@@ -1,6 +1,6 @@
 /**
- * `/key/children`: INFERENCE keys that a key makes, for example for helpers of an agent. A child
- * counts in the caps of both, has no more rights than its parent, and ends with it.
+ * `/key/children`: INFERENCE keys that a key creates, for example for subagents. The spending of a child
+ * counts for both keys; a child has no more rights than its parent and ends with it.
  */
 import { Fault } from '../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../http/describe.ts';
@@ -16,11 +16,11 @@ import {
   DeleteKeyQuery,
   LIST_KEYS,
 } from './api-key-schema.ts';
-import { answerCreated, itemOf, listPage, settingsOf } from './api-keys.ts';
+import { itemOf, listPage, sendCreated, settingsOf } from './api-keys.ts';
 import { type KeySettings, createKey } from './manage-keys.ts';
 
 const PATH = '/key/children';
-/** A key, its children, and theirs. */
+/** A key, its children and their children. */
 const MAX_DEPTH = 3;
 
 const CreateChildRequest = CreateKeyRequest.omit({ apiKeyType: true }).meta({
@@ -28,13 +28,13 @@ const CreateChildRequest = CreateKeyRequest.omit({ apiKeyType: true }).meta({
   examples: [{ description: 'helper', consumptionLimit: { usd: 1 }, expiresAt: '2027-01-31' }],
 });
 
-const LIST = { ...LIST_KEYS, summary: 'List the keys that this key has made' };
+const LIST = { ...LIST_KEYS, summary: 'List the keys that this key has created' };
 
 const CREATE: RouteDescription = {
   ...CREATE_KEY,
-  summary: 'Make a key below this one',
+  summary: 'Create a child of this key',
   about:
-    'For an agent or a helper: an INFERENCE key that may no more than the key that makes it. What it spends counts in the caps of both, it expires no later, and it is refused once the key above it is revoked or has expired. Children can have children. The secret is in this answer and nowhere else.',
+    'An INFERENCE key for an agent, with at most the rights of its parent. Its spending counts for both keys; it expires no later than its parent, and is rejected when the parent is revoked or has expired. Children can create children. The secret is only in this response.',
   request: jsonContent(CreateChildRequest, {
     description: 'helper',
     consumptionLimit: { usd: 1 },
@@ -44,8 +44,7 @@ const CREATE: RouteDescription = {
 
 const REVOKE: RouteDescription = {
   ...DELETE_KEY,
-  summary: 'Revoke a key that this key has made',
-  about: 'All keys below it are revoked with it.',
+  summary: 'Revoke a key that this key has created',
 };
 
 export function childKeyRoutes(parts: AccountParts): Route[] {
@@ -59,11 +58,11 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
     post(PATH, 'key', CREATE, async (context) => {
       const { caller } = context;
       const request = readBody(context, CreateChildRequest);
-      const asked = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
+      const requested = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
       const parent = await identity.findKey(caller.accountId, caller.keyId);
       if (parent === undefined) throw new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
-      const settings = await boundedBy(parts, caller, parent, asked);
-      await answerCreated(context, await createKey(parts, caller, 'INFERENCE', settings));
+      const settings = await boundedBy(parts, caller, parent, requested);
+      await sendCreated(context, await createKey(parts, caller, 'INFERENCE', settings));
     }),
     remove(PATH, 'key', REVOKE, async (context) => {
       const { id } = readQuery(context, DeleteKeyQuery);
@@ -78,35 +77,33 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/**
- * What was asked for, with what the parent bounds. Throws 400 for what is more than the parent may.
- */
+/** The requested settings within the rights of the parent. Throws 400 if they exceed them. */
 async function boundedBy(
   { stores: { identity } }: AccountParts,
   caller: Caller,
   parent: ApiKey,
-  asked: KeySettings,
+  requested: KeySettings,
 ): Promise<KeySettings> {
   const refuse = (path: string, message: string) =>
     refuseIssues([{ code: 'custom', path: [path], message }]);
   if ((await identity.keys.above(parent)).length + 1 >= MAX_DEPTH) {
-    throw refuse('description', `Keys stand below each other ${MAX_DEPTH} deep at most`);
+    throw refuse('description', `Keys can have at most ${MAX_DEPTH} levels`);
   }
   if (Object.keys(caller.keyLimits).length > 0) {
-    throw refuse('description', 'A key with rate limits of its own makes no keys');
+    throw refuse('description', 'A key with its own rate limits cannot create keys');
   }
-  const { expiresMs = parent.expiresMs, models = parent.models } = asked;
+  const { expiresMs = parent.expiresMs, models = parent.models } = requested;
   if (parent.expiresMs !== undefined && (expiresMs ?? 0) > parent.expiresMs) {
-    throw refuse('expiresAt', 'Must not be later than the expiry of the key that makes it');
+    throw refuse('expiresAt', 'Must not be later than the expiry of the parent key');
   }
-  const stranger = asked.models?.find((id) => parent.models?.includes(id) === false);
+  const stranger = requested.models?.find((id) => parent.models?.includes(id) === false);
   if (stranger !== undefined) {
-    throw refuse('models', `The key that makes it may not use "${stranger.slice(0, 100)}"`);
+    throw refuse('models', `The parent key may not use "${stranger.slice(0, 100)}"`);
   }
-  const isAll = asked.modelPrivacy === 'ALL';
-  const modelPrivacy = isAll ? parent.modelPrivacy : asked.modelPrivacy;
+  const isAll = requested.modelPrivacy === 'ALL';
+  const modelPrivacy = isAll ? parent.modelPrivacy : requested.modelPrivacy;
   if (parent.modelPrivacy === 'PRIVATE_ONLY' && modelPrivacy !== 'PRIVATE_ONLY') {
-    throw refuse('modelPrivacy', 'The key that makes it may use private models only');
+    throw refuse('modelPrivacy', 'Must be PRIVATE_ONLY, as for the parent key');
   }
-  return { ...asked, expiresMs, models, modelPrivacy, parentId: parent.id };
+  return { ...requested, expiresMs, models, modelPrivacy, parentId: parent.id };
 }

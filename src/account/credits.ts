@@ -1,6 +1,4 @@
-/**
- * `GET /credits` and `GET /key`: the balance in the format of OpenRouter, which many tools poll.
- */
+/** `GET /credits` and `GET /key`: the balance in the format of OpenRouter, which many tools poll. */
 import { isoTimeOrNull } from '../core/clock.ts';
 import { z } from 'zod';
 import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
@@ -18,21 +16,21 @@ export const CreditsResponse = z
       .strictObject({
         total_credits: z
           .number()
-          .describe('USD, daily credit included: `total_usage`, and what is posted now.'),
+          .describe('USD including daily credit: `total_usage` plus the posted balance.'),
         total_usage: z
           .number()
           .describe(
-            'USD that was ever spent, less what was given back of it. What is left is the difference of the two.',
+            'USD spent since the account exists, without refunds. The rest is the difference of the two.',
           ),
       })
-      .describe('Of the whole account.'),
+      .describe('Sums of the whole account.'),
   })
   .meta({ id: 'Credits' });
 
 const CREDITS: RouteDescription = {
   tag: 'Usage and billing',
-  summary: 'Get what is left, for tools',
-  response: jsonResponse('Of the account or wallet, in USD.', CreditsResponse, {
+  summary: 'Get the credit in the format of OpenRouter',
+  response: jsonResponse('Credit of the account or wallet, in USD.', CreditsResponse, {
     data: { total_credits: 50.25, total_usage: 0.02 },
   }),
 };
@@ -42,32 +40,32 @@ export const KeyStateResponse = z
   .strictObject({
     data: z
       .strictObject({
-        label: z.string().describe('The end of the secret, behind dots; empty for a wallet.'),
-        limit: z.number().nullable().describe('USD that it may spend a period; null: no limit.'),
+        label: z.string().describe('Dots and the end of the secret; empty for a wallet.'),
+        limit: z.number().nullable().describe('Maximum USD per period; null: no limit.'),
         limit_remaining: z
           .number()
           .nullable()
-          .describe('USD that are left of `limit` in this period; null without a limit.'),
+          .describe('Rest of `limit` in this period; null without a limit.'),
         limit_reset: z
           .enum(['daily', 'weekly', 'monthly'])
           .nullable()
-          .describe('How often `limit` starts again, at 00:00 UTC; null: never.'),
+          .describe('Period of `limit`, which starts at 00:00 UTC; null: unlimited.'),
         usage: z
           .number()
-          .describe(
-            'USD that it has ever spent, less what was given back of it; daily credit included.',
-          ),
-        is_free_tier: z.boolean().describe('Whether nothing was ever spent and nothing is left.'),
-        is_provisioning_key: z.boolean().describe('Whether it manages keys: an ADMIN key.'),
-        expires_at: z.string().nullable().describe('ISO 8601, UTC; null: it does not expire.'),
+          .describe('USD spent since the key exists, without refunds; includes daily credit.'),
+        is_free_tier: z
+          .boolean()
+          .describe('Whether the account has spent nothing and has no credit.'),
+        is_provisioning_key: z.boolean().describe('Whether it is an ADMIN key.'),
+        expires_at: z.string().nullable().describe('ISO 8601, UTC; null: never.'),
       })
-      .describe('Of the key or wallet that asks.'),
+      .describe('The key or wallet of the request.'),
   })
   .meta({ id: 'KeyState' });
 
 const KEY_STATE: RouteDescription = {
   tag: 'API keys',
-  summary: 'Get the limit and the spending of the key that asks',
+  summary: 'Get the limit and the spending of the key',
   response: jsonResponse('Amounts in USD.', KeyStateResponse, {
     data: {
       label: '...3f9a2c',
@@ -98,7 +96,7 @@ export function creditRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/** What an account and the key that asks have ever spent, less refunds, and what is left. */
+/** Spending without refunds of the account and of the key, and the posted balance. */
 async function sumsOf(
   { stores: { store, ledger }, clock }: AccountParts,
   { accountId, keyId }: Caller,

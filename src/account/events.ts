@@ -2,9 +2,8 @@
  * `GET /events`: changes of an account as server-sent events: its balance, today's sums, settled
  * requests and steps of payments.
  *
- * The accounts with an open stream are read from the database every second, so that the process
- * that does the work does not matter. Streams are bounded by account, address, process, time and
- * unread bytes.
+ * The accounts with an open stream are read from the database every second, because any process may have
+ * changed them. Streams are limited by account, address, process, time and unread bytes.
  */
 import { z } from 'zod';
 import { type UsageRow, receiptsOf, usageGroups } from '../billing/ledger/ledger.ts';
@@ -24,20 +23,18 @@ import { TopUpItem, topUpItem } from './statement.ts';
 import { dayText, sumsOf, visibleKey } from './usage-query.ts';
 import { Day, Receipt, Sums } from './usage-schema.ts';
 
-const LOOK_EVERY_MS = SECOND_MS;
+const POLL_EVERY_MS = SECOND_MS;
 const HEARTBEAT_EVERY_MS = 15 * SECOND_MS;
-/**
- * After this a client connects again, so that no stream outlives what it was opened with by long.
- */
+/** The client connects again after this time. */
 const MAX_LIFE_MS = HOUR_MS;
 const MAX_OF_ACCOUNT = 10;
-/** Wallets cost nothing: whoever makes many of them leaves most of the process to others. */
+/** Wallets are free, so a caller can have many accounts. */
 const MAX_OF_ADDRESS = 100;
 const MAX_OF_PROCESS = 1_000;
-/** Requests of one look that are told one by one; beyond them only the sums move. */
+/** Requests of one poll that are sent as events; further ones are in the sums only. */
 const MAX_REQUESTS = 100;
-/** Requests, and payments, that a watch remembers having told. */
-const MAX_TOLD = 2_000;
+/** Ids of sent requests, and of sent payments, that a watch stores. */
+const MAX_SENT = 2_000;
 const MAX_TOP_UPS = 20;
 const RETRY_MS = 3_000;
 
@@ -45,14 +42,14 @@ const Today = z.object({ date: Day, ...Sums });
 const End = z.object({
   reason: z
     .enum(['session', 'shutdown', 'time'])
-    .describe('session: what opened the stream has ended; otherwise connect again.'),
+    .describe('session: the session or key of the stream has ended; otherwise connect again.'),
 });
 
 const EVENTS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Live events',
   about:
-    'Server-sent events of the account: `balance` and `usage` (the sums of today) first and whenever they change, `request` for each request that is settled, `top_up` for each step of a payment of its wallet, and `end`. A wallet and an ADMIN key hear the account, another key itself and the balance. At most 10 streams an account and 100 an address; one lasts an hour at most.',
+    'Server-sent events of the account: `balance` and `usage` (the sums of today) at the start and after each change, `request` for each settled request, `top_up` for each step of a payment of its wallet, and `end`. A wallet and an ADMIN key receive the events of the account; another key receives its own events and the balance. At most 10 streams per account and 100 per address; a stream ends after an hour.',
   response: {
     status: 200,
     about: 'A stream; a comment every 15 seconds keeps it open.',
@@ -67,7 +64,7 @@ const EVENTS: RouteDescription = {
 };
 
 export interface EventParts extends AccountParts {
-  /** The server takes no new work: streams end, so that it can. */
+  /** Whether the server shuts down, which ends all streams. */
   readonly isClosing: () => boolean;
   readonly log: Log;
 }
@@ -79,7 +76,6 @@ export function eventRoutes(parts: EventParts): Route[] {
 
 type EndReason = z.infer<typeof End>['reason'];
 
-/** One open answer. */
 interface Stream {
   readonly caller: Caller;
   readonly writer: StreamWriter;
@@ -90,30 +86,30 @@ interface Stream {
   readonly end: (reason?: EndReason) => void;
 }
 
-/** What several streams of one account and key hear, and what they have heard. */
+/** The streams of one account and key, and the state that they have received. */
 interface Watch {
   readonly accountId: string;
   readonly keyId: string | undefined;
   readonly streams: Set<Stream>;
   balance: string;
   usage: string;
-  /** Requests of yesterday and today, by which new ones are noticed. */
+  /** Number of requests of yesterday and today. */
   requests: bigint;
-  readonly told: Set<string>;
+  readonly sentRequests: Set<string>;
   readonly topUps: Map<string, string>;
   topUpsSinceMs: number;
-  /** The first look only learns what there is. */
-  hasLooked: boolean;
+  /** The first poll reads the state and sends no requests and payments. */
+  hasPolled: boolean;
 }
 
 class LiveEvents {
   readonly #parts: EventParts;
   readonly #watches = new Map<string, Watch>();
-  /** Streams of each address that has one. */
+  /** Number of streams of each address. */
   readonly #addresses = new Map<string, number>();
   #open = 0;
   #stop: (() => void) | undefined;
-  #looking = false;
+  #isPolling = false;
 
   constructor(parts: EventParts) {
     this.#parts = parts;
@@ -123,7 +119,7 @@ class LiveEvents {
   async open(context: RequestContext): Promise<void> {
     const { caller, countedAddress: address } = context;
     this.#requireCapacity(caller.accountId, address);
-    // A stream is no work that runs: it counts against its own bound only.
+    // Streams have their own limits and do not count as running requests.
     context.leave?.();
     context.leave = undefined;
     context.set('cache-control', 'no-cache, no-store');
@@ -142,7 +138,7 @@ class LiveEvents {
         end: (reason) => {
           if (!watch.streams.delete(stream)) return;
           this.#left(watch, stream);
-          if (reason !== undefined) writer.end(eventOf('end', { reason }));
+          if (reason !== undefined) writer.end(eventOf('end', JSON.stringify({ reason })));
           resolve();
         },
       };
@@ -156,10 +152,10 @@ class LiveEvents {
         ['balance', watch.balance],
         ['usage', watch.usage],
       ] as const) {
-        if (text !== '') write(stream, Buffer.from(`event: ${name}\ndata: ${text}\n\n`));
+        if (text !== '') write(stream, eventOf(name, text));
       }
-      this.#stop ??= this.#parts.clock.every(LOOK_EVERY_MS, () => void this.#lookAtAll());
-      if (!watch.hasLooked) void this.#lookAt(watch);
+      this.#stop ??= this.#parts.clock.every(POLL_EVERY_MS, () => void this.#pollAll());
+      if (!watch.hasPolled) void this.#poll(watch);
     });
   }
 
@@ -176,11 +172,11 @@ class LiveEvents {
     };
     if (ofAccount >= MAX_OF_ACCOUNT) {
       refuse(
-        `The account has ${ofAccount} event streams open and may have ${MAX_OF_ACCOUNT}; close one first`,
+        `The account has ${ofAccount} open event streams and may have ${MAX_OF_ACCOUNT}; close one first`,
       );
     }
     if ((this.#addresses.get(address) ?? 0) >= MAX_OF_ADDRESS) {
-      refuse(`An address may have ${MAX_OF_ADDRESS} event streams open; close one first`);
+      refuse(`An address may have ${MAX_OF_ADDRESS} open event streams; close one first`);
     }
     if (this.#open >= MAX_OF_PROCESS) {
       refuse('Too many event streams are open on this server; try again later');
@@ -200,10 +196,10 @@ class LiveEvents {
         balance: '',
         usage: '',
         requests: 0n,
-        told: new Set(),
+        sentRequests: new Set(),
         topUps: new Map(),
         topUpsSinceMs: this.#parts.clock.nowMs(),
-        hasLooked: false,
+        hasPolled: false,
       };
       this.#watches.set(name, watch);
     }
@@ -223,7 +219,7 @@ class LiveEvents {
     this.#stop = undefined;
   }
 
-  async #lookAtAll(): Promise<void> {
+  async #pollAll(): Promise<void> {
     const { isClosing, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
     for (const watch of this.#watches.values()) {
@@ -232,37 +228,37 @@ class LiveEvents {
         else if (nowMs - stream.openedMs >= MAX_LIFE_MS) stream.end('time');
       }
     }
-    // A database that is slow is not asked the more for it.
-    if (this.#looking) return;
-    this.#looking = true;
+    // A slow database gets one poll at a time.
+    if (this.#isPolling) return;
+    this.#isPolling = true;
     try {
-      for (const watch of this.#watches.values()) await this.#lookAt(watch);
+      for (const watch of this.#watches.values()) await this.#poll(watch);
     } finally {
-      this.#looking = false;
+      this.#isPolling = false;
     }
   }
 
-  async #lookAt(watch: Watch): Promise<void> {
+  async #poll(watch: Watch): Promise<void> {
     try {
-      await this.#tellBalance(watch);
-      await this.#tellUsage(watch);
-      await this.#tellTopUps(watch);
-      watch.hasLooked = true;
+      await this.#sendBalance(watch);
+      await this.#sendUsage(watch);
+      await this.#sendTopUps(watch);
+      watch.hasPolled = true;
       for (const stream of watch.streams) await this.#beat(stream);
     } catch (error) {
-      // The database is away: what changed meanwhile is told when it is back.
-      this.#parts.log.debug({ reason: reasonOf(error) }, 'Events cannot be looked for');
+      // The next poll sends the changes.
+      this.#parts.log.debug({ reason: reasonOf(error) }, 'The changes of an account were not read');
     }
   }
 
-  async #tellBalance(watch: Watch): Promise<void> {
+  async #sendBalance(watch: Watch): Promise<void> {
     const text = JSON.stringify(await balanceBody(this.#parts, watch.accountId));
     if (text === watch.balance) return;
     watch.balance = text;
-    tell(watch, 'balance', text);
+    send(watch, 'balance', text);
   }
 
-  async #tellUsage(watch: Watch): Promise<void> {
+  async #sendUsage(watch: Watch): Promise<void> {
     const { stores, clock } = this.#parts;
     const { accountId, keyId } = watch;
     const today = dayOf(clock.nowMs());
@@ -271,23 +267,23 @@ class LiveEvents {
     const requests = days.reduce((sum, day) => sum + day.requests, 0n);
     const sums = days.find(({ day }) => Number(day) === today) ?? NOTHING;
     const text = JSON.stringify({ date: dayText(today), ...sumsOf(sums) });
-    // The day before falls out of the sum at midnight: any difference is looked at.
-    if (requests !== watch.requests || !watch.hasLooked) {
+    // At midnight the sum gets smaller, so any difference counts.
+    if (requests !== watch.requests || !watch.hasPolled) {
       watch.requests = requests;
       const { rows } = await receiptsOf(stores.store, filter, { limit: MAX_REQUESTS });
-      tellRequests(watch, rows);
+      sendRequests(watch, rows);
     }
     if (text === watch.usage) return;
     watch.usage = text;
-    tell(watch, 'usage', text);
+    send(watch, 'usage', text);
   }
 
-  async #tellTopUps(watch: Watch): Promise<void> {
+  async #sendTopUps(watch: Watch): Promise<void> {
     const wallet = walletOfAccount(watch.accountId);
     if (wallet === undefined || watch.keyId !== undefined) return;
     const { stores, clock } = this.#parts;
     const nowMs = clock.nowMs();
-    // Clocks of other processes may be a little behind, and this one may have been set back.
+    // Clocks of other processes may be behind, and this clock may have been set back.
     const changedSinceMs = Math.min(watch.topUpsSinceMs, nowMs) - HEARTBEAT_EVERY_MS;
     watch.topUpsSinceMs = nowMs;
     const filter = { wallet, changedSinceMs };
@@ -296,17 +292,17 @@ class LiveEvents {
       const step = `${one.state} ${one.transaction ?? ''} ${one.failure ?? ''}`;
       if (watch.topUps.get(one.paymentId) === step) continue;
       watch.topUps.set(one.paymentId, step);
-      if (watch.hasLooked) tell(watch, 'top_up', JSON.stringify(topUpItem(one)));
+      if (watch.hasPolled) send(watch, 'top_up', JSON.stringify(topUpItem(one)));
     }
-    forgetOldest(watch.topUps);
+    dropOldest(watch.topUps);
   }
 
-  /** Now and then: a sign of life, and whether what opened the stream still stands. */
+  /** Every 15 seconds sends a comment, or ends the stream if its session or key has ended. */
   async #beat(stream: Stream): Promise<void> {
     const nowMs = this.#parts.clock.monotonicMs();
     if (nowMs - stream.beatMs < HEARTBEAT_EVERY_MS) return;
     stream.beatMs = nowMs;
-    if (!(await stands(this.#parts, stream.caller))) return stream.end('session');
+    if (!(await isValid(this.#parts, stream.caller))) return stream.end('session');
     write(stream, BEAT);
   }
 }
@@ -321,29 +317,28 @@ const NOTHING = {
   diem_nano: 0n,
 };
 
-/** Oldest first; those that were there before the first look are known to who asks. */
-function tellRequests(watch: Watch, rows: readonly UsageRow[]): void {
+function sendRequests(watch: Watch, rows: readonly UsageRow[]): void {
   for (const row of rows.toReversed()) {
-    if (watch.told.has(row.request_id)) continue;
-    watch.told.add(row.request_id);
-    if (watch.hasLooked) tell(watch, 'request', JSON.stringify(receiptBody(row)));
+    if (watch.sentRequests.has(row.request_id)) continue;
+    watch.sentRequests.add(row.request_id);
+    if (watch.hasPolled) send(watch, 'request', JSON.stringify(receiptBody(row)));
   }
-  forgetOldest(watch.told);
+  dropOldest(watch.sentRequests);
 }
 
-function forgetOldest(told: Set<string> | Map<string, string>): void {
-  for (const id of told.keys()) {
-    if (told.size <= MAX_TOLD) return;
-    told.delete(id);
+function dropOldest(sent: Set<string> | Map<string, string>): void {
+  for (const id of sent.keys()) {
+    if (sent.size <= MAX_SENT) return;
+    sent.delete(id);
   }
 }
 
-function tell(watch: Watch, name: string, text: string): void {
-  const event = Buffer.from(`event: ${name}\ndata: ${text}\n\n`);
+function send(watch: Watch, name: string, text: string): void {
+  const event = eventOf(name, text);
   for (const stream of watch.streams) write(stream, event);
 }
 
-/** Who does not read what there is hears no more of it: the next change says how it is then. */
+/** Drops events while the client does not read; the next change contains the current state. */
 function write(stream: Stream, event: Buffer): void {
   if (stream.isFull) return;
   if (stream.writer.write(event)) return;
@@ -353,12 +348,12 @@ function write(stream: Stream, event: Buffer): void {
   });
 }
 
-function eventOf(name: string, data: unknown): Buffer {
-  return Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
+function eventOf(name: string, text: string): Buffer {
+  return Buffer.from(`event: ${name}\ndata: ${text}\n\n`);
 }
 
-/** Whether the session or the key of a stream is still good for anything. */
-async function stands({ stores, clock }: EventParts, caller: Caller): Promise<boolean> {
+/** Whether the session or the key of a stream is still valid. */
+async function isValid({ stores, clock }: EventParts, caller: Caller): Promise<boolean> {
   const { identity } = stores;
   const { accountId, keyId, session } = caller;
   if (session !== undefined) {

@@ -1,4 +1,4 @@
-/** Makes, lists and changes API keys. A key and its cap change in one transaction. */
+/** Creates, lists and changes API keys. A key and its cap change in one transaction. */
 import {
   NOTHING_SPENT,
   type Spending,
@@ -17,7 +17,7 @@ import type { ApiKey, Caller, KeyKind, LimitPeriod, NewKey } from '../identity/i
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 
-/** What an owner sets. */
+/** The settings of a key that its owner can set. */
 export type KeySettings = Pick<
   ApiKey,
   | 'description'
@@ -34,11 +34,11 @@ export type KeySettings = Pick<
 export interface CreatedKey {
   readonly key: ApiKey;
   readonly secret: string;
-  /** What is left of the keys of this minute. */
+  /** Rate limit headers of the creation of keys. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** A key with what it has spent. */
+/** A key with its spending. */
 export interface KeyReport {
   readonly key: ApiKey;
   readonly trailingSevenDays: Spending;
@@ -48,7 +48,7 @@ export interface KeyReport {
 const TRAILING_DAYS = 7;
 export const KEYS_ENDPOINT = 'endpoint:api/v1/api_keys';
 
-/** Makes a key and returns its secret. Throws 429 above the keys a minute, 400 above all keys. */
+/** Creates a key. Throws 429 above the keys per minute, 400 above the keys per account. */
 export async function createKey(
   parts: AccountParts,
   caller: Caller,
@@ -63,7 +63,7 @@ export async function createKey(
   return { ...made, headers };
 }
 
-/** Makes a key for whoever may; `wanted` names models that there are. Throws 400 as above. */
+/** Inserts a key whose models exist. Throws 400 above the keys per account. */
 export async function makeKey(
   parts: AccountParts,
   tx: Queryable,
@@ -75,12 +75,12 @@ export async function makeKey(
   return made;
 }
 
-/** The same settings with the ids of the models that they name. Throws 400. */
+/** The settings with ids instead of aliases of models. Throws 400 for an unknown model. */
 export function withKnownModels({ catalog }: AccountParts, settings: KeySettings): KeySettings {
   return { ...settings, models: knownModels(catalog, settings.models) };
 }
 
-/** Changes a key; `undefined` when the account has no such active key. */
+/** Changes a key; returns `undefined` if the account has no such active key. */
 export async function updateKey(
   parts: AccountParts,
   accountId: string,
@@ -104,7 +104,7 @@ export async function updateKey(
   return changed;
 }
 
-/** What keys of one account have spent, in three reads for all of them and one a period kind. */
+/** The spending of keys of one account. */
 export async function reportKeys(
   { stores: { store }, clock }: AccountParts,
   accountId: string,
@@ -128,7 +128,7 @@ export async function reportKeys(
   }));
 }
 
-/** What the keys below it spend counts in it as well. */
+/** The cap counts the spending of child keys too. */
 async function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Promise<void> {
   const { id, accountId, limitPeriod: period, usdLimitNano, diemLimitNano } = key;
   const counts = { keyIds: await stores.identity.idsFrom(accountId, id, tx) };
@@ -136,7 +136,7 @@ async function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Pro
   await stores.ledger.setCap(tx, cap);
 }
 
-/** The ids of the models that the names of an allow-list mean. */
+/** The ids of models by id or alias. Throws 400 for an unknown name. */
 function knownModels(
   catalog: Catalog,
   names: readonly string[] | undefined,
@@ -146,7 +146,7 @@ function knownModels(
     const found =
       catalog.get(name) ?? catalog.models().find((model) => model.aliases.includes(name));
     if (found !== undefined) return found.id;
-    const message = `There is no model "${name.slice(0, 100)}"`;
+    const message = `Model not found: "${name.slice(0, 100)}"`;
     throw refuseIssues([{ code: 'custom', path: ['models'], message }]);
   });
   return [...new Set(ids)];
@@ -156,7 +156,7 @@ export function creationRate({ keysPerMinute }: LimitsSection): RateRule {
   return { requestsPerMinute: keysPerMinute, tokensPerMinute: 0, type: 'user' };
 }
 
-/** An account makes at most `limits.keysPerMinute` keys; throws 429. */
+/** Counts the creation of a key against `limits.keysPerMinute`. Throws 429. */
 async function countCreation(
   { windows, clock, limitLog, config }: AccountParts,
   { accountId, keyId, plan }: Caller,

@@ -3,23 +3,25 @@ import { z } from 'zod';
 import { dayOf, dayStartMs, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
-import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 import { ratesBy } from '../http/model-sale.ts';
 import { type RouteDescription, jsonResponse, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type AccountParts, STORAGE, StorageItem, isEnough, storageOf } from './account-parts.ts';
-
-const Time = z.string().describe('ISO 8601, UTC.');
+import { Time } from './api-key-schema.ts';
+import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 
 const Rate = z.object({
-  type: z.enum(['RPM', 'RPD', 'TPM']).describe('By the minute, in 24 hours, tokens by the minute.'),
+  type: z.enum(['RPM', 'RPD', 'TPM']).describe('Per minute, per 24 hours, tokens per minute.'),
   unit: z
     .enum(['requests', 'tokens', 'credits'])
-    .describe('What is counted; `credits` are those of blockchain RPC.'),
-  amount: z.number().int().describe('Most in a window.'),
-  used: z.number().int().describe('In the window that runs; of running requests the estimate.'),
-  left: z.number().int().describe('What is left in the window that runs.'),
+    .describe('Counted unit; `credits` are credits of blockchain RPC.'),
+  amount: z.number().int().describe('Maximum in a window.'),
+  used: z
+    .number()
+    .int()
+    .describe('Used in the current window, with estimates for running requests.'),
+  left: z.number().int().describe('Rest in the current window.'),
 });
 type Rate = z.infer<typeof Rate>;
 
@@ -38,40 +40,38 @@ export const RateLimitsResponse = z
         balances: z
           .object({
             USD: z.number().describe('Posted USD.'),
-            DIEM: z.number().describe("What is left of today's."),
+            DIEM: z.number().describe("Rest of today's credit."),
           })
-          .describe('What can be spent.'),
-        keyExpiration: Time.nullable().describe(
-          'When the key stops; ISO 8601, UTC. Null is never.',
-        ),
-        nextEpochBegins: Time.describe('When daily credit and EPOCH limits start again.'),
+          .describe('Credit of the account.'),
+        keyExpiration: Time.nullable().describe('Expiry of the key; null: never.'),
+        nextEpochBegins: Time.describe('Next start of daily credit and EPOCH limits.'),
         rateLimits: z
           .array(
             z.object({
               apiModelId: z
                 .string()
-                .describe('A model, or `endpoint:<path>` of what has its own limit.'),
-              rateLimits: z.array(Rate).describe('A kind of limit that is missing does not apply.'),
+                .describe('A model, or `endpoint:<path>` for an endpoint with its own limit.'),
+              rateLimits: z.array(Rate).describe('A missing type of limit does not apply.'),
             }),
           )
           .describe('Limits by model and endpoint.'),
         storage: StorageItem,
       })
-      .describe('The limits and what they stand on.'),
+      .describe('The limits, and the account that they depend on.'),
   })
   .meta({ id: 'RateLimits' });
 
 const Refusal = z.object({
-  apiKeyId: z.string().describe('The key that was refused.'),
+  apiKeyId: z.string().describe('The key of the rejected request.'),
   modelId: z.string().describe('A model, or `endpoint:<path>`.'),
   rateLimitTier: z.string().describe('The plan.'),
   rateLimitType: z
     .enum(['RPM', 'RPD', 'TPM', 'FAILED_REQUESTS', 'UNSUPPORTED_FEATURE_REQUESTS'])
     .describe(
-      'Which limit: requests a minute or a day, tokens a minute, failed requests, or requests that ask for what a model cannot do.',
+      'Type of the limit: requests per minute or day, tokens per minute, failed requests, or requests for features that a model does not have.',
     ),
   timestamp: Time.describe(
-    'ISO 8601, UTC. Refusals of one key, model and kind in a minute have the time of the last of them.',
+    'ISO 8601, UTC. Rejections of one key, model and type in a minute are one entry with the time of the last one.',
   ),
 });
 
@@ -92,7 +92,7 @@ const RATE_LIMITS: RouteDescription = {
   tag: 'API keys',
   summary: 'Limits in force',
   about:
-    'By the same rules that requests are admitted with: this is the authoritative source. Where several processes share the limits, `left` is below what is left by at most what the other processes have leased and not used.',
+    'The limits that admission applies. If several processes share the limits, `left` can be too low by the amount that other processes have leased and not used.',
   response: jsonResponse('Limits by model, and the balances.', RateLimitsResponse, {
     data: {
       accessPermitted: true,
@@ -118,8 +118,9 @@ const LOGGED = {
 };
 const RATE_LIMIT_LOG: RouteDescription = {
   tag: 'API keys',
-  summary: 'Requests that a limit refused',
-  about: 'An ADMIN key sees the account, another key itself. Two paths, one answer.',
+  summary: 'Requests that a limit rejected',
+  about:
+    'An ADMIN key sees the account; another key sees its own requests. Both paths return the same.',
   response: jsonResponse('The last 50, newest first.', RateLimitLogResponse, {
     object: 'list',
     data: [LOGGED],
@@ -136,7 +137,10 @@ export function rateLimitRoutes(parts: AccountParts): Route[] {
       context.json(200, await limitsOf(parts, context.caller)),
     ),
     log('/api_keys/rate_limits/log', RATE_LIMIT_LOG),
-    log('/api_keys/rate_limit_logs', { ...RATE_LIMIT_LOG, summary: 'The same, second path' }),
+    log('/api_keys/rate_limit_logs', {
+      ...RATE_LIMIT_LOG,
+      summary: 'Requests that a limit rejected (second path)',
+    }),
   ];
 }
 
@@ -204,7 +208,6 @@ function rateOf(type: Rate['type'], unit: Rate['unit'], amount: number, left: nu
   return { type, unit, amount, used: amount - left, left };
 }
 
-/** An ADMIN key sees the whole account, another key itself. */
 async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogResponse> {
   const { accountId, keyId, keyKind } = caller;
   const hits = await parts.limitLog.last(accountId, keyKind === 'ADMIN' ? undefined : keyId);

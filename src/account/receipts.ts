@@ -1,4 +1,4 @@
-/** Receipts as callers read them, and the prices that each was made with. */
+/** Response bodies of receipts, and the prices that were used for them. */
 import { type UsageRow, pricesOf, rememberPrices } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
@@ -7,7 +7,7 @@ import type { AccountParts } from './account-parts.ts';
 import { walletOfAccount } from '../identity/identity.ts';
 import type { Receipt, ReceiptResponse, SignedReceipt } from './usage-schema.ts';
 
-/** In place of a network, for credit that came otherwise. */
+/** Network of credit that is not from a wallet. */
 const PREPAID = 'ledger:prepaid';
 
 export function receiptBody(row: UsageRow): Receipt {
@@ -39,29 +39,19 @@ export function receiptBody(row: UsageRow): Receipt {
   };
 }
 
-/** What a signed receipt says: all that decides the cost, amounts as decimal text. */
+/** The claims of a signed receipt: everything that determines the cost; amounts are decimal text. */
 export function signedUsage(
   row: UsageRow,
   unitPrices: ReceiptResponse['unitPrices'],
 ): SignedReceipt['usage'] {
-  const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } =
-    receiptBody(row);
+  const receipt = receiptBody(row);
+  const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } = receipt;
   const cost = { usd: formatUsd(row.usd_nano), diem: formatUsd(row.diem_nano) };
-  return {
-    requestId,
-    createdAt,
-    kind,
-    model,
-    status,
-    tokens,
-    priceVersion,
-    unitPrices,
-    cost,
-    extras,
-  };
+  const request = { requestId, createdAt, kind, model, status, tokens, priceVersion };
+  return { ...request, unitPrices, cost, extras };
 }
 
-/** Who paid, and where: a wallet on the network that it pays on, or an account from its credit. */
+/** The payer of a request: a wallet with its network, or an account. */
 export function payerOf(
   accountId: string,
   { payments: { base, solana } }: Config,
@@ -72,10 +62,10 @@ export function payerOf(
   return { payer: wallet, network: rail?.network ?? PREPAID };
 }
 
-/** A price that is its own version: of a credit of RPC, of one quoted video. */
+/** Versions that contain the price: of an RPC credit, or of a quoted video. */
 const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 
-/** What a receipt was priced by; `null` for prices that were in force for less than a minute. */
+/** The prices of a receipt; `null` for prices that were in force for less than a minute. */
 export async function unitPricesOf(
   { catalog, stores }: AccountParts,
   { model_id: model, price_version: version }: UsageRow,
@@ -87,31 +77,30 @@ export async function unitPricesOf(
   const { price, batchPrice } = catalog.get(model) ?? {};
   const inForce = [price, batchPrice].find((one) => one?.version === version);
   if (inForce !== undefined) return { ...inForce.row };
-  const kept = await pricesOf(stores.store, version);
-  return kept === undefined ? null : (JSON.parse(kept) as Record<string, unknown>); // kept by us
+  const stored = await pricesOf(stores.store, version);
+  return stored === undefined ? null : (JSON.parse(stored) as Record<string, unknown>); // by `keep`
 }
 
-/** Keeps the prices in force, so that a receipt can name its own after they have changed. */
+/** Stores the current prices, so that a receipt can contain its prices after they have changed. */
 export class PriceKeeper {
   readonly #parts: AccountParts;
-  readonly #kept = new Set<string>();
+  readonly #stored = new Set<string>();
 
   constructor(parts: AccountParts) {
     this.#parts = parts;
   }
 
-  /** Writes what is not written yet; nothing as a rule. */
   async keep(): Promise<void> {
     const { catalog, stores } = this.#parts;
     const fresh = new Map<string, string>();
     for (const { price, batchPrice } of catalog.models()) {
       for (const one of [price, batchPrice]) {
-        if (one === undefined || this.#kept.has(one.version)) continue;
+        if (one === undefined || this.#stored.has(one.version)) continue;
         fresh.set(one.version, JSON.stringify(one.row));
       }
     }
     if (fresh.size === 0) return;
     await rememberPrices(stores.store, fresh);
-    for (const version of fresh.keys()) this.#kept.add(version);
+    for (const version of fresh.keys()) this.#stored.add(version);
   }
 }

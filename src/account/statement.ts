@@ -1,4 +1,4 @@
-/** `GET /billing/statement`: movements, and the charges of each day; `GET /billing/top-ups`. */
+/** `GET /billing/statement`: transactions and the charges of each day; `GET /billing/top-ups`. */
 import { z } from 'zod';
 import {
   type ChargedDay,
@@ -15,35 +15,34 @@ import type { RequestContext } from '../http/request-context.ts';
 import { walletOfAccount } from '../identity/identity.ts';
 import { type TopUpDetail, explorerUrl, listTopUps } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
+import { Time } from './api-key-schema.ts';
 import { badQuery, dayText } from './usage-query.ts';
 import { Cost, Day } from './usage-schema.ts';
 
-const Time = z.string().describe('ISO 8601, UTC.');
-
 export const StatementQuery = z.object({
-  from: Day.optional().describe('First day; default the first of the account.'),
-  to: Day.optional().describe('Last day; default today.'),
+  from: Day.optional().describe('First day; default: the first day of the account.'),
+  to: Day.optional().describe('Last day; default: today.'),
   ...cursorQuery(),
 });
 
 const Transaction = z.string().nullable().describe('Id of the transaction on the chain.');
-const ExplorerUrl = z.string().nullable().describe('Where people look the transaction up.');
+const ExplorerUrl = z.string().nullable().describe('Web page of the transaction.');
 
 type Entry = z.infer<typeof Entry>;
 const Entry = z.object({
-  id: z.string().describe('Id of the movement.'),
+  id: z.string().describe('Id of the entry.'),
   type: z
     .enum(['TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT', 'CHARGES'])
     .describe(
-      'TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up that its chain took back; DEBT made good; CHARGES of a day.',
+      'TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up after a chain reorganisation; DEBT repaid; CHARGES of a day.',
     ),
-  date: Day.describe('Day of the movement, UTC.'),
-  createdAt: Time.nullable().describe('Null for the charges of a day.'),
-  amount: Cost.describe('Above zero came in, below zero was taken.'),
-  balanceAfter: z.number().nullable().describe('USD balance after it; null for charges.'),
-  requests: z.number().int().nullable().describe('Requests of the charges of a day.'),
-  note: z.string().nullable().describe('What was written beside it; null without a note.'),
-  network: z.string().nullable().describe('CAIP-2, where a chain was involved.'),
+  date: Day.describe('Day of the entry, UTC.'),
+  createdAt: Time.nullable().describe('ISO 8601, UTC; null for the charges of a day.'),
+  amount: Cost.describe('Positive: added to the balance; negative: deducted.'),
+  balanceAfter: z.number().nullable().describe('USD balance after the entry; null for charges.'),
+  requests: z.number().int().nullable().describe('Number of charged requests of a day, or null.'),
+  note: z.string().nullable().describe('Note of the entry, or null.'),
+  network: z.string().nullable().describe('CAIP-2 name of the chain, or null.'),
   transaction: Transaction,
   explorerUrl: ExplorerUrl,
 });
@@ -54,9 +53,9 @@ export const StatementResponse = pageOf(Entry).meta({ id: 'BillingStatement' });
 export const STATEMENT: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the statement',
-  about: 'Every movement of the account beside charges, and the charges of each day as one.',
+  about: 'All transactions of the account; the charges of a day are one entry.',
   query: StatementQuery,
-  response: jsonResponse('Movements and days, newest first.', StatementResponse, {
+  response: jsonResponse('Entries, newest first.', StatementResponse, {
     object: 'list',
     data: [
       {
@@ -78,10 +77,10 @@ export const STATEMENT: RouteDescription = {
 };
 
 const Place = z.tuple([z.number().int(), z.string(), z.number().int()]);
-/** In a place: the charges of a day stand after its end, before every movement of that time. */
+/** Id of the charges of a day in a cursor, which are sorted after all other entries of the day. */
 const CHARGES_ID = '';
 
-export async function answerStatement(
+export async function sendStatement(
   parts: AccountParts,
   context: RequestContext,
   accountId: string,
@@ -94,7 +93,7 @@ export async function answerStatement(
   const [createdMs = lastMsOf(toDay), id = CHARGES_ID, part = 0] =
     decodeCursor(query.cursor, Place) ?? [];
   const isFirst = query.cursor === undefined;
-  // Of the day whose charges are told already only the movements are left.
+  // The previous page had the charges of the day of the cursor.
   const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
   const store = parts.stores.store.readerFor(accountId);
   const limit = query.limit + 1;
@@ -147,7 +146,7 @@ function chargesOf({ day, requests, usd_nano, diem_nano }: ChargedDay): Entry {
   };
 }
 
-/** A payment's posting notes its transaction; the other side of it says on which rail. */
+/** Accounts of top-ups and payouts, which name the rail; the note of these postings is the transaction. */
 const RAIL = /^house:(?:top-up|payout):(base|solana)$/;
 
 function movementOf({ config }: AccountParts, accountId: string, row: MovementRow): Entry {
@@ -180,15 +179,18 @@ export const TopUpItem = z
   .object({
     paymentId: z.string().describe('Id of the payment.'),
     network: z.string().describe('CAIP-2.'),
-    amountUsd: z.number().describe('What was paid, in USD.'),
+    amountUsd: z.number().describe('Paid amount in USD.'),
     state: z
       .enum(['open', 'sent', 'credited', 'failed'])
-      .describe('open: nothing is sent yet; sent: on its way; credited and failed are final.'),
+      .describe('open: not sent yet; sent: not confirmed yet; credited and failed are final.'),
     transaction: Transaction,
     explorerUrl: ExplorerUrl,
-    failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
-    createdAt: Time.describe('When it came; ISO 8601, UTC.'),
-    updatedAt: Time.describe('When its state last changed; ISO 8601, UTC.'),
+    failure: z
+      .string()
+      .nullable()
+      .describe('Reason of the failure, or of the last attempt, or null.'),
+    createdAt: Time.describe('Time of receipt; ISO 8601, UTC.'),
+    updatedAt: Time.describe('Time of the last change; ISO 8601, UTC.'),
   })
   .meta({ id: 'WalletPayment' });
 
@@ -201,7 +203,7 @@ export const TOP_UPS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'List top-ups',
   about:
-    "The payments of the wallet whose account it is, with those under way; an account without a wallet has none. A payment that is open or sent is finished by the server, whatever becomes of its payer's connection.",
+    'The payments of the wallet of the account, including pending ones; empty for an account without a wallet. The server finishes an open or sent payment even if its payer disconnects.',
   query: TopUpsQuery,
   response: jsonResponse('Payments, newest first.', TopUpsResponse, {
     object: 'list',
@@ -222,7 +224,7 @@ export const TOP_UPS: RouteDescription = {
   }),
 };
 
-export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
+export async function sendTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
   const { accountId } = context.caller;
   const wallet = walletOfAccount(accountId);
   const store = parts.stores.store.readerFor(accountId);

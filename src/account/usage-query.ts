@@ -1,4 +1,4 @@
-/** What the routes about usage share: whose, of which days, as a table for spreadsheets. */
+/** Shared parts of the usage routes: filters, sums and CSV. */
 import type { UsageGroup, UsageTotals } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
@@ -16,7 +16,7 @@ export interface DayQuery {
   readonly to?: string | undefined;
 }
 
-/** The days that a query asks for, both included. Throws 400. */
+/** The days of a query, both inclusive. Throws 400. */
 export function rangeOf(query: DayQuery, nowMs: number): { fromDay: number; toDay: number } {
   const toDay = query.to === undefined ? dayOf(nowMs) : dayOf(Date.parse(query.to));
   const fromDay = query.from === undefined ? toDay - USUAL_DAYS + 1 : dayOf(Date.parse(query.from));
@@ -31,9 +31,9 @@ export function badQuery(name: string, message: string): Fault {
   return refuseIssues([{ code: 'custom', path: [name], message }]);
 }
 
-/** A key that is not an ADMIN key asks about itself, whatever it asks. */
-export function visibleKey(caller: Caller, asked: string | undefined): string | undefined {
-  return caller.kind === 'wallet' || caller.keyKind === 'ADMIN' ? asked : caller.keyId;
+/** The key whose requests a caller may see: any key for a wallet or an ADMIN key, else its own. */
+export function visibleKey(caller: Caller, requested: string | undefined): string | undefined {
+  return caller.kind === 'wallet' || caller.keyKind === 'ADMIN' ? requested : caller.keyId;
 }
 
 export function wantsCsv(
@@ -44,10 +44,10 @@ export function wantsCsv(
   return /(?:^|[,\s])text\/csv\b/i.test(context.header('accept') ?? '');
 }
 
-/** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */
+/** Quotes by RFC 4180; an apostrophe keeps spreadsheets from running a formula. */
 export function csvField(text: string): string {
-  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
 type SumsRow = Omit<UsageTotals, 'rows'> | UsageGroup;
@@ -67,7 +67,6 @@ export function sumsOf(row: SumsRow): UsageResponse['totals'] {
   };
 }
 
-/** The head of a list of days. */
 export function headOf({ fromDay, toDay }: { readonly fromDay: number; readonly toDay: number }) {
   return { object: 'list' as const, from: dayText(fromDay), to: dayText(toDay) };
 }

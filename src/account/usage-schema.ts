@@ -1,4 +1,4 @@
-/** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
+/** Schemas and descriptions of `/usage`: sums by day, model and key, and the receipt of a request. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import {
@@ -16,29 +16,26 @@ export const Day = z
   .refine((text) => isDay(text), 'Must be a day of the calendar')
   .describe('A UTC day, `YYYY-MM-DD`.');
 
-/** JavaScript rolls 31 February over; a day that does not exist is none. */
+/** Whether the day exists; `Date.parse` would accept 31 February. */
 export function isDay(text: string): boolean {
   const ms = Date.parse(text);
   return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10));
 }
 
-/** Which days, as query parameters. */
 export const RANGE = {
-  from: Day.optional().describe('First day; default 29 days before `to`.'),
-  to: Day.optional().describe('Last day; default today. At most 366 days in all.'),
+  from: Day.optional().describe('First day; default: 29 days before `to`.'),
+  to: Day.optional().describe('Last day; default: today. At most 366 days in all.'),
 };
 
-/** Which models and keys. */
 export const OF_MODEL = {
   model: z.string().max(200).optional().describe('Only this model.'),
   key: z
     .string()
     .max(100)
     .optional()
-    .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
+    .describe('Only this API key. A key that is not an ADMIN key sees its own requests only.'),
 };
 
-/** The head of each list that is of days. */
 export const DAYS_HEAD = {
   object: z.literal('list').describe('Kind of the object.'),
   from: Day.describe('First day, UTC.'),
@@ -47,7 +44,7 @@ export const DAYS_HEAD = {
 
 export const DAYS_SAMPLE = { object: 'list', from: '2026-10-23', to: '2026-11-21' };
 
-/** A list that is also had as one CSV file; `csv` is how that begins. */
+/** The response of a list that is also available as one CSV file; `csv` is an example. */
 export function jsonOrCsv(
   about: string,
   schema: z.ZodType,
@@ -64,17 +61,12 @@ export type UsageQuery = z.infer<typeof UsageQuery>;
 export const UsageQuery = z.object({
   ...RANGE,
   ...OF_MODEL,
-  tag: z
-    .string()
-    .min(1)
-    .max(200)
-    .optional()
-    .describe('Only requests whose `metadata` has this member.'),
+  tag: z.string().min(1).max(200).optional().describe('Only requests with this tag in `metadata`.'),
   tagValue: z.string().max(600).optional().describe('Only this value of the `tag`.'),
   format: z
     .enum(['json', 'csv'])
     .optional()
-    .describe('`csv` downloads every row; so does the header `Accept: text/csv`.'),
+    .describe('`csv` downloads all rows, as does the header `Accept: text/csv`.'),
   ...pageQuery({ max: MAX_ROWS, usual: MAX_ROWS }),
 });
 
@@ -83,28 +75,28 @@ export const Cost = z.object({
   diem: z.number().describe('Daily credit.'),
 });
 const Count = z.number().int();
-export const Sums = {
-  requests: Count.describe('Requests that were admitted.'),
-  errors: Count.describe('Of the requests, those that failed or were given up.'),
-  promptTokens: Count.describe('Tokens of prompts, cached ones included.'),
-  completionTokens: Count.describe('Tokens of answers, thinking included.'),
-  cost: Cost.describe('What they cost together.'),
+export const Counts = {
+  requests: Count.describe('Admitted requests.'),
+  errors: Count.describe('Requests that failed or expired.'),
+  promptTokens: Count.describe('Tokens of prompts, including cached tokens.'),
+  completionTokens: Count.describe('Tokens of completions, including reasoning.'),
 };
+export const Sums = { ...Counts, cost: Cost.describe('Sum of the costs.') };
 
 const UsageRow = z
   .object({
     date: Day,
     model: z.string().describe('Id of the model; for blockchain RPC the network.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
-    tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
+    tagValue: z.string().optional().describe('Value of the requested `tag`.'),
     ...Sums,
   })
   .meta({ id: 'UsageRow' });
 
 const UsageTagRow = z
   .object({
-    tag: z.string().describe('Name of a member of `metadata`.'),
-    value: z.string().describe('Its value.'),
+    tag: z.string().describe('Name of the tag in `metadata`.'),
+    value: z.string().describe('Value of the tag.'),
     ...Sums,
   })
   .meta({ id: 'UsageTagRow' });
@@ -113,7 +105,7 @@ export type UsageResponse = z.infer<typeof UsageResponse>;
 export const UsageResponse = z
   .object({
     ...DAYS_HEAD,
-    totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
+    totals: z.object(Sums).describe('Sums of all matching rows, on all pages.'),
     data: z.array(UsageRow).describe('Newest day first.'),
   })
   .meta({ id: 'Usage' });
@@ -122,16 +114,16 @@ export type UsageTagsResponse = z.infer<typeof UsageTagsResponse>;
 export const UsageTagsResponse = z
   .object({
     ...DAYS_HEAD,
-    data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
+    data: z.array(UsageTagRow).describe('By tag; the most expensive value first.'),
   })
   .meta({ id: 'UsageTags' });
 
 const CSV_SUMS = 'requests,prompt_tokens,completion_tokens,usd,diem';
-/** The head of the CSV; its columns are those of `UsageRow`. */
+/** Columns of `UsageRow`. */
 export const CSV_HEAD = `date,model,api_key_id,${CSV_SUMS}`;
-/** The same where a tag was asked for. */
+/** With a requested tag. */
 export const CSV_HEAD_OF_TAG = `${CSV_HEAD},tag_value`;
-/** Its columns are those of `UsageTagRow`. */
+/** Columns of `UsageTagRow`. */
 export const CSV_HEAD_OF_TAGS = `tag,value,${CSV_SUMS}`;
 
 const SURCHARGE = {
@@ -139,32 +131,26 @@ const SURCHARGE = {
   required: ['count', 'usd'],
   additionalProperties: false,
   properties: {
-    count: { type: 'integer', description: 'How many were charged.' },
-    usd: { type: 'string', description: 'What they cost, USD as decimal text.' },
+    count: { type: 'integer', description: 'Charged number.' },
+    usd: { type: 'string', description: 'Cost in USD as decimal text.' },
   },
 } as const;
 
-/** Receipts are kept as JSON, so their shape is said here and not parsed. */
+/** Describes the JSON that the ledger has stored; it is not validated again. */
 const EXTRAS = {
   additionalProperties: false,
   properties: {
     web_search: { ...SURCHARGE, description: 'Web searches of this server.' },
-    web_scraping: { ...SURCHARGE, description: 'Pages that were read.' },
-    x_search: { ...SURCHARGE, description: "Searches of the engine's own." },
-    engine_calls: { type: 'integer', description: 'When it was more than one.' },
-    images: { type: 'integer', description: 'Images that were made.' },
+    web_scraping: { ...SURCHARGE, description: 'Web pages that this server has read.' },
+    x_search: { ...SURCHARGE, description: 'Searches of the engine.' },
+    engine_calls: { type: 'integer', description: 'Calls of the engine, if more than one.' },
+    images: { type: 'integer', description: 'Generated images.' },
     audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
     credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
     items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
-    quoteUsd: {
-      type: 'string',
-      description: 'Video: the price that was quoted, USD as decimal text.',
-    },
-    refundedUsd: {
-      type: 'string',
-      description: 'Video: what came back when it failed, USD as decimal text.',
-    },
-    reason: { type: 'string', description: 'Why a video failed, as an error code.' },
+    quoteUsd: { type: 'string', description: 'Video: quoted price in USD as decimal text.' },
+    refundedUsd: { type: 'string', description: 'Video: refund in USD as decimal text.' },
+    reason: { type: 'string', description: 'Video: error code of the failure.' },
   },
 } as const;
 
@@ -172,56 +158,54 @@ export type Receipt = z.infer<typeof Receipt>;
 export const Receipt = z
   .object({
     object: z.literal('receipt').describe('Kind of the object.'),
-    requestId: z.string().describe('The header `x-request-id` of the answer.'),
-    createdAt: z.string().describe('When it was admitted; ISO 8601, UTC.'),
+    requestId: z.string().describe('The header `x-request-id` of the response.'),
+    createdAt: z.string().describe('Time of admission; ISO 8601, UTC.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     kind: z
       .string()
-      .describe('What was sold; `cutout` is a removed background.')
+      .describe('Kind of the request; `cutout` is a removed background.')
       .meta({ enum: [...RECEIPT_KINDS] }),
     model: z.string().describe('Id of the model; for blockchain RPC the network.'),
     status: z
       .string()
       .describe(
-        'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
+        'completed; aborted (the caller disconnected); failed (free, except for text that was already sent); expired (ended by the server).',
       )
       .meta({ enum: [...RECEIPT_STATUSES] }),
-    router: z.string().nullable().describe('The engine that answered.'),
-    attempts: Count.describe('Engines that were asked.'),
+    router: z.string().nullable().describe('The engine of the response.'),
+    attempts: Count.describe('Number of called engines.'),
     tokens: z
       .object({
-        prompt: Count.describe('Cached and cache-write tokens included.'),
-        completion: Count.describe('Reasoning tokens included.'),
-        cached: Count.describe("Of the prompt, read from the engine's cache."),
-        cacheWrite: Count.describe("Of the prompt, written to the engine's cache."),
-        reasoning: Count.describe('Of the completion, thinking.'),
+        prompt: Count.describe('Prompt tokens, including cached and cache-write tokens.'),
+        completion: Count.describe('Completion tokens, including reasoning tokens.'),
+        cached: Count.describe("Prompt tokens read from the engine's cache."),
+        cacheWrite: Count.describe("Prompt tokens written to the engine's cache."),
+        reasoning: Count.describe('Reasoning tokens.'),
         countedBy: z
           .string()
           .describe(
-            'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
+            'engine; bytes (four bytes of text per token, if the engine did not count); none. Receipts of version 0.1.0 may have deltas.',
           )
           .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
       })
-      .describe('What was counted; zeros where tokens are not what is sold.'),
-    priceVersion: z.string().describe('Names the prices that the cost was made with.'),
-    cost: Cost.describe('What was charged.'),
+      .describe('Counted tokens; zeros for kinds that are not sold by tokens.'),
+    priceVersion: z.string().describe('Version of the prices.'),
+    cost: Cost.describe('Charged amounts.'),
     reserved: z
       .number()
       .nullable()
-      .describe(
-        'What was set aside at admission, USD and daily credit; null where it is not known.',
-      ),
-    latencyMs: Count.describe('Milliseconds from admission to the end of the answer.'),
+      .describe('Hold at admission, USD and daily credit together; null if unknown.'),
+    latencyMs: Count.describe('Milliseconds from admission to the end of the response.'),
     firstTokenMs: Count.nullable().describe(
-      'Milliseconds that the engine took to its first byte; null where none came.',
+      'Milliseconds to the first byte of the engine; null without one.',
     ),
     extras: z
       .record(z.string(), z.unknown())
-      .describe('What else was counted or priced; each member for some kinds only.')
+      .describe('Other counts and prices; members depend on the kind.')
       .meta(EXTRAS),
     metadata: z
       .record(z.string(), z.string())
-      .describe('What the caller tagged the request with; values that were no text as JSON.'),
+      .describe('Tags of the request; values that were not text are JSON.'),
   })
   .meta({ id: 'Receipt' });
 
@@ -231,17 +215,17 @@ export const ReceiptResponse = Receipt.extend({
     .record(z.string(), z.unknown())
     .nullable()
     .describe(
-      'The prices of `priceVersion` as they are configured: USD, those of tokens a million; null where they are not known any more.',
+      'The configured prices of `priceVersion` in USD, for tokens per million; null if they are no longer known.',
     ),
 }).meta({ id: 'ReceiptWithPrices' });
 
 const SignedPayload = z
   .object({
-    format: z.enum(['jws', 'eip712']).describe('`jws`: the claims are in the signature.'),
+    format: z.enum(['jws', 'eip712']).describe('`jws`: the signature contains the claims.'),
     payload: z
       .record(z.string(), z.unknown())
       .optional()
-      .describe('The claims of `eip712`, as the offer-receipt extension of x402 has them.'),
+      .describe('The claims of `eip712`, by the offer-receipt extension of x402.'),
     signature: z.string().describe('A compact JWS (EdDSA), or 65 bytes in hex (EIP-712).'),
   })
   .meta({ id: 'SignedPayload' });
@@ -265,50 +249,45 @@ export const SignedReceipt = z
         unitPrices: ReceiptResponse.shape.unitPrices,
         cost: z
           .object({
-            usd: z.string().describe('USD, decimal.'),
-            diem: z.string().describe('Daily credit, decimal.'),
+            usd: z.string().describe('USD, decimal text.'),
+            diem: z.string().describe('Daily credit, decimal text.'),
           })
-          .describe('What was taken for the request.'),
+          .describe('Charged amounts.'),
       })
-      .describe('What the request used and cost.'),
+      .describe('Usage and cost of the request.'),
     receipts: z
       .array(SignedPayload)
       .describe(
-        'The same receipt in two forms. The URL that it is for ends with the SHA-256 of the canonical JSON (RFC 8785) of `usage`.',
+        'The same receipt in two formats. Its URL ends with the SHA-256 of the canonical JSON (RFC 8785) of `usage`.',
       ),
-    keys: z.string().describe('Where the public keys are.'),
+    keys: z.string().describe('URL of the public keys.'),
   })
   .meta({ id: 'SignedReceipt' });
 
-export const SUMS_SAMPLE = {
+export const COUNTS_SAMPLE = {
   requests: 12,
   errors: 0,
   promptTokens: 3400,
   completionTokens: 900,
-  cost: { usd: 0.0021, diem: 0 },
 };
+export const SUMS_SAMPLE = { ...COUNTS_SAMPLE, cost: { usd: 0.0021, diem: 0 } };
 const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
 export const USAGE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Usage by day, model and key',
   about:
-    'A wallet and an ADMIN key see the account, another key sees itself. With `tag` the rows are also by the value of that member of `metadata`.',
+    'A wallet and an ADMIN key see the account; another key sees its own requests. With `tag` the rows are also grouped by the value of this tag.',
   query: UsageQuery,
   response: {
     ...jsonOrCsv(
-      'One row for each day, model and key; as JSON pages or as one CSV file.',
+      'One row for each day, model and key, as JSON pages or as one CSV file.',
       UsageResponse,
       {
         ...DAYS_SAMPLE,
         totals: SUMS_SAMPLE,
         data: [
-          {
-            date: '2026-11-21',
-            model: 'atlas-24b',
-            apiKeyId: 'key_019aa3f1c0de',
-            ...SUMS_SAMPLE,
-          },
+          { date: '2026-11-21', model: 'atlas-24b', apiKeyId: 'key_019aa3f1c0de', ...SUMS_SAMPLE },
         ],
       },
       `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
@@ -321,11 +300,11 @@ export const USAGE_TAGS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Usage by tag',
   about:
-    'Sums of the requests that carry a tag, which is a member of the `metadata` of a request: a user, a project. A request with several tags counts in each. Kept as long as receipts.',
+    'Sums of the requests with a tag, which is a member of `metadata`, such as a user or a project. A request with several tags counts for each. Stored as long as receipts.',
   query: UsageQuery,
   response: {
     ...jsonOrCsv(
-      'One row for each tag and value; as JSON pages or as one CSV file.',
+      'One row for each tag and value, as JSON pages or as one CSV file.',
       UsageTagsResponse,
       { ...DAYS_SAMPLE, data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }] },
       `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
@@ -368,11 +347,11 @@ export const RECEIPT: RouteDescription = {
     {
       name: 'id',
       in: 'path',
-      about: 'The `x-request-id` of an answer, or the id of a chat completion.',
+      about: 'The `x-request-id` of a response, or the id of a chat completion.',
       example: REQUEST_ID,
     },
   ],
-  response: jsonResponse('What the request used and cost.', ReceiptResponse, {
+  response: jsonResponse('Usage and cost of the request.', ReceiptResponse, {
     ...RECEIPT_SAMPLE,
     unitPrices: { input: '0.30', output: '1.20' },
   }),
@@ -415,7 +394,7 @@ export const SIGNED_RECEIPT: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the signed receipt of a request',
   about:
-    'For a dispute: what the request used and cost, signed by this service as the offer-receipt extension of x402 says. `farebox verify` checks it, and so does every implementation of the extension.',
+    'Usage and cost of the request, signed by this service with the offer-receipt extension of x402, for disputes. `farebox verify` and every implementation of the extension can verify it.',
   parameters: RECEIPT.parameters ?? [],
   response: jsonResponse('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE),
   refusals: ['REQUEST_ID_NOT_FOUND'],

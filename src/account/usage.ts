@@ -1,7 +1,6 @@
 /**
- * `GET /usage`: usage by day, model and key; `GET /usage/tags`: by tag; both as JSON pages or one
- * CSV file. `GET /usage/{request id}`: the receipt of a request, also signed. A wallet and an ADMIN
- * key see their account, another key itself.
+ * `GET /usage`: usage by day, model and key; `GET /usage/tags`: by tag; both as JSON pages or one CSV file.
+ * `GET /usage/{request id}`: the receipt of a request, also signed.
  */
 import {
   type UsageFilter,
@@ -45,32 +44,32 @@ import {
   type UsageTagsResponse,
 } from './usage-schema.ts';
 
-/** A download is made in memory; a year of a busy account fits in it many times. */
+/** A download is built in memory. */
 const MAX_CSV_ROWS = 100_000;
 const ALL_ROWS = { limit: MAX_CSV_ROWS + 1, offset: 0 };
 
 export function usageRoutes(parts: AccountParts, signing: Signing | undefined): Route[] {
   return [
-    get('/usage', 'key-or-wallet', USAGE, (context) => answerUsage(parts, context)),
-    get('/usage/tags', 'key-or-wallet', USAGE_TAGS, (context) => answerTags(parts, context)),
-    get('/usage/:id', 'key-or-wallet', RECEIPT, (context) => answerReceipt(parts, context)),
+    get('/usage', 'key-or-wallet', USAGE, (context) => sendUsage(parts, context)),
+    get('/usage/tags', 'key-or-wallet', USAGE_TAGS, (context) => sendTags(parts, context)),
+    get('/usage/:id', 'key-or-wallet', RECEIPT, (context) => sendReceipt(parts, context)),
     ...(signing === undefined
       ? []
       : [
           get('/usage/:id/signed', 'key-or-wallet', SIGNED_RECEIPT, (context) =>
-            answerSigned(parts, signing, context),
+            sendSigned(parts, signing, context),
           ),
         ]),
   ];
 }
 
-async function answerUsage(parts: AccountParts, context: RequestContext): Promise<void> {
+async function sendUsage(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
   const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const head = filter.tag === undefined ? CSV_HEAD : CSV_HEAD_OF_TAG;
-    return answerCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
+    return sendCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
       dayText(Number(row.day)),
       csvField(row.model_id),
       csvField(row.key_id),
@@ -97,13 +96,13 @@ async function answerUsage(parts: AccountParts, context: RequestContext): Promis
   await context.json(200, body);
 }
 
-async function answerTags(parts: AccountParts, context: RequestContext): Promise<void> {
+async function sendTags(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
   const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const rows = await usageTags(store, filter, ALL_ROWS);
-    return answerCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [
+    return sendCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [
       csvField(row.name),
       csvField(row.value),
       ...csvSums(row),
@@ -124,7 +123,7 @@ async function answerTags(parts: AccountParts, context: RequestContext): Promise
 function filterOf(parts: AccountParts, context: RequestContext, query: UsageQuery): UsageFilter {
   const { tag, tagValue } = query;
   if (tagValue !== undefined && tag === undefined) {
-    throw badQuery('tag', 'Must name the tag whose value "tagValue" is');
+    throw badQuery('tag', 'Must be the tag of "tagValue"');
   }
   return {
     accountId: context.caller.accountId,
@@ -136,7 +135,7 @@ function filterOf(parts: AccountParts, context: RequestContext, query: UsageQuer
   };
 }
 
-async function answerCsv<Row>(
+async function sendCsv<Row>(
   context: RequestContext,
   filter: UsageFilter,
   head: string,
@@ -144,7 +143,10 @@ async function answerCsv<Row>(
   fieldsOf: (row: Row) => readonly (string | bigint)[],
 ): Promise<void> {
   if (rows.length > MAX_CSV_ROWS) {
-    throw badQuery('from', `The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
+    throw badQuery(
+      'from',
+      `The download must have at most ${MAX_CSV_ROWS} rows; request fewer days`,
+    );
   }
   const lines = rows.map((row) => fieldsOf(row).join(','));
   const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
@@ -153,15 +155,14 @@ async function answerCsv<Row>(
   await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
 }
 
-async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
+async function sendReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const receipt = await ownReceipt(parts, context);
   const unitPrices = await unitPricesOf(parts, receipt);
   const body: ReceiptResponse = { ...receiptBody(receipt), unitPrices };
   await context.json(200, body);
 }
 
-/** Signed when it is asked for; the claims are the same each time, once the request has ended. */
-async function answerSigned(
+async function sendSigned(
   parts: AccountParts,
   signing: Signing,
   context: RequestContext,
@@ -175,7 +176,7 @@ async function answerSigned(
   await context.json(200, body);
 }
 
-/** The receipt that the path names. Throws 404 for one of others. */
+/** The receipt of the path. Throws 404 if the caller has no such request. */
 async function ownReceipt(parts: AccountParts, context: RequestContext): Promise<UsageRow> {
   const { caller } = context;
   const id = requestIdOf(context.parameters['id'] ?? '');
@@ -183,7 +184,8 @@ async function ownReceipt(parts: AccountParts, context: RequestContext): Promise
   const owned = visibleKey(caller, undefined);
   if (receipt === undefined || (owned !== undefined && receipt.key_id !== owned)) {
     throw new Fault('REQUEST_ID_NOT_FOUND', {
-      message: 'No such request: give the x-request-id of an answer that you were charged for',
+      message:
+        'Request not found: the id must be the x-request-id of a charged response of this account',
     });
   }
   return receipt;

@@ -1,4 +1,4 @@
-/** What the routes of the operator about accounts say of themselves. Amounts are decimal text. */
+/** Schemas and descriptions of `/admin/accounts`. Amounts are decimal text. */
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
@@ -10,7 +10,7 @@ const MAX_NAME_CHARS = 100;
 const MAX_NOTE_CHARS = 200;
 const MAX_LIMIT = 1_000_000_000;
 
-/** USD: a number, or decimal text for who would not have it rounded. */
+/** USD as a number, or as decimal text, which is exact. */
 const AmountIn = z
   .union([
     Amount,
@@ -27,10 +27,10 @@ const LIMIT_NAMES = [
 
 function limitMembers<T extends z.ZodType>(member: T) {
   const about = {
-    requestsPerMinute: 'Requests a minute to each model.',
-    tokensPerMinute: 'Tokens a minute to each model.',
-    rpcRequestsPerMinute: 'Blockchain RPC: requests a minute.',
-    rpcCreditsPerDay: 'Blockchain RPC: credits a day.',
+    requestsPerMinute: 'Requests per minute to each model.',
+    tokensPerMinute: 'Tokens per minute to each model.',
+    rpcRequestsPerMinute: 'Blockchain RPC: requests per minute.',
+    rpcCreditsPerDay: 'Blockchain RPC: credits per day.',
   };
   const entries = LIMIT_NAMES.map((name) => [name, member.describe(about[name])]);
   return Object.fromEntries(entries) as Record<(typeof LIMIT_NAMES)[number], T>; // one for each name
@@ -39,12 +39,12 @@ function limitMembers<T extends z.ZodType>(member: T) {
 export type LimitsItem = z.infer<typeof LimitsItem>;
 export const LimitsItem = z
   .object(limitMembers(z.number().int().nullable()))
-  .describe('Limits of its own; null is that of the plan.');
+  .describe('Limits of the account or key; null: the limit of the plan.');
 
 export type LimitsChange = z.infer<typeof LimitsChange>;
 export const LimitsChange = z
   .object(limitMembers(z.number().int().min(1).max(MAX_LIMIT).nullable().optional()))
-  .describe('A missing member stays as it is; null takes the limit back to the plan.');
+  .describe('A missing member does not change; null sets the limit of the plan.');
 
 export type AccountItem = z.infer<typeof AccountItem>;
 export const AccountItem = z
@@ -52,33 +52,29 @@ export const AccountItem = z
     id: z
       .string()
       .describe(
-        'Id of the account; of a wallet, `wallet:` and its address, which stand for it in paths.',
+        'Id of the account; for a wallet `wallet:` and its address. Paths accept the address too.',
       ),
-    name: z
-      .string()
-      .describe(
-        'Its name, such as a mail address or that of a wallet; no two accounts have the same.',
-      ),
-    plan: z.enum(PLANS).describe('Its plan, which sets its limits.'),
-    disabled: z.boolean().describe('Every request of its keys is refused.'),
-    isOperator: z.boolean().describe('Its ADMIN keys run the service.'),
+    name: z.string().describe('Unique name, such as an email address or the address of a wallet.'),
+    plan: z.enum(PLANS).describe('The plan, which sets the limits.'),
+    disabled: z.boolean().describe('Whether all requests of the account are rejected.'),
+    isOperator: z.boolean().describe('Whether its ADMIN keys may use the routes of the operator.'),
     limits: LimitsItem,
     createdAt: Time,
     balance: z
       .object({
         usd: DecimalText.describe('Posted USD.'),
         heldUsd: DecimalText.describe(
-          'Of it, what open requests and jobs set aside; of several processes, requests of the one that answers.',
+          'Holds of open jobs, and of open requests of the process that responds.',
         ),
         leasedUsd: DecimalText.describe(
-          'Of it, what processes that share a PostgreSQL have leased for its requests, held or not.',
+          'Amounts that processes with a shared PostgreSQL have leased for requests, held or not.',
         ),
-        availableUsd: DecimalText.describe('What the next request can have.'),
-        debtUsd: DecimalText.describe('What a reversed top-up left owing.'),
-        diem: DecimalText.describe("What is left of today's credit."),
-        dailyAllocation: DecimalText.describe('Daily credit that is given each day at 00:00 UTC.'),
+        availableUsd: DecimalText.describe('Posted USD without holds.'),
+        debtUsd: DecimalText.describe('Debt after a reversed top-up.'),
+        diem: DecimalText.describe("Rest of today's credit."),
+        dailyAllocation: DecimalText.describe('Daily credit, allocated each day at 00:00 UTC.'),
       })
-      .describe('What it has, as decimal texts.'),
+      .describe('Balance as decimal texts.'),
   })
   .meta({ id: 'Account' });
 
@@ -112,7 +108,7 @@ export const AccountsQuery = z.object({
     .min(1)
     .max(100)
     .optional()
-    .describe('Beginning of the id, or part of the name or of the address of a wallet.'),
+    .describe('Beginning of the id, or part of the name or of the wallet address.'),
   plan: z.enum(PLANS).optional().describe('Only accounts of this plan.'),
   ...cursorQuery(),
 });
@@ -124,7 +120,7 @@ export const ACCOUNT_PATH = [
   { name: 'id', in: 'path', about: 'Id of the account.', example: ACCOUNT.id },
 ] as const;
 
-/** A route of an account about itself, as the operator's route about any account describes it. */
+/** The description of an account's own route for the same route of the operator. */
 export function ofAccount(
   description: RouteDescription,
   summary: string,
@@ -151,13 +147,13 @@ const Name = z
   .min(1)
   .max(MAX_NAME_CHARS)
   .regex(/^[^\p{Cc}\p{Zl}\p{Zp}]*$/u, 'Must have no line ends and no control characters')
-  .describe('Its name, such as a mail address; no two accounts have the same.');
+  .describe('Unique name, such as an email address.');
 
 export const CreateAccountRequest = z
   .object({
     name: Name,
-    plan: z.enum(PLANS).optional().describe('Default paid.'),
-    dailyDiem: AmountIn.optional().describe('Daily credit, anew at 00:00 UTC; default none.'),
+    plan: z.enum(PLANS).optional().describe('Default: paid.'),
+    dailyDiem: AmountIn.optional().describe('Daily credit from 00:00 UTC; default: none.'),
     limits: LimitsChange.optional(),
   })
   .meta({ id: 'CreateAccountRequest' });
@@ -165,12 +161,12 @@ export const CreateAccountRequest = z
 export const ChangeAccountRequest = z
   .object({
     name: Name.optional(),
-    plan: z.enum(PLANS).optional().describe('The plan from now on.'),
-    disabled: z.boolean().optional().describe('True refuses every request of its keys.'),
-    dailyDiem: AmountIn.optional().describe('Daily credit; 0 for none.'),
+    plan: z.enum(PLANS).optional().describe('The new plan.'),
+    disabled: z.boolean().optional().describe('True rejects all requests of the account.'),
+    dailyDiem: AmountIn.optional().describe('Daily credit; 0: none.'),
     limits: LimitsChange.optional(),
   })
-  .describe('A missing member stays as it is.')
+  .describe('A missing member does not change.')
   .meta({ id: 'ChangeAccountRequest' });
 
 export type AccountResponse = z.infer<typeof AccountResponse>;
@@ -181,14 +177,14 @@ const AccountResponse = z.object({
 });
 export type ChangedAccount = z.infer<typeof ChangedAccount>;
 const ChangedAccount = z.object({
-  success: z.literal(true).describe('It was made, or changed.'),
-  data: AccountItem.describe('The account as it is now.'),
+  success: z.literal(true).describe('The account was created or changed.'),
+  data: AccountItem.describe('The account.'),
 });
 
 export const CREATE_ACCOUNT: RouteDescription = {
   tag: 'Operator',
   summary: 'Create an account',
-  about: 'It has no credit and no key yet.',
+  about: 'The account has no credit and no key.',
   request: jsonContent(CreateAccountRequest, { name: ACCOUNT.name }),
   response: jsonResponse('The account.', ChangedAccount, { success: true, data: ACCOUNT }),
   refusals: ['ACCOUNT_EXISTS'],
@@ -207,13 +203,10 @@ export const GET_ACCOUNT: RouteDescription = {
 export const CHANGE_ACCOUNT: RouteDescription = {
   tag: 'Operator',
   summary: 'Change an account',
-  about: 'Other processes follow within three seconds.',
+  about: 'Other processes apply the change within three seconds.',
   parameters: ACCOUNT_PATH,
   request: jsonContent(ChangeAccountRequest, { plan: 'pro', limits: { requestsPerMinute: 500 } }),
-  response: jsonResponse('The account as it is now.', ChangedAccount, {
-    success: true,
-    data: ACCOUNT,
-  }),
+  response: jsonResponse('The changed account.', ChangedAccount, { success: true, data: ACCOUNT }),
   refusals: ['ACCOUNT_NOT_FOUND', 'ACCOUNT_EXISTS'],
 };
 
@@ -224,26 +217,30 @@ export const MoveRequest = z
       .string()
       .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes')
       .describe(
-        "Your own name of this movement, such as the id of a payment provider's event. Repeated with the same amount it changes nothing and gets the same answer, for ever; with another amount or account it is a 409.",
+        'Your own id of this transaction, such as the event id of a payment provider. A repeated reference with the same amount changes nothing and returns the same response; with another amount or account it is a 409.',
       ),
-    note: z.string().max(MAX_NOTE_CHARS).optional().describe('Shown in the account’s statement.'),
+    note: z
+      .string()
+      .max(MAX_NOTE_CHARS)
+      .optional()
+      .describe('Shown in the statement of the account.'),
   })
   .meta({ id: 'MoveRequest' });
 
 export type MoveResponse = z.infer<typeof MoveResponse>;
 const MoveResponse = z
   .object({
-    success: z.literal(true).describe('The movement stands.'),
+    success: z.literal(true).describe('The transaction is posted.'),
     data: z
       .object({
-        accountId: z.string().describe('The account whose balance it moved.'),
-        reference: z.string().describe('Your name of the movement.'),
-        amountUsd: DecimalText.describe('What was moved, in USD.'),
-        balanceUsd: DecimalText.describe('The balance right after the movement.'),
+        accountId: z.string().describe('Id of the account.'),
+        reference: z.string().describe('Your id of the transaction.'),
+        amountUsd: DecimalText.describe('Amount in USD.'),
+        balanceUsd: DecimalText.describe('Balance after the transaction.'),
         createdAt: Time,
-        isRepeat: z.boolean().describe('The movement was made before; nothing was changed now.'),
+        isRepeat: z.boolean().describe('Whether the transaction was posted before.'),
       })
-      .describe('The movement.'),
+      .describe('The transaction.'),
   })
   .meta({ id: 'MoveAnswer' });
 
@@ -254,7 +251,7 @@ function movement(summary: string, about: string): RouteDescription {
     about,
     parameters: ACCOUNT_PATH,
     request: jsonContent(MoveRequest, { amountUsd: '25', reference: 'evt_1Q2w3E' }),
-    response: jsonResponse('The movement, now or before.', MoveResponse, {
+    response: jsonResponse('The transaction.', MoveResponse, {
       success: true,
       data: {
         accountId: ACCOUNT.id,
@@ -271,9 +268,9 @@ function movement(summary: string, about: string): RouteDescription {
 
 export const CREDIT_ACCOUNT = movement(
   'Credit an account',
-  'Adds prepaid credit, its debts first.',
+  'Adds prepaid credit; repays debts first.',
 );
-const DEBIT = movement('Debit an account', 'Takes back what is posted and not held.');
+const DEBIT = movement('Debit an account', 'Deducts posted credit without holds.');
 export const DEBIT_ACCOUNT: RouteDescription = {
   ...DEBIT,
   refusals: [...(DEBIT.refusals ?? []), 'INSUFFICIENT_BALANCE'],

@@ -1,6 +1,4 @@
-/**
- * `/admin/accounts`: accounts with plan, limits and credit, for the back office of the operator.
- */
+/** `/admin/accounts`: accounts with plan, limits and credit, for the operator. */
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
 import { walletKind } from '../../core/addresses.ts';
 import { isoTime } from '../../core/clock.ts';
@@ -19,8 +17,8 @@ import {
 import { refuseIssues } from '../../json/validation.ts';
 import type { Queryable } from '../../db/db.ts';
 import { type AccountParts, storageOf } from '../account-parts.ts';
-import { answerActivity, answerDays } from '../activity.ts';
-import { answerStatement } from '../statement.ts';
+import { sendActivity, sendDays } from '../activity.ts';
+import { sendStatement } from '../statement.ts';
 import {
   type AccountResponse,
   type AccountItem,
@@ -45,7 +43,7 @@ import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-us
 const PATH = '/admin/accounts';
 
 type Funds = Awaited<ReturnType<AccountParts['stores']['ledger']['funds']>>;
-/** Of an account that was just made. */
+/** Funds of a new account. */
 const NO_FUNDS = {
   usdNano: ZERO,
   heldUsdNano: ZERO,
@@ -56,7 +54,7 @@ const NO_FUNDS = {
 
 export function operatorAccountRoutes(parts: AccountParts): Route[] {
   return [
-    get(PATH, 'operator', LIST_ACCOUNTS, (context) => answerAccounts(parts, context)),
+    get(PATH, 'operator', LIST_ACCOUNTS, (context) => listAccounts(parts, context)),
     {
       method: 'POST',
       path: PATH,
@@ -82,13 +80,13 @@ export function operatorAccountRoutes(parts: AccountParts): Route[] {
       ),
     ),
     get(`${PATH}/:id/statement`, 'operator', ACCOUNT_STATEMENT, async (context) =>
-      answerStatement(parts, context, (await accountOf(parts, context)).id),
+      sendStatement(parts, context, (await accountOf(parts, context)).id),
     ),
     get(`${PATH}/:id/requests`, 'operator', ACCOUNT_REQUESTS, async (context) =>
-      answerActivity(parts, context, await scopeOf(parts, context)),
+      sendActivity(parts, context, await scopeOf(parts, context)),
     ),
     get(`${PATH}/:id/days`, 'operator', ACCOUNT_DAYS, async (context) =>
-      answerDays(parts, context, await scopeOf(parts, context)),
+      sendDays(parts, context, await scopeOf(parts, context)),
     ),
   ];
 }
@@ -98,7 +96,7 @@ async function scopeOf(parts: AccountParts, context: RequestContext) {
   return { accountId: id, keyId: context.query.get('key') ?? undefined };
 }
 
-/** The account of the path: an id, or the address of a wallet. Throws 404. */
+/** The account of the path, which is an id or the address of a wallet. Throws 404. */
 export async function accountOf(
   { stores }: AccountParts,
   { parameters }: RequestContext,
@@ -108,7 +106,7 @@ export async function accountOf(
   throw new Fault('ACCOUNT_NOT_FOUND');
 }
 
-/** The same for a request that changes it: a wallet that was never here gets an account. */
+/** As `accountOf`, and opens an account for a new wallet. */
 async function openedAccountOf(parts: AccountParts, context: RequestContext): Promise<Account> {
   const wallet = walletOfAccount(accountIdOf(context.parameters['id'] ?? ''));
   if (wallet !== undefined && walletKind(wallet) !== undefined) {
@@ -120,7 +118,7 @@ async function openedAccountOf(parts: AccountParts, context: RequestContext): Pr
   return accountOf(parts, context);
 }
 
-async function answerAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
+async function listAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
   const { search, plan, ...part } = readQuery(context, AccountsQuery);
   const { identity } = parts.stores;
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
@@ -166,7 +164,6 @@ export function limitsItem(limits: LimitOverrides): LimitsItem {
   };
 }
 
-/** A missing member stays, null goes. */
 export function changedLimits(
   before: LimitOverrides,
   change: LimitsChange | undefined,
@@ -182,29 +179,29 @@ async function createAccount(parts: AccountParts, context: RequestContext): Prom
   const { store, identity, ledger } = parts.stores;
   const { keeper } = context;
   const body = await store.transaction(async (tx) => {
-    const made = await identity.createNamedAccount(name, plan, tx);
-    const account = { ...made, limits: changedLimits({}, limits) };
+    const created = await identity.createNamedAccount(name, plan, tx);
+    const account = { ...created, limits: changedLimits({}, limits) };
     if (limits !== undefined) await identity.updateAccount(account, tx);
     await ledger.openAccount(account.id, tx);
     const dailyNano = dailyDiem === undefined ? ZERO : usdToNano(dailyDiem);
     if (dailyNano > 0n) await ledger.allocateDailyIn(tx, account.id, dailyNano);
     const item = itemWith(account, { ...NO_FUNDS, diemNano: dailyNano, allocationNano: dailyNano });
-    const answer = { success: true, data: item } satisfies ChangedAccount;
-    await keepResponse(context, answer, tx);
-    return answer;
+    const response = { success: true, data: item } satisfies ChangedAccount;
+    await keepResponse(context, response, tx);
+    return response;
   });
   keeper?.kept();
   await context.json(200, body);
 }
 
-/** Keeps an answer for the retries of its request, in the transaction that it is true by. */
+/** Stores a response for retries of its request, in the transaction of the change. */
 export async function keepResponse(
   { keeper }: RequestContext,
-  answer: unknown,
+  response: unknown,
   tx: Queryable,
 ): Promise<void> {
   if (keeper === undefined) return;
-  const body = Buffer.from(JSON.stringify(answer));
+  const body = Buffer.from(JSON.stringify(response));
   await keeper.keep(tx, { type: JSON_TYPE, body });
 }
 
@@ -212,7 +209,7 @@ async function changeAccount(parts: AccountParts, context: RequestContext): Prom
   const change = readBody(context, ChangeAccountRequest);
   const { id } = await openedAccountOf(parts, context);
   if (change.disabled === true && id === context.caller.accountId) {
-    const message = 'Must not lock the operator out: this is the account that asks';
+    const message = 'Must not disable the account of this request';
     throw refuseIssues([{ code: 'custom', path: ['disabled'], message }]);
   }
   const { store, identity, ledger } = parts.stores;
@@ -252,18 +249,17 @@ async function move(
   const find = direction === 'credit' ? openedAccountOf : accountOf;
   const { id: accountId } = await find(parts, context);
   const { ledger } = parts.stores;
-  const wanted = { direction, accountId, amountNano, reference, note };
-  const answer = await ledger.moveOnce(wanted);
-  if (answer.state === 'reused') {
-    const { was } = answer;
+  const result = await ledger.moveOnce({ direction, accountId, amountNano, reference, note });
+  if (result.state === 'reused') {
+    const { was } = result;
     throw new Fault('REFERENCE_REUSED', {
-      message: `The reference "${reference}" stands for a ${direction} of ${decimalUsd(was.amountNano)} USD on the account ${was.accountId}; nothing was changed. Give this movement a reference of its own`,
+      message: `The reference "${reference}" belongs to a ${direction} of ${decimalUsd(was.amountNano)} USD on the account ${was.accountId}; nothing was changed. Use a new reference for this transaction`,
     });
   }
-  if (answer.state === 'insufficient') {
+  if (result.state === 'insufficient') {
     const { usdNano, heldUsdNano } = await ledger.funds(accountId);
     throw new Fault('INSUFFICIENT_BALANCE', {
-      message: `The account has ${decimalUsd(usdNano - heldUsdNano)} USD that is not held; take that or less`,
+      message: `The account has ${decimalUsd(usdNano - heldUsdNano)} USD without holds; debit at most this amount`,
     });
   }
   const body: MoveResponse = {
@@ -272,9 +268,9 @@ async function move(
       accountId,
       reference,
       amountUsd: decimalUsd(amountNano),
-      balanceUsd: decimalUsd(answer.balanceNano),
-      createdAt: isoTime(answer.createdMs),
-      isRepeat: answer.state === 'repeated',
+      balanceUsd: decimalUsd(result.balanceNano),
+      createdAt: isoTime(result.createdMs),
+      isRepeat: result.state === 'repeated',
     },
   };
   await context.json(200, body);

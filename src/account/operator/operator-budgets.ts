@@ -1,4 +1,4 @@
-/** `/admin/accounts/{id}/budgets`: the budgets of an account in the hands of the operator. */
+/** `/admin/accounts/{id}/budgets`: the budgets of an account, for the operator. */
 import type { Route } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { BUDGET_DESCRIPTIONS, budgetRoutesAt } from '../budgets.ts';
@@ -18,10 +18,10 @@ export function operatorBudgetRoutes(parts: AccountParts): Route[] {
     auth: 'operator',
     describe: {
       list: ofAccount(list, 'List budgets of an account'),
-      create: ofAccount(create, 'Set a budget of an account'),
+      create: ofAccount(create, 'Create a budget of an account'),
       get: ofAccount(get, 'Get a budget of an account', BUDGET_PATH),
       update: ofAccount(update, 'Change the amount of a budget of an account', BUDGET_PATH),
-      delete: ofAccount(remove, 'Take a budget of an account away', BUDGET_PATH),
+      delete: ofAccount(remove, 'Delete a budget of an account', BUDGET_PATH),
     },
     accountOf: async (context) => (await accountOf(parts, context)).id,
   });

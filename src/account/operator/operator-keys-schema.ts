@@ -1,4 +1,4 @@
-/** What the operator's routes about keys say of themselves. */
+/** Schemas and descriptions of `/admin/accounts/{id}/keys`. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../../http/describe.ts';
 import {
@@ -29,11 +29,11 @@ const KEY_PATH = [
 export type OperatorKey = z.infer<typeof OperatorKey>;
 const OperatorKey = ApiKeyItem.extend({
   limits: LimitsItem,
-  revokedAt: Time.nullable().describe('Null for one that can be used.'),
+  revokedAt: Time.nullable().describe('Null for a key that is not revoked.'),
 }).meta({ id: 'OperatorApiKey' });
 
 export const OperatorKeysQuery = ListKeysQuery.extend({
-  revoked: z.enum(['true', 'false']).optional().describe('`true` shows revoked keys too.'),
+  revoked: z.enum(['true', 'false']).optional().describe('`true` includes revoked keys.'),
 });
 
 const SAMPLE: OperatorKey = { ...KEY, limits: ACCOUNT.limits, revokedAt: null };
@@ -61,7 +61,7 @@ const CreatedAccountKey = CreatedKeyResponse.extend({
         .string()
         .nullable()
         .describe(
-          'The secret. It is shown here once and stored nowhere, so it is null in a repeated answer: revoke the key then, and make another.',
+          'The secret, which is shown only here and is not stored. It is null in a repeated response; revoke the key then and create another one.',
         ),
     })
     .describe('The new key, with its secret.'),
@@ -83,14 +83,14 @@ export const ChangeAccountKeyRequest = UpdateKeyRequest.omit({ id: true })
 export const CHANGE_ACCOUNT_KEY: RouteDescription = {
   tag: 'Operator',
   summary: 'Change a key of an account',
-  about: 'Also its limits, which its owner cannot change.',
+  about: 'Can also change the rate limits, which the owner of the key cannot.',
   parameters: KEY_PATH,
   request: jsonContent(ChangeAccountKeyRequest, { limits: { requestsPerMinute: 10 } }),
   response: jsonResponse(
-    'The key as it is now.',
+    'The changed key.',
     z.object({
-      success: z.literal(true).describe('It was changed.'),
-      data: OperatorKey.describe('The key as it is now.'),
+      success: z.literal(true).describe('The key was changed.'),
+      data: OperatorKey.describe('The changed key.'),
     }),
     { success: true, data: SAMPLE },
   ),

@@ -1,4 +1,4 @@
-/** `/admin/accounts/{id}/keys`: the keys of an account in the hands of the operator. */
+/** `/admin/accounts/{id}/keys`: the keys of an account, for the operator. */
 import { isoTimeOrNull } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
@@ -74,10 +74,10 @@ async function createKey(parts: AccountParts, context: RequestContext): Promise<
   const limits = changedLimits({}, request.limits);
   const body = await parts.stores.store.transaction(async (tx) => {
     const { key, secret } = await makeKey(parts, tx, { ...settings, kind, accountId, limits });
-    const answer = createdBody(key, secret);
-    const kept = { ...answer, data: { ...answer.data, apiKey: null } } satisfies CreatedAccountKey;
-    await keepResponse(context, kept, tx);
-    return answer;
+    const response = createdBody(key, secret);
+    const data = { ...response.data, apiKey: null };
+    await keepResponse(context, { ...response, data } satisfies CreatedAccountKey, tx);
+    return response;
   });
   context.keeper?.kept();
   context.set('cache-control', 'no-store');

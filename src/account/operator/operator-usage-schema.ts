@@ -1,10 +1,10 @@
-/** What the operator's routes about usage say of themselves. Amounts are decimal text. */
+/** Schemas and descriptions of the operator's usage routes. Amounts are decimal text. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { ACTIVITY, DAYS } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';
 import { STATEMENT } from '../statement.ts';
-import { DAYS_HEAD, DAYS_SAMPLE, Day, RANGE } from '../usage-schema.ts';
+import { COUNTS_SAMPLE, Counts, DAYS_HEAD, DAYS_SAMPLE, Day, RANGE } from '../usage-schema.ts';
 import { ofAccount } from './operator-accounts-schema.ts';
 
 export const ACCOUNT_STATEMENT = ofAccount(STATEMENT, 'Statement of an account');
@@ -29,43 +29,32 @@ export const OperatorUsageQuery = z.object({
   by: z
     .enum(GROUPINGS)
     .default('account')
-    .describe('What is added up; `tag` adds up by each member of the `metadata` of requests.'),
+    .describe('Grouping of the sums; `tag` groups by each tag in `metadata` of the requests.'),
   limit: z.coerce
     .number()
     .int()
     .min(1)
     .max(1_000)
     .default(100)
-    .describe('Rows, the dearest first.'),
+    .describe('Number of rows, the most expensive first.'),
 });
 
 export const RevenueQuery = z.object(WANTED);
 
-const Count = z.number().int();
 const TextSums = {
-  requests: Count.describe('Requests that were admitted.'),
-  errors: Count.describe('Of the requests, those that failed or were given up.'),
-  promptTokens: Count.describe('Tokens of prompts, cached ones included.'),
-  completionTokens: Count.describe('Tokens of answers, thinking included.'),
-  usd: DecimalText.describe('USD that was charged.'),
-  diem: DecimalText.describe('Daily credit that was charged.'),
+  ...Counts,
+  usd: DecimalText.describe('Charged USD.'),
+  diem: DecimalText.describe('Charged daily credit.'),
 };
-const TEXT_SUMS_SAMPLE = {
-  requests: 12,
-  errors: 0,
-  promptTokens: 3400,
-  completionTokens: 900,
-  usd: '0.0021',
-  diem: '0.0000',
-};
+const TEXT_SUMS_SAMPLE = { ...COUNTS_SAMPLE, usd: '0.0021', diem: '0.0000' };
 
 const GroupRow = z.object({
-  date: Day.optional().describe('By day: the day, UTC.'),
-  model: z.string().optional().describe('By model: its id.'),
-  accountId: z.string().optional().describe('By account: its id.'),
-  apiKeyId: z.string().nullable().optional().describe('Null for wallets.'),
-  tag: z.string().optional().describe('By tag: the name of the member of `metadata`.'),
-  value: z.string().optional().describe('By tag: its value.'),
+  date: Day.optional().describe('Grouped by day: the day, UTC.'),
+  model: z.string().optional().describe('Grouped by model: id of the model.'),
+  accountId: z.string().optional().describe('Grouped by account: id of the account.'),
+  apiKeyId: z.string().nullable().optional().describe('Grouped by key: its id; null for wallets.'),
+  tag: z.string().optional().describe('Grouped by tag: name of the tag.'),
+  value: z.string().optional().describe('Grouped by tag: value of the tag.'),
   ...TextSums,
 });
 
@@ -73,8 +62,8 @@ export type GroupsResponse = z.infer<typeof GroupsResponse>;
 const GroupsResponse = z
   .object({
     ...DAYS_HEAD,
-    totals: z.object(TextSums).describe('Of everything that matches.'),
-    data: z.array(GroupRow).describe('One row for each group, with the members it is made by.'),
+    totals: z.object(TextSums).describe('Sums of all matching requests.'),
+    data: z.array(GroupRow).describe('One row for each group.'),
   })
   .meta({ id: 'OperatorUsage' });
 
@@ -82,7 +71,7 @@ export const OPERATOR_USAGE: RouteDescription = {
   tag: 'Operator',
   summary: 'Usage of the service',
   query: OperatorUsageQuery,
-  response: jsonResponse('Sums, the dearest first; by day the newest first.', GroupsResponse, {
+  response: jsonResponse('Sums, the most expensive first; days newest first.', GroupsResponse, {
     ...DAYS_SAMPLE,
     totals: TEXT_SUMS_SAMPLE,
     data: [{ accountId: 'acct_019aa3f1c0de', ...TEXT_SUMS_SAMPLE }],

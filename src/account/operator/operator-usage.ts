@@ -1,4 +1,4 @@
-/** `GET /admin/usage` and `GET /admin/revenue`: what the whole service sold, added up. */
+/** `GET /admin/usage` and `GET /admin/revenue`: sums of the whole service. */
 import {
   type AnyUsageFilter,
   type UsageGroup,
@@ -22,7 +22,7 @@ import {
   RevenueQuery,
 } from './operator-usage-schema.ts';
 
-/** A year of so many models a day is more than a chart shows. */
+/** More rows than a chart can show. */
 const MAX_REVENUE_ROWS = 20_000;
 
 const COLUMNS = {
@@ -42,12 +42,12 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
         by === 'tag'
           ? await usageTags(store, filter, { limit, offset: 0 })
           : await usageGroups(store, filter, [COLUMNS[by]], limit);
-      await answer(parts, context, filter, rows);
+      await sendSums(parts, context, filter, rows);
     }),
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
       const filter = filterOf(parts, readQuery(context, RevenueQuery));
       const rows = await usageGroups(store, filter, ['day', 'model_id'], MAX_REVENUE_ROWS);
-      await answer(parts, context, filter, rows);
+      await sendSums(parts, context, filter, rows);
     }),
   ];
 }
@@ -61,7 +61,7 @@ function filterOf({ clock }: AccountParts, query: RangeQuery): AnyUsageFilter {
   return { accountId: query.account, modelId: query.model, ...rangeOf(query, clock.nowMs()) };
 }
 
-async function answer(
+async function sendSums(
   { stores }: AccountParts,
   context: RequestContext,
   filter: AnyUsageFilter,
@@ -76,7 +76,7 @@ async function answer(
   await context.json(200, body);
 }
 
-/** What a row was made by, and nothing else. */
+/** The members that a row is grouped by. */
 function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsResponse['data'][0]> {
   if ('name' in row) return { tag: row.name, value: row.value };
   const { day, model_id: model, account_id: accountId, key_id: keyId } = row;
