@@ -193,7 +193,7 @@ describe('budgets and child keys', () => {
     // The keys below share what the key above has.
     await limit(id, 3);
     const second = (await manage('POST', '/key/children', { description: 'no' }, above)).body;
-    assert.match(second.details.description._errors[0], /with rate limits of its own/);
+    assert.match(second.details.description._errors[0], /with its own rate limits/);
     const statuses = async (...secrets: string[]) => {
       const answers: number[] = [];
       for (const secret of secrets) answers.push((await chat(secret)).status);

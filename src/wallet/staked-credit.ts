@@ -1,14 +1,13 @@
 /**
- * Keeps the daily credit of staking wallets in step with the chain: before a wallet's request, the
- * allocation that its stake gives is written to the ledger for this one day. A day for which
- * nothing was written gives nothing, however the day before ended.
+ * Writes the daily credit of staking wallets: before a wallet's request, the allocation for its stake is
+ * written to the ledger for this day. A day without an allocation has no credit.
  */
 import type { Nano } from '../core/money.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Identity } from '../identity/identity.ts';
 import { remember } from '../payments/payments.ts';
 
-/** Wallets whose last written allocation is remembered; the oldest goes first. */
+/** Wallets with a cached allocation. */
 const MAX_WALLETS = 10_000;
 
 interface DailyStake {
@@ -36,7 +35,7 @@ export class StakedCredit {
     this.#stakeOf = stakeOf;
   }
 
-  /** Reads the stake (remembered by its reader) and writes the day's allocation once. */
+  /** Reads the stake, which is cached, and writes the day's allocation once. */
   async refresh(wallet: string, accountId: string): Promise<void> {
     const stake = await this.#stakeOf(wallet);
     if (stake === undefined) return;

@@ -1,6 +1,6 @@
 /**
- * Opens the accounts of wallets that had credit before each credit opened one, so that operators find
- * every wallet among the accounts. Runs once for a database.
+ * Opens accounts for wallets that got credit from an older version, which opened none, so that the list of
+ * accounts is complete. Runs once for a database.
  */
 import { walletAccounts } from '../billing/ledger/ledger.ts';
 import { type Store, claimOnce } from '../db/db.ts';
@@ -13,7 +13,7 @@ export interface WalletAccountParts {
   readonly identity: Pick<Identity, 'openWalletAccount'>;
 }
 
-/** Resolves when every wallet of the ledger has an account, in one transaction. */
+/** Opens an account for every wallet of the ledger, in one transaction. */
 export async function openWalletAccounts({ store, identity }: WalletAccountParts): Promise<void> {
   await store.transaction(async (tx) => {
     if (!(await claimOnce(tx, 'wallet accounts', 0))) return;

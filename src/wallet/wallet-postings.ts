@@ -1,4 +1,4 @@
-/** How payments change the ledger: credits, refunds, and refunds that never arrived. */
+/** Postings of payments in the ledger: credits, reversals, refunds, and refunds that did not arrive. */
 import { type Identity, walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
@@ -14,12 +14,12 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
   return {
     credit: async (tx, entry) =>
       ledger.creditIn(tx, {
-        // A wallet is an account from its first credit on.
+        // The first credit of a wallet opens its account.
         accountId: await identity.openWalletAccount(entry.wallet, tx),
         amountNano: entry.amountNano,
         from: topUpAccount(entry.network),
         kind: 'TOP_UP',
-        // Made of the signed authorization: unique for ever.
+        // Derived from the signed authorization, so it is unique.
         id: entry.postingId,
         note: entry.transaction,
       }),
@@ -71,7 +71,7 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
   };
 }
 
-/** Where the credit of payments on a network comes from. */
+/** The account that is debited for payments on a network. */
 export function topUpAccount(network: string): 'house:top-up:base' | 'house:top-up:solana' {
   return network.startsWith('solana:') ? 'house:top-up:solana' : 'house:top-up:base';
 }

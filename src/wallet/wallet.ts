@@ -60,10 +60,9 @@ export interface WalletOptions {
   readonly basePath: string;
 }
 
-/** What the stages of a request need of wallets. */
 export type Wallets = Awaited<ReturnType<typeof openWallets>>;
 
-/** The payments of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
+/** Opens payments; `undefined` without rails. Rejects if a required facilitator does not respond. */
 export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
   const { config, stores, clock, ids, log, basePath } = options;
   if (config.payments.base === undefined && config.payments.solana === undefined) return undefined;
@@ -108,9 +107,9 @@ export async function openWallets(options: WalletsOptions) {
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
   const staked = new StakedCredit(stores, async (wallet) => payments?.stakedCredit(wallet));
-  const asked = new WeakMap<Caller, Asked>();
+  const requests = new WeakMap<Caller, WalletRequest>();
   const bazaar = new Bazaar({ basePath, serviceName: config.service.name, modelOf });
-  const resourceOf = ({ path, parameters, route }: Asked): Resource => ({
+  const resourceOf = ({ path, parameters, route }: WalletRequest): Resource => ({
     ...resourceAt(path, route),
     discovered: bazaar.of(route, parameters),
   });
@@ -130,13 +129,13 @@ export async function openWallets(options: WalletsOptions) {
     bazaar,
     /** Prefix of wallet tokens; `undefined` without rails. */
     tokenPrefix: payments?.sessions.prefix,
-    /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
+    /** Refreshes the daily credit for the stake of a caller's wallet; `undefined` without staking. */
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token: string): Promise<Caller> => {
       const { wallet, capId } = await requirePayments(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
-    /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
+    /** The caller of an authenticated wallet, or of its token with a cap. Throws 401 for an ended token. */
     callerOfWallet: async (wallet: string, capId = ''): Promise<Caller> => {
       if (capId === '') return callerOf(wallet);
       await requirePayments(payments).sessions.requireLive(capId);
@@ -154,13 +153,13 @@ export async function openWallets(options: WalletsOptions) {
       const { wallet, payment } = await offeredPayment(configured, header, context, clock);
       return { ...(await callerOf(wallet)), payment };
     },
-    /** The caller of an anonymous request of x402 version 1, which gets its price in place of its response. */
+    /** The caller of an anonymous request of x402 version 1, whose response is its price. */
     callerOfQuote: (context: RequestContext, route: Route): Caller | undefined => {
       if (payments === undefined || !isVersionOne(context) || !isPricedAtOnce(context, route)) {
         return undefined;
       }
       return quotedCaller(context, async (price) => {
-        const resource = resourceOf(askedFor(context, route));
+        const resource = resourceOf(walletRequest(context, route));
         return paymentRequired(context, payments, resource, 'discovery', price);
       });
     },
@@ -168,15 +167,15 @@ export async function openWallets(options: WalletsOptions) {
       if (payments === undefined) {
         return keyRequired(publicUrl + context.path, publicUrl, basePath);
       }
-      const resource = resourceOf(askedFor(context, route));
+      const resource = resourceOf(walletRequest(context, route));
       return paymentRequired(context, payments, resource, 'discovery');
     },
-    /** Notes what a wallet requests, so that a 402 can name it. */
+    /** Stores the request of a wallet, so that a 402 can describe its resource. */
     entered: (wallet: Caller, context: RequestContext, route: Route): void => {
-      asked.set(wallet, askedFor(context, route));
+      requests.set(wallet, walletRequest(context, route));
     },
     refusal: async (caller: Caller, credit: WalletCredit): Promise<Fault> => {
-      const known = asked.get(caller);
+      const known = requests.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
       const isOld = known?.isVersionOne === true;
@@ -185,7 +184,7 @@ export async function openWallets(options: WalletsOptions) {
   };
 }
 
-/** The payment of a request, checked, and who it is of: taken once, when the request is admitted. */
+/** The verified payment of a request, which is taken once, when the request is admitted. */
 async function offeredPayment(
   payments: Payments,
   header: string,
@@ -193,13 +192,13 @@ async function offeredPayment(
   clock: Clock,
 ): Promise<{ readonly wallet: string; readonly payment: CallerPayment }> {
   const resource = { path: context.path, description: SOLD };
-  const asked = { context, payments, resource, kind: 'discovery', header } as const;
-  const offered = await withPayment(asked, (payment) =>
+  const request = { context, payments, resource, kind: 'discovery', header } as const;
+  const offered = await withPayment(request, (payment) =>
     payments.headers.offer(payment, retryProof(context)),
   );
   let taken: Promise<void> | undefined;
   const take = async (wanted: Nano): Promise<void> => {
-    const response = await withPayment(asked, () => offered.take(wanted));
+    const response = await withPayment(request, () => offered.take(wanted));
     setPaymentResponse(context, response, clock.nowMs());
   };
   const payment = {
@@ -210,30 +209,30 @@ async function offeredPayment(
   return { wallet: offered.wallet, payment };
 }
 
-interface Asked {
+interface WalletRequest {
   readonly path: string;
   readonly parameters: Readonly<Record<string, string>>;
   readonly route: Route;
   readonly isVersionOne: boolean;
 }
 
-function askedFor(context: RequestContext, route: Route): Asked {
+function walletRequest(context: RequestContext, route: Route): WalletRequest {
   const { path, parameters } = context;
   return { path, parameters, route, isVersionOne: isVersionOne(context) };
 }
 
-/** Whether the price of a request is in its body: a form would have to be unpacked and measured first. */
+/** Whether the JSON body determines the price; a form would have to be parsed and measured first. */
 function isPricedAtOnce({ headers }: RequestContext, route: Route): boolean {
   const isJson = headers['content-type']?.toLowerCase().startsWith('application/json') === true;
   return route.sells !== undefined && route.auth === 'key-or-wallet' && isJson;
 }
 
-/** A caller without an account, whose request ends with its price. */
+/** A caller without an account, whose response is its price. */
 function quotedCaller(
   { countedAddress }: RequestContext,
   quote: (price: Nano) => Promise<Fault>,
 ): Caller {
-  const take = () => Promise.reject(new Error('A priced request takes no payment'));
+  const take = () => Promise.reject(new Error('A quoted request has no payment'));
   const payment = { amountNano: ZERO, limitNano: undefined, take, quote };
   return { ...walletCaller(''), accountId: `quote:${countedAddress}`, payment };
 }
@@ -250,10 +249,9 @@ export interface WalletFeatureOptions {
   readonly clock: Clock;
 }
 
-/** Where wallets can buy. */
 interface SoldResources {
   readonly routes: () => readonly Route[];
-  /** Tools of the MCP server. */
+  /** Paid tools of the MCP server. */
   readonly paidTools: () => Promise<readonly Resource[]>;
 }
 
@@ -276,7 +274,7 @@ export function walletsFeature(
       resources: () => sellable(routes(), basePath, bazaar),
       paidTools,
     }),
-    // A file is locked by its one server; a shared database has others.
+    // A SQLite file has one server.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
     perProcessJob: async () => signing?.keys.refresh(),
     leaderJob: () => ledger.collectDebts(),
@@ -284,7 +282,7 @@ export function walletsFeature(
   };
 }
 
-/** The parameters of its path, as its description has them. */
+/** Examples of the path parameters. */
 function exampleOf({ describe }: Route): Readonly<Record<string, string>> {
   const parameters = describe?.parameters?.filter((one) => one.in === 'path') ?? [];
   return Object.fromEntries(parameters.map(({ name, example }) => [name, example ?? name]));

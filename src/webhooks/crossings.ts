@@ -1,8 +1,7 @@
 /**
- * Finds what has come to its threshold since it was last looked at, for all webhooks in some reads a
- * page, and puts it on its way. A balance is told when it falls below, and again only after it was
- * enough in between; a cap once in its period; the spending of a day once that day; each again when its
- * amount or its threshold was changed.
+ * Finds crossed thresholds of all webhooks and queues their messages. A message is sent once: for a balance
+ * each time it falls below the threshold, for a cap once per period, for the spending of a day once per
+ * day; and again after a change of the amount or of the threshold.
  */
 import {
   type AccountFigures,
@@ -19,14 +18,14 @@ import type { NewDelivery, Webhook } from './webhook.ts';
 import { type WebhookTable, crossingKey } from './webhook-table.ts';
 
 const PAGE = 200;
-/** Caps of one account that are looked at before it is the next account's turn. */
-const CAPS_A_TURN = 100;
-/** After so many that were looked at, or told, a page has no further turn: the next minute goes on. */
-const MOST_LOOKED_AT = 10_000;
-const MOST_TOLD = 1_000;
-/** While so many messages wait for an address, what its caps have come to is told later. */
-const MOST_WAITING = 2_000;
-/** That a cap for ever is still where it was told is noted once in this time. */
+/** Caps of one account that are checked before the next account. */
+const CAPS_PER_TURN = 100;
+/** Limits of a page: checked caps, and queued messages. The next minute continues. */
+const MAX_CHECKED = 10_000;
+const MAX_QUEUED = 1_000;
+/** The caps of a webhook with this many waiting messages are checked later. */
+const MAX_WAITING = 2_000;
+/** Interval of the updates of `seen_ms` for caps without a period. */
 const SEEN_MS = 10 * DAY_MS;
 
 export interface CrossingParts {
@@ -37,29 +36,29 @@ export interface CrossingParts {
   readonly ids: Ids;
 }
 
-/** The caps of an account that are looked at next: behind an id, used by at least so many percent. */
+/** The next caps of an account: after an id, used by at least `leastPercent`. */
 interface CapTurn {
   readonly accountId: string;
   readonly afterId: string;
   readonly leastPercent: number;
 }
 
-/** By account, the last cap that was looked at, where there were more than a round has time for. */
+/** The last checked cap of each account whose caps were not all checked. */
 export type CapPlaces = ReadonlyMap<string, string>;
 
-/** Looks at every webhook. Goes on with caps where the round before came to, and says where it did. */
+/** Checks all webhooks. Continues with the caps after `before`, and returns the next places. */
 export async function findCrossings(parts: CrossingParts, before: CapPlaces): Promise<CapPlaces> {
   const places = new Map<string, string>();
   let afterId: string | undefined = '';
   while (afterId !== undefined) {
     const page: Webhook[] = await parts.table.page(afterId, PAGE);
-    if (page.length > 0) await lookAt(parts, page, before, places);
+    if (page.length > 0) await checkPage(parts, page, before, places);
     afterId = page.length < PAGE ? undefined : page.at(-1)?.id;
   }
   return places;
 }
 
-async function lookAt(
+async function checkPage(
   parts: CrossingParts,
   page: readonly Webhook[],
   before: CapPlaces,
@@ -67,20 +66,20 @@ async function lookAt(
 ): Promise<void> {
   const accountIds = [...new Set(page.map(({ accountId }) => accountId))];
   const figures = await accountFigures(parts.store, accountIds, parts.clock.nowMs());
-  await lookAtBalances(parts, page, figures);
-  await tell(parts, daysOf(parts, page, figures));
-  await lookAtCaps(parts, page, before, places);
+  await checkBalances(parts, page, figures);
+  await queue(parts, daysOf(parts, page, figures));
+  await checkCaps(parts, page, before, places);
 }
 
-/** Tells what was not told yet; says how much that was. */
-async function tell(parts: CrossingParts, crossed: readonly Crossed[]): Promise<number> {
+/** Queues messages for new crossings; returns their number. */
+async function queue(parts: CrossingParts, crossed: readonly Crossed[]): Promise<number> {
   const { table } = parts;
   const nowMs = parts.clock.nowMs();
   let count = 0;
   for (const some of Map.groupBy(crossed, (one) => `${one.webhookId} ${one.event}`).values()) {
-    const told = await table.told(some, nowMs, nowMs - SEEN_MS);
+    const queued = await table.queued(some, nowMs, nowMs - SEEN_MS);
     for (const crossing of some) {
-      if (told.has(crossingKey(crossing))) continue;
+      if (queued.has(crossingKey(crossing))) continue;
       const data = await crossing.data();
       if (data === undefined) continue;
       await table.add(deliveryOf(parts, crossing, data));
@@ -90,7 +89,7 @@ async function tell(parts: CrossingParts, crossed: readonly Crossed[]): Promise<
   return count;
 }
 
-async function lookAtBalances(
+async function checkBalances(
   parts: CrossingParts,
   page: readonly Webhook[],
   figures: ReadonlyMap<string, AccountFigures>,
@@ -118,7 +117,7 @@ interface Crossed extends Pick<
   NewDelivery,
   'webhookId' | 'accountId' | 'event' | 'subject' | 'period'
 > {
-  /** What is told of it; `undefined` tells nothing. */
+  /** Data of the message; `undefined` if none is sent. */
   readonly data: () => Data | undefined | Promise<Data | undefined>;
 }
 
@@ -137,26 +136,26 @@ function daysOf(
       thresholdUsd: toUsdNumber(dailyNano),
     };
     const event = 'spend.daily';
-    // Another threshold is told of for itself.
+    // A changed threshold is a new crossing.
     const subject = String(dailyNano);
     return [{ webhookId, accountId, event, subject, period: dayMs, data: () => data }];
   });
 }
 
 /**
- * Caps of keys and of budgets. Each account has its turn before one with very many has a further one:
- * its values of a tag delay its own messages, and no other's.
+ * Checks the caps of keys and budgets. Accounts take turns, so that an account with very many caps (values
+ * of a tag) delays its own messages only.
  */
-async function lookAtCaps(
+async function checkCaps(
   parts: CrossingParts,
   page: readonly Webhook[],
   before: CapPlaces,
   places: Map<string, string>,
 ): Promise<void> {
   const withCaps = page.filter((one) => (one.keyPercent ?? one.budgetPercent) !== undefined);
-  const crowded = await parts.table.crowded(withCaps, MOST_WAITING);
-  const asking = withCaps.filter(({ id }) => !crowded.has(id));
-  const webhooks = Map.groupBy(asking, ({ accountId }) => accountId);
+  const full = await parts.table.withQueue(withCaps, MAX_WAITING);
+  const checked = withCaps.filter(({ id }) => !full.has(id));
+  const webhooks = Map.groupBy(checked, ({ accountId }) => accountId);
   const owners = new CapOwners(parts.identity);
   let turn = [...webhooks].map(([accountId, some]): CapTurn => {
     const percents = some.flatMap(({ keyPercent, budgetPercent }) => [
@@ -166,30 +165,30 @@ async function lookAtCaps(
     const afterId = before.get(accountId) ?? '';
     return { accountId, afterId, leastPercent: Math.min(...percents) };
   });
-  let lookedAt = 0;
-  let told = 0;
+  let checkedCaps = 0;
+  let queued = 0;
   while (turn.length > 0) {
-    const caps = await usedCaps(parts.store, turn, CAPS_A_TURN, parts.clock.nowMs());
+    const caps = await usedCaps(parts.store, turn, CAPS_PER_TURN, parts.clock.nowMs());
     const crossed = caps.flatMap((cap) =>
       cap.isCurrent
         ? (webhooks.get(cap.accountId) ?? []).flatMap((one) => capCrossed(one, cap, owners))
         : [],
     );
-    told += await tell(parts, crossed);
-    lookedAt += caps.length;
-    turn = furtherTurn(turn, caps);
-    if (lookedAt >= MOST_LOOKED_AT || told >= MOST_TOLD) break;
+    queued += await queue(parts, crossed);
+    checkedCaps += caps.length;
+    turn = nextTurn(turn, caps);
+    if (checkedCaps >= MAX_CHECKED || queued >= MAX_QUEUED) break;
   }
   for (const { accountId, afterId } of turn) places.set(accountId, afterId);
 }
 
-/** Accounts that have more caps than they were given, from there on. */
-function furtherTurn(turn: readonly CapTurn[], caps: readonly CapUse[]): CapTurn[] {
+/** Accounts with further caps. */
+function nextTurn(turn: readonly CapTurn[], caps: readonly CapUse[]): CapTurn[] {
   const given = Map.groupBy(caps, ({ accountId }) => accountId);
   return turn.flatMap((one) => {
     const some = given.get(one.accountId) ?? [];
     const last = some.at(-1);
-    return last === undefined || some.length < CAPS_A_TURN ? [] : [{ ...one, afterId: last.id }];
+    return last === undefined || some.length < CAPS_PER_TURN ? [] : [{ ...one, afterId: last.id }];
   });
 }
 
@@ -206,7 +205,7 @@ function capCrossed(
       webhookId,
       accountId,
       event: isOfKey ? 'key.limit_reached' : 'budget.limit_reached',
-      // Another amount, and another threshold, are told of for themselves.
+      // A changed amount or threshold is a new crossing.
       subject: `${cap.id} ${cap.usdLimitNano ?? '-'} ${cap.diemLimitNano ?? '-'} ${percent}`,
       period: cap.periodStartMs,
       data: async () => {
@@ -217,7 +216,7 @@ function capCrossed(
   ];
 }
 
-/** Whose caps they are: budgets, which are few, are read once for each account. */
+/** The owners of caps. Budgets, which are few, are read once for each account. */
 class CapOwners {
   readonly #identity: CrossingParts['identity'];
   readonly #budgets = new Map<string, Promise<readonly Budget[]>>();
@@ -226,13 +225,13 @@ class CapOwners {
     this.#identity = identity;
   }
 
-  /** Revoked keys stay silent. */
+  /** Returns `undefined` for a revoked key. */
   async key({ accountId, id, period }: CapUse): Promise<Data | undefined> {
     const key = await this.#identity.findKey(accountId, id);
     return key && { apiKeyId: id, description: key.description, limitPeriod: period };
   }
 
-  /** And so do budgets that are deleted. */
+  /** Returns `undefined` for a deleted budget. */
   async budget({ accountId, budgetId, tagValue, period, usdLimitNano }: CapUse) {
     const budgets = this.#budgets.get(accountId) ?? this.#identity.budgets(accountId);
     this.#budgets.set(accountId, budgets);
@@ -244,7 +243,7 @@ class CapOwners {
   }
 }
 
-/** A message of Standard Webhooks: what, when, and its data. */
+/** A message of Standard Webhooks. */
 export function deliveryOf(
   { clock, ids }: Pick<CrossingParts, 'clock' | 'ids'>,
   crossing: Pick<NewDelivery, 'webhookId' | 'accountId' | 'event' | 'subject' | 'period'>,
@@ -252,8 +251,8 @@ export function deliveryOf(
 ): NewDelivery {
   const { webhookId, accountId, event, subject, period } = crossing;
   const createdMs = clock.nowMs();
-  const told = { webhookId, accountId, ...data };
-  const body = JSON.stringify({ type: event, timestamp: isoTime(createdMs), data: told });
+  const timestamp = isoTime(createdMs);
+  const body = JSON.stringify({ type: event, timestamp, data: { webhookId, accountId, ...data } });
   const id = `msg_${ids.ordered(createdMs)}`;
   return { id, webhookId, accountId, event, subject, period, body, createdMs };
 }

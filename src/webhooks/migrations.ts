@@ -1,6 +1,6 @@
 /**
- * The tables of webhooks. A row of `webhooks_delivery` is both what was crossed, once a period, and
- * the message that is on its way: whoever inserts it has seen the crossing, and nobody else has.
+ * The tables of webhooks. A row of `webhooks_delivery` is a crossing, once per period, and its message; one
+ * of several processes inserts it.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -44,7 +44,7 @@ CREATE INDEX webhooks_delivery_ended ON webhooks_delivery (ended_ms);
 `,
   },
   {
-    // The threshold of budgets, and the secret that still signs for a while after it was changed.
+    // The threshold of budgets, and the previous secret.
     id: 'webhooks-0002',
     up: `
 ALTER TABLE webhooks_webhook ADD COLUMN budget_percent BIGINT;
@@ -52,22 +52,22 @@ ALTER TABLE webhooks_webhook ADD COLUMN old_secret TEXT;
 ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
   },
   {
-    // Tells nothing for a while.
+    // Pausing.
     id: 'webhooks-0003',
     up: 'ALTER TABLE webhooks_webhook ADD COLUMN is_paused BIGINT NOT NULL DEFAULT 0;',
   },
   {
-    // When a cap for ever that was told was last seen where it was told.
+    // Time at which a cap without a period was last seen above its threshold.
     id: 'webhooks-0004',
     up: 'ALTER TABLE webhooks_delivery ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0;',
   },
   {
-    // How many messages of a webhook wait.
+    // For counting waiting messages.
     id: 'webhooks-0005',
     up: 'CREATE INDEX webhooks_delivery_waiting ON webhooks_delivery (webhook_id) WHERE due_ms > 0;',
   },
   {
-    // The address of a message that belongs to no webhook: the callback of a video.
+    // The URL of a callback.
     id: 'webhooks-0006',
     up: 'ALTER TABLE webhooks_delivery ADD COLUMN url TEXT;',
   },

@@ -1,7 +1,4 @@
-/**
- * `/webhooks`: made, listed, changed, deleted, tried, and what they were sent; each for its own account
- * only.
- */
+/** `/webhooks`: create, list, change, delete and test webhooks, and list their deliveries. */
 import { DAY_MS, SECOND_MS, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
@@ -27,10 +24,10 @@ import { RETAKE_MS, type SendParts, sendOne } from './send.ts';
 import { type Delivery, EVENTS, TEST_EVENT, type Webhook, newSecret } from './webhook.ts';
 
 const MAX_PER_ACCOUNT = 10;
-/** So long the secret before signs beside a new one. */
+/** Time for which the previous secret signs too. */
 const OLD_SECRET_MS = DAY_MS;
 const TEST_EVERY_MS = 10 * SECOND_MS;
-/** Tests wait for addresses of callers while their requests stand open: one of an account. */
+/** Concurrent tests, which wait for the URLs of callers; one per account. */
 const MAX_OPEN_TESTS = 16;
 
 export interface WebhookRouteParts extends SendParts {
@@ -42,7 +39,7 @@ export interface WebhookRouteParts extends SendParts {
 export function webhookRoutes(parts: WebhookRouteParts): Route[] {
   const { table } = parts;
   const auth = 'admin-or-wallet';
-  /** Accounts. */
+  /** Accounts with a running test. */
   const testing = new Set<string>();
   return [
     post('/webhooks', auth, DESCRIPTIONS.CREATE_WEBHOOK, (context) => create(parts, context)),
@@ -92,7 +89,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   const { url, thresholds } = readBody(context, CreateWebhook);
   const { table, clock, ids } = parts;
   const { accountId } = context.caller;
-  // Before a name is looked up; the insert below counts again.
+  // Before the DNS lookup; the insert below counts again.
   if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
   await requireCallbackUrl(parts.guard, 'url', url);
   const createdMs = clock.nowMs();
@@ -117,7 +114,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
 
 type Thresholds = Pick<Webhook, 'balanceNano' | 'keyPercent' | 'budgetPercent' | 'dailyNano'>;
 
-/** With a change of a webhook: a missing threshold stays as it was `before`, null is none. */
+/** For a change, a missing threshold keeps its value of `before`, and null removes it. */
 function thresholdsOf(
   given: NonNullable<UpdateWebhook['thresholds']>,
   before?: Thresholds,
@@ -142,14 +139,14 @@ async function update(parts: WebhookRouteParts, context: RequestContext): Promis
   if (url !== undefined) await requireCallbackUrl(parts.guard, 'url', url);
   const changed = await parts.table.change(context.caller.accountId, id, (before) => {
     const after = { ...before, ...thresholdsOf(thresholds, before), url: url ?? before.url };
-    const told = eventsOf(after);
-    if (told.length === 0) {
-      const message = 'One must stay; delete the webhook to be told nothing';
+    const current = eventsOf(after);
+    if (current.length === 0) {
+      const message = 'Must keep one threshold; delete the webhook to get no messages';
       throw refuseIssues([{ code: 'custom', path: ['thresholds'], message }]);
     }
-    const wrong = events === undefined ? [] : mismatches(events, told);
+    const wrong = events === undefined ? [] : mismatches(events, current);
     if (wrong.length > 0) throw refuseIssues(wrong);
-    // Another threshold is told of, also when the balance was below the one before.
+    // A changed threshold is checked anew, even if the balance was below the previous one.
     const isLow = before.isLow && after.balanceNano === before.balanceNano;
     return { ...after, isLow, isPaused: paused ?? before.isPaused };
   });
@@ -179,14 +176,14 @@ async function rotate(parts: WebhookRouteParts, context: RequestContext): Promis
 }
 
 function tooMany(): Fault {
-  const message = `The account has ${MAX_PER_ACCOUNT} webhooks; delete one first`;
+  const message = `An account can have ${MAX_PER_ACCOUNT} webhooks; delete one first`;
   return new Fault('WEBHOOK_LIMIT_REACHED', { message });
 }
 
 function tooManyTests(isOwn: boolean): Fault {
   const message = isOwn
-    ? 'A test of another webhook of the account is running; try again when it has ended'
-    : 'Too many tests of webhooks are running';
+    ? 'A test of another webhook of the account is running; try again after it has ended'
+    : 'Too many tests of webhooks are running; try again in 10 s';
   const code = isOwn ? 'RATE_LIMIT_EXCEEDED' : 'SERVICE_UNAVAILABLE';
   return new Fault(code, { message, retryAfterSeconds: 10 });
 }
@@ -202,13 +199,13 @@ async function sendTest(parts: WebhookRouteParts, context: RequestContext): Prom
   if (!(await table.add(delivery))) {
     const seconds = Math.ceil(((period + 1) * TEST_EVERY_MS - nowMs) / SECOND_MS);
     throw new Fault('RATE_LIMIT_EXCEEDED', {
-      message: `A webhook is tested once in ${TEST_EVERY_MS / SECOND_MS} seconds; try again in ${seconds} s`,
+      message: `A webhook can be tested once in ${TEST_EVERY_MS / SECOND_MS} seconds; try again in ${seconds} s`,
       retryAfterSeconds: seconds,
     });
   }
-  // It is due when it was made, which is later than this began.
+  // The delivery is due at `createdMs`, which is later than `nowMs`.
   const claimed = await table.claimOne(delivery.id, delivery.createdMs, RETAKE_MS);
-  // The minute's round came first, in this moment: what it came to is in the list.
+  // The worker has claimed it first; its result is in the list.
   const pending: Delivery = claimed ?? {
     ...delivery,
     url: undefined,
@@ -260,7 +257,7 @@ function itemOf(webhook: Webhook): WebhookItem {
   };
 }
 
-/** What it is told of: what has a threshold. */
+/** The events with a threshold. */
 function eventsOf({ balanceNano, keyPercent, budgetPercent, dailyNano }: Thresholds) {
   const given = {
     'balance.low': balanceNano,

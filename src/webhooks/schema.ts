@@ -1,4 +1,4 @@
-/** The shapes of webhooks on the wire, and what their routes say of themselves. */
+/** Schemas and descriptions of `/webhooks`. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
@@ -6,7 +6,7 @@ import { cursorQuery, pageOf } from '../http/cursor.ts';
 import { DELIVERY_STATES, EVENTS, TEST_EVENT } from './webhook.ts';
 
 const MAX_URL_CHARS = 2_048;
-/** More than any balance; keeps an amount exact as a JSON number. */
+/** Exact as a JSON number with nine decimals. */
 const MAX_USD = 9_000_000;
 const THRESHOLD_OF = {
   'balance.low': 'balanceUsd',
@@ -19,13 +19,13 @@ const Usd = z.number().positive().max(MAX_USD).refine(isExactUsd, TOO_FINE);
 const Percent = z.int().min(1).max(100);
 const ABOUT = {
   balanceUsd:
-    'For `balance.low`: the posted USD balance is below it. Told when it falls below, and again only after it was enough in between.',
+    'For `balance.low`: the posted USD balance falls below this amount. Sent again only after the balance was above it.',
   keyLimitPercent:
-    'For `key.limit_reached`: a key has spent so many percent of its cap. A request that does not fit any more is refused before a cap is used to its last cent: 90 is told in time. Once a period of the cap, and again when its amount was changed.',
+    'For `key.limit_reached`: a key has spent this percentage of its limit. Use a value below 100, such as 90, because a request that exceeds the rest of a limit is rejected. Sent once per period of the limit, and again after its amount was changed.',
   budgetPercent:
-    'For `budget.limit_reached`: so many percent of a budget are spent, of each value of its tag for itself where each has the budget. As above, 90 is told in time, once a period.',
+    'For `budget.limit_reached`: this percentage of a budget is spent, for each value of its tag separately if each value has a budget of its own. Sent once per period.',
   dailySpendUsd:
-    'For `spend.daily`: the account was charged so much since 00:00 UTC, daily credit included. Once a day.',
+    'For `spend.daily`: the account was charged this amount since 00:00 UTC, including daily credit. Sent once per day.',
 };
 
 const Url = z.string().min(1).max(MAX_URL_CHARS);
@@ -33,7 +33,7 @@ const Events = z
   .array(z.enum(EVENTS))
   .min(1)
   .max(EVENTS.length)
-  .describe('What it is told of; each event needs its threshold.');
+  .describe('Events that are sent; each event needs its threshold.');
 
 function thresholds<U extends z.ZodType, P extends z.ZodType>(usd: U, percent: P) {
   return z.strictObject({
@@ -47,11 +47,9 @@ function thresholds<U extends z.ZodType, P extends z.ZodType>(usd: U, percent: P
 export type CreateWebhook = z.infer<typeof CreateWebhook>;
 export const CreateWebhook = z
   .object({
-    url: Url.describe('Where messages are posted: a public http or https address.'),
+    url: Url.describe('URL for the messages: public, http or https.'),
     events: Events,
-    thresholds: thresholds(Usd.optional(), Percent.optional()).describe(
-      'When; one for each of the events.',
-    ),
+    thresholds: thresholds(Usd.optional(), Percent.optional()).describe('One for each event.'),
   })
   .check((context) => {
     const { events, thresholds } = context.value;
@@ -62,15 +60,15 @@ export const CreateWebhook = z
 
 type Event = (typeof EVENTS)[number];
 
-/** Where the events are not those that have a threshold. */
+/** Issues for events without a threshold and thresholds without their event. */
 export function mismatches(events: readonly Event[], withThreshold: readonly Event[]) {
   return EVENTS.filter((one) => events.includes(one) !== withThreshold.includes(one)).map(
     (event) => ({
       code: 'custom' as const,
       path: ['thresholds', THRESHOLD_OF[event]],
       message: events.includes(event)
-        ? `Is needed for the event "${event}"`
-        : `Is for the event "${event}", which is not among the events`,
+        ? `Must be set for the event "${event}"`
+        : `Must not be set without the event "${event}"`,
       input: undefined,
     }),
   );
@@ -79,18 +77,16 @@ export function mismatches(events: readonly Event[], withThreshold: readonly Eve
 export type UpdateWebhook = z.infer<typeof UpdateWebhook>;
 export const UpdateWebhook = z
   .object({
-    url: Url.optional().describe('Where messages are posted from now on.'),
-    events: Events.optional().describe(
-      'Need not be given; those that have a threshold after the change.',
-    ),
+    url: Url.optional().describe('The new URL.'),
+    events: Events.optional().describe('Optional; must be the events with a threshold.'),
     thresholds: thresholds(Usd.nullish(), Percent.nullish())
       .optional()
-      .describe('A missing one stays; null: nothing more is told of its event.'),
+      .describe('A missing threshold does not change; null stops its event.'),
     paused: z
       .boolean()
       .optional()
       .describe(
-        'True: nothing new is told until it is false again. What is beyond its threshold then is told in the next minute.',
+        'True: no new messages until it is false again. Then crossed thresholds are sent within a minute.',
       ),
   })
   .meta({ id: 'UpdateWebhookRequest' });
@@ -98,12 +94,12 @@ export const UpdateWebhook = z
 const WEBHOOK_SHAPE = {
   id: z.string().describe('Id of the webhook.'),
   object: z.literal('webhook').describe('Kind of the object.'),
-  url: z.string().describe('Where messages are posted.'),
+  url: z.string().describe('URL for the messages.'),
   events: Events,
   thresholds: thresholds(Usd.nullable(), Percent.nullable()).describe(
-    'When; null for an event that it is not told of.',
+    'Thresholds; null for an event that is not sent.',
   ),
-  paused: z.boolean().describe('True: it is told nothing new. What was on its way is still sent.'),
+  paused: z.boolean().describe('True: no new messages. Waiting messages are still sent.'),
   createdAt: z.string().describe('ISO 8601, UTC.'),
 };
 
@@ -114,9 +110,7 @@ export type CreatedWebhook = z.infer<typeof CreatedWebhook>;
 export const CreatedWebhook = z
   .strictObject({
     ...WEBHOOK_SHAPE,
-    secret: z
-      .string()
-      .describe('What messages are signed with: `whsec_` and base64. Shown once, here.'),
+    secret: z.string().describe('Signing secret: `whsec_` and base64. It is shown only here.'),
   })
   .meta({ id: 'CreatedWebhook' });
 
@@ -124,10 +118,10 @@ export type RotatedWebhook = z.infer<typeof RotatedWebhook>;
 export const RotatedWebhook = CreatedWebhook.extend({
   previousSecretUntil: z
     .string()
-    .describe('Until then messages are signed with the secret before as well; ISO 8601, UTC.'),
+    .describe('Until this time the previous secret signs too; ISO 8601, UTC.'),
 }).meta({ id: 'RotatedWebhook' });
 
-const WebhookList = listOf(WebhookItem, 'Newest first; all of the account.').meta({
+const WebhookList = listOf(WebhookItem, 'All webhooks of the account, newest first.').meta({
   id: 'WebhookList',
 });
 
@@ -135,37 +129,25 @@ const DeletedWebhook = z
   .strictObject({
     id: z.string().describe('Id of the webhook.'),
     object: z.literal('webhook').describe('Kind of the object.'),
-    deleted: z.literal(true).describe('It is gone, and what it had still to tell.'),
+    deleted: z.literal(true).describe('The webhook and its waiting messages are deleted.'),
   })
   .meta({ id: 'DeletedWebhook' });
 
 export type DeliveryItem = z.infer<typeof DeliveryItem>;
 export const DeliveryItem = z
   .strictObject({
-    id: z.string().describe('The same in every attempt: the header `webhook-id`.'),
+    id: z.string().describe('Id of the message, in every attempt the header `webhook-id`.'),
     object: z.literal('webhook.delivery').describe('Kind of the object.'),
-    event: z.enum([...EVENTS, TEST_EVENT]).describe('What it tells.'),
+    event: z.enum([...EVENTS, TEST_EVENT]).describe('The event.'),
     status: z
       .enum(DELIVERY_STATES)
-      .describe('`pending` is tried again; `delivered` was taken; `failed` was given up.'),
-    attempts: z.int().describe('How often it was sent.'),
-    nextAttemptAt: z
-      .string()
-      .nullable()
-      .describe('ISO 8601, UTC; null when it is not tried again.'),
-    responseStatus: z
-      .int()
-      .nullable()
-      .describe('What the address answered last; null without an answer.'),
-    error: z
-      .string()
-      .nullable()
-      .describe('Why the last attempt failed; null when it did not, or there was none.'),
+      .describe('`pending`: repeated later; `delivered`: accepted; `failed`: not repeated.'),
+    attempts: z.int().describe('Number of attempts.'),
+    nextAttemptAt: z.string().nullable().describe('ISO 8601, UTC; null: no further attempt.'),
+    responseStatus: z.int().nullable().describe('Status of the last response, or null.'),
+    error: z.string().nullable().describe('Reason of the last failure, or null.'),
     createdAt: z.string().describe('ISO 8601, UTC.'),
-    endedAt: z
-      .string()
-      .nullable()
-      .describe('When it was taken or given up, ISO 8601, UTC; null before.'),
+    endedAt: z.string().nullable().describe('Time of the end, ISO 8601, UTC; null before.'),
     payload: z
       .record(z.string(), z.unknown())
       .describe('The message: `type`, `timestamp` and `data`.'),
@@ -175,7 +157,7 @@ export const DeliveryItem = z
 export const DeliveriesQuery = z.object(cursorQuery());
 
 export type DeliveryList = z.infer<typeof DeliveryList>;
-const DeliveryList = pageOf(DeliveryItem, 'Newest first; of the last 40 days.').meta({
+const DeliveryList = pageOf(DeliveryItem, 'Messages of the last 40 days, newest first.').meta({
   id: 'WebhookDeliveryList',
 });
 
@@ -210,32 +192,29 @@ const parameters = [
   { name: 'id', in: 'path', about: 'Id of the webhook.', example: ID, required: true },
 ] as const;
 const tag = 'Webhooks';
+const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 
 export const CREATE_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Create a webhook',
   about:
-    'Messages are signed as [Standard Webhooks](https://www.standardwebhooks.com) says: `webhook-id`, `webhook-timestamp`, `webhook-signature`. Thresholds are looked at once a minute. An address that does not answer with 2xx within 10 seconds is tried again with growing pauses for a day; 410 ends it. An account has up to 10.',
+    'Messages are signed by [Standard Webhooks](https://www.standardwebhooks.com): `webhook-id`, `webhook-timestamp`, `webhook-signature`. Thresholds are checked once per minute. If a URL does not respond with 2xx within 10 seconds, the message is repeated with growing pauses for a day; 410 ends it. An account can have 10 webhooks.',
   request: jsonContent(CreateWebhook, {
     url: WEBHOOK.url,
     events: WEBHOOK.events,
     thresholds: { balanceUsd: 5, dailySpendUsd: 20 },
   }),
-  response: jsonResponse(
-    'The webhook with its secret, which is shown nowhere else.',
-    CreatedWebhook,
-    {
-      ...WEBHOOK,
-      secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
-    },
-  ),
+  response: jsonResponse('The webhook with its secret.', CreatedWebhook, {
+    ...WEBHOOK,
+    secret: SECRET,
+  }),
   refusals: ['WEBHOOK_LIMIT_REACHED'],
 };
 
 export const LIST_WEBHOOKS: RouteDescription = {
   tag,
   summary: 'List webhooks',
-  response: jsonResponse('Without their secrets.', WebhookList, {
+  response: jsonResponse('The webhooks, without their secrets.', WebhookList, {
     object: 'list',
     data: [WEBHOOK],
   }),
@@ -244,10 +223,10 @@ export const LIST_WEBHOOKS: RouteDescription = {
 export const UPDATE_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Change a webhook',
-  about: 'What is on its way goes to the new address. A changed threshold is told of anew.',
+  about: 'Waiting messages go to the new URL. A changed threshold is checked anew.',
   parameters,
   request: jsonContent(UpdateWebhook, { thresholds: { balanceUsd: 10, dailySpendUsd: null } }),
-  response: jsonResponse('As it is now.', WebhookItem, {
+  response: jsonResponse('The changed webhook.', WebhookItem, {
     ...WEBHOOK,
     events: ['balance.low'],
     thresholds: { ...WEBHOOK.thresholds, balanceUsd: 10, dailySpendUsd: null },
@@ -257,13 +236,13 @@ export const UPDATE_WEBHOOK: RouteDescription = {
 
 export const ROTATE_SECRET: RouteDescription = {
   tag,
-  summary: 'Give a webhook a new secret',
+  summary: 'Rotate the secret of a webhook',
   about:
-    'For 24 hours each message has two signatures, of the new secret and of the one before, so that a receiver that knows either believes it. The secret is in this answer and nowhere else.',
+    'For 24 hours each message has two signatures, of the new and of the previous secret, so that a receiver can verify it with either. The secret is only in this response.',
   parameters,
-  response: jsonResponse('With its new secret.', RotatedWebhook, {
+  response: jsonResponse('The webhook with its new secret.', RotatedWebhook, {
     ...WEBHOOK,
-    secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+    secret: SECRET,
     previousSecretUntil: '2026-11-22T04:00:00.000Z',
   }),
   refusals: ['WEBHOOK_NOT_FOUND'],
@@ -273,7 +252,7 @@ export const DELETE_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Delete a webhook',
   parameters,
-  response: jsonResponse('Nothing more is sent.', DeletedWebhook, {
+  response: jsonResponse('The webhook is deleted.', DeletedWebhook, {
     id: ID,
     object: 'webhook',
     deleted: true,
@@ -284,10 +263,9 @@ export const DELETE_WEBHOOK: RouteDescription = {
 export const TEST_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Send a test message',
-  about:
-    'Posts the event `webhook.test` at once, one time, and says what the address answered. Once in 10 seconds.',
+  about: 'Sends the event `webhook.test` once and returns the result. Allowed once in 10 seconds.',
   parameters,
-  response: jsonResponse('What became of it; `failed` is no error of this request.', DeliveryItem, {
+  response: jsonResponse('The result; also 200 if it is `failed`.', DeliveryItem, {
     ...DELIVERY,
     event: 'webhook.test',
     payload: { ...DELIVERY.payload, type: 'webhook.test', data: { webhookId: ID } },
@@ -297,10 +275,10 @@ export const TEST_WEBHOOK: RouteDescription = {
 
 export const LIST_DELIVERIES: RouteDescription = {
   tag,
-  summary: 'List what a webhook was sent',
+  summary: 'List the messages of a webhook',
   parameters,
   query: DeliveriesQuery,
-  response: jsonResponse('One page.', DeliveryList, {
+  response: jsonResponse('A page of messages.', DeliveryList, {
     object: 'list',
     data: [DELIVERY],
     nextCursor: null,

@@ -1,7 +1,6 @@
 /**
- * Sends deliveries: a signed POST to a public address, as Standard Webhooks says it, repeated with
- * growing pauses for a day until it is taken or given up. It may arrive twice, after a crash, under
- * the same id.
+ * Sends deliveries: a signed POST to a public URL by Standard Webhooks, repeated with growing pauses for a
+ * day. After a crash a message may arrive twice, with the same id.
  */
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -23,27 +22,27 @@ const TIMEOUT_MS = 10 * SECOND_MS;
 const MAX_ATTEMPTS = 7;
 const FIRST_PAUSE_MS = MINUTE_MS;
 const PAUSE_FACTOR = 4;
-/** A crash in the middle of a call repeats it after this time. */
+/** A delivery that a crash interrupted is repeated after this time. */
 export const RETAKE_MS = 2 * MINUTE_MS;
-/** First attempts at once, and as many repeated ones. */
-const AT_ONCE = 32;
-/** The address does not want to hear of us again. */
+/** Concurrent first attempts, and concurrent repeated attempts. */
+const MAX_CONCURRENT = 32;
+/** HTTP status with which a receiver ends a delivery. */
 const GONE = 410;
 
 export interface SendParts {
   readonly table: WebhookTable;
   readonly guard: Pick<Guard, 'post'>;
-  /** `undefined` sends no callbacks. */
+  /** `undefined` disables callbacks. */
   readonly callbackSecret: string | undefined;
-  /** The service's word in header names. */
+  /** Name of the service in header names. */
   readonly serviceName: string;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * Sends what is due, when it is nudged. First attempts have places of their own, which no address
- * that failed before can keep. A slow address keeps its own place and its account's turn.
+ * Sends due deliveries after `nudge()`. First attempts have slots of their own, so that failing addresses
+ * cannot occupy them; a slow address delays only its own account.
  */
 export function deliveryWorker(parts: SendParts): JobWorker<Delivery> {
   const { table, clock, log } = parts;
@@ -54,14 +53,15 @@ export function deliveryWorker(parts: SendParts): JobWorker<Delivery> {
         const own = running.filter(({ attempts }) => (attempt === 'first') === (attempts === 1));
         const busyAccountIds = [...new Set(own.map(({ accountId }) => accountId))];
         const times = { nowMs: clock.nowMs(), laterMs: RETAKE_MS };
-        return table.claim({ attempt, ...times, most: AT_ONCE - own.length, busyAccountIds });
+        const limit = MAX_CONCURRENT - own.length;
+        return table.claim({ attempt, ...times, limit, busyAccountIds });
       };
       return [...(await lane('first')), ...(await lane('repeated'))];
     },
     run: async (delivery, signal) => {
       const receiver = await receiverOf(parts, delivery);
       if (receiver !== undefined) await sendOne(parts, receiver, delivery, signal);
-      // Deleted meanwhile, and its deliveries with it, except for one that was being added.
+      // The webhook was deleted while the delivery was added.
       else await table.forget(delivery.id);
     },
     clock,
@@ -79,7 +79,7 @@ async function receiverOf(
   return { url, secret, oldSecret: undefined, oldSecretUntilMs: undefined };
 }
 
-/** Makes one attempt and writes down what it came to; returns that. */
+/** Makes one attempt, stores its result and returns it. */
 export async function sendOne(
   parts: SendParts,
   receiver: Receiver,
@@ -88,17 +88,18 @@ export async function sendOne(
 ): Promise<Delivery> {
   const { table, log } = parts;
   const response = await post(parts, receiver, delivery, signal);
-  // The server ends: the attempt is repeated when another one runs.
+  // The server stops; the next start repeats the attempt.
   if (signal.aborted) return delivery;
   const attempted = outcomeOf(parts, delivery, response);
-  if (attempted.state === 'failed') log.info({ delivery: delivery.id }, 'A webhook was given up');
+  if (attempted.state === 'failed')
+    log.info({ delivery: delivery.id }, 'A webhook message has failed for good');
   await table.attempted(delivery.id, attempted);
   return { ...delivery, ...attempted };
 }
 
 interface Response {
   readonly status: number | undefined;
-  /** `undefined`: it was taken. */
+  /** `undefined` after success. */
   readonly problem: string | undefined;
 }
 
@@ -137,12 +138,12 @@ async function post(
   };
   try {
     const status = await guard.post(receiver.url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
-    const isTaken = status >= 200 && status < 300;
-    return { status, problem: isTaken ? undefined : `The address answered with ${status}` };
+    const isSuccess = status >= 200 && status < 300;
+    return { status, problem: isSuccess ? undefined : `The URL responded with status ${status}` };
   } catch (error) {
-    // No answer counts like a refusal: it is tried again. What a fault says is for the owner to read.
-    log.debug({ delivery: id, reason: reasonOf(error) }, 'A webhook got no answer');
-    const problem = error instanceof Fault ? error.message : 'The address did not answer';
+    // Repeated like an error response. The message of a Fault is for the owner.
+    log.debug({ delivery: id, reason: reasonOf(error) }, 'A webhook message got no response');
+    const problem = error instanceof Fault ? error.message : 'The URL did not respond';
     return { status: undefined, problem };
   }
 }

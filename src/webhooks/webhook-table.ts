@@ -1,7 +1,7 @@
 /**
- * The only place that reads and writes `webhooks_webhook` and `webhooks_delivery`. A crossing is told
- * once: the key of a delivery is what was crossed and when, and the turn of a balance is one
- * conditional UPDATE in the transaction of its delivery.
+ * The only access to `webhooks_webhook` and `webhooks_delivery`. A crossing is queued once: the key of a
+ * delivery is the subject and the period of the crossing, and a balance changes its state by a conditional
+ * UPDATE in the transaction of its delivery.
  */
 import { type Queryable, type Store, oneAtATime, placesFrom } from '../db/db.ts';
 import {
@@ -14,7 +14,7 @@ import {
   webhookOf,
 } from './webhook.ts';
 
-/** Deliveries of one account that are taken at once: a slow address of one holds up no other. */
+/** Concurrent deliveries of one account, so that its slow addresses do not delay others. */
 const DUE_PER_ACCOUNT = 4;
 const LIFETIME_PERIOD = 0;
 
@@ -29,14 +29,12 @@ export interface Attempted {
 export interface Claim {
   readonly attempt: 'first' | 'repeated';
   readonly nowMs: number;
-  /** What is taken is due again after so long. */
+  /** A claimed delivery is due again after this time. */
   readonly laterMs: number;
-  readonly most: number;
-  /** Accounts whose turn has not ended. */
+  readonly limit: number;
+  /** Accounts with running deliveries. */
   readonly busyAccountIds: readonly string[];
 }
-
-const CLAIM_PLACES = 4;
 
 export interface DeliveryPlace {
   readonly createdMs: number;
@@ -50,8 +48,8 @@ export class WebhookTable {
     this.#store = store;
   }
 
-  /** Writes a webhook, unless its account has `most`; says whether. */
-  async insert(webhook: Webhook, most: number): Promise<boolean> {
+  /** Inserts a webhook unless its account already has `limit`; returns whether it did. */
+  async insert(webhook: Webhook, limit: number): Promise<boolean> {
     return await this.#store.transaction(async (tx) => {
       await oneAtATime(tx, this.#store.dialect, `webhooks_webhook ${webhook.accountId}`);
       const rows = await tx.query(
@@ -69,7 +67,7 @@ export class WebhookTable {
           webhook.budgetPercent ?? null,
           webhook.dailyNano ?? null,
           webhook.createdMs,
-          most,
+          limit,
         ],
       );
       return rows.length === 1;
@@ -101,10 +99,7 @@ export class WebhookTable {
     return rows.map(webhookOf)[0];
   }
 
-  /**
-   * Changes where, when and with which secret a webhook tells, while nobody else does; `undefined`
-   * when there is none.
-   */
+  /** Changes a webhook under a row lock; returns `undefined` if it does not exist. */
   async change(
     accountId: string,
     id: string,
@@ -140,7 +135,7 @@ export class WebhookTable {
     });
   }
 
-  /** Forgets a webhook and what it would have told; `false` when there is none. */
+  /** Deletes a webhook and its deliveries; returns `false` if it does not exist. */
   async remove(accountId: string, id: string): Promise<boolean> {
     return await this.#store.transaction(async (tx) => {
       const rows = await tx.query(
@@ -153,7 +148,7 @@ export class WebhookTable {
     });
   }
 
-  /** Webhooks of all accounts that are not paused in the order of their ids, behind one. */
+  /** Webhooks of all accounts that are not paused, by id, after `afterId`. */
   async page(afterId: string, limit: number): Promise<Webhook[]> {
     const rows = await this.#store.query(
       `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE id > $1 AND is_paused = 0
@@ -163,8 +158,8 @@ export class WebhookTable {
     return rows.map(webhookOf);
   }
 
-  /** Which of these webhooks have at least so many messages on their way. */
-  async crowded(webhooks: readonly Webhook[], least: number): Promise<ReadonlySet<string>> {
+  /** The webhooks with at least `least` waiting messages. */
+  async withQueue(webhooks: readonly Webhook[], least: number): Promise<ReadonlySet<string>> {
     if (webhooks.length === 0) return new Set();
     const rows = await this.#store.query<{ webhook_id: string }>(
       `SELECT webhook_id FROM webhooks_delivery
@@ -175,7 +170,7 @@ export class WebhookTable {
     return new Set(rows.map((row) => row.webhook_id));
   }
 
-  /** The balance has fallen below the threshold: told, unless somebody has told this one. */
+  /** Queues a message for a balance below the threshold, unless another process has. */
   async fell(webhook: Webhook, delivery: NewDelivery): Promise<void> {
     await this.#store.transaction(async (tx) => {
       const rows = await tx.query(
@@ -187,14 +182,14 @@ export class WebhookTable {
     });
   }
 
-  /** The balance is enough again: the next fall is told. */
+  /** Records that the balance is above the threshold again. */
   async rose(id: string): Promise<void> {
     await this.#store.query('UPDATE webhooks_webhook SET is_low = 0 WHERE id = $1 AND is_low = 1', [
       id,
     ]);
   }
 
-  /** Puts a delivery on its way, once for what it tells; says whether it was new. */
+  /** Queues a delivery once for each crossing; returns whether it was new. */
   async add(delivery: NewDelivery, tx: Queryable = this.#store): Promise<boolean> {
     const { id, webhookId, accountId, event, subject, period, body, createdMs, url } = delivery;
     const rows = await tx.query(
@@ -209,10 +204,10 @@ export class WebhookTable {
   }
 
   /**
-   * Which of these crossings of one webhook and event were told; see `crossingKey`. Those that are for
-   * ever are noted as seen now, unless that is later than `seenMs`.
+   * The keys (`crossingKey`) of crossings of one webhook and event that were queued before. Updates
+   * `seen_ms` of those without a period if it is older than `seenMs`.
    */
-  async told(
+  async queued(
     crossings: readonly Crossing[],
     nowMs: number,
     seenMs: number,
@@ -246,14 +241,12 @@ export class WebhookTable {
     );
   }
 
-  /** Takes deliveries that are due; each is pushed away, so that a crash repeats it then. */
-  async claim({ attempt, nowMs, laterMs, most, busyAccountIds }: Claim): Promise<Delivery[]> {
-    if (most <= 0) return [];
+  /** Claims deliveries that are due. Each is due again later, so that it is repeated after a crash. */
+  async claim({ attempt, nowMs, laterMs, limit, busyAccountIds }: Claim): Promise<Delivery[]> {
+    if (limit <= 0) return [];
     const isTurn = `attempts ${attempt === 'first' ? '= 0' : '> 0'}`;
     const isFree =
-      busyAccountIds.length === 0
-        ? ''
-        : `AND account_id NOT IN (${placesFrom(CLAIM_PLACES + 1, busyAccountIds)})`;
+      busyAccountIds.length === 0 ? '' : `AND account_id NOT IN (${placesFrom(5, busyAccountIds)})`;
     const rows = await this.#store.query(
       `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $2
        WHERE due_ms > 0 AND due_ms <= $1 AND id IN (
@@ -263,12 +256,12 @@ export class WebhookTable {
            WHERE due_ms > 0 AND due_ms <= $1 AND ${isTurn} ${isFree}) AS due
          WHERE place <= $3 ORDER BY place, due_ms LIMIT $4)
        RETURNING ${DELIVERY_COLUMNS}`,
-      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, most, ...busyAccountIds],
+      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, limit, ...busyAccountIds],
     );
     return rows.map(deliveryOf);
   }
 
-  /** Takes one that is due; `undefined` when another process has it. */
+  /** Claims one delivery; returns `undefined` if another process has it. */
   async claimOne(id: string, nowMs: number, laterMs: number): Promise<Delivery | undefined> {
     const rows = await this.#store.query(
       `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $3
@@ -289,12 +282,12 @@ export class WebhookTable {
     );
   }
 
-  /** Drops a delivery whose webhook is gone. */
+  /** Deletes a delivery whose webhook was deleted. */
   async forget(id: string): Promise<void> {
     await this.#store.query('DELETE FROM webhooks_delivery WHERE id = $1', [id]);
   }
 
-  /** The deliveries of a webhook, newest first, from a place on. */
+  /** The deliveries of a webhook, newest first, after a place. */
   async deliveries(
     webhookId: string,
     limit: number,
@@ -310,8 +303,8 @@ export class WebhookTable {
   }
 
   /**
-   * Forgets deliveries that ended before a time: that a cap for ever was told when it was not seen
-   * there since, which a paused webhook does not look for.
+   * Deletes deliveries that ended before `beforeMs`; those without a period only if their cap was not seen
+   * above the threshold since, and not while the webhook is paused.
    */
   async prune(beforeMs: number): Promise<void> {
     await this.#store.query(

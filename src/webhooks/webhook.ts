@@ -1,6 +1,6 @@
 /**
- * A webhook and its deliveries as values, and the signature of Standard Webhooks: HMAC-SHA256 over
- * `<id>.<unix seconds>.<body>` with the bytes of its secret.
+ * The rows of webhooks and deliveries, and the signature of Standard Webhooks: HMAC-SHA256 of
+ * `<id>.<unix seconds>.<body>` with the bytes of the secret.
  */
 import { createHmac } from 'node:crypto';
 import { z } from 'zod';
@@ -15,9 +15,8 @@ export const EVENTS = [
   'budget.limit_reached',
   'spend.daily',
 ] as const;
-/** What a caller asks for itself, to see whether it arrives. */
 export const TEST_EVENT = 'webhook.test';
-/** A callback is an event of its own: the caller of one request named the address in it. */
+/** `video.…` are callbacks. */
 export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT | `video.${string}`;
 
 const SECRET_BYTES = 24;
@@ -60,18 +59,18 @@ const DELIVERY = rowShape({
   webhookId: z.string(),
   accountId: z.string(),
   event: z.custom<DeliveryEvent>((event) => typeof event === 'string'),
-  /** What has reached which threshold: the cap of a key or budget, or the spending of the account. */
+  /** The cap and its threshold, or the threshold of the daily spending. */
   subject: z.string(),
-  /** One message is sent in it: the start of a day or month, the number of a crossing. */
+  /** One message is sent per period: the start of a day or month, or the number of the crossing. */
   period: Whole,
   body: z.string(),
   state: z.enum(DELIVERY_STATES),
   attempts: Whole,
-  /** When it is tried next; 0: not any more. */
+  /** Time of the next attempt; 0: none. */
   dueMs: Whole,
   /** The status of the last response. */
   status: maybeNumber,
-  /** Why the last attempt failed, in words for the owner. */
+  /** Reason of the last failure, as text for the owner. */
   problem: maybe(z.string()),
   createdMs: Whole,
   endedMs: Whole,
@@ -99,14 +98,14 @@ interface Signed {
   readonly body: string;
 }
 
-/** Where a delivery goes, and which secrets sign it. */
+/** The URL and the signing secrets of a delivery. */
 export type Receiver = Pick<Webhook, 'url' | 'secret' | 'oldSecret' | 'oldSecretUntilMs'>;
 
 /** The value of `webhook-signature`, with both signatures while the previous secret is valid. */
 export function signaturesOf(receiver: Receiver, signed: Signed): string {
   const { secret, oldSecret, oldSecretUntilMs = 0 } = receiver;
-  const isOldGood = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecretUntilMs;
-  const secrets = isOldGood ? [secret, oldSecret] : [secret];
+  const isOldValid = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecretUntilMs;
+  const secrets = isOldValid ? [secret, oldSecret] : [secret];
   return secrets.map((one) => signatureOf(one, signed)).join(' ');
 }
 
@@ -117,14 +116,14 @@ function signatureOf(secret: string, { id, unixSeconds, body }: Signed): string 
 }
 
 /**
- * The secret that signs the callbacks of one account. Its 64 hex digits are valid base64, so that
- * the packages of Standard Webhooks take it as it is.
+ * The secret that signs the callbacks of one account. Its 64 hex digits are valid base64, which the packages
+ * of Standard Webhooks require.
  */
 export function callbackSecretOf(masterSecret: string, accountId: string): string {
   return createHmac('sha256', masterSecret).update(`webhook:${accountId}`).digest('hex');
 }
 
-/** The older signature of callbacks, `t=<unix seconds>,v1=<hex>`, which is sent beside the other. */
+/** The older signature of callbacks: `t=<unix seconds>,v1=<hex>`. */
 export function callbackSignature(secret: string, { unixSeconds, body }: Signed): string {
   const mac = createHmac('sha256', secret).update(`${unixSeconds}.${body}`).digest('hex');
   return `t=${unixSeconds},v1=${mac}`;

@@ -1,9 +1,8 @@
 /**
- * The public file of webhooks: signed messages of an account at thresholds of its balance, its keys'
- * caps and its spending of a day, and the callbacks that a request names. One queue delivers both.
+ * The public file of webhooks: signed messages to an account at thresholds of its balance, of the caps of
+ * its keys and budgets, and of its daily spending; and callbacks of requests. One queue delivers both.
  */
-import type { Clock } from '../core/clock.ts';
-import { DAY_MS } from '../core/clock.ts';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { Queryable, Store } from '../db/db.ts';
@@ -18,13 +17,13 @@ import { WebhookTable } from './webhook-table.ts';
 
 export { WEBHOOKS_MIGRATIONS } from './migrations.ts';
 
-/** Longer than a month, so that a crossing of a month is remembered to its end. */
+/** Longer than a month, so that a crossing in a month is sent once. */
 const KEPT_MS = 40 * DAY_MS;
 
 export interface WebhooksParts {
   readonly stores: { readonly store: Store; readonly identity: Identity };
   readonly guard: Guard;
-  /** What the secrets of callbacks are derived from; `undefined` sends none. */
+  /** Master secret of callbacks; `undefined` disables them. */
   readonly callbackSecret: string | undefined;
   readonly serviceName: string;
   readonly clock: Clock;
@@ -32,7 +31,7 @@ export interface WebhooksParts {
   readonly log: Log;
 }
 
-/** A message to an address that a caller named in one request. */
+/** A message to the callback URL of a request. */
 export type Callback = Pick<NewDelivery, 'accountId' | 'event' | 'subject' | 'body'> & {
   readonly url: string;
 };
@@ -40,7 +39,7 @@ export type Callback = Pick<NewDelivery, 'accountId' | 'event' | 'subject' | 'bo
 export interface Callbacks {
   /** The secret that signs the callbacks of an account. */
   readonly secretOf: (accountId: string) => string;
-  /** Queues a callback, once for each event of a subject; says whether it was new. */
+  /** Queues a callback once for each event of a subject; returns whether it was new. */
   readonly add: (tx: Queryable, callback: Callback) => Promise<boolean>;
   /** Sends queued messages soon. */
   readonly nudge: () => void;

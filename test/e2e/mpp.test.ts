@@ -270,6 +270,6 @@ describe('payments of the Machine Payments Protocol', () => {
     await plain.stop();
     assert.deepEqual([asked.status, asked.headers.get('www-authenticate')], [402, null]);
     assert.equal(refused.status, 401);
-    assert.match(await refused.text(), /scheme Payment is not offered here/);
+    assert.match(await refused.text(), /scheme Payment is not configured/);
   });
 });

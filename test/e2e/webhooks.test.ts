@@ -134,7 +134,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         assert.match(answer.text, words);
       };
       const events = ['spend.daily'];
-      await refused({ url, events, thresholds: {} }, /Is needed for the event/);
+      await refused({ url, events, thresholds: {} }, /Must be set for the event/);
       await refused({ url, events, thresholds: { balanceUsd: 1, dailySpendUsd: 1 } }, /Is for the/);
       await refused({ url, events: [], thresholds: {} }, /events/);
       const thresholds = { dailySpendUsd: 1 };
@@ -288,7 +288,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const failing = await sent(id);
       assert.deepEqual(
         [failing[0].status, failing[0].responseStatus, failing[0].error],
-        ['pending', 500, 'The address answered with 500'],
+        ['pending', 500, 'The URL responded with status 500'],
       );
       // Another process goes on with what this one left.
       await bench.stop();
@@ -350,8 +350,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const answer = await patch(body);
         assert.deepEqual([answer.status, words.test(answer.text)], [400, true], answer.text);
       };
-      await refused({ thresholds: { dailySpendUsd: null, balanceUsd: null } }, /One must stay/);
-      await refused({ events: ['spend.daily'] }, /Is for the event \\"balance.low\\"/);
+      await refused({ thresholds: { dailySpendUsd: null, balanceUsd: null } }, /Must keep one threshold/);
+      await refused({ events: ['spend.daily'] }, /Must not be set without the event \\"balance.low\\"/);
       await refused({ url: 'http://10.0.0.1/' }, /url: .*public/);
       const moved = await patch({ url: `${url}/moved`, thresholds: { dailySpendUsd: null } });
       assert.deepEqual(

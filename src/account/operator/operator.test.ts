@@ -186,7 +186,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.equal(racing.filter(({ body }) => !body.data.isRepeat).length, 1);
     const other = await move('credit', { amountUsd: 26 });
     assert.deepEqual([other.status, other.body.code], [409, 'REFERENCE_REUSED']);
-    assert.match(other.body.error, /"evt_1" stands for a credit of 25\.0000 USD/);
+    assert.match(other.body.error, /"evt_1" belongs to a credit of 25\.0000 USD/);
     const elsewhere = await ask(`/accounts/${bench.farebox.owner.accountId}/credit`, {
       body: { amountUsd: '25', reference: 'evt_1' },
     });

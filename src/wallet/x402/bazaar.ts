@@ -1,7 +1,7 @@
 /**
- * What an index of paid services needs to know of a route (the bazaar extension of x402): how it is
- * asked and what it answers, out of the same descriptions as the OpenAPI document, with a model that
- * this server has. Made once for a route; it goes into its 402 and into the list for indexes.
+ * The bazaar extension of x402, for indexes of paid services: an example request and response of a route,
+ * from the description that the OpenAPI document uses, with a model of this server. Built once for a route,
+ * for its 402 and for the list for indexes.
  */
 import { atOnce } from '../../core/event-loop.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
@@ -13,10 +13,10 @@ import type { Discovered } from '../../payments/payments.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The id of the default model of a type; `undefined` where there is none. */
+/** The id of the default model of a type, if there is one. */
 export type DefaultModel = (type: ModelType) => string | undefined;
 
-/** The models of what routes sell; the others name none. */
+/** Model types of the routes whose requests contain a model. */
 const MODEL_TYPE: Readonly<Record<string, ModelType>> = {
   chat: 'text',
   completions: 'text',
@@ -30,28 +30,28 @@ const MODEL_TYPE: Readonly<Record<string, ModelType>> = {
 };
 const DIALECT = 'https://json-schema.org/draft/2020-12/schema';
 const FILE = '@file';
-/** Of a request alone, for a header. */
+/** Schema without a response, for a header. */
 const SLIM_SCHEMA: Json = {
   type: 'object',
   properties: { input: { type: 'object', required: ['type', 'method', 'bodyType', 'body'] } },
   required: ['input'],
 };
 
-interface Asked {
+interface Input {
   readonly bodyType: 'json' | 'form-data';
   readonly body: unknown;
   readonly schema: Json;
 }
 
-interface Answered {
+interface Output {
   readonly type: string;
   readonly example?: unknown;
 }
 
-interface Made {
-  readonly asked: Asked;
-  readonly answered: Answered | undefined;
-  /** Of its example; missing where it names none. */
+interface Example {
+  readonly input: Input;
+  readonly output: Output | undefined;
+  /** Type of the model in the example request, if it has one. */
   readonly modelType: ModelType | undefined;
 }
 
@@ -63,65 +63,65 @@ export interface BazaarOptions {
 
 export class Bazaar {
   readonly #options: BazaarOptions;
-  readonly #made = new WeakMap<Route, Made>();
+  readonly #examples = new WeakMap<Route, Example>();
 
   constructor(options: BazaarOptions) {
     this.#options = options;
   }
 
-  /** The data of a route that sells something, asked with these parameters of its path. */
+  /** The data of a paid route with these path parameters; `undefined` if the route has no request body. */
   of(route: Route, parameters: Readonly<Record<string, string>>): Discovered | undefined {
     const { describe, method } = route;
     const { basePath, serviceName } = this.#options;
     if (describe?.request === undefined) return undefined;
-    let made = this.#made.get(route);
-    if (made === undefined)
-      this.#made.set(route, (made = atOnce(named(makeOf(route, describe), serviceName))));
-    const { asked, answered } = this.#withModel(made);
+    let example = this.#examples.get(route);
+    if (example === undefined) {
+      example = atOnce(named(exampleOf(route, describe), serviceName));
+      this.#examples.set(route, example);
+    }
+    const { input, output } = this.#withModel(example);
+    const { bodyType, body } = input;
     const hasParameters = Object.keys(parameters).length > 0;
-    const input = {
-      type: 'http',
-      method,
-      bodyType: asked.bodyType,
-      body: asked.body,
-      ...(hasParameters ? { pathParams: parameters } : {}),
-    };
+    const pathParams = hasParameters ? { pathParams: parameters } : {};
+    const request = { type: 'http', method, bodyType, body, ...pathParams };
     const template = hasParameters ? { routeTemplate: basePath + route.path } : {};
-    const info = { input, ...(answered === undefined ? {} : { output: answered }) };
+    const info = { input: request, ...(output === undefined ? {} : { output }) };
     return {
-      full: { info, schema: schemaOf(method, asked, answered !== undefined), ...template },
-      slim: { info: { input }, schema: SLIM_SCHEMA, ...template },
+      full: { info, schema: schemaOf(method, input, output !== undefined), ...template },
+      slim: { info: { input: request }, schema: SLIM_SCHEMA, ...template },
     };
   }
 
-  #withModel({ asked, answered, modelType }: Made): Pick<Made, 'asked' | 'answered'> {
+  #withModel({ input, output, modelType }: Example): Pick<Example, 'input' | 'output'> {
     const model = modelType === undefined ? undefined : this.#options.modelOf(modelType);
-    if (model === undefined) return { asked, answered };
+    if (model === undefined) return { input, output };
     return {
-      asked: { ...asked, body: modelled(asked.body, model) },
-      answered: answered && { ...answered, example: modelled(answered.example, model) },
+      input: { ...input, body: withModel(input.body, model) },
+      output: output && { ...output, example: withModel(output.example, model) },
     };
   }
 }
 
-function makeOf({ sells = '' }: Route, { request = [], response }: RouteDescription): Made {
-  const json = request.find(({ type }) => type === 'application/json');
-  const content = json ?? request[0];
-  const asked = content === undefined ? NOTHING : askedOf(content);
-  const names = isJsonObject(asked.body) && asked.body['model'] !== undefined;
-  const told = [response].flat().find(({ status }) => status < 300)?.content ?? [];
-  const answer = told.find(({ type }) => type === 'application/json') ?? told[0];
+function exampleOf({ sells = '' }: Route, { request = [], response }: RouteDescription): Example {
+  const content = jsonOrFirst(request);
+  const input = content === undefined ? NO_INPUT : inputOf(content);
+  const hasModel = isJsonObject(input.body) && input.body['model'] !== undefined;
+  const answer = jsonOrFirst([response].flat().find(({ status }) => status < 300)?.content ?? []);
   return {
-    asked,
-    answered: answer === undefined ? undefined : answeredOf(answer),
-    modelType: names ? MODEL_TYPE[sells] : undefined,
+    input,
+    output: answer === undefined ? undefined : outputOf(answer),
+    modelType: hasModel ? MODEL_TYPE[sells] : undefined,
   };
 }
 
-const NOTHING: Asked = { bodyType: 'json', body: {}, schema: { type: 'object' } };
+function jsonOrFirst(contents: readonly ContentDescription[]): ContentDescription | undefined {
+  return contents.find(({ type }) => type === 'application/json') ?? contents[0];
+}
 
-/** The members of the example with their types: the whole schema is larger than a header. */
-function askedOf({ type, schema, example }: ContentDescription): Asked {
+const NO_INPUT: Input = { bodyType: 'json', body: {}, schema: { type: 'object' } };
+
+/** The members of the example with their types; the whole schema would be larger than a header. */
+function inputOf({ type, schema, example }: ContentDescription): Input {
   const whole = resolved(schema);
   const properties = isJsonObject(whole['properties']) ? whole['properties'] : {};
   const required = Array.isArray(whole['required']) ? whole['required'].map(String) : [];
@@ -130,30 +130,30 @@ function askedOf({ type, schema, example }: ContentDescription): Asked {
   if (!isJsonObject(body) || Object.keys(properties).length === 0) {
     return { bodyType, body, schema: {} };
   }
-  const named = Object.keys(body).map((name) => [name, typeOf(properties[name])]);
+  const types = Object.keys(body).map((name) => [name, typeOf(properties[name])]);
   return {
     bodyType,
     body,
     schema: {
       type: 'object',
       required: required.filter((name) => body[name] !== undefined),
-      properties: Object.fromEntries(named) as Json,
+      properties: Object.fromEntries(types) as Json,
     },
   };
 }
 
-function answeredOf({ type, example }: ContentDescription): Answered {
+function outputOf({ type, example }: ContentDescription): Output {
   return type === 'application/json' && isJsonObject(example)
     ? { type: 'json', example }
     : { type: type.replace('application/json', 'json') };
 }
 
-/** The schema of a content, itself where it is a component. */
+/** The schema of a content, without a reference to a component. */
 function resolved(schema: ContentDescription['schema']): Json {
   const components = new Components();
-  const made = components.schema(schema, 'input');
-  const name = typeof made['$ref'] === 'string' ? made['$ref'].split('/').at(-1) : undefined;
-  return name === undefined ? made : (components.all()[name] ?? {});
+  const json = components.schema(schema, 'input');
+  const name = typeof json['$ref'] === 'string' ? json['$ref'].split('/').at(-1) : undefined;
+  return name === undefined ? json : (components.all()[name] ?? {});
 }
 
 function typeOf(property: unknown): Json {
@@ -161,7 +161,7 @@ function typeOf(property: unknown): Json {
   return type === undefined ? {} : { type };
 }
 
-function schemaOf(method: string, { bodyType, schema }: Asked, hasOutput: boolean): Json {
+function schemaOf(method: string, { bodyType, schema }: Input, hasOutput: boolean): Json {
   return {
     $schema: DIALECT,
     type: 'object',
@@ -184,6 +184,6 @@ function schemaOf(method: string, { bodyType, schema }: Asked, hasOutput: boolea
   };
 }
 
-function modelled(example: unknown, model: string): unknown {
+function withModel(example: unknown, model: string): unknown {
   return isJsonObject(example) && example['model'] !== undefined ? { ...example, model } : example;
 }

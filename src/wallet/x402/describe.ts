@@ -1,4 +1,4 @@
-/** What the wallet endpoints say of themselves. */
+/** Schemas and descriptions of the wallet endpoints. */
 import { z } from 'zod';
 import {
   type ResponseDescription,
@@ -12,7 +12,7 @@ import { PAYMENT_REFUSALS } from '../../http/openapi/refusals.ts';
 export const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
 export const Usd = z.number().describe('USD.');
 export const Texts = z.array(z.string());
-export const Open = z.looseObject({}).describe('As the extension or the scheme says.');
+export const Open = z.looseObject({}).describe('Defined by the extension or the scheme.');
 
 const OWN_WALLET: ParameterDescription = {
   name: 'wallet',
@@ -21,16 +21,16 @@ const OWN_WALLET: ParameterDescription = {
   example: WALLET,
 };
 
-export function answer(about: string, content: ContentDescription[]): ResponseDescription[] {
+export function ok(about: string, content: ContentDescription[]): ResponseDescription[] {
   return [{ status: 200, about, content }];
 }
 
-/** The layout of the wallet endpoints, with the name of its schema. */
+/** The body layout of the wallet endpoints; `id` is the name of the schema. */
 export function success(id: string, data: z.ZodType, example: unknown): ContentDescription[] {
   const Body = z
     .strictObject({
-      success: z.literal(true).describe('It is done.'),
-      data: data.describe('What was asked for.'),
+      success: z.literal(true).describe('The request was successful.'),
+      data: data.describe('The result.'),
     })
     .meta({ id });
   return jsonContent(Body, { success: true, data: example });
@@ -39,40 +39,39 @@ export function success(id: string, data: z.ZodType, example: unknown): ContentD
 export const TOP_UP: RouteDescription = {
   tag: 'Wallets',
   summary: 'Top up',
-  about: `Without a payment header the answer is a 402 with the requirements: pick one entry of \`accepts\`, sign exactly that, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
+  about: `Without a payment header the response is a 402 with the requirements: choose one entry of \`accepts\`, sign it unchanged, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
 
-One payment is credited once, however often it is sent. When the network is slow to confirm, the same header is sent again; never sign a new payment for it.`,
+A payment is credited once, even if it is sent again. If the chain is slow to confirm, send the same header again; do not sign a new payment.`,
   parameters: [
     {
       name: 'PAYMENT-SIGNATURE',
       in: 'header',
       about:
-        'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
+        'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of this header.',
     },
     {
       name: 'PAYMENT-CLAIM',
       in: 'header',
-      about:
-        'The value of the same header of an earlier answer: it marks the retry of its request.',
+      about: 'The value of this header in an earlier response, in a retry of its request.',
     },
   ],
   query: z.object({
-    x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
+    x402Version: z.enum(['1', '2']).optional().describe('`1` for the 402 body of version 1.'),
   }),
   response: {
     status: 200,
-    about: 'The credit is there.',
+    about: 'The payment is credited.',
     headers: ['payment'],
     content: success(
       'TopUp',
       z.strictObject({
-        walletAddress: z.string().describe('The wallet whose credit it is.'),
-        amountCredited: Usd.describe('USD that were credited.'),
-        newBalance: Usd.optional().describe('USD that the wallet has now.'),
+        walletAddress: z.string().describe('The credited wallet.'),
+        amountCredited: Usd.describe('Credited USD.'),
+        newBalance: Usd.optional().describe('Balance of the wallet in USD.'),
         alreadyCredited: z
           .literal(true)
           .optional()
-          .describe('In place of the balance, for a payment that is shown again.'),
+          .describe('Instead of the balance, for a repeated payment.'),
         paymentId: z.string().describe('Id of the payment, for support.'),
       }),
       { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
@@ -85,17 +84,17 @@ export const WALLET_BALANCE: RouteDescription = {
   tag: 'Wallets',
   summary: 'Get the balance of a wallet',
   parameters: [OWN_WALLET],
-  response: answer(
+  response: ok(
     'Posted credit.',
     success(
       'WalletBalance',
       z.strictObject({
         walletAddress: z.string().describe('The wallet that signed.'),
         balanceUsd: Usd.describe('Posted USD.'),
-        canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
+        canConsume: z.boolean().describe('Whether the balance is enough for a priced request.'),
         minimumTopUpUsd: Usd.describe('The smallest top-up, in USD.'),
-        suggestedTopUpUsd: Usd.describe('A top-up that lasts for a while, in USD.'),
-        diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
+        suggestedTopUpUsd: Usd.describe('The suggested top-up, in USD.'),
+        diemBalanceUsd: Usd.optional().describe("Rest of today's credit for staking."),
       }),
       {
         walletAddress: WALLET,
@@ -109,52 +108,54 @@ export const WALLET_BALANCE: RouteDescription = {
   refusals: ['X402_WALLET_MISMATCH'],
 };
 
+export const TransactionsQuery = z.object({
+  limit: z.coerce.number().int().min(1).max(100).default(50).describe('Number of items.'),
+  offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Skipped items.'),
+});
+
 export const WALLET_TRANSACTIONS: RouteDescription = {
   tag: 'Wallets',
   summary: 'List transactions of a wallet',
   parameters: [OWN_WALLET],
-  query: z.object({
-    limit: z.coerce.number().int().min(1).max(100).default(50).describe('Items.'),
-    offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
-  }),
-  response: answer(
-    'Newest first. What comes in is above zero.',
+  query: TransactionsQuery,
+  response: ok(
+    'Newest first. Incoming amounts are positive.',
     success(
       'WalletTransactions',
       z.strictObject({
         walletAddress: z.string().describe('The wallet that signed.'),
-        currentBalance: Usd.describe('USD that the wallet has now.'),
+        currentBalance: Usd.describe('Balance of the wallet in USD.'),
         transactions: z
           .array(
             z.strictObject({
-              id: z.string().describe('Id of the movement.'),
-              amount: Usd.describe('In `currency`; above zero came in, below zero was taken.'),
-              balanceAfter: Usd.describe('USD balance after it.'),
+              id: z.string().describe('Id of the transaction.'),
+              amount: Usd.describe('Amount in `currency`; positive: incoming, negative: outgoing.'),
+              balanceAfter: Usd.describe('USD balance after the transaction.'),
               type: z
                 .enum(['TOP_UP', 'CHARGE', 'REFUND'])
                 .describe(
-                  'TOP_UP of the wallet or by the operator, below zero when it was taken back; CHARGE of a request; REFUND, below zero when it was paid out.',
+                  'TOP_UP by the wallet or the operator, negative if reversed; CHARGE of a request; REFUND, negative if paid out.',
                 ),
               createdAt: z.string().describe('ISO 8601, UTC.'),
               requestId: z
                 .string()
                 .nullable()
-                .describe('The request that was charged; null for other movements.'),
+                .describe('The charged request; null for other transactions.'),
               modelId: z
                 .string()
                 .nullable()
-                .describe('The model that was charged for; null for other movements.'),
+                .describe('The model of the request; null for other transactions.'),
               currency: z.enum(['USD', 'DIEM']).describe('USD, or daily credit (DIEM).'),
             }),
           )
-          .describe('Movements, newest first.'),
+          .describe('Transactions, newest first.'),
         pagination: z
           .strictObject({
-            limit: z.int().describe('Most items of a page.'),
-            offset: z.int().describe('Items before this page.'),
-            hasMore: z.boolean().describe('Whether there are more.'),
+            limit: z.int().describe('Maximum number of items per page.'),
+            offset: z.int().describe('Number of items before this page.'),
+            hasMore: z.boolean().describe('Whether there are more items.'),
           })
-          .describe('Where this page stands.'),
+          .describe('Position of this page.'),
       }),
       {
         walletAddress: WALLET,
@@ -180,9 +181,9 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
 
 export const FACILITATOR_SUPPORTED: RouteDescription = {
   tag: 'Wallets',
-  summary: 'What the facilitator settles',
-  about: 'Only where the operator exposes the embedded x402 facilitator.',
-  response: answer(
+  summary: 'List the payment kinds of the facilitator',
+  about: 'Only if the operator exposes the embedded x402 facilitator.',
+  response: ok(
     'Schemes by network.',
     jsonContent(
       z
@@ -191,13 +192,13 @@ export const FACILITATOR_SUPPORTED: RouteDescription = {
             .array(
               z.strictObject({
                 x402Version: z.literal(2).describe('Version of the x402 protocol.'),
-                scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+                scheme: z.literal('exact').describe('The payment of exactly the amount.'),
                 network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
-                extra: Open.optional().describe('What signing needs on this network.'),
+                extra: Open.optional().describe('Data for signing on this network.'),
               }),
             )
-            .describe('What can be settled.'),
-          extensions: Texts.describe('Extensions of the protocol that are known.'),
+            .describe('Supported payment kinds.'),
+          extensions: Texts.describe('Supported extensions of the protocol.'),
           signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
         })
         .meta({ id: 'FacilitatorSupported' }),
@@ -214,23 +215,23 @@ export const FACILITATOR_SUPPORTED: RouteDescription = {
 const PaymentToSettle = z
   .looseObject({
     x402Version: z.literal(2).optional().describe('Version of the x402 protocol.'),
-    paymentPayload: Open.describe('What the client signed, decoded.'),
-    paymentRequirements: Open.describe('The entry of `accepts` that it signed.'),
+    paymentPayload: Open.describe('The decoded payment header.'),
+    paymentRequirements: Open.describe('The signed entry of `accepts`.'),
   })
   .meta({ id: 'PaymentToSettle' });
 
 const EXTRAS = {
-  extensions: Open.optional().describe('What extensions of the protocol say.'),
-  extensionResponses: Open.optional().describe('What extensions of the protocol answer.'),
-  extra: Open.optional().describe('What the scheme adds.'),
+  extensions: Open.optional().describe('Data of protocol extensions.'),
+  extensionResponses: Open.optional().describe('Responses of protocol extensions.'),
+  extra: Open.optional().describe('Data of the scheme.'),
 };
 
 const Verified = z
   .strictObject({
-    isValid: z.boolean().describe('Whether the payment would be taken.'),
-    invalidReason: z.string().optional().describe('Why not, a word of the protocol.'),
-    invalidMessage: z.string().optional().describe('Why not, a sentence for people.'),
-    payer: z.string().optional().describe('The address that pays.'),
+    isValid: z.boolean().describe('Whether the payment is valid.'),
+    invalidReason: z.string().optional().describe('Reason code of the protocol.'),
+    invalidMessage: z.string().optional().describe('Reason as text.'),
+    payer: z.string().optional().describe('Address of the payer.'),
     ...EXTRAS,
   })
   .meta({ id: 'PaymentVerified' });
@@ -238,12 +239,12 @@ const Verified = z
 const Settled = z
   .strictObject({
     success: z.boolean().describe('Whether the payment has arrived.'),
-    errorReason: z.string().optional().describe('Why not, a word of the protocol.'),
-    errorMessage: z.string().optional().describe('Why not, a sentence for people.'),
-    payer: z.string().optional().describe('The address that pays.'),
-    transaction: z.string().describe('Empty when nothing was sent.'),
-    network: z.string().describe('The network that it was paid on.'),
-    amount: z.string().optional().describe('What was paid, in base units.'),
+    errorReason: z.string().optional().describe('Reason code of the protocol.'),
+    errorMessage: z.string().optional().describe('Reason as text.'),
+    payer: z.string().optional().describe('Address of the payer.'),
+    transaction: z.string().describe('Id of the transaction; empty if none was sent.'),
+    network: z.string().describe('Network of the payment.'),
+    amount: z.string().optional().describe('Paid amount in base units.'),
     ...EXTRAS,
   })
   .meta({ id: 'PaymentSettled' });
@@ -257,8 +258,8 @@ function facilitatorCall(summary: string, body: z.ZodType, example: object): Rou
       paymentPayload: {},
       paymentRequirements: {},
     }),
-    response: answer(
-      'As the x402 protocol says; malformed input is an answer too.',
+    response: ok(
+      'The result of the x402 protocol, also for malformed input.',
       jsonContent(body, example),
     ),
     refusals: ['RATE_LIMIT_EXCEEDED'],

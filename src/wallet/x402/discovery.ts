@@ -1,11 +1,11 @@
-/** `GET /x402/discovery/resources`: what can be paid for here, in the form that indexes read. */
+/** `GET /x402/discovery/resources`: the paid resources, in the format of indexes. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { readQuery } from '../../http/read-request.ts';
 import { type Route, get } from '../../http/route.ts';
 import type { Payments } from '../../payments/payments.ts';
-import { Open, WALLET } from './describe.ts';
-import { PaymentOption } from './manifest.ts';
+import { Open } from './describe.ts';
+import { OPTION_SAMPLE, PaymentOption } from './manifest.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 
 const MAX_ITEMS = 100;
@@ -13,12 +13,18 @@ const LIST_AGE_SECONDS = 300;
 
 const DiscoveryQuery = z.object({
   type: z.string().max(20).optional().describe('Only resources of this protocol: `http` or `mcp`.'),
-  network: z.string().max(100).optional().describe('Only what is paid on this network, CAIP-2.'),
-  scheme: z.string().max(20).optional().describe('Only what is paid by this scheme.'),
-  payTo: z.string().max(100).optional().describe('Only what is paid to this address.'),
-  extensions: z.string().max(100).optional().describe('Only what has this extension.'),
-  limit: z.coerce.number().int().min(1).max(MAX_ITEMS).default(MAX_ITEMS).describe('Items.'),
-  offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
+  network: z.string().max(100).optional().describe('Only payment options of this network, CAIP-2.'),
+  scheme: z.string().max(20).optional().describe('Only payment options of this scheme.'),
+  payTo: z.string().max(100).optional().describe('Only payment options with this receiver.'),
+  extensions: z.string().max(100).optional().describe('Only resources with this extension.'),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(MAX_ITEMS)
+    .default(MAX_ITEMS)
+    .describe('Number of items.'),
+  offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Skipped items.'),
 });
 
 const Resources = z
@@ -27,36 +33,36 @@ const Resources = z
     items: z
       .array(
         z.object({
-          resource: z.string().describe('Its address; `{name}` stands for a parameter.'),
-          type: z.enum(['http', 'mcp']).describe('How it is asked; of `mcp` it is a tool.'),
+          resource: z.string().describe('URL of the resource; `{name}` is a parameter.'),
+          type: z.enum(['http', 'mcp']).describe('Protocol; an `mcp` resource is a tool.'),
           x402Version: z.literal(2).describe('Version of the x402 protocol.'),
-          accepts: z.array(PaymentOption).describe('Payment options: the top-up, a first payment.'),
+          accepts: z.array(PaymentOption).describe('Payment options: top-up and first payment.'),
           lastUpdated: z.string().describe('ISO 8601.'),
-          description: z.string().describe('What it is.'),
-          mimeType: z.string().describe('What it answers with.'),
+          description: z.string().describe('Description of the resource.'),
+          mimeType: z.string().describe('Media type of the response.'),
           serviceName: z.string().optional().describe('Name of the service.'),
-          tags: z.array(z.string()).optional().describe('What it is about.'),
+          tags: z.array(z.string()).optional().describe('Topics of the resource.'),
           extensions: z
-            .object({ bazaar: Open.optional().describe('A request, its answer, their schema.') })
-            .describe('What goes beyond the protocol.'),
+            .object({ bazaar: Open.optional().describe('Example request and response.') })
+            .describe('Extensions of the protocol.'),
         }),
       )
-      .describe('Everything that is sold here and matches.'),
+      .describe('The matching resources.'),
     pagination: z
       .object({
-        limit: z.int().describe('As it was asked for.'),
-        offset: z.int().describe('As it was asked for.'),
-        total: z.int().describe('Items that match, on all pages.'),
+        limit: z.int().describe('Requested limit.'),
+        offset: z.int().describe('Requested offset.'),
+        total: z.int().describe('Number of matching items on all pages.'),
       })
-      .describe('Which part of the list this is.'),
+      .describe('Position of this page.'),
   })
   .meta({ id: 'DiscoveryResources' });
 
 const DISCOVERY: RouteDescription = {
   tag: 'Wallets',
-  summary: 'List what can be paid for',
+  summary: 'List paid resources',
   about:
-    'For indexes of paid services, such as a bazaar: each endpoint that sells something, and each tool of the MCP server that is paid, with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads it, with `<base URL>/x402` as the address.',
+    'For indexes of paid services: each paid endpoint and each paid tool of the MCP server, with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads this list from `<base URL>/x402`.',
   query: DiscoveryQuery,
   response: jsonResponse(
     'A page of the list.',
@@ -68,17 +74,7 @@ const DISCOVERY: RouteDescription = {
           resource: 'https://api.example.com/api/v1/embeddings',
           type: 'http',
           x402Version: 2,
-          accepts: [
-            {
-              scheme: 'exact',
-              network: 'eip155:8453',
-              asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-              amount: '1000000',
-              payTo: WALLET,
-              maxTimeoutSeconds: 300,
-              extra: { name: 'USD Coin', version: '2' },
-            },
-          ],
+          accepts: [OPTION_SAMPLE],
           lastUpdated: '2026-11-21T04:00:00.000Z',
           description: 'Embeddings',
           mimeType: 'application/json',

@@ -1,4 +1,4 @@
-/** `/.well-known/x402.json`: what can be paid for here, and how. */
+/** `/.well-known/x402.json`: the paid resources and the payment options. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
@@ -12,13 +12,13 @@ const MANIFEST_AGE_SECONDS = 300;
 export const PaymentOption = z.strictObject({
   scheme: z
     .enum(['exact', 'upto'])
-    .describe('The amount is paid as it stands, or is the most that a request may take of it.'),
+    .describe('`exact`: pays the amount; `upto`: pays the price of a request, at most the amount.'),
   network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
   asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
   amount: z.string().describe('Base units; USDC has 6 decimals.'),
-  payTo: z.string().describe('The address that is paid.'),
-  maxTimeoutSeconds: z.number().describe('How long the signature has to be good for.'),
-  extra: Open.describe('What signing needs on this network.'),
+  payTo: z.string().describe('Address of the receiver.'),
+  maxTimeoutSeconds: z.number().describe('Validity of the signature.'),
+  extra: Open.describe('Data for signing on this network.'),
 });
 
 const Manifest = z
@@ -26,55 +26,65 @@ const Manifest = z
     x402Version: z.literal(2).describe('Version of the x402 protocol.'),
     service: z.string().describe('Name of the service.'),
     origin: z.string().describe('Public origin of the service.'),
-    topUp: z.string().describe('Address of the top-up.'),
-    balance: z
-      .string()
-      .describe('Address of the balance of a wallet, with `{walletAddress}` in it.'),
+    topUp: z.string().describe('URL of the top-up.'),
+    balance: z.string().describe('URL of the balance of a wallet, with `{walletAddress}`.'),
     minimumTopUpUsd: Usd.describe('The smallest top-up, in USD.'),
     maximumTopUpUsd: Usd.describe('The largest top-up, in USD.'),
     firstPaymentUsd: Usd.describe(
-      'USD. The smaller payment that each 402 offers too, for clients that refuse more.',
+      'USD. The smaller payment in each 402, for clients that reject larger ones.',
     ),
     accepts: z
       .array(PaymentOption)
-      .describe('Payment options of the least top-up, then of the smaller first payment.'),
+      .describe('Payment options of the smallest top-up and of the first payment.'),
     refundPolicy: z
       .strictObject({
         unservedRequest: z
           .literal('credit-at-once')
-          .describe('A paid request that is not served: the whole payment is credit of the payer.'),
+          .describe(
+            'If a paid request is not served, the whole payment becomes credit of the payer.',
+          ),
         partlyServedRequest: z
           .literal('pays-what-was-delivered')
-          .describe('An answer that ends early costs what had left; the rest is credit.'),
+          .describe('A response that ends early costs the part that was sent; the rest is credit.'),
         restOfPayment: z
           .literal('credit-at-once')
-          .describe('What a payment is more than its request cost.'),
-        creditExpires: z.literal(false).describe('Credit stays until it is spent or paid back.'),
+          .describe('The part of a payment above the cost of its request becomes credit.'),
+        creditExpires: z.literal(false).describe('Credit does not expire.'),
         creditToWallet: z
           .enum(['on-request', 'none'])
           .describe('Whether the operator pays unused credit back to the wallet that paid.'),
-        creditToWalletNetworks: Texts.describe('On which networks, CAIP-2.'),
-        receipt: z.string().optional().describe('Where a request has its signed receipt.'),
-        keys: z.string().optional().describe('Where the keys of receipts are.'),
-        docs: z.string().describe('For people.'),
+        creditToWalletNetworks: Texts.describe('Networks of refunds, CAIP-2.'),
+        receipt: z.string().optional().describe('URL of the signed receipt of a request.'),
+        keys: z.string().optional().describe('URL of the keys of receipts.'),
+        docs: z.string().describe('URL of the documentation.'),
       })
-      .describe('What becomes of money that buys nothing. Each 402 names it too.'),
-    extensions: Texts.describe('Extensions of the protocol that are known.'),
+      .describe('Refund policy, which each 402 contains too.'),
+    extensions: Texts.describe('Supported extensions of the protocol.'),
     resources: z
       .array(
         z.strictObject({
-          url: z.string().describe('Its address.'),
-          description: z.string().describe('What it is.'),
-          mimeType: z.string().describe('What it answers with.'),
+          url: z.string().describe('URL of the resource.'),
+          description: z.string().describe('Description of the resource.'),
+          mimeType: z.string().describe('Media type of the response.'),
         }),
       )
-      .describe('What can be paid for.'),
+      .describe('Paid resources.'),
   })
   .meta({ id: 'X402Manifest' });
 
+export const OPTION_SAMPLE = {
+  scheme: 'exact',
+  network: 'eip155:8453',
+  asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+  amount: '5000000',
+  payTo: WALLET,
+  maxTimeoutSeconds: 300,
+  extra: { name: 'USD Coin', version: '2', minimumTopUpUsd: 5, suggestedTopUpUsd: 10 },
+};
+
 const MANIFEST: RouteDescription = {
   tag: 'Wallets',
-  summary: 'What can be paid for',
+  summary: 'Get the x402 manifest',
   response: jsonResponse(
     'The x402 manifest of this server.',
     Manifest,
@@ -87,22 +97,7 @@ const MANIFEST: RouteDescription = {
       minimumTopUpUsd: 5,
       maximumTopUpUsd: 1000,
       firstPaymentUsd: 1,
-      accepts: [
-        {
-          scheme: 'exact',
-          network: 'eip155:8453',
-          asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-          amount: '5000000',
-          payTo: WALLET,
-          maxTimeoutSeconds: 300,
-          extra: {
-            name: 'USD Coin',
-            version: '2',
-            minimumTopUpUsd: 5,
-            suggestedTopUpUsd: 10,
-          },
-        },
-      ],
+      accepts: [OPTION_SAMPLE],
       refundPolicy: {
         unservedRequest: 'credit-at-once',
         partlyServedRequest: 'pays-what-was-delivered',

@@ -20,13 +20,10 @@ import {
 
 /** Description of a resource without one of its own. */
 export const SOLD = 'Paid API';
-/** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
-const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 const OWN_FIELD = 'Payment-Authorization';
 const NOT_OFFERED =
-  'The authorization scheme Payment is not offered here: pay with x402, or send an API key as Bearer';
+  'The authorization scheme Payment is not configured: pay with x402, or send an API key as Bearer';
 
-/** Whether the client asks for the 402 body of x402 version 1. */
 export function isVersionOne({ query }: RequestContext): boolean {
   return query.get('x402Version') === '1';
 }
@@ -98,25 +95,25 @@ function required(
   return new Fault('PAYMENT_REQUIRED', { body, headers });
 }
 
-/** Where a credential of the Machine Payments Protocol came; `undefined` for an x402 header. */
+/** The header of a credential of the Machine Payments Protocol; `undefined` for an x402 header. */
 function credentialField(context: RequestContext, header: string): CredentialField | undefined {
   if (header === context.header(OWN_FIELD.toLowerCase())) return OWN_FIELD;
   return header === paymentCredential(context) ? 'Authorization' : undefined;
 }
 
-/** A request that brings a payment, and what it would be offered instead. */
+/** A request with a payment, and the resource and kind of its 402. */
 export interface PaidRequest {
   readonly context: RequestContext;
   readonly payments: Payments;
   readonly resource: Resource;
   readonly kind: OfferKind;
-  /** As it came: an x402 header, or a credential of the Machine Payments Protocol. */
+  /** An x402 header, or a credential of the Machine Payments Protocol. */
   readonly header: string;
 }
 
 /**
- * Takes the payment of a request as an x402 header. What is wrong with a credential of the Machine
- * Payments Protocol is a 402 with a new challenge, as that protocol says: it has moved nothing.
+ * Calls `take` with the payment of a request as an x402 header. A 400 for a credential of the Machine
+ * Payments Protocol becomes a 402 with a new challenge, as that protocol requires.
  */
 export async function withPayment<T>(
   { context, payments, resource, kind, header }: PaidRequest,
@@ -137,10 +134,10 @@ export async function withPayment<T>(
   }
 }
 
-/** Tells clients of each protocol what came of a payment. */
+/** Sets the result of a payment in the headers of x402 versions 2 and 1 and of the Machine Payments Protocol. */
 export function setPaymentResponse(context: RequestContext, value: string, nowMs: number): void {
   context.set('PAYMENT-RESPONSE', value);
-  context.set(X_PAYMENT_RESPONSE, value);
+  context.set('X-PAYMENT-RESPONSE', value);
   const header = paymentHeader(context) ?? paymentCredential(context) ?? '';
   if (credentialField(context, header) === undefined) return;
   const receipt = paymentReceipt(value, nowMs);

@@ -1,4 +1,4 @@
-/** `GET /x402/solana/blockhash`: the block that a payment on Solana names. */
+/** `GET /x402/solana/blockhash`: a recent blockhash for a payment on Solana. */
 import { limitRequests } from '../../http/limit-requests.ts';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
@@ -9,16 +9,16 @@ import type { WalletRouteOptions } from './route-checks.ts';
 
 const RECENT_BLOCK: RouteDescription = {
   tag: 'Wallets',
-  summary: 'Get a recent block of Solana',
-  about: 'A payment on Solana names it; with it a payer needs no node of its own.',
+  summary: 'Get a recent blockhash of Solana',
+  about: 'A payment on Solana contains a recent blockhash. With this route a payer needs no node.',
   response: jsonResponse(
-    'Good for a payment within the next minute.',
+    'Valid for a payment within the next minute.',
     z
       .strictObject({
-        blockhash: z.string().describe('The block that the transaction names.'),
+        blockhash: z.string().describe('The blockhash for the transaction.'),
         lastValidBlockHeight: z
           .string()
-          .describe('Height of the chain from which on the transaction is dead.'),
+          .describe('Last block height at which the transaction is valid.'),
       })
       .meta({ id: 'RecentBlock' }),
     {
@@ -43,7 +43,7 @@ export function recentBlockRoute(options: WalletRouteOptions): Route {
       if (solana === undefined) throw new Fault('X402_NOT_CONFIGURED');
       const { blockhash, lastValidBlockHeight } = await solana.recentBlock().catch((cause) => {
         throw new Fault('SERVICE_UNAVAILABLE', {
-          message: 'Solana does not answer at the moment; try again',
+          message: 'The Solana node does not respond; try again in a few seconds',
           retryAfterSeconds: 5,
           cause,
         });

@@ -1,4 +1,4 @@
-/** `/.well-known/did.json` and `/.well-known/jwks.json`: the keys of what this service signs. */
+/** `/.well-known/did.json` and `/.well-known/jwks.json`: the keys that sign offers and receipts. */
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
@@ -22,25 +22,25 @@ const Jwk = z.object({
 
 const DidDocument = z
   .object({
-    '@context': z.array(z.string()).describe('What the words of the document mean.'),
+    '@context': z.array(z.string()).describe('JSON-LD contexts of the document.'),
     id: z.string().describe('`did:web:` and the host of this server.'),
     verificationMethod: z
       .array(
         z.object({
-          id: z.string().describe('The name of the key in this document.'),
+          id: z.string().describe('Id of the key.'),
           type: z
             .enum(['JsonWebKey2020', 'EcdsaSecp256k1RecoveryMethod2020'])
-            .describe('Of a key that signs JWS, of one that signs EIP-712.'),
-          controller: z.string().describe('Whose key it is: this service.'),
-          publicKeyJwk: Jwk.optional().describe('A key that signs JWS.'),
+            .describe('Type of a key that signs JWS, or EIP-712.'),
+          controller: z.string().describe('Owner of the key: this service.'),
+          publicKeyJwk: Jwk.optional().describe('Public key that signs JWS.'),
           blockchainAccountId: z
             .string()
             .optional()
-            .describe('The address of a key that signs EIP-712, as CAIP-10.'),
+            .describe('Address of a key that signs EIP-712, as CAIP-10.'),
         }),
       )
-      .describe('Every key that has ever signed here, newest first, two for each rotation.'),
-    assertionMethod: z.array(z.string()).describe('The two that sign now.'),
+      .describe('All current and old keys, newest first, two for each rotation.'),
+    assertionMethod: z.array(z.string()).describe('Ids of the two current keys.'),
   })
   .meta({ id: 'SigningKeys' });
 
@@ -49,8 +49,8 @@ const Jwks = z
     keys: z
       .array(
         Jwk.extend({
-          kid: z.string().describe('As in the header of a JWS: a `did:key` that holds the key.'),
-          use: z.literal('sig').describe('For signatures.'),
+          kid: z.string().describe('Id in the header of a JWS: a `did:key` that contains the key.'),
+          use: z.literal('sig').describe('Use for signatures.'),
           alg: z.literal('EdDSA').describe('The algorithm.'),
         }),
       )
@@ -59,14 +59,14 @@ const Jwks = z
   .meta({ id: 'SigningJwks' });
 
 const ABOUT =
-  'Offers and receipts are signed with these keys. A key stays here after it was replaced, so that old receipts can be verified.';
+  'These keys sign offers and receipts. Replaced keys stay in the list, so that old receipts can be verified.';
 
 const DID_DOCUMENT: RouteDescription = {
   tag: 'Wallets',
   summary: 'The keys of offers and receipts',
-  about: `${ABOUT} The document is that of \`did:web\`.`,
+  about: `${ABOUT} This is the document of \`did:web\`.`,
   response: jsonResponse(
-    'Every key.',
+    'All keys.',
     DidDocument,
     {
       '@context': ['https://www.w3.org/ns/did/v1', 'https://w3id.org/security/suites/jws-2020/v1'],
@@ -94,9 +94,9 @@ const DID_DOCUMENT: RouteDescription = {
 const JWKS: RouteDescription = {
   tag: 'Wallets',
   summary: 'The keys of offers and receipts, as JWKS',
-  about: `${ABOUT} Only the keys of JWS are here.`,
+  about: `${ABOUT} This list has the keys of JWS only.`,
   response: jsonResponse(
-    'Every key.',
+    'All keys of JWS.',
     Jwks,
     {
       keys: [{ ...JWK, kid: `did:key:${IDENTIFIER}#${IDENTIFIER}`, use: 'sig', alg: 'EdDSA' }],

@@ -1,7 +1,7 @@
-/** What the routes of a wallet's tokens say of themselves. */
+/** Schemas and descriptions of the routes of wallet tokens. */
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
-import { answer, success, WALLET } from './describe.ts';
+import { ok, success, WALLET } from './describe.ts';
 
 const Decimal = z
   .string()
@@ -9,38 +9,35 @@ const Decimal = z
   .optional();
 
 export const TokenQuery = z.object({
-  usdLimit: Decimal.describe(
-    'Most USD that the token may spend in its life; without it, no limit.',
-  ),
+  usdLimit: Decimal.describe('Maximum USD that the token can spend; default: no limit.'),
   diemLimit: Decimal.describe(
-    'Most daily credit (DIEM) that the token may spend in its life; without it, no limit.',
+    'Maximum daily credit (DIEM) that the token can spend; default: no limit.',
   ),
 });
 
 const TOKEN_ID = 'wallet-token-0f1e2d3c4b5a69788796a5b4';
 const TokenLimit = z
   .strictObject({
-    limit: z.string().describe('Most that the token may spend in its life, decimal text.'),
-    spent: z.string().describe('What it has spent, decimal text.'),
+    limit: z.string().describe('Maximum that the token can spend, decimal text.'),
+    spent: z.string().describe('Spent amount, decimal text.'),
   })
-  .nullable()
-  .describe('The limit and what is spent of it; null without a limit.');
+  .nullable();
 
 export const TOKEN_LIST: RouteDescription = {
   tag: 'Wallets',
   summary: 'List the tokens of a wallet',
-  about: 'Tokens of the wallet that signed which can still be used, newest first. Takes a sign-in.',
-  response: answer(
+  about: 'The valid tokens of the wallet, newest first. Requires a sign-in.',
+  response: ok(
     'The tokens, without their secrets.',
     success(
       'WalletTokenList',
       z.array(
         z.strictObject({
-          id: z.string().describe('Names the token; no secret.'),
+          id: z.string().describe('Id of the token, which is not a secret.'),
           createdAt: z.string().describe('ISO 8601, UTC.'),
-          expiresAt: z.string().describe('Until when it can be used; ISO 8601, UTC.'),
-          usd: TokenLimit.describe('Its limit in USD; null without one.'),
-          diem: TokenLimit.describe('Its limit in daily credit; null without one.'),
+          expiresAt: z.string().describe('Expiry; ISO 8601, UTC.'),
+          usd: TokenLimit.describe('Limit in USD; null without a limit.'),
+          diem: TokenLimit.describe('Limit in daily credit; null without a limit.'),
         }),
       ),
       [
@@ -60,24 +57,15 @@ export const TOKEN_REVOKE: RouteDescription = {
   tag: 'Wallets',
   summary: 'Revoke a token of a wallet',
   about:
-    'Takes a sign-in of the wallet. Requests that run finish; other processes of the server refuse the token within three seconds.',
-  parameters: [
-    {
-      name: 'id',
-      in: 'path',
-      about: 'The `id` of the token, from its making or the list.',
-      example: TOKEN_ID,
-    },
-  ],
-  response: answer(
-    'Revoked.',
+    'Requires a sign-in of the wallet. Running requests finish; other processes of the server reject the token within three seconds.',
+  parameters: [{ name: 'id', in: 'path', about: 'Id of the token.', example: TOKEN_ID }],
+  response: ok(
+    'The token is revoked.',
     jsonContent(
       z
-        .strictObject({ success: z.literal(true).describe('It can be used no more.') })
+        .strictObject({ success: z.literal(true).describe('The token is revoked.') })
         .meta({ id: 'WalletTokenRevoked' }),
-      {
-        success: true,
-      },
+      { success: true },
     ),
   ),
 };
@@ -86,7 +74,7 @@ export const WALLET_TOKEN: RouteDescription = {
   tag: 'Wallets',
   summary: 'Get a token for a wallet',
   about:
-    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token, with a spend limit if you like. A request beyond the limit is a 402 with the code `API_KEY_USD_SPEND_LIMIT_EXCEEDED` or `API_KEY_DIEM_SPEND_LIMIT_EXCEEDED`.',
+    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in returns a short-lived Bearer token with an optional spend limit. A request beyond the limit is a 402 with the code `API_KEY_USD_SPEND_LIMIT_EXCEEDED` or `API_KEY_DIEM_SPEND_LIMIT_EXCEEDED`.',
   query: TokenQuery,
   response: {
     status: 200,
@@ -96,12 +84,12 @@ export const WALLET_TOKEN: RouteDescription = {
       'WalletToken',
       z.strictObject({
         walletAddress: z.string().describe('The wallet that signed.'),
-        id: z.string().describe('Names the token in the list; no secret.'),
+        id: z.string().describe('Id of the token, which is not a secret.'),
         token: z
           .string()
-          .describe('The secret, for `Authorization: Bearer`. It is shown here once.'),
-        tokenType: z.literal('Bearer').describe('How it is sent.'),
-        expiresAt: z.string().describe('Until when it can be used; ISO 8601, UTC.'),
+          .describe('The secret for `Authorization: Bearer`, which is shown only here.'),
+        tokenType: z.literal('Bearer').describe('Authentication scheme.'),
+        expiresAt: z.string().describe('Expiry; ISO 8601, UTC.'),
       }),
       {
         walletAddress: WALLET,

@@ -1,7 +1,6 @@
 /**
- * `/x402/token`: one sign-in for a short-lived bearer token, because OpenAI SDKs cannot sign each
- * request; the list of a wallet's tokens, and their end. Each of the three takes a signature: a
- * token neither renews itself nor ends another one.
+ * `/x402/token`: creates, lists and revokes short-lived bearer tokens, because OpenAI SDKs cannot sign each
+ * request. Each of the three requires a signature, so a token cannot renew itself or revoke another one.
  */
 import type { z } from 'zod';
 import { cappedSpending } from '../../billing/ledger/ledger.ts';
@@ -71,7 +70,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
         const id = context.parameters['id'] ?? '';
         if (!(await requirePayments(options.payments).sessions.revoke(wallet, id))) {
           throw new Fault('INVALID_REQUEST', {
-            message: 'The wallet has no token with this id that can still be used',
+            message: 'The wallet has no valid token with this id',
           });
         }
         await context.json(200, { success: true });
@@ -80,13 +79,13 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
   ];
 }
 
-/** The wallet that signed this very request, within its limit of the minute. */
+/** The wallet that signed this request. Throws 401, and 429 above the limit. */
 async function signedWallet(options: WalletRouteOptions, context: RequestContext): Promise<string> {
   const { wallet, isSigned } = context.caller;
   if (wallet === undefined || isSigned !== true) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message:
-        'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',
+        'Creating, listing and revoking tokens requires a wallet sign-in; send the header SIGN-IN-WITH-X',
     });
   }
   await limitRequests(options, `x402-token|${wallet}`, options.perMinute.token);

@@ -1,7 +1,4 @@
-/**
- * The wallet endpoints: top-up, balance, transactions, tokens, the exposed facilitator and the
- * manifest.
- */
+/** The wallet endpoints: top-up, balance, transactions, tokens, the exposed facilitator and the manifest. */
 import { limitRequests } from '../../http/limit-requests.ts';
 import { parseJsonBody } from '../../json/json-scan.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
@@ -27,7 +24,7 @@ import { transactionsRoute } from './transactions.ts';
 export { limitPayments } from './route-checks.ts';
 
 const TOP_UP_PATH = '/x402/top-up';
-/** A payment is about 2 KB; contract signatures make it longer. */
+/** A payment has about 2 KB, with a contract signature more. */
 const FACILITATOR_BODY = { types: ['application/json'], limitBytes: 64 * 1024 };
 
 export function walletRoutes(options: WalletRouteOptions): Route[] {
@@ -46,10 +43,7 @@ export function walletRoutes(options: WalletRouteOptions): Route[] {
   return [...routes, discoveryRoute(options, payments), manifestRoute(options, payments)];
 }
 
-/**
- * Without a payment header the requirements (402), with one the credit. No account and no sign-in is
- * needed: the signed payment says whose credit it is.
- */
+/** Without a payment header returns the 402. Needs no sign-in, because the signed payment contains the wallet. */
 function topUpRoute(options: WalletRouteOptions): Route {
   return {
     method: 'POST',
@@ -62,8 +56,8 @@ function topUpRoute(options: WalletRouteOptions): Route {
       const header = paymentHeader(context) ?? paymentCredential(context);
       const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
       if (header === undefined) throw await paymentRequired(context, payments, resource, 'topUp');
-      const asked = { context, payments, resource, kind: 'topUp', header } as const;
-      const receipt = await withPayment(asked, (payment) =>
+      const request = { context, payments, resource, kind: 'topUp', header } as const;
+      const receipt = await withPayment(request, (payment) =>
         payments.headers.topUp(payment, retryProof(context)),
       );
       setPaymentResponse(context, receipt.responseHeader, options.clock.nowMs());
@@ -72,7 +66,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
   };
 }
 
-/** The 200 body of a top-up; one that is only shown again says so in place of the balance. */
+/** The 200 body of a top-up; for a repeated payment without the balance. */
 export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknown>> {
   return {
     success: true,
@@ -107,7 +101,7 @@ function balanceRoute(options: WalletRouteOptions): Route {
   };
 }
 
-/** The 200 body of `GET /x402/balance/{walletAddress}`. `daily` only for linked staking accounts. */
+/** The 200 body of `GET /x402/balance/{walletAddress}`; `daily` is for linked staking accounts only. */
 export function balanceBody(
   wallet: string,
   balance: Nano,
@@ -127,7 +121,7 @@ export function balanceBody(
   };
 }
 
-/** The embedded facilitator for others. Whoever may call `settle` spends the operator's gas; nobody gets credit. */
+/** The embedded facilitator for other servers. `settle` spends the operator's gas and credits no account. */
 function facilitatorRoutes(options: WalletRouteOptions, facilitator: ExposedFacilitator): Route[] {
   const call = (name: keyof typeof FACILITATOR_CALLS): Route => ({
     method: 'POST',
