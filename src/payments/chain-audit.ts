@@ -23,7 +23,6 @@ export interface ChainAuditOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  /** Older payments and refunds are left out. */
   readonly sinceMs: number;
   /** Sum of the ledger's credits on networks with this prefix, without reversals. */
   readonly receivedInLedger: (tx: Queryable, networkPrefix: string) => Promise<Nano>;
@@ -71,7 +70,6 @@ export async function auditChains(options: ChainAuditOptions) {
 interface Receiver {
   readonly rail: Rail;
   readonly offer: RailOffer;
-  /** Height of the chain at the first payment to this receiver. */
   fromHeight: bigint;
 }
 
@@ -133,7 +131,6 @@ class ChainAudit {
     }
   }
 
-  /** A row that a running server has changed meanwhile is not a difference. */
   async #noteUnlessChanged(row: TopUpRow, what: string): Promise<void> {
     const [now] = await this.#options.store.query<TopUpRow>(
       'SELECT * FROM payments_topup WHERE payment_key = $1',
@@ -194,7 +191,6 @@ class ChainAudit {
     });
   }
 
-  /** Compares the credits of the rows with the ledger, in one transaction per chain. */
   async compareSums(): Promise<void> {
     const { store, receivedInLedger } = this.#options;
     for (const prefix of CHAINS) {
@@ -237,7 +233,6 @@ class ChainAudit {
     }
   }
 
-  /** Calls `work` for all rows since `sinceMs`, several at a time. */
   async #eachPage<Row>(
     pageOf: (store: Store, page: PageOfRows) => Promise<readonly Row[]>,
     keyOf: (row: Row) => string,

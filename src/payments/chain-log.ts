@@ -15,7 +15,6 @@ function messageOf(error: unknown): string {
   return typeof short === 'string' ? short : error.message;
 }
 
-/** Logs and counts contradictions between the nodes of a chain, by network. */
 export class Contradictions {
   readonly counts: Map<string, number>;
   readonly #log: Log;

@@ -30,13 +30,11 @@ export class CreditMonitor {
     this.#options = options;
   }
 
-  /** Checks the credits of a wallet that are not final. */
   async checkCreditsOf(wallet: string): Promise<void> {
     const { table } = this.#options;
     for (const { payment_key: key } of await table.notFinal(wallet)) await this.check(key);
   }
 
-  /** Checks a watched row, unless another process does. */
   async check(key: string): Promise<void> {
     const { table, rails, clock, log } = this.#options;
     const work = async (row: TopUpRow): Promise<void> => {

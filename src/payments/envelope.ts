@@ -18,7 +18,6 @@ export interface Envelope {
   /** The payload; `eip2612` is the signed approval of a Permit2 payment. */
   readonly inner: Readonly<Record<string, unknown>>;
   readonly identifier: string | undefined;
-  /** The salt of the extension `bound-nonce`. */
   readonly salt?: string | undefined;
 }
 

@@ -129,14 +129,12 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE INDEX payments_pass_created ON payments_pass (created_ms);`,
   },
   {
-    // For lists by time, and for reading one payment by its id.
     id: 'payments-0006',
     up: `
       CREATE INDEX payments_topup_created ON payments_topup (created_ms, payment_id);
       CREATE INDEX payments_topup_id ON payments_topup (payment_id);`,
   },
   {
-    // Old signing keys stay published.
     id: 'payments-0007',
     up: `
       CREATE TABLE payments_signing_key (

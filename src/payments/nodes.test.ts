@@ -189,7 +189,9 @@ describe('nodes of Base', () => {
       accepted: object;
     };
     const body = { paymentPayload, paymentRequirements: paymentPayload.accepted };
-    const settled = (await fixture.payments.facilitator!.settle(body)) as { success: boolean };
+    const settled = (await fixture.payments.facilitator!.call('settle', body)) as {
+      success: boolean;
+    };
     assert.equal(settled.success, false);
     assert.ok((fixture.payments.contradictions.get(BASE) ?? 0) >= 1);
     const agreeing = await openBase(first.url, third.url);
@@ -197,7 +199,7 @@ describe('nodes of Base', () => {
     const payload = JSON.parse(
       Buffer.from(other.header, 'base64').toString(),
     ) as typeof paymentPayload;
-    const answer = await agreeing.payments.facilitator!.settle({
+    const answer = await agreeing.payments.facilitator!.call('settle', {
       paymentPayload: payload,
       paymentRequirements: payload.accepted,
     });

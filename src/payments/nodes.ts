@@ -16,7 +16,6 @@ import type { Evidence } from './rail.ts';
 const COOL_DOWN_MS = 30 * SECOND_MS;
 /** Time limit of a call to one of several nodes. */
 export const NODE_TIMEOUT_MS = 4 * SECOND_MS;
-/** Nodes that must return the same result. */
 const VOTES = 2;
 /** Time after the second response in which the remaining nodes may contradict. */
 const GRACE_MS = 2 * SECOND_MS;

@@ -46,7 +46,6 @@ export interface RequestPayment {
   take(wanted: Nano): Promise<string>;
 }
 
-/** Time of a response beyond `settleWaitSeconds`. */
 const RESPONSE_GRACE_MS = 2 * SECOND_MS;
 
 const BAD_SIGNATURE = {
@@ -55,7 +54,6 @@ const BAD_SIGNATURE = {
   solana: 'invalid_exact_svm_payload_signature_invalid',
 } as const;
 
-/** A payment header with a good signature. */
 interface VerifiedHeader {
   payment: SignedPayment;
   /** Whether it has no row, so that this request may open it. */

@@ -12,7 +12,6 @@ import { isSameMac, macOf } from './secrets.ts';
 
 /** The parts of a request that are never on the chain. */
 export interface RetryProof {
-  /** `PAYMENT-CLAIM`, from an earlier response. */
   readonly claim: string | undefined;
   readonly idempotencyKey: string | undefined;
   /** Path of the request; an idempotency key counts only with its path. */

@@ -62,7 +62,6 @@ export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
 /** The lease of a process that ended expires after this time; a live process renews it. */
 const LEASE_MS = 15 * SECOND_MS;
-/** Rows of one sweep. */
 const MAX_UNFINISHED = 20;
 const MAX_WATCHED = 50;
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
@@ -117,7 +116,12 @@ export async function openPayments(options: PaymentsOptions) {
       ? new (await import('./extensions/exposed-facilitator.ts')).ExposedFacilitator(services)
       : undefined,
     headers: new PaymentHeaders(services, topUps, passes),
-    keyChallenges: new KeyChallenges(await secretOf('key-challenge'), signIn, clock, ids),
+    keyChallenges: new KeyChallenges({
+      secret: await secretOf('key-challenge'),
+      signIn,
+      clock,
+      ids,
+    }),
     /** The Machine Payments Protocol; `undefined` unless the configuration offers it. */
     mpp: settings.mpp
       ? new MachinePayments({
@@ -143,7 +147,6 @@ export async function openPayments(options: PaymentsOptions) {
     }),
     sessions,
     signIn,
-    /** `undefined` if the settings ask for no signatures. */
     signing,
     solana,
     /** Today's credit of a wallet's stake; `undefined` without a contract or a stake that can be read. */
@@ -182,7 +185,6 @@ async function openServices(options: PaymentsOptions) {
   return { ...opened, services, basePath, railMonitor: new RailMonitor(rails, log) };
 }
 
-/** Loads large libraries, so only if a contract is configured. */
 async function stakingReader(
   { settings: { staking }, clock, log }: PaymentsOptions,
   contradictions: Contradictions,

@@ -51,7 +51,6 @@ export interface Paid {
 /** Requested depth: enough for a credit of the amount, or final on the chain. */
 export type EvidenceDepth = 'credit' | 'final';
 
-/** A token transfer to a receiver. */
 export interface Received {
   readonly transaction: string;
   readonly height: bigint;
@@ -61,7 +60,6 @@ export interface Received {
 export interface ReceivedSearch {
   readonly offer: Pick<RailOffer, 'asset' | 'payTo'>;
   readonly fromHeight: bigint;
-  /** Known transfers are left out. */
   readonly isKnown: (transaction: string) => boolean;
   readonly onProgress?: ((done: number, total: number) => void) | undefined;
 }

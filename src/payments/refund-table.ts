@@ -6,7 +6,7 @@
 import { assert } from '../core/assert.ts';
 import { LeasedTable, NO_LEASE, type Queryable } from '../db/db.ts';
 import type { PaymentServices } from './payment-options.ts';
-import type { Journal } from './rail.ts';
+import type { Journal, RefundAuthorization } from './rail.ts';
 import { type PageOfRows, UNFINISHED } from './top-up-table.ts';
 
 export interface RefundRow {
@@ -24,16 +24,13 @@ export interface RefundRow {
   readonly is_watched: bigint;
 }
 
-export type NewRefund = Pick<
-  RefundRow,
-  | 'refund_id'
-  | 'network'
-  | 'wallet'
-  | 'amount_units'
-  | 'authorization_text'
-  | 'start_height'
-  | 'expires_at'
->;
+export interface NewRefund {
+  readonly refundId: string;
+  readonly network: string;
+  readonly wallet: string;
+  readonly units: bigint;
+  readonly authorization: RefundAuthorization;
+}
 
 export class RefundTable extends LeasedTable<RefundRow> {
   readonly #options: PaymentServices;
@@ -56,27 +53,18 @@ export class RefundTable extends LeasedTable<RefundRow> {
     return (await this.jobs(sql, [refundId]))[0];
   }
 
-  /** Inserts an `open` row with the lease of this process. */
-  async open(tx: Queryable, row: NewRefund): Promise<void> {
+  async open(tx: Queryable, refund: NewRefund): Promise<void> {
+    const { refundId, network, wallet, units, authorization } = refund;
+    const { text, startHeight, expiresAt } = authorization;
     const { clock, leaseMs } = this.#options;
     const nowMs = clock.nowMs();
+    const lease = [this.owner, nowMs + leaseMs];
     await tx.query(
       `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
          authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
          created_ms, updated_ms)
        VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
-      [
-        row.refund_id,
-        row.network,
-        row.wallet,
-        row.amount_units,
-        row.authorization_text,
-        row.start_height,
-        row.expires_at,
-        this.owner,
-        nowMs + leaseMs,
-        nowMs,
-      ],
+      [refundId, network, wallet, units, text, startHeight, expiresAt, ...lease, nowMs],
     );
   }
 

@@ -58,20 +58,12 @@ export class Refunds {
       throw new Fault('INVALID_AMOUNT', { message: 'The refund must be at least one token unit' });
     }
     const refundId = `refund-${ids.uuid()}`;
-    const { text, startHeight, expiresAt } = await refunds.authorize(refundId, wallet, units);
+    const authorization = await refunds.authorize(refundId, wallet, units);
     await store.transaction(async (tx) => {
       const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
       const open = await this.#openCredits(wallet, tx);
       if (leftNano < sumOf(open)) throw notFinal(wallet, open);
-      await this.table.open(tx, {
-        refund_id: refundId,
-        network,
-        wallet,
-        amount_units: units,
-        authorization_text: text,
-        start_height: startHeight,
-        expires_at: expiresAt,
-      });
+      await this.table.open(tx, { refundId, network, wallet, units, authorization });
     });
     await this.table.hold(refundId, this.#options, () => this.#settle(refundId, refunds, true));
     return await this.state(refundId);
@@ -190,7 +182,6 @@ export class Refunds {
   }
 }
 
-/** The identity of an address. Throws a Fault. */
 function walletOf(address: string): string {
   if (walletKind(address) !== undefined) return walletIdentity(address);
   throw new Fault('INVALID_REQUEST', { message: 'The wallet must be an EVM or a Solana address' });

@@ -38,7 +38,6 @@ export interface RailOffer {
 }
 
 export interface RequirementOptions {
-  /** The configured public origin, without a trailing slash. */
   readonly publicUrl: string;
   readonly basePath: string;
   readonly serviceName: string;
@@ -177,7 +176,6 @@ export class Requirements {
     this.#refunds = { info: { unservedRequest: REFUND_TERMS.unservedRequest, policy } };
   }
 
-  /** The 402 for a caller without credentials. */
   async discovery(resource: Resource): Promise<PaymentRequiredResponse> {
     const { amounts, keysUrl, docsUrl, basePath } = this.#options;
     return await this.#respond(resource, {
@@ -189,7 +187,6 @@ export class Requirements {
     });
   }
 
-  /** The 402 of `POST /x402/top-up` without a payment header. */
   async topUp(resource: Resource): Promise<PaymentRequiredResponse> {
     const { minimumTopUp, firstPayment } = this.#options.amounts;
     return await this.#respond(resource, {
@@ -281,7 +278,6 @@ export class Requirements {
     };
   }
 
-  /** The document at `/.well-known/x402.json`. */
   manifest(resources: readonly Resource[]): Json {
     const { publicUrl, basePath, serviceName, amounts, signing } = this.#options;
     return {
@@ -310,7 +306,6 @@ export class Requirements {
     };
   }
 
-  /** The paid resources in the format of indexes. */
   discoverable(resources: readonly Resource[]) {
     const { suggestedTopUp, firstPayment } = this.#options.amounts;
     const accepts = this.#accepts([suggestedTopUp, firstPayment], firstPayment);
@@ -444,7 +439,6 @@ export class Requirements {
     return this.#options.offers().some(({ upto }) => upto?.takesApproval === true);
   }
 
-  /** The sign-in challenge of the console. */
   challenge() {
     return this.#challenge({ path: '/console', description: '' });
   }

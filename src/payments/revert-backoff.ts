@@ -24,7 +24,6 @@ export class RevertBackoff {
     return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.monotonicMs());
   }
 
-  /** The 429 during the delay of this wallet. */
   refusal(wallet: string): Fault | undefined {
     const waitMs = this.waitMs(wallet);
     return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;

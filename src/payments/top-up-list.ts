@@ -91,7 +91,6 @@ function detailOf(row: ListedRow) {
     creditedHeight: row.credited_height,
     /** End of the authorization: Unix seconds on Base, a block height on Solana. */
     expiresAt: row.expires_at,
-    /** The chain could still undo the credit or the failure. */
     isWatched: row.is_watched === 1n,
     /** Since when a watched credit is missing on the chain. */
     vanishedMs: row.vanished_ms === null ? undefined : Number(row.vanished_ms),

@@ -46,7 +46,6 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** Runs after the row of the payment was opened. */
 export type OnOpened = () => Promise<void>;
 
 export const NO_ATTEMPT: Attempt = {
@@ -57,7 +56,6 @@ export const NO_ATTEMPT: Attempt = {
   expiresAt: (1n << 62n) - 1n,
 };
 
-/** The stored attempt of a top-up or a refund. */
 export function attemptOf(
   row: Pick<TopUpRow, 'tx_id' | 'raw_tx' | 'start_height' | 'expires_at'> & {
     readonly start_block?: string | null;

@@ -73,7 +73,6 @@ type Mined = Pick<Paid, 'transaction' | 'height'>;
 interface CheckResult {
   readonly transaction?: string;
   readonly height?: bigint;
-  /** Since when a credit is missing on the chain. */
   readonly vanishedMs?: number | null;
   /** Ends the watch. */
   readonly isFinal: boolean;
@@ -278,7 +277,6 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     });
   }
 
-  /** Credits of a wallet that the chain could still undo. */
   async notFinal(wallet: string, tx: Queryable = this.store): Promise<readonly TopUpRow[]> {
     return await tx.query<TopUpRow>(
       `SELECT * FROM payments_topup WHERE is_watched = 1 AND state = 'credited' AND wallet = $1
@@ -328,7 +326,6 @@ export async function countTopUps(store: Queryable, sinceMs: number): Promise<nu
   return Number(row?.total ?? 0n);
 }
 
-/** The transactions of all payments on a network, in any state. */
 export async function topUpTransactions(
   store: Queryable,
   network: string,

@@ -811,24 +811,42 @@ describe('top-ups on Base', () => {
       };
       const { facilitator } = fixture.payments;
       assert.ok(facilitator);
-      assert.equal(((await facilitator.verify(body)) as { isValid: boolean }).isValid, true);
-      assert.equal(((await facilitator.settle(body)) as { success: boolean }).success, true);
+      assert.equal(
+        ((await facilitator.call('verify', body)) as { isValid: boolean }).isValid,
+        true,
+      );
+      assert.equal(
+        ((await facilitator.call('settle', body)) as { success: boolean }).success,
+        true,
+      );
       assert.equal(await chain.balance(shop), 5_000_000n);
       const next = await signPayment(account, { to: shop });
       const last = next.signature.endsWith('1b') ? '00' : '01';
       const short = { ...next, signature: `${next.signature.slice(0, -2)}${last}` };
       const payload = { authorization: short.authorization, signature: short.signature };
       const other = { ...body, paymentPayload: { ...body.paymentPayload, payload } };
-      assert.equal(((await facilitator.verify(other)) as { isValid: boolean }).isValid, true);
-      assert.equal(((await facilitator.settle(other)) as { success: boolean }).success, true);
+      assert.equal(
+        ((await facilitator.call('verify', other)) as { isValid: boolean }).isValid,
+        true,
+      );
+      assert.equal(
+        ((await facilitator.call('settle', other)) as { success: boolean }).success,
+        true,
+      );
       for (const bad of [
         undefined,
         {},
         { paymentPayload: {} },
         { ...body, paymentPayload: { x402Version: 2, accepted, payload: {} } },
       ]) {
-        assert.equal(((await facilitator.verify(bad)) as { isValid: boolean }).isValid, false);
-        assert.equal(((await facilitator.settle(bad)) as { success: boolean }).success, false);
+        assert.equal(
+          ((await facilitator.call('verify', bad)) as { isValid: boolean }).isValid,
+          false,
+        );
+        assert.equal(
+          ((await facilitator.call('settle', bad)) as { success: boolean }).success,
+          false,
+        );
       }
       const { paymentPayload } = body;
       for (const odd of [
@@ -836,11 +854,11 @@ describe('top-ups on Base', () => {
         { payload: { authorization: { ...authorization, from: 1e99 }, signature } },
       ]) {
         const bad = { ...body, paymentPayload: { ...paymentPayload, ...odd } };
-        assert.deepEqual(await facilitator.verify(bad), {
+        assert.deepEqual(await facilitator.call('verify', bad), {
           isValid: false,
           invalidReason: 'invalid_payload',
         });
-        assert.deepEqual(await facilitator.settle(bad), {
+        assert.deepEqual(await facilitator.call('settle', bad), {
           success: false,
           errorReason: 'invalid_payload',
           transaction: '',

@@ -113,7 +113,6 @@ export class TopUps {
     return await this.#track(payment, this.#work(payment, row, 'search', true));
   }
 
-  /** Resolves when no payment is under way in this process. */
   async idle(): Promise<void> {
     await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
   }
@@ -139,7 +138,6 @@ export class TopUps {
     return await this.#open(payment, row, onOpened);
   }
 
-  /** Verifies a new payment, opens its row and sends it. */
   async #open(
     payment: SignedPayment,
     failed: TopUpRow | undefined,

@@ -135,7 +135,10 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       };
       const events = ['spend.daily'];
       await refused({ url, events, thresholds: {} }, /Must be set for the event/);
-      await refused({ url, events, thresholds: { balanceUsd: 1, dailySpendUsd: 1 } }, /Is for the/);
+      await refused(
+        { url, events, thresholds: { balanceUsd: 1, dailySpendUsd: 1 } },
+        /Must not be set without the event/,
+      );
       await refused({ url, events: [], thresholds: {} }, /events/);
       const thresholds = { dailySpendUsd: 1 };
       await refused({ url: 'http://10.0.0.1/', events, thresholds }, /url: .*public/);
@@ -350,8 +353,14 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const answer = await patch(body);
         assert.deepEqual([answer.status, words.test(answer.text)], [400, true], answer.text);
       };
-      await refused({ thresholds: { dailySpendUsd: null, balanceUsd: null } }, /Must keep one threshold/);
-      await refused({ events: ['spend.daily'] }, /Must not be set without the event \\"balance.low\\"/);
+      await refused(
+        { thresholds: { dailySpendUsd: null, balanceUsd: null } },
+        /Must keep one threshold/,
+      );
+      await refused(
+        { events: ['spend.daily'] },
+        /Must not be set without the event \\"balance.low\\"/,
+      );
       await refused({ url: 'http://10.0.0.1/' }, /url: .*public/);
       const moved = await patch({ url: `${url}/moved`, thresholds: { dailySpendUsd: null } });
       assert.deepEqual(

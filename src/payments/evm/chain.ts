@@ -24,7 +24,6 @@ export const TOKEN_ABI = parseAbi([
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
 
-/** The EIP-712 message of an ERC-3009 transfer. */
 export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kind'>) {
   const { from, to, value, validAfter, validBefore, nonce } = transfer;
   return {
@@ -146,7 +145,6 @@ export async function receiptOf(
   }
 }
 
-/** Whether the node knows the transaction, mined or waiting. */
 export async function isKnownTransaction(client: EvmClient, hash: Hex): Promise<boolean> {
   try {
     await client.getTransaction({ hash });

@@ -74,7 +74,6 @@ interface Traces {
 
 interface UsedBlock {
   readonly number: bigint;
-  /** Whether the authorization has expired at this block. */
   readonly isPastEnd: boolean;
   /** Whether it has expired at a block that is deep enough. */
   readonly isEndDeep: () => Promise<boolean>;
@@ -288,7 +287,6 @@ async function settles(
   );
 }
 
-/** The permit and the amount of a call of the proxy; `undefined` for other calls. */
 function readSettle(
   data: Hex,
 ): { readonly nonce: bigint; readonly units: bigint; readonly owner: Hex } | undefined {

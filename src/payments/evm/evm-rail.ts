@@ -71,7 +71,6 @@ export class EvmRail implements Rail {
   readonly #client: EvmClient;
   readonly #each: readonly EvmClient[];
   readonly #agreement: Agreement<EvmClient>;
-  /** `undefined` without a gas key. */
   readonly sender: EvmSender | undefined;
   readonly #contractCalls = new FairShare(MAX_CONTRACT_CALLS);
   #decimals: number | undefined;

@@ -58,7 +58,6 @@ export class FeeReplacement {
     this.#marketFees = marketFees;
   }
 
-  /** Rejects if the chain does not respond. */
   async run(): Promise<void> {
     this.#running ??= this.#run().finally(() => {
       this.#running = undefined;

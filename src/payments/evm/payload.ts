@@ -98,7 +98,6 @@ export function readAddress(fields: Fields, name: string, code: FaultCode): `0x$
   return value as `0x${string}`; // an EVM address
 }
 
-/** Throws a 400 Fault if the payment does not go to the receiver, or comes from it. */
 export function checkTransfer(
   { from, to }: Pick<Erc3009, 'from' | 'to'>,
   { payTo }: RailOffer,

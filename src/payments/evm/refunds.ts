@@ -33,7 +33,6 @@ export interface EvmRefundOptions {
   readonly find: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
 }
 
-/** `undefined` without a refund key or a gas key. */
 export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
   const { refundKey, client, sender, offer, find } = options;
   if (refundKey === undefined || sender === undefined) return undefined;

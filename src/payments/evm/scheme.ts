@@ -29,7 +29,6 @@ type PendingStore = NonNullable<
 
 export interface SchemeOptions {
   readonly client: EvmClient;
-  /** Resolves to `undefined` while the transaction is not in a block. */
   readonly receiptOf: (hash: Hex) => Promise<TransactionReceipt | undefined>;
   readonly wait: Pick<RailOptions, 'clock' | 'settleWaitMs' | 'pollMs'>;
   readonly gasAddress: Hex | undefined;

@@ -132,7 +132,6 @@ export class EvmSender {
     }
   }
 
-  /** Throws if the market fees are above the cap. */
   async #price(call: Call): Promise<Price> {
     try {
       const fees = await this.#marketFees();

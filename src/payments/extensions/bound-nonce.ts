@@ -32,7 +32,6 @@ export function boundNonce(origin: string, resource: string, salt: string): `0x$
   return `0x${keccak256(Buffer.from(text)).toString('hex')}`;
 }
 
-/** Throws a 400 Fault for a payment that is bound to another server, resource or salt. */
 export function checkBoundNonce(
   { authorization }: SignedPayment,
   salt: string | undefined,

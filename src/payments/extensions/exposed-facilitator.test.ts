@@ -38,15 +38,15 @@ test('a settlement that takes too long is 503; the same request joins it and get
     settleWaitMs: 25 * SECOND_MS,
     rails: new Map([[BASE, rail]]),
   });
-  const first = facilitator.settle(body);
+  const first = facilitator.call('settle', body);
   clock.advance(MINUTE_MS);
   await assert.rejects(first, (error: Fault) => error.code === 'SERVICE_UNAVAILABLE');
-  const second = facilitator.settle(body);
+  const second = facilitator.call('settle', body);
   // A slow node gathers no more than it can be asked.
   const others = Array.from({ length: 1_000 }, (_, n) => {
     const payload = { authorization: { from: String(n) } };
     const paymentPayload = { ...body.paymentPayload, payload };
-    return facilitator.settle({ ...body, paymentPayload });
+    return facilitator.call('settle', { ...body, paymentPayload });
   });
   await assert.rejects(others.at(-1) ?? second, /Too many requests/);
   assert.equal(calls, 1_000);
@@ -55,5 +55,5 @@ test('a settlement that takes too long is 503; the same request joins it and get
   assert.deepEqual(await second, answer);
   await Promise.all(others.slice(0, -1));
   assert.equal(calls, 1_000);
-  assert.deepEqual(await facilitator.verify(body), { isValid: true });
+  assert.deepEqual(await facilitator.call('verify', body), { isValid: true });
 });

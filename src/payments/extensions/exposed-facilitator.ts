@@ -14,12 +14,18 @@ import type { PaymentServices } from '../payment-options.ts';
 import { endsWithin } from '../bounded.ts';
 
 type Request = [PaymentPayload, PaymentRequirements];
+type FacilitatorCall = keyof typeof MALFORMED;
 type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;
 
-/** Time of a response beyond `settleWaitSeconds`. */
 const RESPONSE_GRACE_MS = 5 * SECOND_MS;
 const RETRY_AFTER_SECONDS = 5;
 const MAX_RUNNING = 1_000;
+
+const REASON = 'invalid_payload';
+const MALFORMED = {
+  verify: () => ({ isValid: false, invalidReason: REASON }),
+  settle: (network: string) => ({ success: false, errorReason: REASON, transaction: '', network }),
+} as const;
 
 export class ExposedFacilitator {
   readonly #official = new x402Facilitator();
@@ -37,32 +43,11 @@ export class ExposedFacilitator {
     return this.#official.getSupported();
   }
 
-  /** `POST /verify`; malformed input is `isValid: false`. Throws 503 if the chain does not respond. */
-  async verify(body: unknown): Promise<unknown> {
-    return await this.#call('verify', body, () => ({
-      isValid: false,
-      invalidReason: 'invalid_payload',
-    }));
-  }
-
-  /** `POST /settle`; malformed input is `success: false`. Throws 503 if the chain does not respond. */
-  async settle(body: unknown): Promise<unknown> {
-    return await this.#call('settle', body, (network) => ({
-      success: false,
-      errorReason: 'invalid_payload',
-      transaction: '',
-      network,
-    }));
-  }
-
-  async #call(
-    call: 'verify' | 'settle',
-    body: unknown,
-    malformed: (network: string) => unknown,
-  ): Promise<unknown> {
+  /** The result of a call, also for malformed input. Throws 503 if the chain does not respond. */
+  async call(call: FacilitatorCall, body: unknown): Promise<unknown> {
     const { clock, log, settleWaitMs } = this.#services;
     const request = readRequest(body);
-    if (request === undefined) return malformed('');
+    if (request === undefined) return MALFORMED[call]('');
     const key = JSON.stringify([call, request]);
     const work = this.#running.get(key) ?? this.#start(key, call, request);
     if (!(await endsWithin(clock, settleWaitMs + RESPONSE_GRACE_MS, work))) {
@@ -74,11 +59,11 @@ export class ExposedFacilitator {
       if (error instanceof Fault) throw error;
       // The scheme classes throw on unexpected shapes; they return their own failures.
       log.info({ reason: chainReason(error) }, `A ${call} request was malformed`);
-      return malformed(request[1].network);
+      return MALFORMED[call](request[1].network);
     }
   }
 
-  #start(key: string, call: 'verify' | 'settle', request: Request): Promise<unknown> {
+  #start(key: string, call: FacilitatorCall, request: Request): Promise<unknown> {
     if (this.#running.size >= MAX_RUNNING) throw unavailable('Too many requests are running');
     const work = this.#official[call](...request).finally(() => this.#running.delete(key));
     this.#running.set(key, work);

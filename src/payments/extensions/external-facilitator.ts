@@ -37,7 +37,6 @@ export class ExternalFacilitator {
     throw new Error(`The facilitator rejects the payment: ${String(errorReason)}`);
   }
 
-  /** The fee payer of the scheme `exact`; `undefined` if it reports none. */
   async feePayer(network: string): Promise<string | undefined> {
     const { kinds } = await this.#call('supported', { method: 'GET' });
     const found = (Array.isArray(kinds) ? kinds : [])

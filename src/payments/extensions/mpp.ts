@@ -137,7 +137,6 @@ export class MachinePayments {
   }
 }
 
-/** The value of `Payment-Receipt` for a value of `PAYMENT-RESPONSE`. */
 export function paymentReceipt(settlement: string, nowMs: number): string | undefined {
   const reference = decodeHeader(settlement)?.['transaction'];
   if (typeof reference !== 'string') return undefined;

@@ -12,7 +12,6 @@ import {
   createPrivateKey,
   createPublicKey,
   generateKeyPairSync,
-  sign,
 } from 'node:crypto';
 import { assert } from '../../core/assert.ts';
 import { base58Decode, base58Encode } from '../../core/base58.ts';
@@ -28,7 +27,6 @@ export interface PublishedKey {
   /** The EVM address of the EIP-712 key (EIP-55). */
   readonly address: string;
   readonly createdMs: number;
-  /** Whether the key signs now. */
   readonly isCurrent: boolean;
 }
 
@@ -40,7 +38,7 @@ interface KeyRow {
   readonly created_ms: bigint;
 }
 
-interface SigningPair {
+export interface SigningPair {
   readonly identifier: string;
   readonly ed25519: KeyObject;
   readonly evm: EvmKey;
@@ -91,26 +89,12 @@ export class SigningKeys {
   }
 
   published(): readonly PublishedKey[] {
-    const { identifier } = this.#signing();
+    const { identifier } = this.current;
     return this.#rows.map((row) => shown(row, row.identifier === identifier));
   }
 
-  /** The `kid` of signatures by `signBytes`. */
-  get kid(): string {
-    return kidOf(this.#signing().identifier);
-  }
-
-  /** Ed25519 over the bytes, base64url. */
-  signBytes(bytes: Uint8Array): string {
-    return sign(null, bytes, this.#signing().ed25519).toString('base64url');
-  }
-
-  /** secp256k1 over a digest of 32 bytes, `0x` and 65 bytes in hex. */
-  signDigest(digest: Uint8Array): `0x${string}` {
-    return this.#signing().evm.sign(digest);
-  }
-
-  #signing(): SigningPair {
+  /** The key that signs now. */
+  get current(): SigningPair {
     assert(this.#current !== undefined, 'the keys were not read');
     return this.#current;
   }
@@ -126,7 +110,6 @@ export function jwkOf(identifier: string): Readonly<Record<'kty' | 'crv' | 'x', 
   return { kty: 'OKP', crv: 'Ed25519', x };
 }
 
-/** All keys, newest first. */
 export async function listSigningKeys(
   store: Store,
   nowMs: number,

@@ -5,6 +5,7 @@
  * Signatures take more time than most requests, so signed offers are cached, and the receipt of a request
  * is signed only on demand.
  */
+import { sign } from 'node:crypto';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
 import { remember } from '../bounded.ts';
@@ -18,7 +19,6 @@ export type SignedPayload =
   | { readonly format: 'eip712'; readonly payload: Json; readonly signature: string };
 export type SignedOffer = SignedPayload & { readonly acceptIndex: number };
 
-/** The signed part of an entry of `accepts`. */
 export interface OfferedOption {
   readonly scheme: string;
   readonly network: string;
@@ -45,7 +45,6 @@ export interface UsedRequest<Usage extends Json> {
   readonly usage: Usage;
 }
 
-/** The receipt of one request, signed in both forms over the same claims. */
 export interface SignedUsage<Usage extends Json> {
   readonly object: 'signed_receipt';
   readonly usage: Usage;
@@ -56,7 +55,6 @@ export interface SignedUsage<Usage extends Json> {
 export interface SigningOptions {
   readonly store: Store;
   readonly clock: Clock;
-  /** The configured public origin, without a trailing slash. */
   readonly publicUrl: string;
   readonly basePath: string;
   readonly configured: string | undefined;
@@ -87,7 +85,7 @@ export class Signing {
   /** Signs every option in both forms, valid for its timeout or up to a minute less. */
   async offers(resourceUrl: string, accepts: readonly OfferedOption[]): Promise<SignedOffer[]> {
     const nowMs = this.#options.clock.nowMs();
-    const name = JSON.stringify([resourceUrl, accepts, this.keys.kid]);
+    const name = JSON.stringify([resourceUrl, accepts, this.keys.current.identifier]);
     const kept = this.#offers.get(name);
     if (kept !== undefined && kept.untilMs > nowMs) return kept.offers;
     const offers: SignedOffer[] = [];
@@ -103,7 +101,6 @@ export class Signing {
     return offers;
   }
 
-  /** The receipt of a settled payment, as a JWS. */
   async settled(payment: SettledPayment): Promise<SignedPayload> {
     const { publicUrl, basePath } = this.#options;
     const { network, payer, transaction, path = `${basePath}/x402/top-up` } = payment;
@@ -177,11 +174,12 @@ export class Signing {
 
   async #jws(payload: Json) {
     const { createJWS } = await extension();
+    const { identifier, ed25519 } = this.keys.current;
     const signature = await createJWS(payload, {
-      kid: this.keys.kid,
+      kid: kidOf(identifier),
       format: 'jws',
       algorithm: 'EdDSA',
-      sign: async (bytes) => this.keys.signBytes(bytes),
+      sign: async (bytes) => sign(null, bytes, ed25519).toString('base64url'),
     });
     return { format: 'jws' as const, signature };
   }
@@ -193,7 +191,7 @@ export class Signing {
       kind === 'offer'
         ? hashOfferTypedData(payload as never)
         : hashReceiptTypedData(payload as never);
-    const signature = this.keys.signDigest(Buffer.from(hash.slice(2), 'hex'));
+    const signature = this.keys.current.evm.sign(Buffer.from(hash.slice(2), 'hex'));
     return { format: 'eip712' as const, payload, signature };
   }
 

@@ -781,7 +781,7 @@ describe('upto on Base', () => {
       await assert.rejects(call(account.address), /revert/);
       const asked = { ...payload, accepted: { scheme: 'upto', network: BASE } };
       const requirements = { scheme: 'upto', network: BASE, asset: USDC, amount: '1', payTo };
-      const answer = await fixture.payments.facilitator?.settle({
+      const answer = await fixture.payments.facilitator?.call('settle', {
         paymentPayload: asked,
         paymentRequirements: requirements,
       });

@@ -40,7 +40,6 @@ export const NONCE_ABI = parseAbi([
  */
 const MAX_LIFE_MS = 2 * HOUR_MS;
 
-/** The EIP-712 message of an `upto` payment. */
 export function permit2TypedData(network: string, permit: Permit2) {
   const { token, ceiling: amount, nonce, deadline, to, facilitator, validAfter } = permit;
   return {
@@ -166,7 +165,6 @@ function readApproval(
   };
 }
 
-/** Compares a new permit with the offer. Throws a 400 Fault. */
 export function checkPermit2(permit: Permit2, offer: RailOffer, nowMs: number): void {
   const { upto } = offer;
   if (upto === undefined) {

@@ -12,7 +12,6 @@ type Json = Readonly<Record<string, unknown>>;
 export interface VerifyOptions {
   /** Origin of the signer; default: the origin in the claims. */
   readonly issuer: string | undefined;
-  /** Fetches the `did.json` of an origin. */
   readonly keysOf: (origin: string) => Promise<unknown>;
 }
 
@@ -55,11 +54,6 @@ const KeyDocument = z.object({
 });
 type KeyMethod = z.infer<typeof KeyDocument>['verificationMethod'][number];
 
-interface Found {
-  readonly signed: readonly Signed[];
-  readonly usage: Json | undefined;
-}
-
 const COMPACT_JWS = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const BASE64 = /^[\w+/-]+={0,2}$/;
 /** Far above the number of options in a 402, which are signed twice. */
@@ -67,7 +61,7 @@ const MAX_SIGNED = 100;
 
 /** Rejects with one sentence if the text contains no signed object, or if the keys cannot be fetched. */
 export async function verifySigned(text: string, options: VerifyOptions): Promise<Verification> {
-  const { signed, usage: given } = await findSigned(text.trim());
+  const { signed, usage: given } = findSigned(text.trim());
   const claims = await Promise.all(signed.map(claimsOf));
   const [first] = claims;
   if (first === undefined) {
@@ -85,24 +79,19 @@ export async function verifySigned(text: string, options: VerifyOptions): Promis
   return { ok: items.every(({ problem }) => problem === undefined), issuer, items, usage };
 }
 
-async function findSigned(text: string): Promise<Found> {
-  if (COMPACT_JWS.test(text)) return found([{ format: 'jws', signature: text }], undefined);
+/** The signed objects of a text; none if one of them is malformed. */
+function findSigned(text: string): { signed: readonly Signed[]; usage?: Json | undefined } {
+  if (COMPACT_JWS.test(text)) return { signed: [{ format: 'jws', signature: text }] };
   const value = asObject(parsed(text));
-  if (value === undefined) return { signed: [], usage: undefined };
+  if (value === undefined) return { signed: [] };
   const info = asObject(asObject(asObject(value['extensions'])?.[OFFER_RECEIPT])?.['info']);
   const listed = value['receipts'] ?? info?.['offers'];
-  const single = info?.['receipt'] ?? value;
-  return found(Array.isArray(listed) ? listed : [single], asObject(value['usage']));
-}
-
-function found(values: readonly unknown[], usage: Json | undefined): Found {
-  const signed = values.slice(0, MAX_SIGNED + 1).flatMap((value) => {
-    const one = Signed.safeParse(value);
-    return one.success ? [one.data] : [];
-  });
-  if (signed.length > MAX_SIGNED)
+  const objects: readonly unknown[] = Array.isArray(listed) ? listed : [info?.['receipt'] ?? value];
+  if (objects.length > MAX_SIGNED) {
     throw new Error(`The input must have at most ${MAX_SIGNED} signatures`);
-  return { signed: signed.length === values.length ? signed : [], usage };
+  }
+  const signed = z.array(Signed).safeParse(objects).data ?? [];
+  return { signed, usage: asObject(value['usage']) };
 }
 
 /** Parses JSON, or base64 of JSON as in headers. */

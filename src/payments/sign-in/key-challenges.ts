@@ -16,30 +16,31 @@ const HEADER = encodeBase64Url({ alg: 'HS256', typ: 'JWT' });
 export interface KeyProof {
   readonly address: string;
   readonly token: string;
-  /** Signature of the text of the token. */
   readonly signature: string;
 }
 
-export class KeyChallenges {
-  readonly #secret: string;
-  readonly #signIn: SignIn;
-  readonly #clock: Clock;
-  readonly #ids: Ids;
+interface KeyChallengeOptions {
+  readonly secret: string;
+  readonly signIn: SignIn;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
 
-  constructor(secret: string, signIn: SignIn, clock: Clock, ids: Ids) {
-    this.#secret = secret;
-    this.#signIn = signIn;
-    this.#clock = clock;
-    this.#ids = ids;
+export class KeyChallenges {
+  readonly #options: KeyChallengeOptions;
+
+  constructor(options: KeyChallengeOptions) {
+    this.#options = options;
   }
 
   /** Returns a challenge that is valid for 15 minutes. */
   mint(): string {
-    const nowMs = this.#clock.nowMs();
+    const { clock, ids } = this.#options;
+    const nowMs = clock.nowMs();
     const claims = encodeBase64Url({
       iat: Math.floor(nowMs / SECOND_MS),
       exp: Math.floor((nowMs + LIFE_MS) / SECOND_MS),
-      jti: this.#ids.hex(16),
+      jti: ids.hex(16),
     });
     return `${HEADER}.${claims}.${this.#mac(claims)}`;
   }
@@ -47,8 +48,9 @@ export class KeyChallenges {
   /** Returns the wallet that signed a challenge, and spends the challenge. Throws a 401 Fault. */
   async signerOf({ address, token, signature }: KeyProof, clientAddress: string): Promise<string> {
     const { id, expiresMs } = this.#read(token);
-    const wallet = await this.#signIn.signerOf(address, { text: token, signature, clientAddress });
-    if (await this.#signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
+    const { signIn } = this.#options;
+    const wallet = await signIn.signerOf(address, { text: token, signature, clientAddress });
+    if (await signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
     throw refused('The token was already used; get a new one');
   }
 
@@ -63,12 +65,13 @@ export class KeyChallenges {
       jti: string;
     };
     const expiresMs = exp * SECOND_MS;
-    if (expiresMs <= this.#clock.nowMs()) throw refused('The token has expired; get a new one');
+    if (expiresMs <= this.#options.clock.nowMs())
+      throw refused('The token has expired; get a new one');
     return { id: jti, expiresMs };
   }
 
   #mac(claims: string): string {
-    return macOf(this.#secret, `${HEADER}.${claims}`);
+    return macOf(this.#options.secret, `${HEADER}.${claims}`);
   }
 }
 

@@ -27,7 +27,6 @@ const HEADERS = {
   solana: ' wants you to sign in with your Solana account:',
 } as const;
 
-/** The tagged lines, in the order of EIP-4361. */
 const TAGS = [
   ['URI: ', 'uri'],
   ['Version: ', 'version'],

@@ -8,7 +8,6 @@ import { type SignInMessage, buildMessage, parseMessage } from './message.ts';
 
 export interface Proof {
   readonly message: SignInMessage;
-  /** The signed text. */
   readonly text: string;
   readonly signature: string;
   /** The address in the header, outside of the message. */
@@ -132,7 +131,6 @@ function readChain(value: unknown, message: SignInMessage): string {
   return /^\d+$/.test(text) ? `eip155:${text}` : `solana:${text}`;
 }
 
-/** The CAIP-2 chain that the signed text names. */
 export function chainOfMessage({ family, chainReference }: SignInMessage): string {
   return `${family === 'solana' ? 'solana' : 'eip155'}:${chainReference}`;
 }

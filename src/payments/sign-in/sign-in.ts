@@ -25,7 +25,6 @@ export interface SignInOptions {
   readonly log: Log;
   /** The configured public origin; wallets sign its host and port as the domain. */
   readonly publicUrl: string;
-  /** CAIP-2 names of the accepted chains. */
   readonly chains: readonly string[];
   /** If `undefined`, contract wallets cannot sign in. */
   readonly isContractSignature: ContractSignatureCheck | undefined;
@@ -45,9 +44,7 @@ const CLOCK_SKEW_MS = 30 * SECOND_MS;
 const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
 /** ISO 8601 with a date and a time, as EIP-4361 requires; `Date.parse` alone would accept "5". */
 const ISO_TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
-/** Time limit of the call of a contract wallet. */
 const CONTRACT_CHECK_MS = 5 * SECOND_MS;
-/** Nonces of one database transaction. */
 const MAX_BATCH = 128;
 
 interface NonceUse {

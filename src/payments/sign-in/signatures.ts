@@ -72,7 +72,6 @@ export async function isSignedByKey(
   return recoverAddress(personalMessageHash(text), bytes) === wallet;
 }
 
-/** Whether the contract wallet accepts the signature of the text. */
 export async function isSignedByContract(
   { wallet, text, signature, clientAddress }: SignedText,
   check: ContractSignatureCheck,
@@ -86,7 +85,6 @@ export async function isSignedByContract(
   });
 }
 
-/** Whether the key of a base58 address signed the bytes. */
 export async function isSignedByEd25519(
   wallet: string,
   message: Uint8Array,

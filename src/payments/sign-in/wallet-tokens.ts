@@ -14,7 +14,6 @@ import { isSameMac, macOf } from '../secrets.ts';
 import { remember } from '../bounded.ts';
 import { refused } from './key-challenges.ts';
 
-/** Spend limits for the life of a token. */
 export interface TokenLimits {
   readonly usdNano: Nano | undefined;
   readonly diemNano: Nano | undefined;
@@ -52,7 +51,6 @@ interface TokenRow {
 }
 
 const MAX_TOKEN_CHARS = 512;
-/** Valid tokens of one wallet. */
 const MAX_LIVE = 100;
 const CACHE_MS = 3 * SECOND_MS;
 const MAX_CACHED = 10_000;
@@ -108,12 +106,20 @@ export class WalletTokens {
 
   /** Whether a token has a limit. Throws a 401 Fault if it has expired or was revoked. */
   async requireLive(id: string): Promise<boolean> {
-    const isCapped = await this.#hasLimit(id);
-    if (isCapped !== undefined) return isCapped;
-    throw refused('The wallet token was revoked, sign in again');
+    const { store, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const known = this.#known.get(id);
+    if (known !== undefined && known.untilMs > nowMs) return known.isCapped;
+    const [row] = await store.query<TokenRow>(
+      'SELECT * FROM payments_wallet_token WHERE id = $1 AND expires_ms > $2',
+      [id, clock.nowMs()],
+    );
+    if (row === undefined) throw refused('The wallet token was revoked, sign in again');
+    const isCapped = hasLimit(limitsOf(row));
+    remember(this.#known, id, { isCapped, untilMs: nowMs + CACHE_MS }, MAX_CACHED);
+    return isCapped;
   }
 
-  /** The valid tokens of a wallet, newest first. */
   async list(wallet: string) {
     const rows = await this.#options.store.query<TokenRow>(
       `SELECT * FROM payments_wallet_token WHERE wallet = $1 AND expires_ms > $2
@@ -164,22 +170,6 @@ export class WalletTokens {
     const [expiresMs, id, wallet] = Buffer.from(body, 'base64url').toString('latin1').split('.');
     assert(id !== undefined && wallet !== undefined, 'a token with our MAC is complete');
     return { expiresMs: Number(expiresMs), id, wallet };
-  }
-
-  /** Whether a token has a limit; `undefined` if it has ended. */
-  async #hasLimit(id: string): Promise<boolean | undefined> {
-    const { store, clock } = this.#options;
-    const nowMs = clock.monotonicMs();
-    const known = this.#known.get(id);
-    if (known !== undefined && known.untilMs > nowMs) return known.isCapped;
-    const [row] = await store.query<TokenRow>(
-      'SELECT * FROM payments_wallet_token WHERE id = $1 AND expires_ms > $2',
-      [id, clock.nowMs()],
-    );
-    if (row === undefined) return undefined;
-    const isCapped = hasLimit(limitsOf(row));
-    remember(this.#known, id, { isCapped, untilMs: nowMs + CACHE_MS }, MAX_CACHED);
-    return isCapped;
   }
 
   #mac(body: string): string {

@@ -36,7 +36,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
   // A node that is named twice has one vote.
   const urls = [...new Set([rpcUrl].flat())];
   const limitMs = urls.length === 1 ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS;
-  const transports = urls.map((url) => within(limitMs, transportTo(url)));
+  const transports = urls.map((url) => transportTo(url, limitMs));
   const each = transports.map((node) => createSolanaRpcFromTransport(node));
   const [only] = each;
   if (only !== undefined && each.length === 1) return { rpc: only, each };
@@ -55,8 +55,8 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
 }
 
 /** Replaces the transport of the kit, which accepts responses of any size. */
-function transportTo(url: string): RpcTransport {
-  return async ({ payload, signal }) => {
+function transportTo(url: string, limitMs: number): RpcTransport {
+  return async ({ payload }) => {
     const response = await fetch(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'application/json' },
@@ -64,7 +64,7 @@ function transportTo(url: string): RpcTransport {
       body: JSON.stringify(payload, (_, value: unknown) =>
         typeof value === 'bigint' ? Number(value) : value,
       ),
-      ...(signal === undefined ? {} : { signal }),
+      signal: AbortSignal.timeout(limitMs),
     });
     const text = await boundedText(response);
     if (!response.ok) throw new Error(`The node responded with status ${response.status}`);
@@ -78,10 +78,6 @@ const INTEGER = /^-?\d+$/;
 function exactInteger(_: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = '' } = context ?? {};
   return typeof value === 'number' && INTEGER.test(source) ? BigInt(source) : value;
-}
-
-function within(limitMs: number, transport: RpcTransport): RpcTransport {
-  return async (call) => await transport({ ...call, signal: AbortSignal.timeout(limitMs) });
 }
 
 /** Codes of a node that lacks data or lags, and of its internal errors. */
@@ -183,7 +179,6 @@ export async function tokenChange(
   return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
 }
 
-/** Wire bytes of a confirmed transaction as base64, or `undefined`. */
 export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undefined> {
   const found = await rpc
     .getTransaction(signature(id), { ...ANY_VERSION, encoding: 'base64' })

@@ -106,7 +106,6 @@ function findTransfer(transaction: Transaction) {
   };
 }
 
-/** Throws a 400 Fault if the payment is in another token, or for another receiver or fee payer. */
 export async function checkTransfer(payment: SignedPayment, offer: RailOffer): Promise<void> {
   const { transfer } = decodeTransfer(solanaOf(payment).transaction);
   if (transfer.mint !== offer.asset) {

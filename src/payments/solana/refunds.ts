@@ -39,7 +39,6 @@ export interface SolanaRefundOptions {
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 
-/** `undefined` without a refund key or a fee payer key. */
 export async function solanaRefunds(options: SolanaRefundOptions): Promise<RefundRail | undefined> {
   const { treasury, rpc, feePayer, offer, find } = options;
   if (treasury === undefined || feePayer === undefined) return undefined;

@@ -276,7 +276,6 @@ export class SolanaRail implements Rail {
     return `The token account ${account} of the receiver does not exist; no payment can arrive until you create it`;
   }
 
-  /** Limits of our cost for one payment. */
   #limits() {
     const { maxPriorityFeeMicroLamports, maxComputeUnits } = this.#opened.settings;
     return { maxPriorityFeeMicroLamports, maxComputeUnits, maxRequiredSignatures: 2 };
