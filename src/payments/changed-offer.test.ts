@@ -16,9 +16,8 @@ import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
-import { BASE, SOLANA } from './networks.ts';
 import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openFixture, baseRail, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const OLD: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -56,24 +55,16 @@ describe('a changed offer', () => {
   });
 
   const offering = (payTo: Hex, owner: KeyPairSigner): FixtureOptions['settings'] => ({
-    base: {
-      network: BASE,
+    base: baseRail({
       payTo,
       rpcUrl: proxies.base.url,
       gasKey,
-      maxGas: 300_000,
-      maxFeeGwei: 50,
-      warnBelowEth: 0,
-    },
-    solana: {
-      network: SOLANA,
+    }),
+    solana: solanaRail({
       payTo: owner.address,
       rpcUrl: proxies.solana.url,
       feePayerKey,
-      maxPriorityFeeMicroLamports: 100_000,
-      maxComputeUnits: 200_000,
-      warnBelowSol: 0,
-    },
+    }),
   });
 
   const pay = (rail: 'base' | 'solana', fixture: Fixture) =>

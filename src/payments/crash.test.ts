@@ -15,11 +15,10 @@ import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
-import { BASE, SOLANA } from './networks.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
 import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
 import type { TestPayment } from '../../test/support/payers.ts';
-import { openFixture, paidAtLast } from '../../test/support/payments.ts';
+import { openFixture, paidAtLast, baseRail, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -42,24 +41,16 @@ describe('kill -9', () => {
     solana.airdrop(feePayer.address, 10_000_000_000n);
     await solana.setTokens(receiver.address, 0n);
     settings = {
-      base: {
-        network: BASE,
+      base: baseRail({
         payTo,
         rpcUrl: anvil.rpcUrl,
         gasKey,
-        maxGas: 300_000,
-        maxFeeGwei: 50,
-        warnBelowEth: 0,
-      },
-      solana: {
-        network: SOLANA,
+      }),
+      solana: solanaRail({
         payTo: receiver.address,
         rpcUrl: solana.rpcUrl,
         feePayerKey,
-        maxPriorityFeeMicroLamports: 100_000,
-        maxComputeUnits: 200_000,
-        warnBelowSol: 0,
-      },
+      }),
     };
   });
 

@@ -15,7 +15,7 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE } from './networks.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openFixture, baseRail } from '../../test/support/payments.ts';
 import type { Fixture } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -36,16 +36,12 @@ function bothSuites(fixture: StoreFixture): void {
     await chain.mint(privateKeyToAccount(treasuryKey).address, 100_000_000n);
     const databaseUrl = await fixture.freshUrl();
     const settings = {
-      base: {
-        network: BASE,
+      base: baseRail({
         payTo,
         rpcUrl: chain.rpcUrl,
         gasKey,
         refundKey: treasuryKey,
-        maxGas: 300_000,
-        maxFeeGwei: 50,
-        warnBelowEth: 0,
-      },
+      }),
     } as const;
     setups = [
       await openFixture({ settings, databaseUrl }),

@@ -5,7 +5,6 @@
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, afterEach, before, describe, test } from 'node:test';
-import { authorizationTypes } from '@x402/evm';
 import { type Hex, toEventSelector } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
@@ -23,7 +22,8 @@ import { TestClock } from '../../test/support/test-clock.ts';
 import { openEvmNodes } from './evm/chain.ts';
 import { findErc3009Payment } from './evm/evidence.ts';
 import { RevertBackoff } from './revert-backoff.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { transferArgs, transferHeader } from '../../test/support/payers.ts';
+import { baseRail, openFixture } from '../../test/support/payments.ts';
 import type { Fixture } from '../../test/support/payments.ts';
 
 const ETH = 10n ** 18n;
@@ -68,15 +68,7 @@ describe('hostile payers and nodes of Base', () => {
   });
 
   const settings = () => ({
-    base: {
-      network: 'eip155:8453' as const,
-      payTo,
-      rpcUrl: proxy.url,
-      gasKey,
-      maxGas: 300_000,
-      maxFeeGwei: 50,
-      warnBelowEth: 0,
-    },
+    base: baseRail({ payTo, rpcUrl: proxy.url, gasKey }),
   });
 
   /** With timers that are `TIMES` as fast, for nodes that are slow. */
@@ -94,30 +86,10 @@ describe('hostile payers and nodes of Base', () => {
   }
 
   async function pay(account: PrivateKeyAccount, terms: Terms = {}): Promise<string> {
-    const message = {
-      from: terms.from ?? account.address,
-      to: payTo,
-      value: terms.value ?? 5_000_000n,
-      validAfter: terms.validAfter ?? 0n,
-      validBefore: terms.validBefore ?? BigInt(Math.floor(Date.now() / 1_000) + 600),
-      nonce: generatePrivateKey(),
-    };
-    const signature = await account.signTypedData({
-      domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
-      types: authorizationTypes,
-      primaryType: 'TransferWithAuthorization',
-      message,
-    });
     const authorization = Object.fromEntries(
-      Object.entries(message).map(([name, value]) => [name, String(value)]),
+      Object.entries(terms).map(([name, value]) => [name, String(value)]),
     );
-    return Buffer.from(
-      JSON.stringify({
-        x402Version: 2,
-        accepted: { scheme: 'exact', network: 'eip155:8453' },
-        payload: { authorization, signature },
-      }),
-    ).toString('base64');
+    return await transferHeader(account, payTo, { authorization });
   }
 
   const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
@@ -270,24 +242,10 @@ describe('hostile payers and nodes of Base', () => {
   test('a payment that others send between its check and our broadcast is credited', async () => {
     const account = await wallet();
     const header = await pay(account);
-    const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
-      payload: { authorization: Record<string, string>; signature: Hex };
-    };
-    const one = payload.authorization;
     proxy.fate = async (method) => {
       if (method !== 'eth_estimateGas') return 'pass' as const;
       proxy.fate = () => 'pass';
-      await chain.callToken('transferWithAuthorization', [
-        one['from'],
-        payTo,
-        5_000_000n,
-        0n,
-        BigInt(one['validBefore'] ?? ''),
-        one['nonce'],
-        Number(`0x${payload.signature.slice(130)}`),
-        payload.signature.slice(0, 66),
-        `0x${payload.signature.slice(66, 130)}`,
-      ]);
+      await chain.callToken('transferWithAuthorization', transferArgs(header));
       return 'pass' as const;
     };
     const before = await spent();

@@ -33,7 +33,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import { type SolanaChain, startSolana, USDC_MINT } from '../../test/chains/solana.ts';
-import { type Fixture, openFixture } from '../../test/support/payments.ts';
+import { type Fixture, openFixture, solanaRail } from '../../test/support/payments.ts';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex, systemIds } from '../core/ids.ts';
@@ -79,15 +79,11 @@ describe('hostile payers and strangers on Solana', () => {
     await chain.setTokens(receiver.address, 0n);
     fixture = await openFixture({
       settings: {
-        solana: {
-          network: SOLANA,
+        solana: solanaRail({
           payTo: receiver.address,
           rpcUrl: proxy.url,
           feePayerKey,
-          maxPriorityFeeMicroLamports: 100_000,
-          maxComputeUnits: 200_000,
-          warnBelowSol: 0,
-        },
+        }),
       },
     });
   });

@@ -22,7 +22,7 @@ import { silentLog } from '../core/log.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { openRails } from './rails.ts';
 import { until } from '../../test/support/until.ts';
-import { openFixture, paidAtLast, TEST_SETTINGS } from '../../test/support/payments.ts';
+import { openFixture, paidAtLast, TEST_SETTINGS, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -306,15 +306,11 @@ describe('nodes of Solana', () => {
       await chain.setTokens(payer.address, 100_000_000n);
     }
     const fixture = await open({
-      solana: {
-        network: SOLANA,
+      solana: solanaRail({
         payTo: receiver.address,
         rpcUrl,
         feePayerKey,
-        maxPriorityFeeMicroLamports: 100_000,
-        maxComputeUnits: 200_000,
-        warnBelowSol: 0,
-      },
+      }),
     });
     const scheme = new ExactSvmScheme(payer, { rpcUrl: one.rpcUrl });
     const client = new x402Client().register(SOLANA, scheme);

@@ -5,20 +5,24 @@
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import { createWalletClient, http, parseSignature } from 'viem';
+import { createWalletClient, http } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { BASE_CHAIN, startAnvil, USDC } from '../../test/chains/anvil.ts';
+import { BASE_CHAIN, startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { Fault } from '../core/faults.ts';
 import { usdToNano } from '../core/money.ts';
-import { transferTypedData } from './evm/chain.ts';
-import { BASE } from './networks.ts';
-import { authorizationOf, cancelAuthorization, evmPayment } from '../../test/support/payers.ts';
+import {
+  authorizationOf,
+  cancelAuthorization,
+  evmPayment,
+  transferArgs,
+  transferHeader,
+} from '../../test/support/payers.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openFixture, baseRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -32,16 +36,12 @@ describe('reorganisations', () => {
   const gas = privateKeyToAccount(gasKey);
 
   const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
-    base: {
-      network: BASE,
+    base: baseRail({
       payTo,
       rpcUrl: proxy.url,
       gasKey,
-      maxGas: 300_000,
-      maxFeeGwei: 50,
-      warnBelowEth: 0,
       ...changes,
-    },
+    }),
   });
 
   before(async () => {
@@ -190,11 +190,7 @@ describe('reorganisations', () => {
     const { header, wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
     await chain.reorg(1);
-    const { authorization: one, signature } = authorizationOf(header);
-    const { r, s, yParity } = parseSignature(signature);
-    const times = [BigInt(one.value), BigInt(one.validAfter), BigInt(one.validBefore)];
-    const args = [one.from, one.to, ...times, one.nonce, 27 + yParity, r, s];
-    await chain.callToken('transferWithAuthorization', args);
+    await chain.callToken('transferWithAuthorization', transferArgs(header));
     await look();
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals], ['credited', 0n]);
@@ -211,19 +207,8 @@ describe('reorganisations', () => {
 
   /** The same authorization, signed for another amount. */
   async function withOtherAmount(key: Hex, header: string, value: bigint): Promise<string> {
-    const payment = JSON.parse(Buffer.from(header, 'base64').toString()) as {
-      payload: { authorization: object };
-    };
-    const { authorization } = authorizationOf(header);
-    const { from, to, nonce } = authorization;
-    const [validAfter, validBefore] = [authorization.validAfter, authorization.validBefore].map(
-      BigInt,
-    ) as [bigint, bigint];
-    const offer = { network: BASE, asset: USDC, payTo, extra: { name: 'USD Coin', version: '2' } };
-    const typed = transferTypedData(offer, { from, to, value, validAfter, validBefore, nonce });
-    const signature = await privateKeyToAccount(key).signTypedData(typed);
-    const payload = { authorization: { ...authorization, value: value.toString() }, signature };
-    return Buffer.from(JSON.stringify({ ...payment, payload })).toString('base64');
+    const authorization = { ...authorizationOf(header).authorization, value: String(value) };
+    return await transferHeader(privateKeyToAccount(key), payTo, { authorization });
   }
 
   describe('a payment that its payer cancels after it was sent', () => {

@@ -13,7 +13,7 @@ import {
   verifyReceiptSignatureJWS,
 } from '@x402/extensions/offer-receipt';
 import { wrapFetchWithPayment } from '@x402/fetch';
-import { encodeFunctionData, parseAbi, parseSignature } from 'viem';
+import { createWalletClient, encodeFunctionData, http, parseAbi } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
@@ -23,7 +23,14 @@ import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { usdToNano } from '../core/money.ts';
 import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
-import { openFixture, paidAtLast } from '../../test/support/payments.ts';
+import {
+  authorizationOf,
+  cancelAuthorization,
+  encodeHeader,
+  transferArgs,
+  transferHeader,
+} from '../../test/support/payers.ts';
+import { openFixture, paidAtLast, baseRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 import { until } from '../../test/support/until.ts';
 
@@ -39,17 +46,14 @@ let paymentServer: PaymentServer;
 let fixture: Fixture;
 
 const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
-  base: {
-    network: 'eip155:8453',
+  base: baseRail({
     payTo,
     rpcUrl: proxy.url,
     gasKey,
     refundKey: treasuryKey,
-    maxGas: 300_000,
-    maxFeeGwei: 50,
     warnBelowEth: 0.002,
     ...changes,
-  },
+  }),
 });
 
 describe('top-ups on Base', () => {
@@ -104,90 +108,16 @@ describe('top-ups on Base', () => {
     return account;
   }
 
-  const TYPES = {
-    TransferWithAuthorization: [
-      { name: 'from', type: 'address' },
-      { name: 'to', type: 'address' },
-      { name: 'value', type: 'uint256' },
-      { name: 'validAfter', type: 'uint256' },
-      { name: 'validBefore', type: 'uint256' },
-      { name: 'nonce', type: 'bytes32' },
-    ],
-    CancelAuthorization: [
-      { name: 'authorizer', type: 'address' },
-      { name: 'nonce', type: 'bytes32' },
-    ],
-  } as const;
-  const DOMAIN = {
-    name: 'USD Coin',
-    version: '2',
-    chainId: 8453,
-    verifyingContract: USDC,
-  } as const;
-
-  interface Signed {
-    readonly header: string;
-    readonly authorization: {
-      from: Hex;
-      to: Hex;
-      value: string;
-      validAfter: string;
-      validBefore: string;
-      nonce: Hex;
-    };
-    readonly signature: Hex;
-  }
-
+  /** A header that lasts ten minutes by the time of the chain. */
   async function signPayment(
     account: PrivateKeyAccount,
-    changes: { value?: bigint; to?: Hex; validBefore?: bigint; nonce?: Hex; from?: Hex } = {},
-    extensions?: object,
-  ): Promise<Signed> {
+    authorization: Readonly<Record<string, string>> = {},
+    envelope: Readonly<Record<string, unknown>> = {},
+  ): Promise<string> {
     const { timestamp } = await chain.client.getBlock();
-    const message = {
-      from: changes.from ?? account.address,
-      to: changes.to ?? payTo,
-      value: changes.value ?? 5_000_000n,
-      validAfter: 0n,
-      validBefore: changes.validBefore ?? timestamp + 600n,
-      nonce: changes.nonce ?? generatePrivateKey(),
-    };
-    const signature = await account.signTypedData({
-      domain: DOMAIN,
-      types: TYPES,
-      primaryType: 'TransferWithAuthorization',
-      message,
-    });
-    const authorization = {
-      ...message,
-      value: String(message.value),
-      validAfter: '0',
-      validBefore: String(message.validBefore),
-    };
-    const payload = {
-      x402Version: 2,
-      accepted: { scheme: 'exact', network: 'eip155:8453' },
-      payload: { authorization, signature },
-      ...(extensions === undefined ? {} : { extensions }),
-    };
-    return { header: encode(payload), authorization, signature };
-  }
-
-  const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
-
-  function callArgs({ authorization: one, signature }: Signed): readonly unknown[] {
-    const { r, s, yParity } = parseSignature(signature);
-    return [
-      one.from,
-      one.to,
-      BigInt(one.value),
-      0n,
-      BigInt(one.validBefore),
-      one.nonce,
-      27 + yParity,
-      r,
-      s,
-    ];
+    const validBefore = String(timestamp + 600n);
+    const terms = { validBefore, ...authorization };
+    return await transferHeader(account, payTo, { authorization: terms, envelope });
   }
 
   interface Answer {
@@ -277,9 +207,7 @@ describe('top-ups on Base', () => {
       const wallet = privateKeyToAccount(generatePrivateKey()).address;
       await chain.placeWallet(wallet, owner.address);
       await chain.mint(wallet, 10_000_000n);
-      // A contract cannot be told from its owner by the length of a signature: pad it past 65 bytes
-      // is not needed, the token asks the contract.
-      const answer = await post((await signPayment(owner, { from: wallet })).header);
+      const answer = await post(await signPayment(owner, { from: wallet }));
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
       const required = await fixture.payments.requirements.discovery({
         path: '/x',
@@ -308,14 +236,17 @@ describe('top-ups on Base', () => {
         address: wallet,
       });
       const signature = await owner.signMessage({ message: text });
-      const signed = await fixture.payments.signIn.verify(encode({ ...fields, signature }), '');
+      const signed = await fixture.payments.signIn.verify(
+        encodeHeader({ ...fields, signature }),
+        '',
+      );
       assert.equal(signed.wallet, wallet.toLowerCase());
       const stranger = await privateKeyToAccount(generatePrivateKey()).signMessage({
         message: text,
       });
       await assert.rejects(
-        fixture.payments.signIn.verify(encode({ ...fields, signature: stranger }), ''),
-        /does not verify/,
+        fixture.payments.signIn.verify(encodeHeader({ ...fields, signature: stranger }), ''),
+        /does not match the message/,
       );
     });
   });
@@ -323,12 +254,12 @@ describe('top-ups on Base', () => {
   describe('once and only once', () => {
     test('the same header again is credited already, also in another layout, and tells no balance', async () => {
       const account = await buyer();
-      const signed = await signPayment(account, { value: 7_250_000n });
-      const first = await post(signed.header);
+      const signed = await signPayment(account, { value: '7250000' });
+      const first = await post(signed);
       assert.equal(first.status, 200);
-      const again = await post(signed.header, 'X-402-Payment');
-      const { authorization, signature } = signed;
-      const flat = encode({
+      const again = await post(signed, 'X-402-Payment');
+      const { authorization, signature } = authorizationOf(signed);
+      const flat = encodeHeader({
         x402Version: 1,
         scheme: 'exact',
         network: 'base',
@@ -347,10 +278,10 @@ describe('top-ups on Base', () => {
 
     test('a signature that ends with 0 or 1 is credited like one that ends with 27 or 28', async () => {
       const account = await buyer();
-      const { authorization, signature } = await signPayment(account);
+      const { authorization, signature } = authorizationOf(await signPayment(account));
       const accepted = { scheme: 'exact', network: 'eip155:8453' };
       const headerOf = (given: string) =>
-        encode({ x402Version: 2, accepted, payload: { authorization, signature: given } });
+        encodeHeader({ x402Version: 2, accepted, payload: { authorization, signature: given } });
       const short = `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}`;
       const first = await post(headerOf(short));
       assert.equal(first.status, 200, JSON.stringify(first.body));
@@ -361,7 +292,7 @@ describe('top-ups on Base', () => {
 
     test('the same header three times at once is credited once', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       const answers = await Promise.all([1, 2, 3].map(() => postedAtLast(header)));
       assert.deepEqual(
         answers.map(({ status }) => status),
@@ -376,7 +307,7 @@ describe('top-ups on Base', () => {
       );
       for (const account of accounts) await chain.mint(account.address, 20_000_000n);
       const headers = await Promise.all(
-        accounts.map(async (account) => (await signPayment(account)).header),
+        accounts.map(async (account) => await signPayment(account)),
       );
       const answers = await Promise.all(headers.map(async (header) => await postedAtLast(header)));
       assert.deepEqual(
@@ -392,7 +323,7 @@ describe('top-ups on Base', () => {
         publicUrl: paymentServer.url,
         folder: fixture.folder,
       });
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       const before = await fixture.postings();
       const results = await Promise.all([paidAtLast(fixture, header), paidAtLast(second, header)]);
       const balances = results.map(({ newBalanceNano }) => newBalanceNano);
@@ -410,8 +341,7 @@ describe('top-ups on Base', () => {
         folder: fixture.folder,
       });
       const headers: string[] = [];
-      for (let index = 0; index < 8; index += 1)
-        headers.push((await signPayment(await buyer())).header);
+      for (let index = 0; index < 8; index += 1) headers.push(await signPayment(await buyer()));
       const results = await Promise.allSettled(
         headers.map(
           async (header, index) =>
@@ -432,10 +362,10 @@ describe('top-ups on Base', () => {
       const extensions = {
         'payment-identifier': { info: { required: false, id: `order_${Date.now()}_abcdef` } },
       };
-      const first = await signPayment(account, {}, extensions);
-      assert.equal((await post(first.header)).status, 200);
-      assert.equal((await post(first.header)).status, 200);
-      const other = await post((await signPayment(account, {}, extensions)).header);
+      const first = await signPayment(account, {}, { extensions });
+      assert.equal((await post(first)).status, 200);
+      assert.equal((await post(first)).status, 200);
+      const other = await post(await signPayment(account, {}, { extensions }));
       assert.equal(other.status, 409);
       assert.equal(other.body.details?.reason, 'payment_identifier_conflict');
     });
@@ -444,7 +374,7 @@ describe('top-ups on Base', () => {
   describe('faults', () => {
     test('the reply to the broadcast is lost: 200 with credit', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-reply' : 'pass');
       const answer = await post(header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
@@ -452,8 +382,8 @@ describe('top-ups on Base', () => {
 
     test('the broadcast itself is lost: pending, then 200 by sending the same header', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      const header = await signPayment(account);
+      loseBroadcasts();
       const first = await post(header);
       assert.equal(first.status, 202, JSON.stringify(first.body));
       assert.equal(first.body.error, 'SETTLEMENT_PENDING');
@@ -465,7 +395,7 @@ describe('top-ups on Base', () => {
 
     test('unmined: 202, 202, then 200 after mining, never 402', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       await chain.client.setAutomine(false);
       const first = await post(header);
       const second = await post(header);
@@ -481,7 +411,7 @@ describe('top-ups on Base', () => {
 
     test('unmined and the client never comes back: the sweep credits', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       await chain.client.setAutomine(false);
       assert.equal((await post(header)).status, 202);
       await chain.client.mine({ blocks: 1 });
@@ -494,46 +424,46 @@ describe('top-ups on Base', () => {
     test('front-run by a third party after it was shown to us: 200 with credit, once', async () => {
       const account = await buyer();
       const signed = await signPayment(account);
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      assert.equal((await post(signed.header)).status, 202);
+      loseBroadcasts();
+      assert.equal((await post(signed)).status, 202);
       proxy.fate = () => 'pass';
-      await chain.callToken('transferWithAuthorization', callArgs(signed));
-      const answer = await post(signed.header);
+      await chain.callToken('transferWithAuthorization', transferArgs(signed));
+      const answer = await post(signed);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      assert.equal((await post(signed.header)).status, 200);
+      assert.equal((await post(signed)).status, 200);
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('used on the chain before it was shown to us: refused, and no credit', async () => {
       const account = await buyer();
       const signed = await signPayment(account);
-      await chain.callToken('transferWithAuthorization', callArgs(signed));
+      await chain.callToken('transferWithAuthorization', transferArgs(signed));
       foreign += 5_000_000n;
       for (let round = 0; round < 2; round += 1) {
-        const answer = await post(signed.header);
+        const answer = await post(signed);
         assert.equal(answer.status, 400, JSON.stringify(answer.body));
         assert.equal(answer.body.details?.reason, 'authorization_already_used');
       }
       // A node that has not seen the use yet finds the payment valid; its block still tells.
       const late = await signPayment(account);
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      assert.equal((await post(late.header)).status, 202);
+      loseBroadcasts();
+      assert.equal((await post(late)).status, 202);
       proxy.fate = () => 'pass';
-      await chain.callToken('transferWithAuthorization', callArgs(late));
+      await chain.callToken('transferWithAuthorization', transferArgs(late));
       foreign += 5_000_000n;
       await fixture.store.query(
         `UPDATE payments_topup SET start_height = start_height + 1, start_block = NULL
          WHERE wallet = $1`,
         [account.address.toLowerCase()],
       );
-      assert.equal((await post(late.header)).status, 400);
+      assert.equal((await post(late)).status, 400);
       assert.equal(await fixture.balance(account.address.toLowerCase()), 0n);
     });
 
     test('a payment to another ledger with the same receiver is not credited here', async () => {
       const other = await openFixture({ settings: settingsWith(), publicUrl: paymentServer.url });
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       await other.payments.headers.topUp(header);
       foreign += 5_000_000n;
       const answer = await post(header);
@@ -545,18 +475,12 @@ describe('top-ups on Base', () => {
     });
 
     test('cancelled: 402, no credit, and the reason says so', async () => {
-      const account = await buyer();
+      const key = generatePrivateKey();
+      const account = privateKeyToAccount(key);
+      await chain.mint(account.address, 5_000_000n);
       const signed = await signPayment(account);
-      const { nonce } = signed.authorization;
-      const cancel = await account.signTypedData({
-        domain: DOMAIN,
-        types: TYPES,
-        primaryType: 'CancelAuthorization',
-        message: { authorizer: account.address, nonce },
-      });
-      const { r, s, yParity } = parseSignature(cancel);
-      await chain.callToken('cancelAuthorization', [account.address, nonce, 27 + yParity, r, s]);
-      const answer = await post(signed.header);
+      await cancelAuthorization(chain, key, signed);
+      const answer = await post(signed);
       assert.equal(answer.status, 402);
       assert.equal(answer.body.error, 'SETTLEMENT_FAILED');
       assert.equal(answer.body.details?.reason, 'authorization_cancelled');
@@ -571,11 +495,8 @@ describe('top-ups on Base', () => {
         to: '0x00000000000000000000000000000000000e15e1',
       });
       const claimed = await signPayment(account, { nonce });
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      assert.deepEqual(
-        [(await post(paid.header)).status, (await post(claimed.header)).status],
-        [202, 202],
-      );
+      loseBroadcasts();
+      assert.deepEqual([(await post(paid)).status, (await post(claimed)).status], [202, 202]);
       proxy.fate = () => 'pass';
       const calls = [paid, elsewhere].map((one) => ({
         target: USDC,
@@ -583,16 +504,11 @@ describe('top-ups on Base', () => {
         callData: encodeFunctionData({
           abi: USDC_ABI,
           functionName: 'transferWithAuthorization',
-          args: callArgs(one) as never,
+          args: transferArgs(one) as never,
         }),
       }));
       await chain.fund(account.address, ETH);
-      const { createWalletClient, http } = await import('viem');
-      const wallet = createWalletClient({
-        account,
-        chain: BASE_CHAIN,
-        transport: http(chain.rpcUrl),
-      });
+      const wallet = walletOf(account);
       const hash = await wallet.writeContract({
         address: MULTICALL,
         abi: parseAbi([
@@ -603,15 +519,15 @@ describe('top-ups on Base', () => {
         gas: 1_000_000n,
       });
       await chain.client.waitForTransactionReceipt({ hash });
-      assert.equal((await post(paid.header)).status, 200);
-      const answer = await post(claimed.header);
+      assert.equal((await post(paid)).status, 200);
+      const answer = await post(claimed);
       assert.equal(answer.status, 402, JSON.stringify(answer.body));
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('no gas: nothing has moved, 503 asks for the same header, which works when there is gas', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       await chain.fund(gas, 0n);
       const answer = await post(header);
       assert.ok([202, 503].includes(answer.status), `${answer.status}`);
@@ -625,7 +541,7 @@ describe('top-ups on Base', () => {
 
     test('the chain does not answer: 503 or 202, never a refusal of the payment', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       proxy.fate = () => 'lose-request';
       const answer = await post(header);
       assert.equal(answer.status, 503, JSON.stringify(answer.body));
@@ -635,7 +551,7 @@ describe('top-ups on Base', () => {
 
     test('receipts are not readable for a while: pending, then credit', async () => {
       const account = await buyer();
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       let isDown = false;
       proxy.fate = (method) => {
         if (method === 'eth_sendRawTransaction') isDown = true;
@@ -650,15 +566,10 @@ describe('top-ups on Base', () => {
     test('the payer moves the money away in between: 402 after the revert, and no credit', async () => {
       const account = await buyer(5_000_000n);
       await chain.fund(account.address, ETH);
-      const { header } = await signPayment(account);
+      const header = await signPayment(account);
       await chain.client.setAutomine(false);
       // The payer's own transfer is mined first: it offers more for its place.
-      const { createWalletClient, http } = await import('viem');
-      const wallet = createWalletClient({
-        account,
-        chain: BASE_CHAIN,
-        transport: http(chain.rpcUrl),
-      });
+      const wallet = walletOf(account);
       const posted = post(header);
       await untilPending();
       await wallet.writeContract({
@@ -681,8 +592,8 @@ describe('top-ups on Base', () => {
     test('expired without use: failed for good, with its reason', async () => {
       const account = await buyer();
       const { timestamp } = await chain.client.getBlock();
-      const { header } = await signPayment(account, { validBefore: timestamp + 30n });
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      const header = await signPayment(account, { validBefore: String(timestamp + 30n) });
+      loseBroadcasts();
       assert.equal((await post(header)).status, 202);
       await chain.client.increaseTime({ seconds: 100 });
       await chain.client.mine({ blocks: 1 });
@@ -692,6 +603,18 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 402);
     });
   });
+
+  function loseBroadcasts(): void {
+    proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+  }
+
+  const walletOf = (account: PrivateKeyAccount) =>
+    createWalletClient({ account, chain: BASE_CHAIN, transport: http(chain.rpcUrl) });
+
+  async function checkRefunds(): Promise<void> {
+    await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
+  }
 
   async function untilPending(): Promise<void> {
     await until(async () => {
@@ -703,7 +626,7 @@ describe('top-ups on Base', () => {
   describe('beyond a top-up', () => {
     test('a refund pays unused credit back, once, and the ledger follows', async () => {
       const account = await buyer();
-      await post((await signPayment(account)).header);
+      await post(await signPayment(account));
       await chain.client.mine({ blocks: 70 });
       const treasury = privateKeyToAccount(treasuryKey).address;
       await chain.mint(treasury, 50_000_000n);
@@ -725,14 +648,14 @@ describe('top-ups on Base', () => {
       const wallet = account.address.toLowerCase();
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const { refunds } = fixture.payments;
-      await post((await signPayment(account)).header);
+      await post(await signPayment(account));
       await assert.rejects(
         refunds.refund(wallet, usdToNano(1)),
         /could still undo x402-\w+ \(5\.000000 USD\)/,
       );
       assert.equal(await fixture.balance(wallet), usdToNano(5));
       await chain.client.mine({ blocks: 70 });
-      await post((await signPayment(account)).header);
+      await post(await signPayment(account));
       const [open, ...others] = await refunds.openCredits(account.address);
       assert.deepEqual([open?.amountNano, others], [usdToNano(5), []]);
       await assert.rejects(refunds.refund(wallet, usdToNano('5.000001')), /less final credit/);
@@ -747,25 +670,19 @@ describe('top-ups on Base', () => {
     test('a refund that expired is credited back when the blocks that say so are final', async () => {
       const account = await buyer();
       const wallet = account.address.toLowerCase();
-      await post((await signPayment(account)).header);
+      await post(await signPayment(account));
       await chain.client.mine({ blocks: 70 });
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const before = await chain.balance(account.address);
-      const look = async (): Promise<void> => {
-        await fixture.store.query(
-          'UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0',
-        );
-        await fixture.payments.sweep();
-      };
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      loseBroadcasts();
       const { refundId } = await fixture.payments.refunds.refund(wallet, usdToNano(2));
       await chain.client.increaseTime({ seconds: 2 * 86_400 });
       await chain.client.mine({ blocks: 1 });
-      await look();
+      await checkRefunds();
       assert.equal((await fixture.payments.refunds.state(refundId)).state, 'sent');
       assert.equal(await fixture.balance(wallet), usdToNano(3));
       await chain.client.mine({ blocks: 70 });
-      await look();
+      await checkRefunds();
       proxy.fate = () => 'pass';
       assert.equal((await fixture.payments.refunds.state(refundId)).state, 'failed');
       assert.equal(await fixture.balance(wallet), usdToNano(5));
@@ -774,19 +691,16 @@ describe('top-ups on Base', () => {
 
     test('a refund whose broadcast was lost is finished by the sweep, once', async () => {
       const account = await buyer();
-      await post((await signPayment(account)).header);
+      await post(await signPayment(account));
       await chain.client.mine({ blocks: 70 });
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const before = await chain.balance(account.address);
-      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      loseBroadcasts();
       const refund = await fixture.payments.refunds.refund(account.address, usdToNano(1));
       assert.notEqual(refund.state, 'paid');
       proxy.fate = () => 'pass';
       for (let round = 0; round < 3; round += 1) {
-        await fixture.store.query(
-          'UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0',
-        );
-        await fixture.payments.sweep();
+        await checkRefunds();
       }
       assert.equal((await fixture.payments.refunds.state(refund.refundId)).state, 'paid');
       assert.equal((await chain.balance(account.address)) - before, 1_000_000n);
@@ -795,7 +709,9 @@ describe('top-ups on Base', () => {
     test('the exposed facilitator verifies and settles for others, and refuses garbage', async () => {
       const shop: Hex = '0x0000000000000000000000000000000000005409';
       const account = await buyer();
-      const { authorization, signature } = await signPayment(account, { to: shop });
+      const { authorization, signature } = authorizationOf(
+        await signPayment(account, { to: shop }),
+      );
       const accepted = {
         scheme: 'exact',
         network: 'eip155:8453',
@@ -811,43 +727,21 @@ describe('top-ups on Base', () => {
       };
       const { facilitator } = fixture.payments;
       assert.ok(facilitator);
-      assert.equal(
-        ((await facilitator.call('verify', body)) as { isValid: boolean }).isValid,
-        true,
-      );
-      assert.equal(
-        ((await facilitator.call('settle', body)) as { success: boolean }).success,
-        true,
-      );
+      const call = async (given: unknown): Promise<unknown[]> => {
+        const verified = (await facilitator.call('verify', given)) as { isValid: boolean };
+        const settled = (await facilitator.call('settle', given)) as { success: boolean };
+        return [verified.isValid, settled.success];
+      };
+      assert.deepEqual(await call(body), [true, true]);
       assert.equal(await chain.balance(shop), 5_000_000n);
-      const next = await signPayment(account, { to: shop });
+      const next = authorizationOf(await signPayment(account, { to: shop }));
       const last = next.signature.endsWith('1b') ? '00' : '01';
-      const short = { ...next, signature: `${next.signature.slice(0, -2)}${last}` };
-      const payload = { authorization: short.authorization, signature: short.signature };
+      const payload = { ...next, signature: `${next.signature.slice(0, -2)}${last}` };
       const other = { ...body, paymentPayload: { ...body.paymentPayload, payload } };
-      assert.equal(
-        ((await facilitator.call('verify', other)) as { isValid: boolean }).isValid,
-        true,
-      );
-      assert.equal(
-        ((await facilitator.call('settle', other)) as { success: boolean }).success,
-        true,
-      );
-      for (const bad of [
-        undefined,
-        {},
-        { paymentPayload: {} },
-        { ...body, paymentPayload: { x402Version: 2, accepted, payload: {} } },
-      ]) {
-        assert.equal(
-          ((await facilitator.call('verify', bad)) as { isValid: boolean }).isValid,
-          false,
-        );
-        assert.equal(
-          ((await facilitator.call('settle', bad)) as { success: boolean }).success,
-          false,
-        );
-      }
+      assert.deepEqual(await call(other), [true, true]);
+      const empty = { x402Version: 2, accepted, payload: {} };
+      for (const bad of [undefined, {}, { paymentPayload: {} }, { ...body, paymentPayload: empty }])
+        assert.deepEqual(await call(bad), [false, false]);
       const { paymentPayload } = body;
       for (const odd of [
         { accepted: { ...accepted, network: null } },

@@ -19,7 +19,7 @@ import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { SOLANA } from './networks.ts';
 import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openFixture, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const SOL = 1_000_000_000n;
@@ -46,16 +46,13 @@ describe('top-ups on Solana', () => {
   const refundKey = systemIds().hex(32);
 
   const settings = (): FixtureOptions['settings'] => ({
-    solana: {
-      network: SOLANA,
+    solana: solanaRail({
       payTo: receiver.address,
       rpcUrl: proxy.url,
       feePayerKey,
       refundKey,
-      maxPriorityFeeMicroLamports: 100_000,
-      maxComputeUnits: 200_000,
       warnBelowSol: 0.02,
-    },
+    }),
   });
 
   before(async () => {

@@ -11,6 +11,7 @@ import { type Hex, parseSignature } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { type AnvilChain, BASE_CHAIN, USDC } from '../chains/anvil.ts';
 import type { SolanaChain } from '../chains/solana.ts';
+import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import { BASE, SOLANA } from '../../src/payments/networks.ts';
 import type { Fixture } from './payments.ts';
 
@@ -48,7 +49,60 @@ async function headerOf(client: x402Client, fixture: Fixture): Promise<string> {
   const resource = { path: '/api/v1/x402/top-up', description: 'x' };
   const { header } = await fixture.payments.requirements.topUp(resource);
   const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
-  return Buffer.from(JSON.stringify(payload)).toString('base64');
+  return encodeHeader(payload);
+}
+
+export interface TransferChanges {
+  /** Changes of what is signed, but not sent. */
+  readonly signed?: Readonly<Record<string, unknown>>;
+  readonly authorization?: Readonly<Record<string, unknown>>;
+  readonly accepted?: Readonly<Record<string, unknown>>;
+  readonly payload?: Readonly<Record<string, unknown>>;
+  readonly envelope?: Readonly<Record<string, unknown>>;
+}
+
+/** An account of viem, of any copy of it. */
+interface Signer {
+  readonly address: Hex;
+  signTypedData(typed: never): Promise<Hex>;
+}
+
+export const BAD_SIGNATURE: Hex = `0x${'11'.repeat(65)}`;
+
+/** A payment of 5 USD from `account` to `payTo`, signed without an official client, so that it can be wrong. */
+export async function transferHeader(
+  account: Signer,
+  payTo: Hex,
+  changes: TransferChanges = {},
+): Promise<string> {
+  const offer = { network: BASE, asset: USDC, payTo, extra: { name: 'USD Coin', version: '2' } };
+  const authorization = {
+    from: account.address,
+    to: payTo,
+    value: '5000000',
+    validAfter: '0',
+    validBefore: String(Math.floor(Date.now() / 1000) + 600),
+    nonce: generatePrivateKey(),
+    ...changes.authorization,
+  };
+  const typed = transferTypedData(offer, { ...authorization, ...changes.signed } as never);
+  // What cannot be signed is sent with a bad signature.
+  const signature = await account.signTypedData(typed as never).catch(() => BAD_SIGNATURE);
+  const accepted = { scheme: 'exact', network: BASE, asset: USDC, payTo, ...changes.accepted };
+  const payload = { authorization, signature, ...changes.payload };
+  return encodeHeader({ x402Version: 2, accepted, payload, ...changes.envelope });
+}
+
+export function encodeHeader(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64');
+}
+
+/** Arguments of `transferWithAuthorization` for the payment of a header. */
+export function transferArgs(header: string): readonly unknown[] {
+  const { authorization: one, signature } = authorizationOf(header);
+  const { r, s, yParity } = parseSignature(signature);
+  const numbers = [BigInt(one.value), BigInt(one.validAfter), BigInt(one.validBefore)];
+  return [one.from, one.to, ...numbers, one.nonce, 27 + yParity, r, s];
 }
 
 /** The signed ERC-3009 authorization of a header. */

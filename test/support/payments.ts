@@ -15,6 +15,7 @@ import { nano } from '../../src/core/money.ts';
 import type { Nano } from '../../src/core/money.ts';
 import { openStore } from '../../src/db/db.ts';
 import type { Queryable, Store } from '../../src/db/db.ts';
+import { BASE, SOLANA } from '../../src/payments/networks.ts';
 import { openPayments, PAYMENTS_MIGRATIONS } from '../../src/payments/payments.ts';
 import type {
   CreditEntry,
@@ -22,6 +23,9 @@ import type {
   PaymentsOptions,
   PaymentSettings,
 } from '../../src/payments/payments.ts';
+
+type BaseSettings = NonNullable<PaymentSettings['base']>;
+type SolanaSettings = NonNullable<PaymentSettings['solana']>;
 
 export const TEST_SETTINGS: PaymentSettings = {
   minimumTopUpUsd: 5,
@@ -38,6 +42,21 @@ export const TEST_SETTINGS: PaymentSettings = {
   requiredHeaderBytes: 3_600,
   facilitator: { timeoutSeconds: 10, expose: true },
 };
+
+/** Settings of the rail of Base; those of `rail` take precedence. */
+export function baseRail(
+  rail: Partial<BaseSettings> & Pick<BaseSettings, 'payTo' | 'rpcUrl'>,
+): BaseSettings {
+  return { network: BASE, maxGas: 300_000, maxFeeGwei: 50, warnBelowEth: 0, ...rail };
+}
+
+/** Settings of the rail of Solana; those of `rail` take precedence. */
+export function solanaRail(
+  rail: Partial<SolanaSettings> & Pick<SolanaSettings, 'payTo' | 'rpcUrl'>,
+): SolanaSettings {
+  const limits = { maxPriorityFeeMicroLamports: 100_000, maxComputeUnits: 200_000 };
+  return { network: SOLANA, ...limits, warnBelowSol: 0, ...rail };
+}
 
 /** Maximum attempts for a pending payment; each waits for a second. */
 const MAX_REPEATS = 60;

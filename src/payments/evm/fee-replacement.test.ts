@@ -6,28 +6,18 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
-import { USDC, startAnvil } from '../../../test/chains/anvil.ts';
+import { startAnvil } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
-import { openFixture } from '../../../test/support/payments.ts';
+import { transferHeader } from '../../../test/support/payers.ts';
+import { baseRail, openFixture } from '../../../test/support/payments.ts';
 import type { Fixture } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const GWEI = 1_000_000_000n;
 const CAP_GWEI = 50;
-
-const TYPES = {
-  TransferWithAuthorization: [
-    { name: 'from', type: 'address' },
-    { name: 'to', type: 'address' },
-    { name: 'value', type: 'uint256' },
-    { name: 'validAfter', type: 'uint256' },
-    { name: 'validBefore', type: 'uint256' },
-    { name: 'nonce', type: 'bytes32' },
-  ],
-} as const;
 
 describe('a stuck transaction', () => {
   let chain: AnvilChain;
@@ -53,20 +43,9 @@ describe('a stuck transaction', () => {
   });
 
   async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Fixture> {
-    const base = {
-      network: 'eip155:8453',
-      payTo,
-      rpcUrl: node.url,
-      gasKey,
-      maxGas: 300_000,
-      maxFeeGwei,
-      warnBelowEth: 0,
-    } as const;
-    const fixture = await openFixture({
-      settings: { base },
-      clock,
-      ...(folder === undefined ? {} : { folder }),
-    });
+    const base = baseRail({ payTo, rpcUrl: node.url, gasKey, maxFeeGwei });
+    const options = { settings: { base }, clock };
+    const fixture = await openFixture(folder === undefined ? options : { ...options, folder });
     opened.push(fixture);
     return fixture;
   }
@@ -75,32 +54,9 @@ describe('a stuck transaction', () => {
     const account = privateKeyToAccount(generatePrivateKey());
     await chain.mint(account.address, 100_000_000n);
     const { timestamp } = await chain.client.getBlock();
-    const message = {
-      from: account.address,
-      to: payTo,
-      value: 5_000_000n,
-      validAfter: 0n,
-      validBefore: timestamp + 3_600n,
-      nonce: generatePrivateKey(),
-    };
-    const signature = await account.signTypedData({
-      domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
-      types: TYPES,
-      primaryType: 'TransferWithAuthorization',
-      message,
-    });
-    const authorization = {
-      ...message,
-      value: '5000000',
-      validAfter: '0',
-      validBefore: String(message.validBefore),
-    };
-    const accepted = { scheme: 'exact', network: 'eip155:8453' };
-    const payload = { x402Version: 2, accepted, payload: { authorization, signature } };
-    return {
-      header: Buffer.from(JSON.stringify(payload)).toString('base64'),
-      wallet: account.address.toLowerCase(),
-    };
+    const authorization = { validBefore: String(timestamp + 3_600n) };
+    const header = await transferHeader(account, payTo, { authorization });
+    return { header, wallet: account.address.toLowerCase() };
   }
 
   /** Sends a payment and lets the price rise above what it offers; anvil then forgets it, as full pools do. */

@@ -23,7 +23,7 @@ import { Fault } from '../../core/faults.ts';
 import { systemIds } from '../../core/ids.ts';
 import { usdToNano } from '../../core/money.ts';
 import { BASE, SOLANA } from '../networks.ts';
-import { openFixture } from '../../../test/support/payments.ts';
+import { openFixture, baseRail, solanaRail } from '../../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -50,22 +50,14 @@ describe('an external facilitator', () => {
     solana.airdrop(feePayer.address, 10_000_000_000n);
     await solana.setTokens(receiver.address, 0n);
     const rails = {
-      base: {
-        network: BASE,
+      base: baseRail({
         payTo,
         rpcUrl: anvil.rpcUrl,
-        maxGas: 300_000,
-        maxFeeGwei: 50,
-        warnBelowEth: 0,
-      },
-      solana: {
-        network: SOLANA,
+      }),
+      solana: solanaRail({
         payTo: receiver.address,
         rpcUrl: solana.rpcUrl,
-        maxPriorityFeeMicroLamports: 100_000,
-        maxComputeUnits: 200_000,
-        warnBelowSol: 0,
-      },
+      }),
     } as const;
     facilitator = await openFixture({
       settings: { base: { ...rails.base, gasKey }, solana: { ...rails.solana, feePayerKey } },

@@ -17,7 +17,12 @@ import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 
 import { type AnvilChain, startAnvil, USDC } from '../../../test/chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../../../test/chains/fault-proxy.ts';
 import { killedAt } from '../../../test/support/payments-crash.ts';
-import { type Fixture, type FixtureOptions, openFixture } from '../../../test/support/payments.ts';
+import {
+  type Fixture,
+  type FixtureOptions,
+  openFixture,
+  baseRail,
+} from '../../../test/support/payments.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, nano, usdToNano } from '../../core/money.ts';
@@ -46,17 +51,13 @@ describe('upto on Base', () => {
   const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
 
   const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
-    base: {
-      network: BASE,
+    base: baseRail({
       payTo,
       rpcUrl: proxy.url,
       gasKey,
       upto: true,
-      maxGas: 300_000,
-      maxFeeGwei: 50,
-      warnBelowEth: 0,
       ...changes,
-    },
+    }),
   });
 
   before(async () => {
