@@ -17,6 +17,7 @@ import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 
 import { type AnvilChain, startAnvil, USDC } from '../../../test/chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../../../test/chains/fault-proxy.ts';
 import { killedAt } from '../../../test/support/payments-crash.ts';
+import { BAD_SIGNATURE, encodeHeader } from '../../../test/support/payers.ts';
 import {
   type Fixture,
   type FixtureOptions,
@@ -51,13 +52,7 @@ describe('upto on Base', () => {
   const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
 
   const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
-    base: baseRail({
-      payTo,
-      rpcUrl: proxy.url,
-      gasKey,
-      upto: true,
-      ...changes,
-    }),
+    base: baseRail({ payTo, rpcUrl: proxy.url, gasKey, upto: true, ...changes }),
   });
 
   before(async () => {
@@ -113,7 +108,7 @@ describe('upto on Base', () => {
     const scheme = new UptoEvmScheme(account, rpcUrl === undefined ? undefined : { rpcUrl });
     const client = new x402Client().register('eip155:*', scheme);
     const { header } = await from.payments.requirements.discovery(RESOURCE);
-    return encode(await client.createPaymentPayload(decodePaymentRequiredHeader(header)));
+    return encodeHeader(await client.createPaymentPayload(decodePaymentRequiredHeader(header)));
   }
 
   /** The same of a wallet that has approved nothing, and what it signed for the token. */
@@ -134,10 +129,8 @@ describe('upto on Base', () => {
     const payment = decode(header);
     const { info } = payment.extensions.eip2612GasSponsoring;
     payment.extensions.eip2612GasSponsoring.info = { ...info, ...changes };
-    return encode(payment);
+    return encodeHeader(payment);
   }
-
-  const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
 
   type Changes = Partial<Omit<Permit2, 'kind'>> & {
     spender?: string;
@@ -170,11 +163,13 @@ describe('upto on Base', () => {
       ...sent,
     };
     const accepted = { scheme, network: BASE };
-    return encode({ x402Version: 2, accepted, payload: { permit2Authorization, signature } });
+    return encodeHeader({ x402Version: 2, accepted, payload: { permit2Authorization, signature } });
   }
 
+  const offer = async (header: string, by = fixture) =>
+    await by.payments.headers.offer(header, PROOF);
   const pay = async (header: string, wanted: Nano, by = fixture) =>
-    await (await by.payments.headers.offer(header, PROOF)).take(wanted);
+    await (await offer(header, by)).take(wanted);
   const balanceOf = async (account: PrivateKeyAccount): Promise<bigint> =>
     await fixture.balance(account.address.toLowerCase());
 
@@ -195,6 +190,38 @@ describe('upto on Base', () => {
       tx_id: Hex;
       raw_tx: Hex;
     }>('SELECT * FROM payments_topup WHERE wallet = $1', [account.address.toLowerCase()]);
+  }
+
+  /** The payment of a process that was killed, after another one, without the scheme, has opened its ledger. */
+  async function restartedAfter(killed: {
+    readonly dieAt: string;
+    readonly first: Fixture;
+    readonly header: string;
+    readonly account: PrivateKeyAccount;
+    readonly wanted: Nano;
+  }): Promise<Fixture> {
+    const { dieAt, first, header, account, wanted } = killed;
+    const { folder } = first;
+    const order = { folder, settings: settingsWith(), header, wanted: String(wanted), dieAt };
+    assert.equal(await killedAt(order), 'SIGKILL');
+    const second = await openFixture({ settings: settingsWith({ upto: false }), folder });
+    await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
+    await second.payments.sweep();
+    assert.equal(await second.balance(account.address.toLowerCase()), wanted);
+    assert.equal(await second.postings(), 1);
+    assert.equal(await chain.balance(account.address), 100n * USD - wanted / 1_000n);
+    elsewhere += wanted / 1_000n;
+    await first.close();
+    return second;
+  }
+
+  async function untilReceived(units: bigint): Promise<void> {
+    for (let round = 0; round < 20 && (await chain.balance(payTo)) < units; round += 1) {
+      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+      await fixture.payments.sweep();
+      await chain.client.mine({ blocks: 1 });
+    }
+    assert.equal(await chain.balance(payTo), units);
   }
 
   describe('as it is offered', () => {
@@ -248,7 +275,7 @@ describe('upto on Base', () => {
     ] as const) {
       test(`of the official client's 1 USD, for a request that wants ${wanted} nano-USD: ${units} units`, async () => {
         const account = await buyer();
-        const offered = await fixture.payments.headers.offer(await officialHeader(account), PROOF);
+        const offered = await offer(await officialHeader(account));
         assert.equal(offered.amountNano, usdToNano(1));
         const response = await offered.take(nano(wanted));
         assert.equal(await balanceOf(account), units * 1_000n);
@@ -264,9 +291,7 @@ describe('upto on Base', () => {
     test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offers = await Promise.all(
-        [1, 2].map(() => fixture.payments.headers.offer(header, PROOF)),
-      );
+      const offers = await Promise.all([1, 2].map(() => offer(header)));
       const served = await Promise.allSettled(offers.map((one) => one.take(nano(0n))));
       const [response, ...more] = served.flatMap((one) =>
         one.status === 'fulfilled' ? [one.value] : [],
@@ -308,7 +333,7 @@ describe('upto on Base', () => {
       await chain.mint(account.address, 30_000n * USD);
       await chain.approvePermit2(account.address, 30_000n * USD);
       const header = await signedHeader(account, { ceiling: 20_000n * USD });
-      const offered = await fixture.payments.headers.offer(header, PROOF);
+      const offered = await offer(header);
       assert.equal(offered.amountNano, usdToNano(10_000));
       await offered.take(usdToNano(7));
       assert.equal(await balanceOf(account), usdToNano(7));
@@ -427,12 +452,7 @@ describe('upto on Base', () => {
       const before = await chain.balance(payTo);
       await chain.reorg(1);
       assert.equal(before - (await chain.balance(payTo)), 2n * USD, 'the money is gone');
-      for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
-        await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
-        await fixture.payments.sweep();
-        await chain.client.mine({ blocks: 1 });
-      }
-      assert.equal(await chain.balance(payTo), before);
+      await untilReceived(before);
       const [row] = await fixture.store.query<{ reversals: bigint }>(
         'SELECT reversals FROM payments_topup WHERE wallet = $1',
         [account.address.toLowerCase()],
@@ -442,29 +462,20 @@ describe('upto on Base', () => {
     });
 
     for (const dieAt of ['opened', 'journaled', 'settled', 'credited']) {
-      test(`killed when ${dieAt}: one credit of what was wanted, after the restart`, async () => {
+      test(`A payment killed when ${dieAt} is credited once, as it was wanted, after the restart`, async () => {
         const account = await buyer();
-        const wallet = account.address.toLowerCase();
         const first = await openFixture({ settings: settingsWith() });
-        const { folder } = first;
         const header = await signedHeader(account);
-        const wanted = String(usdToNano(2));
-        const order = { folder, settings: settingsWith(), header, wanted, dieAt };
-        assert.equal(await killedAt(order), 'SIGKILL');
-        // What was opened under it is finished, also where it is not offered any more.
-        const second = await openFixture({ settings: settingsWith({ upto: false }), folder });
-        await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
-        await second.payments.sweep();
-        assert.equal(await second.balance(wallet), usdToNano(2));
-        assert.equal(
-          (await refusal(pay(header, usdToNano(7), second))).code,
-          'PAYMENT_ALREADY_CREDITED',
-        );
-        assert.equal(await second.postings(), 1);
-        assert.equal(await chain.balance(account.address), 98n * USD);
-        elsewhere += 2n * USD;
+        const second = await restartedAfter({
+          dieAt,
+          first,
+          header,
+          account,
+          wanted: usdToNano(2),
+        });
+        const again = await refusal(pay(header, usdToNano(7), second));
+        assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
         await second.close();
-        await first.close();
       });
     }
   });
@@ -495,7 +506,7 @@ describe('upto on Base', () => {
       const payment = decode(approved) as { payload: Record<string, unknown> };
       const signature = short(String(payment.payload['signature']));
       const sent = { ...payment, payload: { ...payment.payload, signature } };
-      await pay(encode(sent), usdToNano('0.3'));
+      await pay(encodeHeader(sent), usdToNano('0.3'));
       assert.equal(await balanceOf(account), usdToNano('0.3'));
     });
 
@@ -514,7 +525,7 @@ describe('upto on Base', () => {
     test('sent to the token by somebody else before us, it has done its work', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
-      const offered = await fixture.payments.headers.offer(header, PROOF);
+      const offered = await offer(header);
       await chain.permit(account.address, PERMIT2, approvalOf(header));
       await offered.take(usdToNano('0.5'));
       assert.equal(await balanceOf(account), usdToNano('0.5'));
@@ -524,7 +535,7 @@ describe('upto on Base', () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       const other = await sponsoredHeader(account);
-      const offered = await fixture.payments.headers.offer(header, PROOF);
+      const offered = await offer(header);
       await chain.permit(account.address, PERMIT2, approvalOf(other));
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano('0.5')));
@@ -534,23 +545,13 @@ describe('upto on Base', () => {
     });
 
     for (const dieAt of ['opened', 'journaled', 'settled']) {
-      test(`killed when ${dieAt}: one credit, after the restart, from what the row has kept`, async () => {
+      test(`A sponsored payment killed when ${dieAt} is credited once after the restart, from its row`, async () => {
         const account = await buyer(0n);
         const first = await openFixture({ settings: settingsWith() });
-        const { folder } = first;
         const header = await sponsoredHeader(account, first);
-        const wanted = String(usdToNano('0.4'));
-        const order = { folder, settings: settingsWith(), header, wanted, dieAt };
-        assert.equal(await killedAt(order), 'SIGKILL');
-        const second = await openFixture({ settings: settingsWith({ upto: false }), folder });
-        await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
-        await second.payments.sweep();
-        assert.equal(await second.balance(account.address.toLowerCase()), usdToNano('0.4'));
-        assert.equal(await second.postings(), 1);
-        assert.equal(await chain.balance(account.address), 100n * USD - 400_000n);
-        elsewhere += 400_000n;
+        const wanted = usdToNano('0.4');
+        const second = await restartedAfter({ dieAt, first, header, account, wanted });
         await second.close();
-        await first.close();
       });
     }
 
@@ -560,12 +561,7 @@ describe('upto on Base', () => {
       const before = await chain.balance(payTo);
       await chain.reorg(1);
       assert.equal(await chain.approved(account.address), 0n);
-      for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
-        await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
-        await fixture.payments.sweep();
-        await chain.client.mine({ blocks: 1 });
-      }
-      assert.equal(await chain.balance(payTo), before);
+      await untilReceived(before);
       assert.equal(await balanceOf(account), usdToNano('0.4'));
     });
 
@@ -574,7 +570,7 @@ describe('upto on Base', () => {
       const header = await sponsoredHeader(account);
       await chain.client.setAutomine(false);
       assert.equal((await refusal(pay(header, usdToNano('0.4')))).code, 'SETTLEMENT_PENDING');
-      const strange = withApproval(header, { signature: `0x${'11'.repeat(65)}` });
+      const strange = withApproval(header, { signature: BAD_SIGNATURE });
       assert.equal((await refusal(pay(strange, usdToNano('0.4')))).code, 'PAYMENT_IN_PROGRESS');
       const hash = (await rowsOf(account))[0]!.tx_id;
       await chain.client.dropTransaction({ hash });
@@ -600,35 +596,31 @@ describe('upto on Base', () => {
       await low.close();
     });
 
-    const BAD: readonly (readonly [string, object, RegExp])[] = [
-      ['of another wallet', { from: payTo }, /field from of the approval .* must be 0x/],
-      ['of another token', { asset: payTo }, /field asset .* must be 0x8335/],
-      ['for another spender', { spender: UPTO_PROXY }, /field spender .* must be 0x0000/],
-      ['of no address', { spender: 5 }, /field spender/],
-      [
-        'of more than the ceiling',
-        { amount: '2000000' },
-        /must be the ceiling of 1000000 base units/,
-      ],
-      ['of no number', { amount: '0x10' }, /field amount of the approval .* whole number/],
-      ['of a nonce of 257 bits', { nonce: String(1n << 256n) }, /nonce must fit into 256 bits/],
-      ['without a deadline', { deadline: undefined }, /field deadline/],
-      ['signed by a contract', { signature: `0x${'11'.repeat(66)}` }, /65 bytes/],
-      ['signed by nobody', { signature: {} }, /65 bytes/],
-      ['signed wrongly', { signature: `0x${'11'.repeat(65)}` }, /permit2_allowance_required/],
-      ['that is over', { deadline: '1' }, /eip2612_deadline_expired/],
-    ];
+    const BAD: Record<string, readonly [object, RegExp]> = {
+      'of another wallet': [{ from: payTo }, /field from of the approval .* must be 0x/],
+      'of another token': [{ asset: payTo }, /field asset .* must be 0x8335/],
+      'for another spender': [{ spender: UPTO_PROXY }, /field spender .* must be 0x0000/],
+      'for a malformed spender': [{ spender: 5 }, /field spender/],
+      'above the ceiling': [{ amount: '2000000' }, /must be the ceiling of 1000000 base units/],
+      'of a malformed amount': [{ amount: '0x10' }, /field amount of the approval .* whole number/],
+      'of a nonce of 257 bits': [{ nonce: String(1n << 256n) }, /nonce must fit into 256 bits/],
+      'without a deadline': [{ deadline: undefined }, /field deadline/],
+      'signed by a contract': [{ signature: `0x${'11'.repeat(66)}` }, /65 bytes/],
+      'signed by nobody': [{ signature: {} }, /65 bytes/],
+      'with a wrong signature': [{ signature: BAD_SIGNATURE }, /permit2_allowance_required/],
+      'with a past deadline': [{ deadline: '1' }, /eip2612_deadline_expired/],
+    };
     test('a bad one is refused with what would be right, and nothing is written down', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
-      for (const [name, changes, words] of BAD) {
+      for (const [name, [changes, words]] of Object.entries(BAD)) {
         const said = await refusal(pay(withApproval(header, changes), usdToNano('0.4')));
         assert.match(said.message, words, name);
         assert.ok(said.code.startsWith('INVALID_') || said.code === 'PAYMENT_VERIFICATION_FAILED');
       }
       for (const info of [null, 'text', [], 7, { __proto__: null }]) {
         const payment = { ...decode(header), extensions: { eip2612GasSponsoring: { info } } };
-        const said = await refusal(pay(encode(payment), usdToNano('0.4')));
+        const said = await refusal(pay(encodeHeader(payment), usdToNano('0.4')));
         assert.equal(said.reason, 'permit2_allowance_required');
       }
       assert.deepEqual(await rowsOf(account), []);
@@ -657,7 +649,7 @@ describe('upto on Base', () => {
       for (const approved of [0n, USD / 2n]) {
         const account = await buyer(approved);
         const header = await officialHeader(account);
-        const said = await refusal(fixture.payments.headers.offer(header, PROOF));
+        const said = await refusal(offer(header));
         assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
         assert.equal(said.reason, 'permit2_allowance_required');
         assert.match(said.message, /not approved the Permit2 contract/);
@@ -671,7 +663,7 @@ describe('upto on Base', () => {
 
     test('an approval that is withdrawn after the check: refused, and nothing is left of it', async () => {
       const account = await buyer();
-      const offered = await fixture.payments.headers.offer(await signedHeader(account), PROOF);
+      const offered = await offer(await signedHeader(account));
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano(2)));
       assert.deepEqual(
@@ -684,7 +676,7 @@ describe('upto on Base', () => {
     test('an approval that is withdrawn at the last moment: the transaction is not sent', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offered = await fixture.payments.headers.offer(header, PROOF);
+      const offered = await offer(header);
       proxy.fate = async (method) => {
         if (method === 'eth_estimateGas') await chain.approvePermit2(account.address, 0n);
         return 'pass' as const;
@@ -699,7 +691,7 @@ describe('upto on Base', () => {
     test('a wallet that holds less than it signed is told so', async () => {
       const account = await buyer(1_000n * USD);
       const header = await signedHeader(account, { ceiling: 101n * USD });
-      const said = await refusal(fixture.payments.headers.offer(header, PROOF));
+      const said = await refusal(offer(header));
       assert.equal(said.reason, 'permit2_insufficient_balance');
     });
 
@@ -750,37 +742,35 @@ describe('upto on Base', () => {
     test('nobody but the gas key can move it, nor our own exposed facilitator for others', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const payload = JSON.parse(Buffer.from(header, 'base64').toString()) as {
-        payload: { permit2Authorization: never; signature: Hex };
+      const payment = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+        payload: {
+          permit2Authorization: {
+            permitted: { token: Hex; amount: string };
+            nonce: string;
+            deadline: string;
+            witness: { to: Hex; facilitator: Hex };
+          };
+          signature: Hex;
+        };
       };
-      const one = payload.payload.permit2Authorization as {
-        permitted: { token: Hex; amount: string };
-        nonce: string;
-        deadline: string;
-        witness: { to: Hex; facilitator: Hex };
-      };
+      const { permit2Authorization: one, signature } = payment.payload;
       const permit = {
-        permitted: { token: one.permitted.token, amount: BigInt(one.permitted.amount) },
+        permitted: { ...one.permitted, amount: BigInt(one.permitted.amount) },
         nonce: BigInt(one.nonce),
         deadline: BigInt(one.deadline),
       };
+      const witness = { ...one.witness, validAfter: 0n };
       const call = (from: Hex) =>
         chain.client.simulateContract({
           account: from,
           address: UPTO_PROXY,
           abi: UPTO_ABI,
           functionName: 'settle',
-          args: [
-            permit,
-            USD,
-            account.address,
-            { ...one.witness, validAfter: 0n },
-            payload.payload.signature,
-          ],
+          args: [permit, USD, account.address, witness, signature],
         });
       await call(gas.address);
       await assert.rejects(call(account.address), /revert/);
-      const asked = { ...payload, accepted: { scheme: 'upto', network: BASE } };
+      const asked = { ...payment, accepted: { scheme: 'upto', network: BASE } };
       const requirements = { scheme: 'upto', network: BASE, asset: USDC, amount: '1', payTo };
       const answer = await fixture.payments.facilitator?.call('settle', {
         paymentPayload: asked,
@@ -793,78 +783,44 @@ describe('upto on Base', () => {
   describe('what is refused as it is read', () => {
     const stranger = privateKeyToAccount(generatePrivateKey()).address;
     const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
-    const BAD: readonly (readonly [string, Changes, string, RegExp])[] = [
-      [
-        'another facilitator',
-        { facilitator: stranger },
-        'INVALID_PAYMENT',
-        /facilitator .* must be 0x/,
-      ],
-      [
-        'another spender',
-        { spender: stranger },
-        'INVALID_PAYMENT',
-        /spender .* must be the upto proxy/,
-      ],
-      ['another receiver', { to: stranger }, 'INVALID_PAYMENT_RECIPIENT', /must go to/],
-      ['another token', { token: stranger }, 'UNSUPPORTED_TOKEN', /must be 0x/],
-      ['a ceiling below the least', { ceiling: 99_999n }, 'AMOUNT_TOO_LOW', /at least 0.1 USD/],
-      [
-        'a deadline of months',
-        { deadline: nowSeconds + 200_000n },
-        'INVALID_PAYMENT',
-        /within two hours/,
-      ],
-      [
-        'a deadline that is over',
-        { deadline: nowSeconds - 1n },
-        'PAYMENT_VERIFICATION_FAILED',
-        /permit2_deadline_expired/,
-      ],
-      [
-        'a signature of other terms',
-        { sent: { nonce: '1' } },
-        'PAYMENT_VERIFICATION_FAILED',
-        /invalid_permit2_signature/,
-      ],
-      ['no witness', { sent: { witness: undefined } }, 'INVALID_PAYMENT', /permitted and witness/],
-      [
-        'a nonce that is no number',
-        { sent: { nonce: '0x01' } },
-        'INVALID_PAYMENT',
-        /nonce .* whole number/,
-      ],
-      [
-        'the scheme exact',
-        { scheme: 'exact' },
-        'INVALID_PAYMENT',
-        /Permit2 payments of the scheme exact/,
-      ],
-      ['an unknown scheme', { scheme: 'deferred' }, 'UNSUPPORTED_SCHEME', /must be exact, or upto/],
-    ];
-    for (const [name, changes, code, words] of BAD) {
-      test(name, async () => {
-        const account = await buyer();
-        const header = await signedHeader(account, changes);
-        const said = await refusal(pay(header, usdToNano(1)));
-        assert.equal(said.code, code, said.message);
-        assert.match(said.message, words);
-        assert.deepEqual(await rowsOf(account), []);
-      });
+    const cases: Record<string, Record<string, readonly [Changes, RegExp]>> = {
+      INVALID_PAYMENT: {
+        'another facilitator': [{ facilitator: stranger }, /facilitator .* must be 0x/],
+        'another spender': [{ spender: stranger }, /spender .* must be the upto proxy/],
+        'a deadline of months': [{ deadline: nowSeconds + 200_000n }, /within two hours/],
+        'no witness': [{ sent: { witness: undefined } }, /permitted and witness/],
+        'a malformed nonce': [{ sent: { nonce: '0x01' } }, /nonce .* whole number/],
+        'the scheme exact': [{ scheme: 'exact' }, /Permit2 payments of the scheme exact/],
+      },
+      INVALID_PAYMENT_RECIPIENT: { 'another receiver': [{ to: stranger }, /must go to/] },
+      UNSUPPORTED_TOKEN: { 'another token': [{ token: stranger }, /must be 0x/] },
+      UNSUPPORTED_SCHEME: {
+        'an unknown scheme': [{ scheme: 'deferred' }, /must be exact, or upto/],
+      },
+      AMOUNT_TOO_LOW: { 'a low ceiling': [{ ceiling: 99_999n }, /at least 0.1 USD/] },
+      PAYMENT_VERIFICATION_FAILED: {
+        'a past deadline': [{ deadline: nowSeconds - 1n }, /permit2_deadline_expired/],
+        'a signature of other terms': [{ sent: { nonce: '1' } }, /invalid_permit2_signature/],
+      },
+    };
+    for (const [code, ofCode] of Object.entries(cases)) {
+      for (const [name, [changes, words]] of Object.entries(ofCode)) {
+        test(`A payment with ${name} is refused with ${code}`, async () => {
+          const account = await buyer();
+          const said = await refusal(pay(await signedHeader(account, changes), usdToNano(1)));
+          assert.equal(said.code, code, said.message);
+          assert.match(said.message, words);
+          assert.deepEqual(await rowsOf(account), []);
+        });
+      }
     }
 
     test('an ERC-3009 payload under its name, and a top-up', async () => {
       const account = await buyer();
-      const payload = { authorization: {}, signature: `0x${'11'.repeat(65)}` };
-      const wrong = encode({
-        x402Version: 2,
-        accepted: { scheme: 'upto', network: BASE },
-        payload,
-      });
-      assert.equal(
-        (await refusal(fixture.payments.headers.offer(wrong, PROOF))).code,
-        'INVALID_AMOUNT',
-      );
+      const payload = { authorization: {}, signature: BAD_SIGNATURE };
+      const accepted = { scheme: 'upto', network: BASE };
+      const wrong = encodeHeader({ x402Version: 2, accepted, payload });
+      assert.equal((await refusal(offer(wrong))).code, 'INVALID_AMOUNT');
       const said = await refusal(fixture.payments.headers.topUp(await signedHeader(account)));
       assert.equal(said.code, 'UNSUPPORTED_SCHEME');
       assert.match(said.message, /upto is for requests/);
