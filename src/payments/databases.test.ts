@@ -4,9 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { x402Client } from '@x402/core/client';
-import { decodePaymentRequiredHeader } from '@x402/core/http';
-import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { createSIWxPayload, encodeSIWxHeader } from '@x402/extensions/sign-in-with-x';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
@@ -15,7 +12,8 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE } from './networks.ts';
-import { openFixture, baseRail } from '../../test/support/payments.ts';
+import { evmPayment } from '../../test/support/payers.ts';
+import { openFixture, baseRail, paidAtLast } from '../../test/support/payments.ts';
 import type { Fixture } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -36,12 +34,7 @@ function bothSuites(fixture: StoreFixture): void {
     await chain.mint(privateKeyToAccount(treasuryKey).address, 100_000_000n);
     const databaseUrl = await fixture.freshUrl();
     const settings = {
-      base: baseRail({
-        payTo,
-        rpcUrl: chain.rpcUrl,
-        gasKey,
-        refundKey: treasuryKey,
-      }),
+      base: baseRail({ payTo, rpcUrl: chain.rpcUrl, gasKey, refundKey: treasuryKey }),
     } as const;
     setups = [
       await openFixture({ settings, databaseUrl }),
@@ -55,19 +48,8 @@ function bothSuites(fixture: StoreFixture): void {
   });
 
   async function pay(): Promise<{ header: string; wallet: Hex }> {
-    const account = privateKeyToAccount(generatePrivateKey());
-    await chain.mint(account.address, 20_000_000n);
-    const client = new x402Client().register(BASE, new ExactEvmScheme(account));
-    client.setSpendControls({ maxAmountPerPayment: '$25' });
-    const { header } = await setups[0].payments.requirements.topUp({
-      path: '/api/v1/x402/top-up',
-      description: 'x',
-    });
-    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
-    return {
-      header: Buffer.from(JSON.stringify(payload)).toString('base64'),
-      wallet: account.address,
-    };
+    const { header, wallet } = await evmPayment(chain, setups[0]);
+    return { header, wallet: wallet as Hex }; // an EVM address
   }
 
   test('a wallet has at most 100 tokens, however many are asked for at once', async () => {
@@ -88,10 +70,10 @@ function bothSuites(fixture: StoreFixture): void {
     // A collision of gas numbers may leave one pending; the same header finishes it.
     await Promise.allSettled(all);
     for (const { header, wallet } of payments) {
-      const first = await setups[0].payments.headers.topUp(header);
+      const first = await paidAtLast(setups[0], header);
       const again = await setups[1].payments.headers.topUp(header);
       assert.deepEqual(again, { ...first, newBalanceNano: undefined });
-      assert.equal(await setups[1].balance(wallet.toLowerCase()), usdToNano(5));
+      assert.equal(await setups[1].balance(wallet), usdToNano(5));
     }
     assert.equal(await chain.balance(payTo), 20_000_000n);
     assert.equal(await setups[0].postings(), 4);
@@ -132,8 +114,7 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a credit that vanished is reversed once, and credited once when it is back', async () => {
     const { header, wallet } = await pay();
-    await setups[0].payments.headers.topUp(header);
-    const id = wallet.toLowerCase();
+    await paidAtLast(setups[0], header);
     const postings = await setups[0].postings();
     await chain.reorg(1);
     const funds = await chain.balance(wallet);
@@ -146,13 +127,13 @@ function bothSuites(fixture: StoreFixture): void {
       await Promise.all(setups.map(async (setup) => await setup.payments.sweep()));
     };
     await bothLook();
-    assert.equal(await setups[1].balance(id), usdToNano(5), 'it may still come back');
+    assert.equal(await setups[1].balance(wallet), usdToNano(5), 'it may still come back');
     await bothLook();
-    assert.equal(await setups[1].balance(id), 0n);
+    assert.equal(await setups[1].balance(wallet), 0n);
     assert.equal(await setups[0].postings(), postings + 1);
     await chain.setTokens(wallet, funds);
-    await Promise.all(setups.map(async (setup) => await setup.payments.headers.topUp(header)));
-    assert.equal(await setups[0].balance(id), usdToNano(5));
+    await Promise.all(setups.map(async (setup) => await paidAtLast(setup, header)));
+    assert.equal(await setups[0].balance(wallet), usdToNano(5));
     assert.equal(await setups[0].postings(), postings + 2);
     await chain.client.mine({ blocks: 70 });
     await bothLook();
@@ -165,7 +146,7 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a refund of one process is not paid again by the sweep of the other', async () => {
     const { header, wallet } = await pay();
-    await setups[0].payments.headers.topUp(header);
+    await paidAtLast(setups[0], header);
     await chain.client.mine({ blocks: 70 });
     const before = await chain.balance(wallet);
     const [refund] = await Promise.all([
@@ -175,6 +156,6 @@ function bothSuites(fixture: StoreFixture): void {
     await setups[1].payments.sweep();
     assert.equal((await setups[1].payments.refunds.state(refund.refundId)).state, 'paid');
     assert.equal((await chain.balance(wallet)) - before, 3_000_000n);
-    assert.equal(await setups[1].balance(wallet.toLowerCase()), usdToNano(2));
+    assert.equal(await setups[1].balance(wallet), usdToNano(2));
   });
 }

@@ -22,7 +22,12 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { usdToNano } from '../core/money.ts';
-import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
+import {
+  type PaymentServer,
+  postTopUp,
+  postTopUpAtLast,
+  startPaymentServer,
+} from '../../test/support/payment-server.ts';
 import {
   authorizationOf,
   cancelAuthorization,
@@ -120,39 +125,8 @@ describe('top-ups on Base', () => {
     return await transferHeader(account, payTo, { authorization: terms, envelope });
   }
 
-  interface Answer {
-    readonly status: number;
-    readonly body: {
-      error?: string;
-      message?: string;
-      data?: Record<string, unknown>;
-      details?: { reason?: string };
-    };
-    readonly headers: Headers;
-  }
-
-  async function post(header: string, name = 'PAYMENT-SIGNATURE'): Promise<Answer> {
-    const response = await fetch(`${paymentServer.url}/api/v1/x402/top-up`, {
-      method: 'POST',
-      headers: { [name]: header },
-    });
-    return {
-      status: response.status,
-      body: (await response.json()) as Answer['body'],
-      headers: response.headers,
-    };
-  }
-
-  /** A chain may take longer than an answer waits: the same header again, as the answer says. */
-  async function postedAtLast(header: string): Promise<Answer> {
-    let answer = await post(header);
-    await until(async () => {
-      if (answer.status !== 202 && answer.status !== 503) return true;
-      answer = await post(header);
-      return false;
-    }, 'a settled payment');
-    return answer;
-  }
+  const post = async (header: string, name?: string) =>
+    await postTopUp(paymentServer, header, name);
 
   describe('official clients', () => {
     test('@x402/fetch tops up, chats with its sign-in, and reads a receipt that verifies', async () => {
@@ -293,7 +267,9 @@ describe('top-ups on Base', () => {
     test('the same header three times at once is credited once', async () => {
       const account = await buyer();
       const header = await signPayment(account);
-      const answers = await Promise.all([1, 2, 3].map(() => postedAtLast(header)));
+      const answers = await Promise.all(
+        [1, 2, 3].map(() => postTopUpAtLast(paymentServer, header)),
+      );
       assert.deepEqual(
         answers.map(({ status }) => status),
         [200, 200, 200],
@@ -309,7 +285,9 @@ describe('top-ups on Base', () => {
       const headers = await Promise.all(
         accounts.map(async (account) => await signPayment(account)),
       );
-      const answers = await Promise.all(headers.map(async (header) => await postedAtLast(header)));
+      const answers = await Promise.all(
+        headers.map(async (header) => await postTopUpAtLast(paymentServer, header)),
+      );
       assert.deepEqual(
         answers.map(({ status }) => status),
         Array.from({ length: 8 }, () => 200),
@@ -353,7 +331,7 @@ describe('top-ups on Base', () => {
           assert.match(String(result.reason), /not confirmed yet|no money has moved/);
       }
       // Whatever collided is finished by sending the same header again.
-      for (const header of headers) await fixture.payments.headers.topUp(header);
+      for (const header of headers) await paidAtLast(fixture, header);
       await second.close();
     });
 

@@ -18,22 +18,16 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { SOLANA } from './networks.ts';
-import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
-import { openFixture, solanaRail } from '../../test/support/payments.ts';
+import {
+  type PaymentServer,
+  postTopUp,
+  postTopUpAtLast,
+  startPaymentServer,
+} from '../../test/support/payment-server.ts';
+import { openFixture, paidAtLast, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const SOL = 1_000_000_000n;
-
-interface Answer {
-  readonly status: number;
-  readonly body: {
-    error?: string;
-    message?: string;
-    data?: Record<string, unknown>;
-    details?: { reason?: string };
-  };
-  readonly headers: Headers;
-}
 
 describe('top-ups on Solana', () => {
   let chain: SolanaChain;
@@ -112,16 +106,28 @@ describe('top-ups on Solana', () => {
     return Buffer.from(JSON.stringify(payload)).toString('base64');
   }
 
-  async function post(header: string): Promise<Answer> {
-    const response = await fetch(`${paymentServer.url}/api/v1/x402/top-up`, {
-      method: 'POST',
-      headers: { 'PAYMENT-SIGNATURE': header },
-    });
-    return {
-      status: response.status,
-      body: (await response.json()) as Answer['body'],
-      headers: response.headers,
+  const post = async (header: string) => await postTopUp(paymentServer, header);
+
+  function loseBroadcasts(): void {
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+  }
+
+  /** The payer's tokens are gone between the check and the block. */
+  function emptyOnBroadcast(signer: KeyPairSigner): void {
+    proxy.fate = async (method) => {
+      if (method === 'sendTransaction') await chain.setTokens(signer.address, 0n);
+      return 'pass' as const;
     };
+  }
+
+  async function fundTreasury(): Promise<void> {
+    const treasury = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(refundKey, 'hex'));
+    await chain.setTokens(treasury.address, 50_000_000n);
+  }
+
+  async function checkRefunds(): Promise<void> {
+    await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
   }
 
   test('@x402/fetch tops up and chats with its sign-in', async () => {
@@ -187,10 +193,7 @@ describe('top-ups on Solana', () => {
     });
     const signer = await buyer();
     const header = await sign(signer);
-    const results = await Promise.all([
-      fixture.payments.headers.topUp(header),
-      second.payments.headers.topUp(header),
-    ]);
+    const results = await Promise.all([paidAtLast(fixture, header), paidAtLast(second, header)]);
     const balances = results.map(({ newBalanceNano }) => newBalanceNano);
     assert.deepEqual(new Set(balances), new Set([usdToNano(5), undefined]));
     const [one, other] = results.map((receipt) => ({ ...receipt, newBalanceNano: undefined }));
@@ -202,7 +205,9 @@ describe('top-ups on Solana', () => {
   test('eight payments at once are all settled', async () => {
     const signers = await Promise.all(Array.from({ length: 8 }, async () => await buyer()));
     const headers = await Promise.all(signers.map(async (signer) => await sign(signer)));
-    const answers = await Promise.all(headers.map(async (header) => await post(header)));
+    const answers = await Promise.all(
+      headers.map(async (header) => await postTopUpAtLast(paymentServer, header)),
+    );
     assert.ok(answers.every(({ status }) => status === 200));
   });
 
@@ -217,7 +222,7 @@ describe('top-ups on Solana', () => {
   test('the broadcast itself is lost: pending, then the same bytes are sent again', async () => {
     const signer = await buyer();
     const header = await sign(signer);
-    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    loseBroadcasts();
     const answer = await post(header);
     assert.equal(answer.status, 202, JSON.stringify(answer.body));
     assert.equal(answer.body.error, 'SETTLEMENT_PENDING');
@@ -238,7 +243,7 @@ describe('top-ups on Solana', () => {
   test('never sent until its blockhash expires: failed for good', async () => {
     const signer = await buyer();
     const header = await sign(signer);
-    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    loseBroadcasts();
     assert.equal((await post(header)).status, 202);
     chain.advance(400n);
     const answer = await post(header);
@@ -271,6 +276,7 @@ describe('top-ups on Solana', () => {
     const rows = await fixture.store.query<{
       state: string;
       tx_id: string;
+      raw_tx: string;
       is_watched: bigint;
       failure: string | null;
     }>('SELECT * FROM payments_topup WHERE wallet = $1', [wallet]);
@@ -360,29 +366,24 @@ describe('top-ups on Solana', () => {
   });
 
   test('a refund pays unused credit back, once; a lost broadcast is finished by the sweep', async () => {
-    const treasury = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(refundKey, 'hex'));
-    await chain.setTokens(treasury.address, 50_000_000n);
+    await fundTreasury();
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
     const before = await chain.tokens(signer.address);
     const refund = await fixture.payments.refunds.refund(signer.address, usdToNano(2));
     assert.equal(refund.state, 'paid');
-    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    loseBroadcasts();
     const second = await fixture.payments.refunds.refund(signer.address, usdToNano(1));
     assert.notEqual(second.state, 'paid');
     proxy.fate = () => 'pass';
-    for (let round = 0; round < 2; round += 1) {
-      await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
-      await fixture.payments.sweep();
-    }
+    for (let round = 0; round < 2; round += 1) await checkRefunds();
     assert.equal((await fixture.payments.refunds.state(second.refundId)).state, 'paid');
     assert.equal((await chain.tokens(signer.address)) - before, 3_000_000n);
     assert.equal(await fixture.balance(signer.address), usdToNano(2));
   });
 
   test('a refund takes no credit that the cluster could still take back', async () => {
-    const treasury = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(refundKey, 'hex'));
-    await chain.setTokens(treasury.address, 50_000_000n);
+    await fundTreasury();
     const signer = await buyer();
     chain.unfinal = true;
     assert.equal((await post(await sign(signer))).status, 200);
@@ -402,38 +403,19 @@ describe('top-ups on Solana', () => {
     const header = await sign(signer);
     const funds = await chain.tokens(signer.address);
     chain.unfinal = true;
-    proxy.fate = async (method) => {
-      // The payer's tokens are gone between the check and the block.
-      if (method === 'sendTransaction') await chain.setTokens(signer.address, 0n);
-      return 'pass' as const;
-    };
+    emptyOnBroadcast(signer);
     assert.equal((await post(header)).status, 402);
     proxy.fate = () => 'pass';
-    const rowOf = async () => {
-      const [row] = await fixture.store.query<{
-        state: string;
-        is_watched: bigint;
-        tx_id: string;
-        raw_tx: string;
-      }>('SELECT * FROM payments_topup WHERE wallet = $1', [signer.address]);
-      return row!;
-    };
-    const { state, is_watched: isWatched, tx_id: transaction, raw_tx: wire } = await rowOf();
+    const row = await rowOf(signer.address);
+    const { state, is_watched: isWatched, tx_id: transaction, raw_tx: wire } = row;
     assert.deepEqual([state, isWatched], ['failed', 1n]);
     chain.drop(transaction);
     await chain.setTokens(signer.address, funds);
-    const call = {
-      jsonrpc: '2.0',
-      id: 1,
-      method: 'sendTransaction',
-      params: [wire, { encoding: 'base64' }],
-    };
+    const params = [wire, { encoding: 'base64' }];
+    const call = { jsonrpc: '2.0', id: 1, method: 'sendTransaction', params };
     await fetch(chain.rpcUrl, { method: 'POST', body: JSON.stringify(call) });
-    for (let round = 0; round < 2; round += 1) {
-      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
-      await fixture.payments.sweep();
-    }
-    assert.equal((await rowOf()).state, 'credited');
+    for (let round = 0; round < 2; round += 1) await look();
+    assert.equal((await rowOf(signer.address)).state, 'credited');
     assert.equal(await fixture.balance(signer.address), usdToNano(5));
     chain.unfinal = false;
   });
@@ -441,31 +423,23 @@ describe('top-ups on Solana', () => {
   test('a payment that failed is watched until the cluster is final', async () => {
     const signer = await buyer();
     const header = await sign(signer);
-    proxy.fate = async (method) => {
-      if (method === 'sendTransaction') await chain.setTokens(signer.address, 0n);
-      return 'pass' as const;
-    };
+    emptyOnBroadcast(signer);
     assert.equal((await post(header)).status, 402);
     proxy.fate = () => 'pass';
-    await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
-    await fixture.payments.sweep();
-    const rows = await fixture.store.query(
-      'SELECT state, is_watched FROM payments_topup WHERE wallet = $1',
-      [signer.address],
-    );
-    assert.deepEqual(rows, [{ state: 'failed', is_watched: 0n }]);
+    await look();
+    const { state, is_watched: isWatched } = await rowOf(signer.address);
+    assert.deepEqual([state, isWatched], ['failed', 0n]);
   });
 
   test('a refund that expires unsent is credited back', async () => {
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
-    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    loseBroadcasts();
     const refund = await fixture.payments.refunds.refund(signer.address, usdToNano(5));
     assert.equal(await fixture.balance(signer.address), 0n);
     chain.advance(400n);
     proxy.fate = () => 'pass';
-    await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
-    await fixture.payments.sweep();
+    await checkRefunds();
     assert.equal((await fixture.payments.refunds.state(refund.refundId)).state, 'failed');
     assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });

@@ -9,12 +9,48 @@ import { Fault } from '../../src/core/faults.ts';
 import { formatUsd } from '../../src/core/money.ts';
 import { balanceBody, topUpBody } from '../../src/wallet/x402/x402.ts';
 import type { Fixture } from './payments.ts';
+import { until } from './until.ts';
 
 export interface PaymentServer {
   readonly url: string;
   /** To be set once the payments that know this address are open. */
   fixture: Fixture | undefined;
   stop(): Promise<void>;
+}
+
+export interface TopUpAnswer {
+  readonly status: number;
+  readonly body: {
+    readonly error?: string;
+    readonly message?: string;
+    readonly data?: Record<string, unknown>;
+    readonly details?: { readonly reason?: string };
+  };
+  readonly headers: Headers;
+}
+
+export async function postTopUp(
+  server: PaymentServer,
+  header: string,
+  name = 'PAYMENT-SIGNATURE',
+): Promise<TopUpAnswer> {
+  const response = await fetch(`${server.url}/api/v1/x402/top-up`, {
+    method: 'POST',
+    headers: { [name]: header },
+  });
+  const body = (await response.json()) as TopUpAnswer['body'];
+  return { status: response.status, body, headers: response.headers };
+}
+
+/** Sends the same header again while the response is pending, as the response requires. */
+export async function postTopUpAtLast(server: PaymentServer, header: string): Promise<TopUpAnswer> {
+  let answer = await postTopUp(server, header);
+  await until(async () => {
+    if (answer.status !== 202 && answer.status !== 503) return true;
+    answer = await postTopUp(server, header);
+    return false;
+  }, 'a settled payment');
+  return answer;
 }
 
 const PRICE = 10_000_000n;

@@ -3,7 +3,7 @@
  * step. Its settings are one JSON argument.
  */
 import { nano } from '../../src/core/money.ts';
-import { openFixture, paidAtLast } from './payments.ts';
+import { openFixture, paidAtLast, repeatPending } from './payments.ts';
 import type { CrashOrder } from './payments-crash.ts';
 
 const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // written by the test that starts us
@@ -19,7 +19,10 @@ if (header === undefined) await fixture.payments.sweep();
 else if (wanted === undefined) await paidAtLast(fixture, header);
 else {
   const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', clientAddress: '' };
-  await (await fixture.payments.headers.offer(header, proof)).take(nano(BigInt(wanted)));
+  await repeatPending(async () => {
+    const offered = await fixture.payments.headers.offer(header, proof);
+    await offered.take(nano(BigInt(wanted)));
+  });
 }
 // Reached only when the step never came: the test sees the exit code.
 process.exit(3);

@@ -176,13 +176,17 @@ async function sum(from: Queryable, wallet: string): Promise<Nano> {
 }
 
 /** Sends the same header again while the response is pending, as the response requires. */
-export async function paidAtLast({ payments }: Fixture, header: string) {
+export async function repeatPending<T>(pay: () => Promise<T>): Promise<T> {
   for (let left = MAX_REPEATS; ; left -= 1) {
     try {
-      return await payments.headers.topUp(header);
+      return await pay();
     } catch (error) {
-      const isPending = error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
+      const isPending = error instanceof Fault && [202, 503].includes(error.status);
       if (!isPending || left === 0) throw error;
     }
   }
+}
+
+export async function paidAtLast({ payments }: Fixture, header: string) {
+  return await repeatPending(() => payments.headers.topUp(header));
 }

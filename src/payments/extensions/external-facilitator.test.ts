@@ -9,10 +9,6 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
 import type { KeyPairSigner } from '@solana/kit';
-import { x402Client } from '@x402/core/client';
-import { decodePaymentRequiredHeader } from '@x402/core/http';
-import { ExactEvmScheme } from '@x402/evm/exact/client';
-import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAnvil } from '../../../test/chains/anvil.ts';
@@ -22,7 +18,8 @@ import type { SolanaChain } from '../../../test/chains/solana.ts';
 import { Fault } from '../../core/faults.ts';
 import { systemIds } from '../../core/ids.ts';
 import { usdToNano } from '../../core/money.ts';
-import { BASE, SOLANA } from '../networks.ts';
+import { BASE } from '../networks.ts';
+import { evmPayment, solanaPayment } from '../../../test/support/payers.ts';
 import { openFixture, baseRail, solanaRail } from '../../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../../test/support/payments.ts';
 
@@ -106,28 +103,8 @@ describe('an external facilitator', () => {
     return answer === 'lost' ? undefined : result;
   }
 
-  async function pay(rail: 'base' | 'solana'): Promise<{ header: string; wallet: string }> {
-    const client = new x402Client();
-    client.setSpendControls({ maxAmountPerPayment: '$25' });
-    let wallet: string;
-    if (rail === 'base') {
-      const account = privateKeyToAccount(generatePrivateKey());
-      await anvil.mint(account.address, 20_000_000n);
-      client.register(BASE, new ExactEvmScheme(account));
-      wallet = account.address.toLowerCase();
-    } else {
-      const signer = await generateKeyPairSigner();
-      await solana.setTokens(signer.address, 20_000_000n);
-      client.register(SOLANA, new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }));
-      wallet = signer.address;
-    }
-    const { header } = await shop.payments.requirements.topUp({
-      path: '/api/v1/x402/top-up',
-      description: 'x',
-    });
-    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
-    return { header: Buffer.from(JSON.stringify(payload)).toString('base64'), wallet };
-  }
+  const pay = async (rail: 'base' | 'solana') =>
+    await (rail === 'base' ? evmPayment(anvil, shop) : solanaPayment(solana, shop));
 
   for (const rail of ['base', 'solana'] as const) {
     test(`${rail}: settles, and the credit follows the chain`, async () => {
