@@ -1,6 +1,7 @@
 /** The JSON-RPC endpoint with a real ledger, real limits and a real node: the exact charges. */
 import { Cancellation } from '../core/cancellation.ts';
 import assert from 'node:assert/strict';
+import type { Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
@@ -22,16 +23,16 @@ import { type Clock, systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
-import { usdToNano, ZERO } from '../core/money.ts';
+import { type Nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
 import { SharedCredits, RPC_MIGRATIONS } from './rpc.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
-import { Sales } from '../billing/sale.ts';
+import { type Sale, Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { Rpc } from './rpc.ts';
-import type { ProxyRpcResponse, ProxyRpcLimits } from './proxy-rpc.ts';
+import type { ProxyRpcLimits } from './proxy-rpc.ts';
 
 const MIGRATIONS = [
   ...LEDGER_MIGRATIONS,
@@ -44,6 +45,17 @@ const ALICE: Caller = { ...walletCaller(`0x${'a'.repeat(40)}`), kind: 'key', key
 /** Capacity for two long responses. */
 const KEPT_BYTES = 7_000_000;
 
+/** The response that a caller receives. */
+interface Sent {
+  readonly credits: number;
+  readonly costUsd: string;
+  readonly requestId: string;
+  readonly isReplayed: boolean;
+  readonly remainingNano: Nano | undefined;
+  readonly body: Buffer;
+  readonly rest: Readable | undefined;
+}
+
 onEachStore('proxy rpc', (fixture) => {
   interface Bench {
     readonly node: TestNode;
@@ -55,7 +67,7 @@ onEachStore('proxy rpc', (fixture) => {
     readonly send: (
       body: unknown,
       options?: { key?: string; caller?: Caller; leaving?: Cancellation },
-    ) => Promise<ProxyRpcResponse>;
+    ) => Promise<Sent>;
   }
 
   async function bench(
@@ -139,21 +151,39 @@ onEachStore('proxy rpc', (fixture) => {
       },
       send: async (body, options = {}) =>
         new Promise((resolve, reject) => {
-          proxyRpc(flow, {
-            context: {
-              requestId: parts.ids.hex(16),
-              caller: options.caller ?? ALICE,
-              tags: undefined,
-              headers: { 'idempotency-key': options.key },
-              leaving: options.leaving ?? new Cancellation(),
-            } as unknown as RequestContext, // the members that the endpoint reads
-            network: NETWORK,
-            body: Buffer.from(JSON.stringify(body)),
-            send: async (_context, answer) => {
-              resolve(answer);
-              if (answer.rest !== undefined) await finished(answer.rest);
+          const headers: Record<string, unknown> = {};
+          let remainingNano: Nano | undefined;
+          const sent = (bytes: Buffer, rest?: Readable): void =>
+            resolve({
+              credits: Number(headers['x-svc-rpc-credits']),
+              costUsd: String(headers['x-svc-rpc-cost-usd']),
+              requestId: String(headers['x-request-id']),
+              isReplayed: headers['idempotent-replayed'] === 'true',
+              remainingNano,
+              body: bytes,
+              rest,
+            });
+          const context = {
+            requestId: parts.ids.hex(16),
+            caller: options.caller ?? ALICE,
+            tags: undefined,
+            headers: { 'idempotency-key': options.key },
+            leaving: options.leaving ?? new Cancellation(),
+            notes: {},
+            set: (name: string, value: unknown) => void (headers[name] = value),
+            bytes: (_status: number, _type: string, bytes: Buffer) => sent(bytes),
+            sendAll: async (_status: number, _type: string, bytes: Buffer, rest: Readable) => {
+              sent(bytes, rest);
+              await finished(rest);
             },
-          }).then(() => reject(new Error('nothing was sent')), reject);
+          } as unknown as RequestContext; // the members that the endpoint uses
+          const counted = (_sale: Sale, nano: Nano | undefined): void => {
+            remainingNano = nano;
+          };
+          proxyRpc(
+            { ...flow, headers: { counted }, serviceName: 'svc' },
+            { context, network: NETWORK, body: Buffer.from(JSON.stringify(body)) },
+          ).then(() => reject(new Error('nothing was sent')), reject);
         }),
     };
   }
@@ -280,7 +310,7 @@ onEachStore('proxy rpc', (fixture) => {
     };
   }
 
-  async function read(answer: ProxyRpcResponse): Promise<number> {
+  async function read(answer: Sent): Promise<number> {
     let sizeBytes = answer.body.length;
     for await (const chunk of answer.rest ?? []) sizeBytes += Buffer.from(chunk).length;
     return sizeBytes;

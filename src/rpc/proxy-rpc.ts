@@ -8,11 +8,7 @@
  * is not charged either, unless it is stored under a key for a retry.
  */
 import type { Readable } from 'node:stream';
-import type {
-  Idempotency,
-  IdempotencyToken,
-  StoredResponse,
-} from '../billing/idempotency/idempotency.ts';
+import type { Idempotency, IdempotencyToken } from '../billing/idempotency/idempotency.ts';
 import { parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -21,6 +17,7 @@ import type { Log } from '../core/log.ts';
 import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
   ParsedRequest,
@@ -57,6 +54,8 @@ export interface ProxyRpcParts {
   readonly limitLog: LimitLog;
   readonly log: Log;
   readonly limits: () => ProxyRpcLimits;
+  readonly headers: Pick<ResponseHeaders, 'counted'>;
+  readonly serviceName: string;
 }
 
 export interface ProxyRpcCall {
@@ -64,18 +63,6 @@ export interface ProxyRpcCall {
   readonly network: string;
   readonly body: Buffer;
   readonly scanned?: BodyScan | undefined;
-  /** Sends the response; for a stream it resolves after the last byte. */
-  readonly send: (context: RequestContext, response: ProxyRpcResponse) => void | Promise<void>;
-}
-
-export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
-  readonly costUsd: string;
-  /** For a replay, the id of the first request. */
-  readonly requestId: string;
-  readonly isReplayed: boolean;
-  readonly sale: Sale;
-  /** Remaining balance for the headers; missing for a replay. */
-  readonly remainingNano: Nano | undefined;
 }
 
 interface Run {
@@ -122,7 +109,12 @@ async function chargeOnce(
     },
     (token) => charge(parts, call, body, { sale, token }),
   );
-  if (stored !== undefined) await call.send(call.context, replayed(stored, sale));
+  if (stored === undefined) return;
+  const { headers, body: bytes } = stored;
+  const { credits = '', cost: costUsd = '', requestId: firstId = '' } = headers;
+  setHeaders(parts, call, sale, { credits, costUsd, requestId: firstId });
+  call.context.set('idempotent-replayed', 'true');
+  await call.context.bytes(200, JSON_TYPE, bytes);
 }
 
 /** Requests per minute and caller; a batch counts as one request, and so does a replay. */
@@ -184,7 +176,8 @@ async function charge(
     if (rest !== undefined) return await sendStream(run, response, rest);
     // Commit the charge before the response is sent.
     const remainingNano = await settle(run, response, response.body);
-    const sending = call.send(call.context, responseOf(run, response, remainingNano));
+    setResponseHeaders(run, response, remainingNano);
+    const sending = call.context.bytes(200, JSON_TYPE, response.body);
     if (sending !== undefined) await sending;
   } catch (error) {
     // A settled sale has already returned its unused credits.
@@ -208,7 +201,8 @@ async function sendStream(run: Run, response: RpcResponse, rest: Readable): Prom
   const delayed = delayLastBytes(rest, settleAll, (chunk) => kept.add(chunk));
   const { after } = expectedSettlement(sale.hold, rpc.cost(response.credits));
   try {
-    await call.send(call.context, responseOf(run, { ...response, rest: delayed }, after.usdNano));
+    setResponseHeaders(run, response, after.usdNano);
+    await call.context.sendAll(200, JSON_TYPE, response.body, delayed);
   } catch (error) {
     delayed.destroy();
     // A node that breaks off ends the response, which looks like a disconnect of the caller.
@@ -316,29 +310,36 @@ async function giveCreditsBack({ parts, call, reservation }: Run, after: unknown
   }
 }
 
-function responseOf(run: Run, response: RpcResponse, remainingNano: Nano): ProxyRpcResponse {
-  return {
-    ...response,
-    costUsd: formatRpcCost(run.parts.rpc.cost(response.credits)),
-    requestId: run.call.context.requestId,
-    isReplayed: false,
-    sale: run.sale,
-    remainingNano,
-  };
+function setResponseHeaders(
+  { parts, call, sale }: Run,
+  { credits, retries }: RpcResponse,
+  remainingNano: Nano,
+): void {
+  const { requestId } = call.context;
+  const costUsd = formatRpcCost(parts.rpc.cost(credits));
+  setHeaders(parts, call, sale, { credits, costUsd, requestId }, remainingNano);
+  if (retries > 0) call.context.set('x-retry-count', retries);
 }
 
-function replayed(stored: StoredResponse, sale: Sale): ProxyRpcResponse {
-  return {
-    body: stored.body,
-    rest: undefined,
-    credits: Number(stored.headers['credits']),
-    costUsd: stored.headers['cost'] ?? '',
-    requestId: stored.headers['requestId'] ?? '',
-    isReplayed: true,
-    retries: 0,
-    sale,
-    remainingNano: undefined,
-  };
+/** `requestId` of a replay is that of the first request, and `remainingNano` is missing. */
+function setHeaders(
+  { headers, serviceName }: ProxyRpcParts,
+  { context }: ProxyRpcCall,
+  sale: Sale,
+  shown: {
+    readonly credits: number | string;
+    readonly costUsd: string;
+    readonly requestId: string;
+  },
+  remainingNano?: Nano,
+): void {
+  const { credits, costUsd, requestId } = shown;
+  context.notes.model = sale.request.modelId;
+  context.notes.costUsd = costUsd;
+  context.set(`x-${serviceName}-rpc-credits`, credits);
+  context.set(`x-${serviceName}-rpc-cost-usd`, costUsd);
+  context.set('x-request-id', requestId);
+  headers.counted(sale, remainingNano, context.answerHeaders);
 }
 
 function requestLimitFault(state: WindowState): Fault {
