@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Rgba, applyMatte, resizePlane } from './matte.ts';
+import { type Rgba, applyMatte } from './matte.ts';
 
 /** An image with a vertical edge at `edge`: dark on the left, bright on the right. */
 function split(width: number, height: number, edge: number): Rgba {
@@ -15,12 +15,6 @@ function alphaAt(image: Rgba, x: number, y: number): number {
   return image.data[(y * image.width + x) * 4 + 3]!;
 }
 
-test('`resizePlane` keeps a constant plane and interpolates between pixel centres', () => {
-  const plane = { width: 2, height: 1, values: new Float32Array([0, 1]) };
-  assert.deepEqual([...resizePlane(plane, 4, 1).values], [0, 0.25, 0.75, 1]);
-  assert.deepEqual([...resizePlane(plane, 2, 3).values], [0, 1, 0, 1, 0, 1]);
-});
-
 test('`applyMatte` moves a coarse mask edge to the edge of the image', () => {
   const image = split(640, 240, 323);
   // A cell of the mask is 2.5 pixels wide; the edge of the mask is at 320, three pixels off.
@@ -31,14 +25,6 @@ test('`applyMatte` moves a coarse mask edge to the edge of the image', () => {
   assert.ok(bright - dark > 120, `the step is at the edge of the picture: ${dark} to ${bright}`);
   assert.ok(bright > 215);
   assert.equal(alphaAt(image, 340, 120), 255);
-});
-
-test('`applyMatte` multiplies the existing alpha of the image', () => {
-  const image = split(320, 240, 0);
-  for (let i = 3; i < image.data.length; i += 4) image.data[i] = 100;
-  const values = new Float32Array(16).fill(1);
-  applyMatte(image, split(320, 240, 0), { width: 4, height: 4, values });
-  assert.equal(alphaAt(image, 10, 10), 100);
 });
 
 test('`applyMatte` accepts an image that is one pixel wide', () => {

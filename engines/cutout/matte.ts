@@ -63,7 +63,7 @@ function slide(
 }
 
 /** Resizes a plane bilinearly with aligned pixel centres. */
-export function resizePlane(plane: Plane, width: number, height: number): Plane {
+function resizePlane(plane: Plane, width: number, height: number): Plane {
   const values = new Float32Array(width * height);
   const line = new Float32Array(plane.width);
   const { left, share } = columns(plane.width, width);

@@ -15,7 +15,7 @@ import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { Recognizer, type Segment, type Sherpa } from './recognizer.ts';
-import { readSamples, speechRanges } from './speech-ranges.ts';
+import { speechRanges } from './speech-ranges.ts';
 import {
   type TranscriptionOptions,
   transcriptionEngine,
@@ -350,15 +350,5 @@ describe('speechRanges()', () => {
     assert.equal(ranges[0]![0], 0);
     assert.equal(ranges.at(-1)![1], 10);
     for (let i = 1; i < ranges.length; i += 1) assert.equal(ranges[i]![0], ranges[i - 1]![1]);
-  });
-
-  test('`readSamples` scales to -1..1', async () => {
-    const pcm = Buffer.alloc(6);
-    pcm.writeInt16LE(-32_768, 2);
-    pcm.writeInt16LE(16_384, 4);
-    writeFileSync(at('few.pcm'), pcm);
-    const file = await open(at('few.pcm'), 'r');
-    assert.deepEqual([...(await readSamples(file, { start: 0, end: 3 }))], [0, -1, 0.5]);
-    await file.close();
   });
 });

@@ -76,14 +76,6 @@ suite('engines on local ports', () => {
   }
 
   suite('`discoverEngines`', () => {
-    test('it queries the usual local ports', () => {
-      assert.deepEqual(
-        USUAL_TARGETS.map((target) => new URL(target.origin).port),
-        ['11434', '8080', '1234', '8000'],
-      );
-      assert.ok(USUAL_TARGETS.every((target) => new URL(target.origin).hostname === '127.0.0.1'));
-    });
-
     test('it finds Ollama with context and capabilities of each model', async () => {
       const origin = await jsonServer(
         {

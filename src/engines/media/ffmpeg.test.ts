@@ -9,7 +9,6 @@ import {
   checkArguments,
   measureArguments,
   probeArguments,
-  progressSeconds,
   readProbe,
   soundArguments,
   writeArguments,
@@ -48,12 +47,6 @@ test('every ffmpeg input is restricted to the file protocol and one format, and 
   assert.ok(scale.includes('-max_pixels'));
   // ffmpeg rotates frames by itself; a second rotation would be wrong.
   assert.ok(!scale.join(' ').includes('transpose'));
-});
-
-test('`progressSeconds` parses the progress lines of ffmpeg', () => {
-  assert.equal(progressSeconds('out_time_us=1500000'), 1.5);
-  assert.equal(progressSeconds('out_time_ms=2500000'), 2.5);
-  assert.equal(progressSeconds('frame=12'), undefined);
 });
 
 test('`readProbe` returns the longer duration, the displayed size, and ignores cover images', () => {

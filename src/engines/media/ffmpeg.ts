@@ -94,7 +94,7 @@ export function writeArguments(task: WriteTask, encoder: VideoEncoder): string[]
 }
 
 /** Seconds of output so far from a line of `-progress`; `undefined` for other lines. */
-export function progressSeconds(line: string): number | undefined {
+function progressSeconds(line: string): number | undefined {
   const match = /^out_time_(?:us|ms)=(\d+)$/.exec(line);
   return match === null ? undefined : Number(match[1]) / 1e6;
 }
