@@ -20,7 +20,7 @@ import type { Log } from '../../core/log.ts';
 import type { ModelOutage } from '../../catalog/catalog.ts';
 import { type FetchedModel, ModelFetch } from './model-files.ts';
 import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
-import type { ProgramReport, ProgramStart } from './program-contract.ts';
+import type { ProgramStart } from './program-contract.ts';
 
 /** The address of a running child, and the Bearer token that it requires. */
 export interface EngineAddress {
@@ -79,6 +79,13 @@ const ALIVE_CHECK_MS = 15_000;
 const MOST_UNANSWERED = 8;
 /** Characters of output kept for the error message of a child that ended. */
 const KEPT_OUTPUT_CHARACTERS = 2_000;
+
+/** A `ProgramReport` as received: a program that an attacker controls may send anything. */
+interface ReceivedReport {
+  readonly type?: unknown;
+  readonly port?: unknown;
+  readonly error?: unknown;
+}
 
 interface Running {
   readonly child: ChildProcess;
@@ -207,8 +214,8 @@ export class EngineProcess {
     });
     // The failure is returned to those who wait for the address; without a waiter it is logged.
     running.started.promise.then(cancel, cancel);
-    child.on('message', (message) => {
-      this.#receive(running, message as ProgramReport, fail); // of the same version
+    child.on('message', (message: unknown) => {
+      this.#receive(running, message ?? {}, fail);
     });
     const stopChecks = clock.every(ALIVE_CHECK_MS, () => this.#checkAlive(running));
     const end = (how: string | number | null, reason: string): void => {
@@ -257,21 +264,21 @@ export class EngineProcess {
     running.child.kill('SIGKILL');
   }
 
-  #receive(running: Running, message: ProgramReport, fail: (reason: string) => void): void {
+  #receive(running: Running, message: ReceivedReport, fail: (reason: string) => void): void {
     const { name, log, onChange, onMessage, retriesStart } = this.#options;
     running.unanswered = 0;
     switch (message.type) {
       case 'alive':
         return;
       case 'ready':
-        this.#port = message.port;
+        this.#port = Number(message.port);
         running.isReady = true;
         running.started.resolve(this.#address);
         onChange?.();
         return;
       case 'failed':
         this.#cannotStart = retriesStart !== true;
-        return fail(message.error);
+        return fail(String(message.error));
       case 'used':
         return this.fetchModel();
       case 'model-failed':
