@@ -49,7 +49,7 @@ test('if several calls wait, the next batch is delayed by the duration of the la
   await turn();
   clock.advance(3);
   await turn();
-  assert.deepEqual(sizes, [1], 'it waits for those who were answered');
+  assert.deepEqual(sizes, [1], 'it waits for the callers that received results');
   clock.advance(1);
   await turn();
   assert.deepEqual(sizes, [1, 4]);

@@ -12,7 +12,7 @@ const OTHER_USER = 65_534;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-open-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-async function told(url: string): Promise<string> {
+async function problemOf(url: string): Promise<string> {
   try {
     const store = await openTestStore(url);
     try {
@@ -21,7 +21,7 @@ async function told(url: string): Promise<string> {
       await store.close();
     }
   } catch (error) {
-    return openProblem(error, url) ?? `Not in words: ${String(error)}`;
+    return openProblem(error, url) ?? `No message: ${String(error)}`;
   }
   return 'It was opened';
 }
@@ -30,13 +30,13 @@ test('the message for a SQLite file contains its path and the next step', async 
   const text = join(folder, 'notes.txt');
   writeFileSync(text, 'These are notes and no database.\n'.repeat(100));
   assert.equal(
-    await told(`sqlite:${text}`),
+    await problemOf(`sqlite:${text}`),
     `The database file is not a SQLite database (${text}): set "database" to another file, or replace it by a backup`,
   );
   const taken = join(folder, 'taken');
   mkdirSync(taken);
   assert.match(
-    await told(`sqlite:${taken}`),
+    await problemOf(`sqlite:${taken}`),
     /cannot be opened \(\S*taken\): set "database" to a file/,
   );
 });
@@ -89,9 +89,9 @@ test('the message for a PostgreSQL contains the problem and no password', async 
       /rejects the user "nobody-here": correct the name or the password/,
     ],
   ];
-  for (const [address, words] of cases) {
-    const said = await told(address);
-    assert.match(said, words);
-    assert.doesNotMatch(said, /hunter2/);
+  for (const [address, expected] of cases) {
+    const problem = await problemOf(address);
+    assert.match(problem, expected);
+    assert.doesNotMatch(problem, /hunter2/);
   }
 });

@@ -39,16 +39,17 @@ interface Place {
   readonly database: string;
 }
 
-const ADDRESS = /^postgres(?:ql)?:\/\/(?:(?<who>[^/?]*)@)?(?<servers>[^/?]*)(?:\/(?<name>[^?]*))?/;
+const ADDRESS =
+  /^postgres(?:ql)?:\/\/(?:(?<login>[^/?]*)@)?(?<servers>[^/?]*)(?:\/(?<name>[^?]*))?/;
 
 /** Returns `undefined` if the URL cannot be parsed, for example with a slash in the password. */
 function placeOf(databaseUrl: string): Place | undefined {
-  const { who = '', servers, name = '' } = ADDRESS.exec(databaseUrl)?.groups ?? {};
+  const { login = '', servers, name = '' } = ADDRESS.exec(databaseUrl)?.groups ?? {};
   if (servers === undefined) return undefined;
   const others = new URLSearchParams(databaseUrl.split('?')[1]);
   return {
     server: servers || (others.get('host') ?? 'localhost'),
-    user: who.split(':')[0] || (others.get('user') ?? ''),
+    user: login.split(':')[0] || (others.get('user') ?? ''),
     database: name,
   };
 }

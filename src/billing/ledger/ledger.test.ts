@@ -180,8 +180,8 @@ onEachStore('ledger', (fixture) => {
     assert.equal(await granted('r4', named), usdToNano('0.5'));
     const left = usdToNano('0.6') - 2n;
     await b.ledger.settle(bill(b.clock, 'r4', 0n as Nano));
-    const dear = { maxNano: usdToNano('0.7'), maxIsNamed: true };
-    assert.equal(await granted('r5', dear), usdToNano('0.2') + (left - usdToNano('0.2')) / 4n);
+    const expensive = { maxNano: usdToNano('0.7'), maxIsNamed: true };
+    assert.equal(await granted('r5', expensive), usdToNano('0.2') + (left - usdToNano('0.2')) / 4n);
     await b.ledger.settle(bill(b.clock, 'r5', 0n as Nano));
     // The hold waits for the cost of a useful completion while posted credit covers it.
     const useful = { minNano: usdToNano('0.1'), usefulNano: usdToNano('0.4') };

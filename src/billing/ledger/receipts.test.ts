@@ -101,11 +101,11 @@ onEachStore('receipts, sums and movements', (fixture) => {
         [10, 3],
         [100, 5_000],
       ] as const) {
-        const asked = { ...range, ...filter };
+        const wanted = { ...range, ...filter };
         const ids: string[] = [];
         let after: ReceiptPlace | undefined;
         do {
-          const page = await receiptsOf(store, asked, { limit, after, sliceRows });
+          const page = await receiptsOf(store, wanted, { limit, after, sliceRows });
           assert.ok(page.rows.length <= limit);
           ids.push(...page.rows.map((row) => row.request_id));
           after = page.next;
@@ -113,8 +113,8 @@ onEachStore('receipts, sums and movements', (fixture) => {
         const expected = all
           .filter(
             (one) =>
-              dayOf(one.createdMs) >= asked.fromDay &&
-              dayOf(one.createdMs) <= asked.toDay &&
+              dayOf(one.createdMs) >= wanted.fromDay &&
+              dayOf(one.createdMs) <= wanted.toDay &&
               ('keyId' in filter ? one.keyId === filter.keyId : true) &&
               ('modelId' in filter ? one.modelId === filter.modelId : true) &&
               ('status' in filter ? one.status === filter.status : true) &&

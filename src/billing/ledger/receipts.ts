@@ -193,13 +193,13 @@ function receiptsWithin(
   const days = [dayOf(sinceMs), Math.min(filter.toDay, dayOf(createdMs))];
   const parameters: Parameter[] = [accountId, ...days, sinceMs, createdMs, requestId];
   let wanted = '';
-  const asked = [
+  const conditions = [
     ['key_id', keyId],
     ['model_id', modelId],
     ['kind', kind],
     ['status', status],
   ] as const;
-  for (const [column, value] of asked) {
+  for (const [column, value] of conditions) {
     if (value !== undefined) wanted += ` AND ${column} = $${parameters.push(value)}`;
   }
   return store.query<UsageRow>(

@@ -60,14 +60,14 @@ export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefi
   const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
   const parameters: (string | number)[] = [fromDay, toDay];
   let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
-  const asked = [
+  const conditions = [
     ['account_id', accountId],
     ['key_id', keyId],
     ['model_id', modelId],
     ['name', tag],
     ['value', tagValue],
   ] as const;
-  for (const [column, wanted] of asked) {
+  for (const [column, wanted] of conditions) {
     if (wanted !== undefined) from += ` AND ${column} = $${parameters.push(wanted)}`;
   }
   return { from, parameters };

@@ -76,12 +76,12 @@ describe('leased rate windows', () => {
     const { windows, store } = await begin(1);
     const first = await windows.take(take('own', 100, 10, 1_000), clock.nowMs());
     assert.ok(first.ok);
-    const asks = t.mock.method(store, 'transaction');
+    const transactions = t.mock.method(store, 'transaction');
     const second = windows.take(take('own', 100, 10, 1_000), clock.nowMs());
     assert.ok(!(second instanceof Promise) && second.ok);
     assert.deepEqual([second.state.requestsLeft, second.state.tokensLeft], [98, 980]);
     assert.equal(windows.correct(second.reserved, 200, clock.nowMs())?.tokens, 210);
-    assert.equal(asks.mock.callCount(), 0);
+    assert.equal(transactions.mock.callCount(), 0);
     // Usage above the estimate counts in the minute that runs by then.
     clock.advance(MINUTE_MS);
     assert.equal(windows.correct(first.reserved, 110, clock.nowMs()), undefined);
@@ -109,15 +109,18 @@ describe('leased rate windows', () => {
     await until(async () => {
       clock.advance(20);
       return (await shown(first.windows)) <= 30;
-    }, 'the first process is told');
+    }, 'the first process is notified');
     for (const { windows } of [first, second]) {
-      const says = await shown(windows);
-      assert.ok(says <= left && says >= left - leaseOf(100), `${says} where ${left} are left`);
+      const reported = await shown(windows);
+      assert.ok(
+        reported <= left && reported >= left - leaseOf(100),
+        `${reported} where ${left} are left`,
+      );
     }
     const next = await first.windows.take(wanted, clock.nowMs());
     assert.ok(next.ok);
-    const says = next.state.requestsLeft;
-    assert.ok(says <= 29 && says >= 29 - leaseOf(100), `${says} where 29 are left`);
+    const reported = next.state.requestsLeft;
+    assert.ok(reported <= 29 && reported >= 29 - leaseOf(100), `${reported} where 29 are left`);
   });
 
   for (const backMs of [61_000, 10 * MINUTE_MS]) {

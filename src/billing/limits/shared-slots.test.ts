@@ -76,15 +76,15 @@ describe('slots of several processes', () => {
     const { store } = opened.at(-2) ?? assert.fail('it was opened');
     const own = await first.enter('waited', 8);
     assert.ok(own !== undefined);
-    const { promise: isAsked, resolve: ask } = Promise.withResolvers<void>();
+    const { promise: isCalled, resolve: call } = Promise.withResolvers<void>();
     const { promise: answer, reject: fail } = Promise.withResolvers<never>();
     const free = t.mock.method(store, 'transaction', () => {
-      ask();
+      call();
       return answer;
     });
     // Requests all remaining slots, so the first process has to release what it does not use.
     const others = Array.from({ length: 7 }, () => second.enter('waited', 8));
-    await isAsked;
+    await isCalled;
     const waiting = first.enter('waited', 8);
     fail(new Error('The database broke the statement off'));
     free.mock.restore();
@@ -103,12 +103,12 @@ describe('slots of several processes', () => {
   test('a single process sends nothing to the database', async (t) => {
     const slots = await begin(1);
     const { store } = opened.at(-1) ?? assert.fail('it was opened');
-    const asks = t.mock.method(store, 'transaction');
+    const transactions = t.mock.method(store, 'transaction');
     const leave = slots.enter('alone', 1);
     assert.ok(leave !== undefined && !(leave instanceof Promise));
     assert.equal(slots.enter('alone', 1), undefined);
     leave();
     assert.ok(slots.enter('alone', 1) !== undefined);
-    assert.equal(asks.mock.callCount(), 0);
+    assert.equal(transactions.mock.callCount(), 0);
   });
 });

@@ -6,8 +6,8 @@
  * - A request that the part does not cover waits for a call to the database. All requests of a turn
  *   of the event loop share a call, and a counter is in one call at a time.
  * - If other processes lease what a request needs, it recalls their unused parts and tries again.
- *   For `CONTESTED_MS` after that, nobody leases more of this counter than its requests need.
- * - An unused part is returned when another process recalls it, or when its user says so.
+ *   For `CONTESTED_MS` after that, no process leases more of this counter than its requests need.
+ * - An unused part is returned when another process recalls it, or when the user of this class decides so.
  *
  * What a part is, and how much of it a process gets, is decided by the user of this class. A
  * process gets `shareOf` what is free, so that the others can do the same.

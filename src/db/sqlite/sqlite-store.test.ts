@@ -124,25 +124,25 @@ test('`done` or `failed` of a work is called once, also if the shared commit fai
   await withStore({}, async (store) => {
     await store.query(`CREATE TABLE sample_orphan (id TEXT REFERENCES sample_row (id)
       DEFERRABLE INITIALLY DEFERRED)`);
-    const told: string[] = [];
+    const outcomes: string[] = [];
     const work = (name: string, text: string): FileWork => ({
       durable: true,
       run: (tx) => tx.execute(text, []),
-      done: () => void told.push(`${name}: done`),
-      failed: (error) => void told.push(`${name}: ${String(error)}`),
+      done: () => void outcomes.push(`${name}: done`),
+      failed: (error) => void outcomes.push(`${name}: ${String(error)}`),
     });
     const broken = work('broken', 'INSERT INTO sample_nothing VALUES (1)');
     store.write(broken);
     store.write(work('sound', "INSERT INTO sample_row (id, body) VALUES ('a', '')"));
     await store.query(INSERT, ['b', '']);
-    assert.deepEqual(told, ['broken: Error: no such table: sample_nothing', 'sound: done']);
-    told.length = 0;
+    assert.deepEqual(outcomes, ['broken: Error: no such table: sample_nothing', 'sound: done']);
+    outcomes.length = 0;
     const counted = store.changes;
     store.write(broken);
     store.write(work('orphan', "INSERT INTO sample_orphan VALUES ('nobody')"));
     await assert.rejects(store.query(INSERT, ['c', '']), /FOREIGN KEY/);
     const reason = 'Error: FOREIGN KEY constraint failed';
-    assert.deepEqual(told, [`broken: ${reason}`, `orphan: ${reason}`]);
+    assert.deepEqual(outcomes, [`broken: ${reason}`, `orphan: ${reason}`]);
     assert.equal(store.changes, counted + 5, 'three that ran, the first undone, and all');
     assert.equal((await store.query('SELECT id FROM sample_row')).length, 2);
   });

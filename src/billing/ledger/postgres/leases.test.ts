@@ -190,7 +190,7 @@ describe('leases of several processes', () => {
    * Counts the statements of a process from now on, without its notification checks. Give the
    * process a long dead-after time, or renewals of its epoch are counted too.
    */
-  function countAsked(t: TestContext, { store }: Process) {
+  function countCalls(t: TestContext, { store }: Process) {
     const transactions = t.mock.method(store, 'transaction').mock;
     const statements = t.mock.method(store, 'query').mock;
     return () => ({
@@ -326,11 +326,11 @@ describe('leases of several processes', () => {
     const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));
     await comeBack(process, accountId);
-    const asked = countAsked(t, process);
+    const calls = countCalls(t, process);
     const holds = await Promise.all(Array.from({ length: 100 }, () => held(process, accountId)));
-    assert.deepEqual(asked(), { transactions: 0, statements: 0 });
+    assert.deepEqual(calls(), { transactions: 0, statements: 0 });
     await Promise.all(holds.map((hold) => settled(process, hold)));
-    const { transactions, statements } = asked();
+    const { transactions, statements } = calls();
     assert.equal(statements, 0);
     assert.ok(transactions <= 2, 'the settles of a tick are one transaction');
     await assertClean(process);
@@ -339,12 +339,12 @@ describe('leases of several processes', () => {
   test('a first request, a lease and its return are one transaction each', async (t) => {
     const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));
-    const asked = countAsked(t, process);
+    const calls = countCalls(t, process);
     const first = await held(process, accountId);
     assert.equal(await leased(process, accountId), PRICE, 'a hold of its own');
-    const before = asked();
+    const before = calls();
     const second = await held(process, accountId);
-    assert.equal(asked().transactions - before.transactions, 1, 'the lease');
+    assert.equal(calls().transactions - before.transactions, 1, 'the lease');
     assert.ok((await leased(process, accountId)) > 2n * PRICE);
     for (const hold of [first, second]) await settled(process, hold);
     // A lease of a busy account may be requested concurrently.
@@ -434,16 +434,16 @@ describe('leases of several processes', () => {
     const store = await openStore({ url, directUrl, ...parts });
     const ledger = new Ledger({ ...parts, store, epochDeadAfterMs: DEAD_AFTER_MS });
     await ledger.start();
-    const deaf = { ledger, store, skew: { ms: 0 }, stopped: { is: false } };
-    opened.push(deaf);
+    const unnotified = { ledger, store, skew: { ms: 0 }, stopped: { is: false } };
+    opened.push(unnotified);
     assert.match(log[0]?.message ?? '', /Notifications of the database are not delivered/);
     const other = await begin();
-    const accountId = await fund(deaf, nano(60n * PRICE));
-    const open = await held(deaf, accountId);
-    assert.equal(await leased(deaf, accountId), PRICE, 'its own hold, and no more');
-    await settled(deaf, open);
-    assert.deepEqual(await buyAll([deaf, other], accountId, 100), { sold: 59, balance: 41 });
-    await assertClean(deaf);
+    const accountId = await fund(unnotified, nano(60n * PRICE));
+    const open = await held(unnotified, accountId);
+    assert.equal(await leased(unnotified, accountId), PRICE, 'its own hold, and no more');
+    await settled(unnotified, open);
+    assert.deepEqual(await buyAll([unnotified, other], accountId, 100), { sold: 59, balance: 41 });
+    await assertClean(unnotified);
   });
 
   test('leased daily credit is spent before USD and ends with its day', async () => {
