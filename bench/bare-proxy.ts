@@ -1,4 +1,4 @@
-/** The baseline: `node:http` in front, `undici` Pool.dispatch behind, nothing between. */
+/** The baseline of benchmarks: a proxy of `node:http` and undici's `Pool.dispatch`. */
 import { createServer } from 'node:http';
 import { Pool } from 'undici';
 import { announce } from './announce.ts';

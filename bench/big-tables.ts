@@ -1,7 +1,7 @@
 /**
- * Does it stay fast when it has grown? A farebox with 10,000 models, 100,000 API keys and ten
- * million receipts and postings of the last 30 days beside one that has just been set up. Filling
- * takes some minutes and 6 GB of disk; `ROWS=1000000` is a smaller try.
+ * Speed with large tables: a server with 10,000 models, 100,000 API keys and ten million receipts
+ * and postings of the last 30 days, compared with a new one. Filling takes some minutes and 6 GB of
+ * disk; `ROWS=1000000` makes a smaller run.
  *
  * Run: node bench/big-tables.ts
  */
@@ -29,7 +29,7 @@ async function farebox(name: string, folder: string, models: number, secret?: st
   return { name, key, ...one, headers: { authorization: `Bearer ${key}` } };
 }
 
-/** Rows as the product writes them, in the order of time, by SQL alone. */
+/** Inserts rows as the product writes them, in the order of time, by SQL. */
 function fill(folder: string): void {
   const database = new DatabaseSync(join(folder, 'farebox.db'));
   database.exec('PRAGMA synchronous = OFF; PRAGMA cache_size = -262144');
@@ -88,7 +88,7 @@ async function waitForEnd(pid: number): Promise<void> {
     try {
       process.kill(pid, 0);
     } catch {
-      return; // it is gone
+      return; // the file does not exist
     }
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

@@ -1,12 +1,10 @@
 /**
- * Chats on SQLite and on PostgreSQL that flushes to disk, with one, two and four processes, in one
- * run; once with many accounts and once with a single one, whose row is then the place where all
- * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that
- * PostgreSQL was sent and what for, so that the cost of one more process can be read off where all
- * share the machine's cores, and the same of keys with caps, of accounts with a budget and with
- * daily credit. Last one caller at a time, beside what a round trip and a flush alone take.
+ * Chats on SQLite and on PostgreSQL with one, two and four processes, with many accounts and with a
+ * single one. Then the cost of a chat: CPU of Farebox and of PostgreSQL, and the statements, also
+ * for keys with caps, accounts with a budget, and daily credit. At the end one caller at a time,
+ * compared with a round trip and a flush alone.
  *
- * Run: node bench/chat-databases.ts; PARTS=rates,costs,alone,bounds,rest says which of it.
+ * Run: node bench/chat-databases.ts. PARTS=rates,costs,alone,bounds,rest selects parts.
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -60,12 +58,12 @@ limits:
 `;
 }
 
-/** A target, with its database where that is on PostgreSQL. */
+/** A target; `database` is set on PostgreSQL. */
 interface Measured extends Target {
   readonly database?: string;
 }
 
-/** With keys of its own; on the database of that name, or else on SQLite. */
+/** A target with its own keys, on the given PostgreSQL database, or on SQLite. */
 async function gateway(
   name: string,
   database?: string,
@@ -167,7 +165,7 @@ const KINDS = {
 } as const;
 type Kind = keyof typeof KINDS;
 
-/** How often each kind was sent to a database so far. */
+/** Number of statements of each kind so far. */
 async function statementsOf(database: string): Promise<ReadonlyMap<Kind, number>> {
   const rows = await ask(
     `SELECT s.query, s.calls FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
@@ -184,13 +182,13 @@ async function statementsOf(database: string): Promise<ReadonlyMap<Kind, number>
   return sent;
 }
 
-/** Bytes of its write-ahead log since the beginning. */
+/** Bytes of the write-ahead log since the start of PostgreSQL. */
 async function logOf(): Promise<number> {
   const [row] = await ask(`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS bytes`);
   return Number(row?.['bytes'] ?? 0);
 }
 
-/** CPU of each of its processes so far, in microseconds. */
+/** CPU time of each process of PostgreSQL so far, in microseconds. */
 function cpuOfPostgres(): ReadonlyMap<number, number> {
   const pid = postgres.pid() ?? 0;
   return new Map([pid, ...childrenOf(pid)].map((one) => [one, cpuOf(one)]));
@@ -207,7 +205,7 @@ function cpuBetween(
 
 const COST_WINDOW_MS = 3_000;
 
-/** Callers have met their processes by then: what the first request of each costs is not counted. */
+/** All callers have sent a first request by then, which is not measured. */
 const LEAD_MS = 1_000;
 
 interface CostSample {
@@ -223,7 +221,7 @@ async function sampleOf(name: string): Promise<CostSample> {
   return { chats: Number(row?.['chats']), cpu: cpuOfPostgres(), log: await logOf(), sent };
 }
 
-/** Median-free: one long window each, since CPU and counts add up. */
+/** Measures one long window, because CPU time and counts add up. */
 async function reportCost(
   title: string,
   targets: readonly Measured[],
@@ -330,7 +328,7 @@ function sumOf(figures: readonly number[]): number {
   return figures.reduce((sum, one) => sum + one, 0);
 }
 
-/** The same process with keys of each kind, by many callers and by one. */
+/** Measures one process with each kind of key, with many callers and with one. */
 async function reportBounds(load: Load): Promise<void> {
   const bounds = ['nothing', 'cap', 'budget', 'daily credit'] as const;
   const targets = await gateway('without a bound', await database('bounds'), 1, bounds);

@@ -1,9 +1,10 @@
 /**
- * Streams beside a bare proxy: chunks a second when every stream runs as fast as it can; then 512
- * streams with a chunk every 20 ms: lost frames, stalls, the first byte, CPU a chunk; then what
- * 1,000 streams that wait cost in memory.
+ * Streams compared with a bare proxy: chunks per second at full speed; then 512 streams with a
+ * chunk every 20 ms: lost chunks, stalls, time to the first byte, CPU per chunk; then the memory of
+ * 1,000 waiting streams.
  *
- * Run: node bench/chat-stream.ts; WORDS=1000 for long streams, whose requests cost next to nothing.
+ * Run: node bench/chat-stream.ts. WORDS=1000 makes long streams, in which the cost of a request is
+ * negligible.
  */
 import { Pool } from 'undici';
 import {
@@ -98,7 +99,7 @@ async function saturated(target: Target): Promise<{ perSecond: number; cpu: numb
 async function paced(target: Target): Promise<{ seen: Seen[]; cpu: number }> {
   const pool = new Pool(new URL(target.url).origin, { connections: STREAMS, pipelining: 1 });
   const cpuBefore = cpuOf(target.pid);
-  // They begin over a second, as callers do, not all in one turn.
+  // Starts the streams over a second, as real callers do.
   const seen = await Promise.all(
     Array.from({ length: STREAMS }, async (_, at) => {
       await new Promise((resolve) => setTimeout(resolve, (at / STREAMS) * 1_000));
@@ -118,7 +119,7 @@ async function idle(target: Target): Promise<number> {
   for (let at = 0; at < IDLE_STREAMS; at += 1) {
     begun.push(
       new Promise((resolve) => {
-        stream(pool, target, resolve).catch(() => (ended += 1)); // the pool is destroyed below
+        stream(pool, target, resolve).catch(() => (ended += 1)); // the pool is closed below
       }),
     );
   }

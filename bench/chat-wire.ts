@@ -27,7 +27,7 @@ import { SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
 
 const ROUNDS = 15;
 const ROUND_MS = 20;
-/** Long enough for the optimising compiler, also beside busy neighbours. */
+/** Enough rounds for the optimizing compiler, also on a busy machine. */
 const WARM_MS = 500;
 
 function measure(name: string, work: () => void, perCall = 1): void {
@@ -155,7 +155,7 @@ const events = Array.from({ length: EVENTS }, (_, at) => Buffer.from(event(at)))
 const bursts: Buffer[] = [];
 for (let at = 0; at < EVENTS; at += 16) bursts.push(Buffer.concat(events.slice(at, at + 16)));
 
-/** As a stream writer takes it: a frame for each piece. */
+/** Parses as the stream writer does, one chunk at a time. */
 function pushAll(stream: ChatStream, pieces: readonly Buffer[]): void {
   const shown = new Frame();
   for (const piece of pieces) {

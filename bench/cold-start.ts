@@ -28,7 +28,7 @@ async function freePort(): Promise<number> {
 
 async function firstResponse(url: string): Promise<void> {
   for (;;) {
-    const answer = await fetch(url).catch(() => undefined); // not listening yet
+    const answer = await fetch(url).catch(() => undefined); // the server does not listen yet
     if (answer !== undefined) {
       await answer.arrayBuffer();
       return;
@@ -45,7 +45,7 @@ async function start(): Promise<{ readonly ms: number; readonly megabytes: numbe
   );
   const port = await freePort();
   const from = performance.now();
-  // `bin/farebox.mjs` sets the compile cache; here it is one of our own.
+  // Replaces the compile cache that `bin/farebox.mjs` would set.
   const child = spawn(process.execPath, [MAIN, 'serve'], {
     cwd: folder,
     env: {

@@ -30,7 +30,7 @@ type Once = () => Promise<number>;
 interface Variant {
   readonly name: string;
   readonly concurrency: number;
-  /** One call; gives the chunks that it saw. */
+  /** Makes one call; returns the number of chunks. */
   readonly once: Once;
 }
 
@@ -56,7 +56,7 @@ function serve(): void {
       }
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       let next = 0;
-      // One event a turn: writes of one turn would leave as one chunk.
+      // Writes one event per turn of the loop, because writes of one turn arrive as one chunk.
       const write = (): void => {
         const event = events[next];
         next += 1;
@@ -163,7 +163,7 @@ function viaEngines(engines: Engines, call: EngineCall): Once {
   };
 }
 
-/** The same behind an async iterator, one promise for each piece. */
+/** The same call through an async iterator, with a promise per chunk. */
 function viaIterator(engines: Engines, call: EngineCall): Once {
   async function* read(): AsyncGenerator<Buffer> {
     const queue: Buffer[] = [];

@@ -1,6 +1,6 @@
 /**
- * The longest that others wait while one caller sends the worst input of every kind: the delay of
- * the gateway's event loop, measured inside it, one kind at a time, one request after the other.
+ * The longest delay of the event loop while one caller sends the worst input of each kind, measured
+ * inside the server, one request after the other.
  *
  * Run: node bench/event-loop.ts
  */
@@ -16,7 +16,7 @@ const gateway: ChildProcess = fork(new URL('./gateway.ts', import.meta.url), [up
   env: {
     ...process.env,
     FAREBOX_DATA: temporaryFolder(),
-    // Every input reaches its handler, and the long prompts an engine.
+    // Limits that let every input reach its handler, and long prompts an engine.
     BENCH_CONTEXT: '100000000',
     BENCH_FAILURES: '1000000',
   },
@@ -208,7 +208,7 @@ try {
     gateway.send('delays-from-here');
     const untilMs = performance.now() + KIND_MS;
     while (performance.now() < untilMs) {
-      const status = await send(kind).catch(() => 'closed'); // a refused upload may be cut
+      const status = await send(kind).catch(() => 'closed'); // the server may close the connection of a rejected upload
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
     }
     const answer = once(gateway, 'message');

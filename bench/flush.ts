@@ -1,6 +1,6 @@
 /**
- * Loaded before a farebox: takes the place of the disk flush. `BENCH_FLUSH=none` leaves it out,
- * `BENCH_FLUSH=<milliseconds>` makes it that slow.
+ * Preloaded into a server to replace the disk flush. `BENCH_FLUSH=none` removes it,
+ * `BENCH_FLUSH=<milliseconds>` delays it.
  */
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';

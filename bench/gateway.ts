@@ -1,4 +1,4 @@
-/** A farebox with everything on, in front of the upstream, with money for the whole run. */
+/** A server with all features enabled in front of the upstream, with credit for the whole run. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { startApp } from '../src/server/server.ts';
 import { welcomeOwner } from '../src/server/stores.ts';
@@ -50,7 +50,7 @@ const app = await startApp({
   config: loaded.config,
   clock: systemClock(),
   ids: systemIds(),
-  // Every line is made and formatted; only the terminal is left out.
+  // Log lines are formatted but not written.
   log: logWriter({
     level: 'info',
     pretty: false,
@@ -100,6 +100,6 @@ process.on('message', (message) => {
   }
 });
 process.on('disconnect', () => process.exit(0));
-// A clean end: for a profiler, or to use the database without the server.
+// Shuts down, for a profiler, or to use the database afterwards.
 process.on('SIGUSR2', () => process.exit(0));
 process.send?.({ url: `${app.address}/api/v1`, key: secret });

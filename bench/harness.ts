@@ -13,12 +13,12 @@ export interface Target {
   readonly name: string;
   readonly url: string;
   readonly pid: number;
-  /** Further processes of the same target, for its CPU. */
+  /** Further processes of the target, whose CPU time counts. */
   readonly pids?: readonly number[];
-  /** That share its requests; default: 1. */
+  /** Number of processes that share the requests. Default: 1. */
   readonly processes?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** API keys that take turns, one a connection. */
+  /** API keys, one per connection in turn. */
   readonly keys?: readonly string[];
 }
 
@@ -32,7 +32,7 @@ export interface Figures {
 const started: ChildProcess[] = [];
 const folders: string[] = [];
 
-/** Starts one of the files beside this one; it reports its address by a message. */
+/** Starts a file of this folder, which sends its address as a message. */
 export async function startProcess(
   file: string,
   options: {
@@ -58,14 +58,14 @@ export async function startProcess(
   return { url: message.url, pid: child.pid ?? 0, extra: message };
 }
 
-/** A folder that is removed at the end. */
+/** Creates a folder that is removed at the end. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-bench-'));
   folders.push(folder);
   return folder;
 }
 
-/** Ends every process that was started here. */
+/** Ends every process that `start` has started. */
 export async function stopAll(): Promise<void> {
   for (const child of started) {
     if (child.exitCode !== null || child.signalCode !== null) continue;
@@ -82,12 +82,12 @@ export function residentMegabytes(pid: number): number {
     const kilobytes = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
     return Number(kilobytes ?? 0) / 1024;
   } catch {
-    // No /proc on this system.
+    // There is no /proc on this system.
     return 0;
   }
 }
 
-/** The middle one of a list of figures. */
+/** The median of a list of numbers. */
 export function median(figures: readonly number[]): number {
   const sorted = figures.toSorted((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)] ?? 0;
@@ -99,7 +99,7 @@ export function cpuOf(pid: number): number {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
     return (Number(fields[11]) + Number(fields[12])) * 10_000;
   } catch {
-    // No /proc on this system.
+    // There is no /proc on this system.
     return 0;
   }
 }
@@ -114,11 +114,11 @@ export interface Load {
   readonly headers?: Readonly<Record<string, string>>;
   readonly connections: number;
   readonly windowMs: number;
-  /** Requests begin at this rate instead of as soon as a connection is free. */
+  /** Starts requests at this rate per second, instead of when a connection is free. */
   readonly ratePerSecond?: number;
 }
 
-/** One window of load on one target. */
+/** One measurement of a load on a target. */
 export async function runWindow(target: Target, load: Load): Promise<Figures> {
   const pool = new Pool(new URL(target.url).origin, {
     connections: load.connections,
@@ -194,16 +194,16 @@ function requestOnce(
 }
 
 /**
- * Compiled code only: a cold server takes several times as long for each request. V8 goes on compiling
- * a farebox for some 50,000 requests, in other threads, and a bare proxy for half as many.
+ * Warms up both, because a cold server is several times as slow. V8 compiles code of a farebox in
+ * the background for about 50,000 requests, and of a bare proxy for half as many.
  */
 const WARM_REQUESTS = 50_000;
 const WARM_AT_MOST_MS = 15_000;
-/** The same for one that is warm, with another load. */
+/** Warms up a target with another load. */
 const WARM_AGAIN_REQUESTS = 6_000;
 const warm = new Set<number>();
 
-/** Runs a target until its code is compiled, or for as long as is reasonable on a busy machine. */
+/** Sends load until the code of a target is compiled, or until a time limit. */
 export async function warmUp(target: Target, load: Load): Promise<void> {
   const { processes = 1 } = target;
   const untilMs = performance.now() + processes * WARM_AT_MOST_MS;
@@ -216,7 +216,7 @@ export async function warmUp(target: Target, load: Load): Promise<void> {
   }
 }
 
-/** Windows of each target in turn; medians over the rounds. */
+/** Alternates measurements of the targets; returns medians over the rounds. */
 export async function compare(
   targets: readonly Target[],
   load: Load,
@@ -230,7 +230,7 @@ export async function compare(
   return new Map([...all].map(([name, figures]) => [name, medians(figures)]));
 }
 
-/** The median of each figure. */
+/** The median of each number. */
 export function medians(figures: readonly Figures[]): Figures {
   const middle = (pick: (one: Figures) => number): number => median(figures.map(pick));
   return {
@@ -241,7 +241,7 @@ export function medians(figures: readonly Figures[]): Figures {
   };
 }
 
-/** A table with ratios to the first row. */
+/** Prints a table with ratios to the first row. */
 export function report(title: string, results: ReadonlyMap<string, Figures>): void {
   const rows = [...results];
   const base = rows[0]?.[1];

@@ -16,7 +16,7 @@ const STREAMS = 64;
 const RUNS = 20;
 const TEXT = 'a '.repeat(500);
 
-/** No test of limits. */
+/** Limits that no request of the benchmark reaches. */
 const LIMITS =
   'limits: { plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }';
 
@@ -54,7 +54,7 @@ async function ask(pool: Pool, door: Door, { path, body }: Protocol, stream: boo
   if (statusCode !== 200) throw new Error(`${path}: ${statusCode} ${text.slice(0, 300)}`);
 }
 
-/** Functions and calls of `src/` that one request passes; coverage is exact. */
+/** Functions and calls in `src/` during one request, from exact coverage. */
 async function pathOf(session: Session, name: string, request: () => Promise<void>): Promise<void> {
   for (let run = 0; run < RUNS; run += 1) await request();
   await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
@@ -71,7 +71,7 @@ async function pathOf(session: Session, name: string, request: () => Promise<voi
     if (file === undefined || url.includes('/node_modules/')) continue;
     for (const { functionName, ranges } of list) {
       const count = ranges[0]?.count ?? 0;
-      // Work that comes by the clock is no part of a request.
+      // Excludes timers, which are not part of a request.
       if (count < RUNS * 0.9 || (functionName === '' && ranges[0]?.startOffset === 0)) continue;
       functions += 1;
       calls += count / RUNS;
@@ -120,7 +120,7 @@ async function chunks(): Promise<void> {
       const asked = Array.from({ length: STREAMS }, () => ask(pool, door, protocol, true));
       await Promise.all(asked);
       const each = (cpuOf(gateway.pid) - before) / (STREAMS * WORDS);
-      // The first round warms up.
+      // The first round is a warm-up.
       if (round > 0) figures.set(protocol.name, [...(figures.get(protocol.name) ?? []), each]);
     }
   }

@@ -1,6 +1,6 @@
 /**
- * JSON-RPC through a farebox with everything on (key, limits, credits, durable settle) beside the
- * bare proxy on the same node: single calls, batches of 100, and one caller at a time.
+ * JSON-RPC through a server with all features enabled, compared with the bare proxy on the same
+ * node: single calls, batches of 100, and one caller at a time.
  *
  * Run: node bench/rpc.ts
  */

@@ -15,7 +15,7 @@ import { median, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '9');
 const WINDOW_MS = 200;
-/** Settles that come together, and their accounts. */
+/** Number of concurrent settles, and of their accounts. */
 const CASES = [
   [1, 1],
   [8, 1],
@@ -32,7 +32,7 @@ const clock = systemClock();
 const ids = systemIds();
 const noFlush: Flush = (_file, done) => void setImmediate(done, null);
 
-/** A figure of the machine: µs at the median, with a pause before each, as between requests. */
+/** Measures the machine: median in µs, with a pause before each, as between requests. */
 async function timed(name: string, run: (done: () => void) => void): Promise<void> {
   const took: number[] = [];
   for (let at = 0; at < FLUSHES; at += 1) {
@@ -113,7 +113,7 @@ async function sellOnce(ledger: Ledger, account: number): Promise<void> {
   await ledger.holds.settle({ costNano: COST, usage }, placed.hold);
 }
 
-/** µs of CPU for each settle, and µs that all which came together took. */
+/** µs of CPU per settle, and µs until all concurrent ones are done. */
 async function runWindow(ledger: Ledger, together: number, accounts: number) {
   const took: number[] = [];
   const until = performance.now() + WINDOW_MS;
@@ -138,7 +138,7 @@ async function showLedger(title: string, flush: Flush): Promise<void> {
   for (let round = -1; round < ROUNDS; round += 1) {
     for (const [at, [together, accounts]] of CASES.entries()) {
       const window = await runWindow(ledger, together, accounts);
-      // The first one compiles the code.
+      // The first run compiles the code.
       if (round >= 0) figures[at]?.cpu.push(window.cpu);
       if (round >= 0) figures[at]?.took.push(window.took);
     }

@@ -39,7 +39,7 @@ const server = createServer((request, response) => {
     const paceMs = Number(process.env['PACE_MS'] ?? '0');
     let at = 0;
     if (paceMs === 0) {
-      // One piece a turn: what is written in one turn leaves as one chunk.
+      // Writes one chunk per turn of the loop, because writes of one turn arrive as one chunk.
       const next = (): void => {
         const piece = pieces[at];
         at += 1;
@@ -52,7 +52,7 @@ const server = createServer((request, response) => {
       next();
       return;
     }
-    // The first piece at once, so that a stream that waits has begun.
+    // Writes the first chunk immediately, so that a waiting stream has started.
     response.write(pieces[at]);
     at += 1;
     const timer = setInterval(() => {

@@ -1,6 +1,6 @@
 /**
- * Wallet-signed chats a second beside chats with an API key, on one server: each wallet request
- * carries a proof of its own, signed before the window. Then what a proof costs the event loop.
+ * Wallet-signed chats per second compared with chats by API key, on one server. Each wallet request
+ * has its own proof, signed before the measurement. Then the cost of a proof on the event loop.
  */
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 import { createRequire } from 'node:module';
@@ -19,7 +19,7 @@ import { cpuOf, startProcess, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const WINDOW_MS = 1_000;
-/** A wallet may have five requests in flight. */
+/** A wallet can have five concurrent requests. */
 const EACH = 4;
 const WALLETS = 16;
 const LOOP_PROOFS = 4_000;
@@ -27,7 +27,7 @@ const AT_ONCE = 16;
 const BASE = 'eip155:8453';
 const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 
-// The native package signs as fast as the server recovers; it brings no types for signing.
+// The native package signs as fast as the server verifies; its types lack signing.
 const secp256k1 = createRequire(import.meta.url)('secp256k1') as {
   ecdsaSign(digest: Uint8Array, key: Uint8Array): { signature: Uint8Array; recid: number };
 };
@@ -107,7 +107,7 @@ async function signInCost(name: string, wallet: Wallet): Promise<void> {
   const loopBefore = process.threadCpuUsage();
   const before = process.cpuUsage();
   const count = proofs.length;
-  // As many at once as a busy server has: their nonces share a trip to the database.
+  // As many concurrent proofs as on a busy server, where their nonces share a database transaction.
   while (proofs.length > 0) {
     await Promise.all(proofs.splice(0, AT_ONCE).map((proof) => signIn.verify(proof, '')));
   }
@@ -160,7 +160,7 @@ async function window(
   return { perSecond, cpuMicroseconds };
 }
 
-/** As many proofs as a window can use, so that no signing falls into it. */
+/** Signs enough proofs for a measurement before it starts. */
 function prepared(wallet: Wallet, count: number): (() => Record<string, string>)[] {
   return Array.from({ length: EACH }, () => {
     const proofs = Array.from({ length: count }, () => wallet.proof());

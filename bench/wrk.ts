@@ -1,7 +1,7 @@
 /**
- * The load of `wrk` (Debian has it), which costs far less CPU than a generator in JavaScript: the
- * measured processes get one core, `wrk` and the upstream another. Where `wrk` or `taskset` is
- * missing, or there is one core only, `findWrk` says so and nothing is measured.
+ * Load by `wrk` (a Debian package), which uses far less CPU than a generator in JavaScript: the
+ * measured processes get one core, `wrk` and the upstream another. Without `wrk`, `taskset` or a
+ * second core, `findWrk` returns the reason and nothing is measured.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ const run = promisify(execFile);
 const SERVER_CORE = 0;
 const LOAD_CORE = 1;
 
-/** Why there is no load by `wrk` here, or `undefined` when there can be. */
+/** Returns the reason why `wrk` cannot run here; `undefined` if it can. */
 export function missingForWrk(): string | undefined {
   if (availableParallelism() < 2) return 'wrk needs a core of its own; this machine has one';
   for (const [program, argument] of [
@@ -33,7 +33,7 @@ export function missingForWrk(): string | undefined {
     try {
       execFileSync(program, [argument], { stdio: 'ignore' });
     } catch (error) {
-      // `wrk -v` ends with 1; only a program that is not there says ENOENT.
+      // `wrk -v` exits with 1; only a missing program causes ENOENT.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') continue;
       return `${program} is not installed (Debian: apt install ${program === 'wrk' ? 'wrk' : 'util-linux'})`;
     }
@@ -41,7 +41,7 @@ export function missingForWrk(): string | undefined {
   return undefined;
 }
 
-/** Windows of each target in turn under `wrk`; medians over the rounds. */
+/** Alternates measurements of the targets with `wrk`; returns medians over the rounds. */
 export async function compareByWrk(
   targets: readonly Target[],
   upstreamPid: number,
@@ -61,12 +61,12 @@ export async function compareByWrk(
   return new Map(targets.map(({ name }, at) => [name, medians(all[at] ?? [])]));
 }
 
-/** All threads of a process stay on one core. */
+/** Keeps all threads of a process on one core. */
 function pin(pid: number, core: number): void {
   execFileSync('taskset', ['-a', '-c', '-p', String(core), String(pid)], { stdio: 'ignore' });
 }
 
-/** The request, and a summary that a program can read, in wrk's language. */
+/** Lua script of the request, with a summary as JSON. */
 function scriptFor(target: Target, load: Load): string {
   const headers = { 'content-type': 'application/json', ...load.headers, ...target.headers };
   const lines = [

@@ -1,4 +1,4 @@
-/** Committed binaries are the files that their README names: each row has a SHA-256. */
+/** Committed binaries match the SHA-256 of their README. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync } from 'node:fs';

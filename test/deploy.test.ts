@@ -215,7 +215,8 @@ describe('the unit of systemd', () => {
     const { http } = await configOf('deploy/farebox.yaml');
     assert.ok(Number(value('TimeoutStopSec')) > http.drainSeconds);
     assert.ok(Number(value('LimitNOFILE')) > 2 * http.maxConnections);
-    // Compiled JavaScript needs such memory: with the line the server would not start.
+    // Compiled JavaScript needs memory that is both writable and executable, so the server would
+    // not start with this line.
     assert.equal(value('MemoryDenyWriteExecute'), '');
   });
 });
@@ -333,7 +334,7 @@ function wrongOf(expr: string): string[] {
     )) {
       if (OUTER_LABELS.includes(label)) continue;
       if (!info.labels.includes(label)) wrong.push(`${name}{${label}}`);
-      // The values of these are those that the help names.
+      // The help of these metrics lists their label values.
       else if (VALUES_IN_HELP.includes(label) && operator?.startsWith('=') === true) {
         const missing = value.split('|').filter((one) => !info.help.includes(`\`${one}\``));
         if (missing.length > 0) wrong.push(`${name}{${label}="${missing.join('|')}"}`);
@@ -349,7 +350,7 @@ function wrongOf(expr: string): string[] {
 
 const VALUES_IN_HELP = ['state', 'currency', 'kind', 'percentile', 'result'];
 
-/** Names as a scrape finds them: a histogram is three series. */
+/** Names of the series: a histogram has three. */
 function seriesByName(): ReadonlyMap<string, Pick<MetricInfo, 'labels' | 'help'>> {
   const series = new Map<string, Pick<MetricInfo, 'labels' | 'help'>>([
     ['up', { labels: [], help: '' }],

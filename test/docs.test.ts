@@ -16,7 +16,7 @@ import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 /** The headings of Keep a Changelog. */
 const CHANGELOG_HEADS = ['Added', 'Changed', 'Deprecated', 'Removed', 'Fixed', 'Security'];
 
-/** Fits where a page shows the name of a secret. */
+/** A valid value for secrets in the examples of pages. */
 const KEY = `0x${'1'.repeat(64)}`;
 /** The first public key of RFC 8032 as a Solana address. */
 const WALLET = 'FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z';
@@ -122,7 +122,7 @@ test('the entry pages keep their length', () => {
   assert.ok(readText('AGENTS.md').split('\n').length <= 121);
 });
 
-/** YAML of the pages; files of other programs name themselves in their first line. */
+/** YAML examples of the pages; files of other programs have their name in the first line. */
 function configurations(): [path: string, text: string][] {
   return pages.flatMap((path) =>
     [...readText(path).matchAll(/```yaml\n([\s\S]*?)```/g)]
@@ -131,7 +131,7 @@ function configurations(): [path: string, text: string][] {
   );
 }
 
-/** Relative targets of Markdown links; code is left out. */
+/** Relative targets of Markdown links outside of code. */
 function linksOf(text: string): string[] {
   const prose = text.replaceAll(/```[\s\S]*?```|`[^`\n]*`/g, '');
   return [...prose.matchAll(/\]\(([^)\s]+)\)/g)]
@@ -139,7 +139,7 @@ function linksOf(text: string): string[] {
     .filter((target) => !/^(?:https?:|mailto:)/.test(target));
 }
 
-/** The fragments that a forge makes of the headings. */
+/** Fragments that GitHub generates for the headings. */
 function headingsOf(text: string): string[] {
   return [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
     (title ?? '')

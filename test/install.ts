@@ -10,10 +10,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const TIMEOUT_MS = 600_000;
-/** Written last: what an interrupted installation left is not taken for a whole one. */
+/** Written last, so that an interrupted installation is not complete. */
 const STAMP = join(import.meta.dirname, 'node_modules/.farebox-lock');
 
-/** Says what to do when the packages cannot be had; nothing when they are there. */
+/** Returns an error message if the installation failed, otherwise nothing. */
 export function installTestPackages(): string | undefined {
   const lock = createHash('sha256')
     .update(readFileSync(join(import.meta.dirname, 'package-lock.json')))
@@ -26,7 +26,7 @@ export function installTestPackages(): string | undefined {
     cwd: import.meta.dirname,
     stdio: 'inherit',
     timeout: TIMEOUT_MS,
-    // On Windows the npm of the search path is a script.
+    // On Windows npm is a script.
     shell: process.platform === 'win32' && args.length === 0,
   });
   if (status !== 0) {
@@ -45,12 +45,12 @@ function installed(): string | undefined {
   try {
     return readFileSync(STAMP, 'utf8');
   } catch {
-    // No stamp, nothing installed.
+    // No file, so nothing is installed.
     return undefined;
   }
 }
 
-/** The npm that runs this, or the one of the search path. */
+/** The npm that runs this script, or the one in `PATH`. */
 function npm(): { readonly command: string; readonly args: readonly string[] } {
   const running = process.env['npm_execpath'];
   if (running === undefined || !/npm-cli\.[cm]?js$/.test(running)) {

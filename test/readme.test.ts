@@ -35,7 +35,7 @@ describe('the README', () => {
   let key = '';
 
   before(async () => {
-    // The page is about a machine without engines of its own; downloads are for real servers.
+    // The page assumes a machine without engines; only real servers download models.
     writeFileSync(
       join(folder, 'farebox.yaml'),
       'discovery: { enabled: false }\nembedded: { download: false }\n',
@@ -90,7 +90,7 @@ describe('the README', () => {
     await until(async () => {
       const answer = await fetch(target, { method: 'POST', headers, body });
       text = await answer.text();
-      // A model that has just been started says so.
+      // A model that has just been started responds with this error.
       return answer.status !== 503;
     }, 'that the model is there');
     const [expected = ''] = blocks('json');
@@ -128,7 +128,7 @@ function missingFrom(answer: unknown, shown: unknown, path: string): string[] {
   if (typeof shown !== typeof answer) return [path];
   if (typeof shown !== 'object' || shown === null) return [];
   return Object.entries(shown).flatMap(([key, value]) => {
-    const inner = Object(answer) as Record<string, unknown>; // an object, by the check above
+    const inner = Object(answer) as Record<string, unknown>; // checked to be an object above
     return missingFrom(inner[key], value, `${path}/${key}`);
   });
 }

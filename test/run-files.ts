@@ -1,10 +1,8 @@
 /**
- * One process of a run: `node test/run-files.ts <list> <folder>`. Takes the next file of the list,
- * runs it as a suite, and so on until none is left or it has become large: what it starts then takes
- * longer to start than another process. The processes of a run share the list and the folder in which
- * a file of a number says who has taken it, so that none waits for another.
- *
- * What a file sets up outside of its suites ends with the file.
+ * One process of a test run: `node test/run-files.ts <list> <folder>`. Takes the next file of the
+ * list, runs it as a suite, and continues until the list is empty or the process uses too much
+ * memory. Processes of a run share the list; a file in the folder marks the ones that are taken.
+ * Hooks outside of suites end with their file.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,7 +19,7 @@ const { suite, test } = await import('node:test');
 const [list = '', taken = ''] = process.argv.slice(2);
 const files = readFileSync(list, 'utf8').split('\n').filter(Boolean);
 
-// While this test runs the process does not end between two files, and afterwards whatever they left.
+// Keeps the process alive between two files, independent of what they left open.
 await test('files', { timeout: Infinity }, async () => {
   for (const [number, file] of files.entries()) {
     if (!take(number)) continue;
@@ -32,7 +30,7 @@ await test('files', { timeout: Infinity }, async () => {
   }
 });
 
-/** Whether no other process has taken it. */
+/** Returns true if this process was the first to take the file. */
 function take(number: number): boolean {
   try {
     writeFileSync(join(taken, String(number)), String(process.pid), { flag: 'wx' });

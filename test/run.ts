@@ -1,13 +1,10 @@
 /**
- * Runs the tests: `node test/run.ts [files]`. Several processes at once (`run-files.ts`) take files from
- * one list, the slow ones first, so that a test that waits leaves its core to another. They share one
- * PostgreSQL and one build of the program, which starts faster than its source; within a process the
- * files share chains and loaded modules too.
- *
- * What the tests write to the temporary folder lies in one folder of the run, which goes with it.
- *
- * Each file's report is printed when it is there; the files that took most and the sums come last.
- * Ends with 1 when a test failed, a process broke off, or a file did not run.
+ * Runs the tests: `node test/run.ts [files]`. Several processes (`run-files.ts`) take files from
+ * one list, the slow ones first. They share one PostgreSQL and one build of the program, which
+ * starts faster than its source; files of one process also share chains and loaded modules.
+ * Temporary files of the tests are in one folder, which is removed at the end. The report of a file
+ * is printed when it is complete; the slowest files and totals are printed at the end. Exits with 1
+ * if a test failed, a process crashed, or a file did not run.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -43,7 +40,7 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 const PATTERNS = ['src/**/*.test.ts', 'engines/*/*.test.ts', 'test/**/*.test.ts'];
 const MAX_PROCESSES = 6;
-/** They start a PostgreSQL of their own and the source: preparing takes longer than it saves. */
+/** A run of fewer files starts its own PostgreSQL and the source, because preparing takes longer. */
 const FEW_FILES = 16;
 /** The slowest files, which start first. */
 const SLOWEST = [
@@ -75,12 +72,12 @@ const SLOWEST = [
   'src/documents/worker-pool.test.ts',
 ];
 const SHOWN_FILES = 15;
-/** Longer than the limit that a file has in its process, from when it was taken. */
+/** Longer than the timeout of a file in its process. */
 const STUCK_MS = 270_000;
 const WATCH_MS = 2_000;
-/** To say what was running. */
+/** Time to print the running tests. */
 const LAST_WORDS_MS = 10_000;
-/** A file system in memory, and what a run may need of it. */
+/** A file system in memory, and the free space that a run needs there. */
 const MEMORY_FOLDER = '/dev/shm';
 const MEMORY_BYTES = 6 * 2 ** 30;
 const RUN_FILES = fileURLToPath(new URL('run-files.ts', import.meta.url));
@@ -93,7 +90,7 @@ const given = process.argv.slice(2);
 const files =
   given.length > 0 ? given : slowFirst(globSync(PATTERNS, { exclude: ['test/node_modules'] }));
 const broken: string[] = [];
-/** Processes of tests. */
+/** Processes of the run. */
 let started = 0;
 /** Report of each completed file. */
 const times: FileTimes[] = [];
@@ -130,24 +127,24 @@ await postgres?.close();
 rmSync(folder, { recursive: true, force: true });
 process.exitCode = broken.length > 0 ? 1 : 0;
 
-/** The tests' own, so that nothing of theirs stays when they are cut off. */
+/** The temporary folder of the tests, so that an aborted run leaves no files. */
 function temporaryFolder(): string {
   const made = mkdtempSync(join(hasMemory() ? MEMORY_FOLDER : tmpdir(), 'farebox-run-'));
-  // Other users enter it: PostgreSQL runs as one of them when the tests are run by root.
+  // Other users need access, because PostgreSQL runs as another user if root runs the tests.
   chmodSync(made, 0o755);
   removeWithUs(made);
   process.env['TMPDIR'] = made;
   return made;
 }
 
-/** A test of what is on disk waits for none: who pulls the plug of the machine is no test. */
+/** Tests do not simulate a power failure, so no flush is needed. */
 function hasMemory(): boolean {
   if (process.env['TMPDIR'] !== undefined || !existsSync(MEMORY_FOLDER)) return false;
   const { bavail, bsize } = statfsSync(MEMORY_FOLDER);
   return Math.min(bavail * bsize, freemem()) > MEMORY_BYTES;
 }
 
-/** One for all processes of the run, unless one is named; started once, and made out of one cluster. */
+/** One PostgreSQL for all processes, unless an environment variable names one. */
 async function sharedPostgres(): Promise<TestPostgres | undefined> {
   if (process.env['TEST_DATABASE_URL'] !== undefined) return undefined;
   const from = preparePostgres();
@@ -157,7 +154,7 @@ async function sharedPostgres(): Promise<TestPostgres | undefined> {
   return server;
 }
 
-/** The packages of the embedded engines, which no installation brings. */
+/** Packages of the embedded engines, which `npm ci` does not install. */
 async function fetchEngines(): Promise<void> {
   const script = join(ROOT, 'scripts/fetch-engines.ts');
   const child = endWithUs(spawn(process.execPath, [script], { stdio: 'inherit' }));
@@ -165,17 +162,14 @@ async function fetchEngines(): Promise<void> {
   if (code !== 0) broken.push('The packages of the embedded engines are not here');
 }
 
-/** Before several files want it at once; where it is not to be had they say so. */
+/** Downloads the browser before several files need it; a failure is reported by the tests. */
 async function fetchBrowser(): Promise<void> {
   // The package may have been installed by this run.
   const { findChromium } = await import('./support/chromium.ts');
   await findChromium().catch(() => undefined);
 }
 
-/**
- * Compiles the server into the cache that all processes of the tests share: one that is killed
- * writes nothing there.
- */
+/** Compiles the server into the shared compile cache, because killed processes write nothing to it. */
 async function compileOnce(): Promise<void> {
   process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/farebox');
   const script = `await import(${JSON.stringify(new URL('../src/server/server.ts', import.meta.url))})`;
@@ -186,8 +180,8 @@ async function compileOnce(): Promise<void> {
 }
 
 /**
- * Packs the program, for the test of the package, and lets the other tests start what was packed: a
- * built server starts with half the work. Tests of a few files start the source.
+ * Builds the package for its test and for the other tests, because the build starts in half the
+ * time. Runs of a few files start the source.
  */
 async function buildOnce(): Promise<void> {
   const script = join(ROOT, 'scripts/package.ts');
@@ -202,12 +196,12 @@ async function buildOnce(): Promise<void> {
   process.env[BUILT_PROGRAM] = join(ROOT, 'dist/main.js');
 }
 
-/** One more than there are cores: a third of the time tests wait for something. */
+/** One more process than cores, because tests wait for a third of their time. */
 function processes(): number {
   return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()) + 1, files.length);
 }
 
-/** Then end to end, and large before small: what takes longest should not begin last. */
+/** Then end-to-end tests, and large files before small ones, so that the longest do not start last. */
 function slowFirst(found: readonly string[]): string[] {
   const weight = (file: string): number => {
     const place = SLOWEST.indexOf(file);
@@ -217,18 +211,18 @@ function slowFirst(found: readonly string[]): string[] {
   return found.toSorted((a, b) => weight(b) - weight(a));
 }
 
-/** One process after the other, for as long as they find files. */
+/** Restarts the process as long as files are left. */
 async function runFiles(): Promise<void> {
   while ((await runProcess()) && readdirSync(taken).length < files.length);
 }
 
-/** The numbers of its files. */
+/** Numbers of its files. */
 function takenBy({ pid }: ChildProcess): string[] {
   const all = readdirSync(taken);
   return all.filter((number) => readFileSync(join(taken, number), 'utf8') === String(pid));
 }
 
-/** Ends a process whose file does not end by its own limit: in a hook, or in a loop without an end. */
+/** Kills a process whose file exceeds the timeout, for example in a hook or an endless loop. */
 function watch(child: ChildProcess): () => void {
   let endsMs = Infinity;
   const look = (): void => {

@@ -1,4 +1,4 @@
-/** One HTTP call of a test, and a farebox with one fake engine and one model behind it. */
+/** HTTP calls of tests, and a server with one fake engine and one model. */
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from './test-app.ts';
 
@@ -7,7 +7,7 @@ export interface Called {
   readonly reason: string;
   readonly headers: Headers;
   readonly text: string;
-  /** The body as JSON; a test that reads it from something else fails there. */
+  /** The body as JSON; reading another body fails. */
   readonly body: Json;
 }
 
@@ -22,7 +22,7 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** `path` is below the base path. A body that is no string goes as JSON. */
+/** `path` is relative to the base path. A body that is not a string is sent as JSON. */
 export async function call(
   farebox: TestApp,
   path: string,
@@ -67,7 +67,7 @@ export interface Bench {
   stop(): Promise<void>;
 }
 
-/** A farebox that sells the model `atlas` (1 USD in, 2 USD out per million) of a fake engine. */
+/** A server that sells the model `atlas` (1 USD in, 2 USD out per million tokens) of a fake engine. */
 export async function startWithEngine(
   options: TestAppOptions & { readonly model?: string } = {},
 ): Promise<Bench> {
@@ -90,7 +90,7 @@ export async function startWithEngine(
   try {
     farebox = await startTestApp({ ...options, yaml });
   } catch (error) {
-    // Nothing may stay behind: an open server would keep the test process alive.
+    // Closes the server, which would keep the test process alive.
     await upstream.kill();
     throw error;
   }

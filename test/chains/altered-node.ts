@@ -35,7 +35,7 @@ export async function startAlteredNode(target: string): Promise<AlteredNode> {
     request.on('end', () => {
       void answer(Buffer.concat(chunks).toString('utf8')).then(
         (text) => response.writeHead(200, { 'content-type': 'application/json' }).end(text),
-        () => response.destroy(), // the test wants a node that breaks off
+        () => response.destroy(), // the test wants a broken connection
       );
     });
   });

@@ -1,7 +1,7 @@
 /**
  * A private Base: anvil's native binary with chain id 8453, a USDC-like token at the real USDC
- * address and Multicall3 at its own, so that stock clients find what they expect. Blocks come with
- * each transaction unless a test turns that off.
+ * address and Multicall3 at its address, so that unmodified clients work. Each transaction is mined
+ * immediately unless a test disables it.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -48,7 +48,7 @@ export const USDC_ABI = parseAbi([
   'function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
-/** The first of anvil's own rich accounts, for which it signs. */
+/** The first funded account of anvil, which signs for it. */
 const RICH: Hex = '0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266';
 const TOKEN_CALL_GAS = 500_000n;
 const DEPLOY_GAS = 5_000_000n;
@@ -68,28 +68,28 @@ function openClient(rpcUrl: string) {
 export interface AnvilChain {
   readonly rpcUrl: string;
   readonly client: ReturnType<typeof openClient>;
-  /** Prints USDC, in base units. */
+  /** Mints USDC, in base units. */
   mint(to: Hex, units: bigint): Promise<void>;
   balance(owner: Hex): Promise<bigint>;
-  /** Writes the USDC of an address, outside of any block. */
+  /** Sets the USDC balance of an address, outside of any block. */
   setTokens(owner: Hex, units: bigint): Promise<void>;
-  /** Replaces the newest blocks by empty ones, or by ones with these raw transactions. */
+  /** Replaces the latest blocks by empty ones, or by ones with these raw transactions. */
   reorg(depth: number, transactions?: readonly (readonly [Hex, number])[]): Promise<void>;
   /** Gives an address ETH, in wei. */
   fund(address: Hex, wei: bigint): Promise<void>;
-  /** Puts a contract wallet with that owner at an address. */
+  /** Deploys a contract wallet with that owner at an address. */
   placeWallet(address: Hex, owner: Hex): Promise<void>;
-  /** Deploys Permit2 and the proxy of the scheme `upto` where every chain has them. */
+  /** Deploys Permit2 and the proxy of the scheme `upto` at their usual addresses. */
   deployPermit2(): Promise<void>;
-  /** Lets Permit2 move so much of the USDC of an address; 0 withdraws. */
+  /** Sets the USDC allowance of Permit2 for an address; 0 removes it. */
   approvePermit2(owner: Hex, units: bigint): Promise<void>;
-  /** How much of the USDC of an address Permit2 may move. */
+  /** Returns the USDC allowance of Permit2 for an address. */
   approved(owner: Hex): Promise<bigint>;
-  /** Brings an approval that its owner signed (EIP-2612) to the token, from somebody else. */
+  /** Submits a signed approval (EIP-2612) to the token, from another account. */
   permit(owner: Hex, spender: Hex, signed: Readonly<Record<string, string>>): Promise<void>;
-  /** Calls a contract from any address, with ETH that it is given. */
+  /** Calls a contract from any address, which receives ETH for it. */
   callAs(from: Hex, to: Hex, data: Hex): Promise<void>;
-  /** Calls a token function from a rich account and waits for its block. */
+  /** Calls a token function from a funded account and waits for its block. */
   callToken(
     functionName: 'mint' | 'transferWithAuthorization' | 'cancelAuthorization' | 'permit',
     args: readonly unknown[],
@@ -97,7 +97,7 @@ export interface AnvilChain {
   stop(): Promise<void>;
 }
 
-/** Path of the native binary, of the packages or on the search path, or why there is none. */
+/** Returns the path of the native binary, from the packages or `PATH`, or the reason why there is none. */
 export function anvilBinary(): { path: string } | { missing: string } {
   const arch = process.arch === 'x64' ? 'amd64' : process.arch;
   const platform = process.platform === 'win32' ? 'win32' : process.platform;
@@ -159,16 +159,16 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
   await client.setCode({ address: MULTICALL, bytecode: runtime['TestMulticall'] as Hex });
   await client.setCode({ address: STAKING, bytecode: runtime['TestStaking'] as Hex });
   await client.setBalance({ address: RICH, value: 10n ** 22n });
-  await client.request({ method: 'anvil_autoImpersonateAccount', params: [true] } as never); // nor for this
+  await client.request({ method: 'anvil_autoImpersonateAccount', params: [true] } as never); // viem has no type for this
   /** Sends a transaction and resolves when it is in a block; without `gas` a reverting one is rejected. */
   async function send(from: Hex, to: Hex, data: Hex, gas?: bigint): Promise<Hex> {
     const limit = gas === undefined ? {} : { gas: numberToHex(gas) };
     const call = { method: 'eth_sendTransactionSync', params: [{ from, to, data, ...limit }] };
-    const receipt: { transactionHash: Hex } = await client.request(call as never); // viem has no type for it
+    const receipt: { transactionHash: Hex } = await client.request(call as never); // viem has no type for this
     return receipt.transactionHash;
   }
   const callToken: AnvilChain['callToken'] = async (functionName, args) => {
-    // The caller passes what the function takes.
+    // The caller passes valid arguments.
     const data = encodeFunctionData({ abi: USDC_ABI, functionName, args: args as never });
     return await send(RICH, USDC, data, TOKEN_CALL_GAS);
   };
@@ -198,7 +198,7 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
     },
     reorg: async (depth, transactions = []) => {
       const call = { method: 'anvil_reorg', params: [depth, transactions] };
-      await client.request(call as never); // viem has no type for it
+      await client.request(call as never); // viem has no type for this
     },
     fund: async (address, wei) => await client.setBalance({ address, value: wei }),
     deployPermit2: async () => {

@@ -17,14 +17,14 @@ const SOURCE = new URL('contracts/TestUsdc.sol', import.meta.url);
 const FIXTURE = new URL('contracts/contracts.json', import.meta.url);
 
 export function readFixture(): ContractsFixture {
-  return JSON.parse(readFileSync(FIXTURE, 'utf8')) as ContractsFixture; // written below
+  return JSON.parse(readFileSync(FIXTURE, 'utf8')) as ContractsFixture; // defined below
 }
 
 export function sourceHash(): string {
   return sha256Hex(readFileSync(SOURCE));
 }
 
-/** About two seconds; loads the compiler. */
+/** Takes about two seconds, mostly for loading the compiler. */
 export function compileContracts(): ContractsFixture {
   // The compiler is CommonJS without types.
   const solc = createRequire(import.meta.url)('solc') as {

@@ -1,4 +1,4 @@
-/** The committed bytecode is what the committed source compiles to, and what is deployed on Base. */
+/** The committed bytecode matches the committed source and the code deployed on Base. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress } from '@x402/evm';

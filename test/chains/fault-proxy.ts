@@ -1,7 +1,7 @@
 /**
- * A JSON-RPC relay between the code under test and a chain, which can lose what a test says: the
- * reply (the node has acted, the caller does not know) or the request (the node never saw it). It
- * can refuse as public nodes do, by a status or by an error of JSON-RPC, and it can be slow.
+ * A JSON-RPC relay between the code under test and a chain. It can lose the reply (the node has
+ * acted, but the caller does not know) or the request, reject calls with a status or a JSON-RPC
+ * error as public nodes do, and be slow.
  */
 import { createServer, request as httpRequest } from 'node:http';
 import type { Server, ServerResponse } from 'node:http';
@@ -17,9 +17,9 @@ export type Fate =
 
 export interface FaultProxy {
   readonly url: string;
-  /** Decides for each JSON-RPC method; `pass` when not set. */
+  /** Returns the fault for each JSON-RPC method. Default: `pass`. */
   fate: (method: string) => Fate | Promise<Fate>;
-  /** Methods seen, in order. */
+  /** Received methods, in order. */
   readonly seen: string[];
   stop(): Promise<void>;
 }

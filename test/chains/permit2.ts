@@ -1,6 +1,6 @@
 /**
- * The creation code of Permit2 and of the proxy of the x402 scheme `upto`, as they are deployed: each
- * address is that of CREATE2 from its deployer, salt and code, so the code proves itself by it.
+ * The creation code of Permit2 and of the proxy of the x402 scheme `upto`. Their addresses are
+ * CREATE2 addresses of deployer, salt and code, which proves the code.
  */
 import { readFileSync } from 'node:fs';
 import type { Hex } from 'viem';
@@ -14,7 +14,7 @@ interface Deployed {
 }
 
 export interface Permit2Fixture {
-  /** The deployer that chains and anvil have at this address. */
+  /** Deployer that chains and anvil have at this address. */
   readonly deployer: Hex;
   readonly contracts: Readonly<Record<'permit2' | 'uptoProxy', Deployed>>;
 }

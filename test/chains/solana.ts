@@ -1,10 +1,9 @@
 /**
  * A private Solana: litesvm (the real runtime with the real SPL programs) behind the JSON-RPC calls
- * that clients and payments make, with the USDC mint at its mainnet address.
- *
- * Where litesvm differs from a cluster, this node acts as the cluster does: simulation takes partly
- * signed transactions, the same message cannot run twice under other signatures, a known
- * transaction sent again gives its signature again. Slots move by hand.
+ * of clients and payments, with the USDC mint at its mainnet address. Differences from a cluster
+ * are corrected: simulation accepts partly signed transactions, a message cannot run twice with
+ * other signatures, and sending a known transaction again returns its signature. Slots advance only
+ * when a test says so.
  */
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -25,17 +24,17 @@ const BLOCKHASH_LIFE = 150n;
 
 export interface SolanaChain {
   readonly rpcUrl: string;
-  /** Makes the owner's token account with that many base units. */
+  /** Creates the token account of the owner with that many base units. */
   setTokens(owner: Address, units: bigint): Promise<Address>;
   tokens(owner: Address): Promise<bigint>;
   airdrop(owner: Address, lamports: bigint): void;
-  /** Moves on by that many blocks, with a new blockhash. */
+  /** Advances by that many blocks, with a new blockhash. */
   advance(blocks: bigint): void;
-  /** While set, no transaction reads as confirmed. */
+  /** While set, no transaction is reported as confirmed. */
   hidden: boolean;
-  /** While set, what is confirmed is not final. */
+  /** While set, confirmed transactions are not final. */
   unfinal: boolean;
-  /** Takes a transaction out of the chain, as a fork that lost: its tokens go back. */
+  /** Removes a transaction from the chain, as a dropped fork does, and returns its tokens. */
   drop(id: string): void;
   /** Messages executed without an error. */
   readonly executed: number;
@@ -47,7 +46,7 @@ interface Landed {
   readonly failed: boolean;
   readonly wire: string;
   readonly accounts: readonly string[];
-  /** Tokens of each account before and after. */
+  /** Token balances of each account before and after. */
   readonly tokens: readonly { readonly before: bigint; readonly after: bigint }[];
 }
 
@@ -68,7 +67,7 @@ class SolanaNode {
   }
 
   answer(method: string, parameters: readonly unknown[]): unknown {
-    const first = parameters[0] as string; // every method below takes a text or nothing first
+    const first = parameters[0] as string; // every method below accepts a string or nothing first
     switch (method) {
       case 'getLatestBlockhash':
         return this.#wrap({
@@ -126,7 +125,7 @@ class SolanaNode {
   }
 
   #slot(options: { commitment?: string } | undefined): number {
-    // The kit leaves out what is the default.
+    // The kit omits default values.
     const isFinal = (options?.commitment ?? 'finalized') === 'finalized';
     return isFinal && this.unfinal ? 0 : Number(this.height);
   }
@@ -160,7 +159,7 @@ class SolanaNode {
   #simulate(wire: string): unknown {
     const transaction = decode(wire);
     if (this.#messages.has(hashOf(transaction))) return { err: 'AlreadyProcessed', logs: [] };
-    // A partly signed transaction can only be simulated with the checks off.
+    // A partly signed transaction can only be simulated without signature checks.
     this.#svm.withSigverify(false);
     try {
       const result = this.#svm.simulateTransaction(transaction);
@@ -177,13 +176,13 @@ class SolanaNode {
     const transaction = decode(wire);
     const id = getBase58Decoder().decode(Object.values(transaction.signatures)[0] as Uint8Array);
     if (this.#landed.has(id)) return id;
-    // Another set of signatures for a message that ran: a cluster drops it without a word.
+    // A message that ran with other signatures: a cluster drops it silently.
     if (this.#messages.has(hashOf(transaction))) return id;
     const accounts = accountsOf(transaction);
     const before = accounts.map((account) => this.#tokens(account));
     const result = this.#svm.sendTransaction(transaction);
     const failed = result instanceof FailedTransactionMetadata;
-    // A wrong blockhash or signature never enters a block.
+    // A transaction with a wrong blockhash or signature never enters a block.
     if (failed && /Blockhash|Signature|AlreadyProcessed/.test(errorText(result))) return id;
     this.#messages.add(hashOf(transaction));
     this.height += 1n;
@@ -235,7 +234,7 @@ class SolanaNode {
   }
 }
 
-/** As far as payments read it. */
+/** Contains only what payments read. */
 function parsed(landed: Landed): unknown {
   const balances = (when: 'before' | 'after') =>
     landed.tokens.map((tokens, accountIndex) => ({
@@ -350,7 +349,7 @@ function place(svm: LiteSVM, key: Address, data: Buffer): void {
     lamports: RENT_LAMPORTS,
     programAddress: TOKEN_PROGRAM_ADDRESS,
     space: BigInt(data.length),
-  } as never); // litesvm brands its own kit's types
+  } as never); // litesvm uses branded types of its own kit
 }
 
 async function tokenAccountOf(owner: Address): Promise<Address> {

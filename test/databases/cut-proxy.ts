@@ -1,19 +1,19 @@
 /**
- * A network between farebox and PostgreSQL that a test can cut: bytes stop without a word, as when
- * a cable is pulled, and open connections never come back.
+ * A network between Farebox and PostgreSQL that a test can cut: data stops without an error, as
+ * after a pulled cable, and open connections never recover.
  */
 import { type Socket, connect, createServer } from 'node:net';
 
 export interface CutProxy {
-  /** The address of a database behind it. */
+  /** URL of a database behind the proxy. */
   url(database: string): string;
   /** Drops all data from now on, without closing connections. */
   cut(): void;
-  /** New connections pass again; those from before stay dead. */
+  /** Allows new connections; old ones stay broken. */
   mend(): void;
-  /** From now on what the database says comes so much later. */
+  /** Delays all data from the database by this time. */
   slow(ms: number): void;
-  /** New connections go to another server. */
+  /** Sends new connections to another server. */
   redirect(socketPath: string): void;
   close(): Promise<void>;
 }
@@ -28,7 +28,7 @@ export async function startCutProxy(socketPath: string): Promise<CutProxy> {
     from.on('data', (data: Buffer) => {
       if (isCut || deaf.has(from)) return;
       const nowMs = performance.now();
-      // In the order in which it came, when the way has become quicker.
+      // Keeps the order if the delay becomes shorter.
       const atMs = Math.max(lastMs, nowMs + (isAnswer ? slowMs : 0));
       if (atMs <= nowMs) {
         to.write(data);
@@ -43,7 +43,7 @@ export async function startCutProxy(socketPath: string): Promise<CutProxy> {
     });
     from.on('error', () => from.destroy());
   };
-  /** Connections that a cut has hit. */
+  /** Connections that were cut. */
   const deaf = new WeakSet<Socket>();
   const server = createServer((client) => {
     open.add(client);

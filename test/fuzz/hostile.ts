@@ -5,9 +5,9 @@
 import fc from 'fast-check';
 import { anyCharacter } from '../support/any-character.ts';
 
-/** Long enough to pass most bounds of a member, short enough to send thousands of times. */
+/** Longer than most limits of members, and short enough to be sent thousands of times. */
 const LONG_CHARS = 20_000;
-/** Above the depth that bodies may have, and far below what a parser survives. */
+/** Deeper than the limit of bodies, and far below the limit of parsers. */
 const DEEP_LEVELS = 300;
 
 export const HOSTILE_TEXTS: readonly string[] = [
@@ -122,7 +122,7 @@ export const hostileText: fc.Arbitrary<string> = fc.oneof(
   { weight: 1, arbitrary: fc.string({ maxLength: 40 }) },
 );
 
-/** Anything that JSON can say. */
+/** Any JSON value. */
 export const hostileValue: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 3, arbitrary: hostileText },
   { weight: 2, arbitrary: fc.constantFrom(...HOSTILE_NUMBERS) },
@@ -131,7 +131,7 @@ export const hostileValue: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 3 }) },
 );
 
-/** An object with a member of its own under a name that assignment would treat otherwise. */
+/** Adds an own member whose name has a special meaning in assignments. */
 function own(name: string, value: unknown): unknown {
   return Object.fromEntries([[name, value]]);
 }

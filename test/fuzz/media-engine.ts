@@ -16,15 +16,15 @@ export interface MediaEngine {
   close(): Promise<void>;
 }
 
-/** Five seconds with sound, of a size that is near enough to 480p and to 720p. */
+/** Five seconds with sound, with a size close to 480p and to 720p. */
 const FILM = { width: 960, height: 540, seconds: 5, framesPerSecond: 4, letters: 'a b a b' };
 
-/** Nine seconds, long enough for the longest text that its model takes. */
+/** Nine seconds, enough for the longest text of the model. */
 const SPEECH = 'a b a b a b';
 
 interface Made {
   readonly film: Buffer;
-  /** By the name of their format. */
+  /** Keys are names of formats. */
   readonly sounds: ReadonlyMap<string, Buffer>;
 }
 

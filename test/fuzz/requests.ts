@@ -1,6 +1,6 @@
 /**
- * Whole requests to one operation of the document: path, query, headers and body, each mostly right
- * so that the others are reached, and now and then wrong in its own way.
+ * Requests to one operation of the document: path, query, headers and body. Each part is usually
+ * valid, so that requests reach the others, and sometimes invalid.
  */
 import fc from 'fast-check';
 import type { OperationParameter } from '../../src/http/openapi/openapi.ts';
@@ -19,20 +19,20 @@ export interface FuzzTarget {
 
 /** Credentials of a caller. */
 export interface Credentials {
-  /** Values of `Authorization` that a server of the test knows, by the scheme of the document. */
+  /** Valid values of `Authorization`, by the security scheme of the document. */
   readonly authorization: Readonly<Record<'apiKey' | 'adminKey' | 'wallet', readonly string[]>>;
-  /** Known values that are refused somewhere: revoked, poor, of another account. */
+  /** Known values that are rejected somewhere: revoked, without credit, of another account. */
   readonly others: readonly string[];
-  /** Signed headers, some used up already. */
+  /** Signed headers, some of them used. */
   readonly signIns: readonly string[];
   readonly payments: readonly string[];
 }
 
 export interface FuzzSource extends ValueSource {
   readonly credentials: Credentials;
-  /** Bodies that are served, by path: chance alone hardly finds one where members depend on others. */
+  /** Valid bodies by path, because random ones rarely satisfy dependencies between members. */
   readonly bodies: Readonly<Record<string, readonly unknown[]>>;
-  /** Files that a form can carry. */
+  /** Files for forms. */
   readonly files: readonly Buffer[];
 }
 
@@ -66,7 +66,7 @@ function short(text: string): string {
     : `${text.slice(0, MAX_SHOWN_CHARS)}… (${text.length})`;
 }
 
-/** Requests to an operation. */
+/** Generates requests to an operation. */
 export function requestsOf(target: FuzzTarget, source: FuzzSource): fc.Arbitrary<FuzzRequest> {
   return fc
     .record({
@@ -153,7 +153,7 @@ function pathValues(known: readonly unknown[]): fc.Arbitrary<string> {
   );
 }
 
-/** Longer heads than Node reads are for the tests of heads. */
+/** `heads.ts` tests heads above the limit of Node. */
 function encodedPiece(text: string): string {
   return encoded(text).slice(0, 3_000);
 }
@@ -242,7 +242,7 @@ function malformedAuthorization(known: readonly string[]): fc.Arbitrary<Headers>
   return fc.oneof(near, odd).map((authorization) => ({ authorization }));
 }
 
-/** Headers of base64 JSON: as signed, with changes inside, and no JSON at all. */
+/** Headers with base64 of JSON: as signed, with changed members, and without JSON. */
 function signedHeaders(names: readonly string[], known: readonly string[]): fc.Arbitrary<Headers> {
   const asSigned = fc.constantFrom(...known);
   const inside = asSigned.map((value): unknown =>
@@ -263,7 +263,7 @@ function base64(value: unknown): string {
   return Buffer.from(JSON.stringify(value) ?? '').toString('base64');
 }
 
-/** Headers that any request may carry, few at a time. */
+/** Optional headers of any request, a few at a time. */
 const FURTHER: readonly Headers[] = [
   { 'x-svc-error-format': 'openai' },
   { 'x-svc-error-format': 'xml' },

@@ -1,4 +1,4 @@
-/** One request on a connection of its own, and everything that came back. */
+/** Sends one request on its own connection, and returns the complete response. */
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
@@ -7,14 +7,14 @@ import type { FuzzRequest } from './requests.ts';
 
 export interface Answer {
   readonly status: number;
-  /** As they were written, in order. */
+  /** In the order on the wire. */
   readonly headers: readonly (readonly [string, string])[];
   /** Body as sent, which can be compressed. */
   readonly body: Buffer;
   readonly tookMs: number;
 }
 
-/** Ends when its caller leaves. */
+/** Stops when the caller aborts. */
 const ENDLESS = /\/events\/?$/;
 const EVENT_END = '\n\n';
 
@@ -60,7 +60,7 @@ export async function send(origin: string, request: FuzzRequest, limitMs: number
   };
 }
 
-/** Writes bytes and half-closes; all that came until the server closed. Rejects after `limitMs`. */
+/** Writes bytes and half-closes the connection; returns all received bytes. Rejects after `limitMs`. */
 export async function sendBytes(origin: string, bytes: Buffer, limitMs: number): Promise<Buffer> {
   const { hostname, port } = new URL(origin);
   const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });

@@ -1,6 +1,6 @@
 /**
- * Values by a JSON Schema of the document: such that fit it, and such that nearly do. Members whose
- * right values no schema can tell (a model, a URL, an id) come from what the test knows.
+ * Values for a JSON Schema of the document, valid or almost valid. Values that no schema describes
+ * (a model, a URL, an id) come from the fixture.
  */
 import fc from 'fast-check';
 import type { JsonSchema } from '../../src/http/describe.ts';
@@ -8,7 +8,7 @@ import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { HOSTILE_NUMBERS, hostileText, hostileValue } from './hostile.ts';
 import { anyCharacter } from '../support/any-character.ts';
 
-/** Right values by the name of a member or parameter. */
+/** Valid values by the name of a member or parameter. */
 export type KnownValues = Readonly<Record<string, readonly unknown[]>>;
 
 export interface ValueSource {
@@ -16,24 +16,24 @@ export interface ValueSource {
   readonly known: KnownValues;
 }
 
-/** Members that are optional are mostly left out: with half of them a request is always refused. */
+/** Optional members are usually omitted, because otherwise most requests are rejected. */
 const PRESENT = 1;
 const ABSENT = 9;
-/** Arrays this long may be as long as they are allowed; longer ones stay short. */
+/** Arrays up to this maximum use their whole range; longer ones stay short. */
 const MAX_WHOLE_ARRAY = 128;
 const USUAL_ITEMS = 3;
 const MAX_WHOLE_TEXT = 25_000;
 const USUAL_CHARS = 24;
 const ABSENT_MEMBER = Symbol('absent');
 
-/** A value that fits `schema`, as far as a schema says what fits. */
+/** A value that is valid for `schema`, as far as the schema describes it. */
 export function fitting(schema: JsonSchema, source: ValueSource, name = ''): fc.Arbitrary<unknown> {
   const found = resolved(schema, source.document);
   const plain = bySchema(found, source, name);
   const types = typesOf(found, source.document);
   const known = (source.known[name] ?? []).filter((value) => types.has(typeof value));
   if (known.length === 0) return plain;
-  // A text alone is right by luck only; of several types each has its turn.
+  // A random string is rarely valid; each of several types is used.
   return fc.oneof(
     { weight: types.size === 1 ? 9 : 1, arbitrary: fc.constantFrom(...known) },
     { weight: 1, arbitrary: plain },
@@ -49,7 +49,7 @@ function resolved(schema: JsonSchema, document: OpenApiDocument): JsonSchema {
   return found;
 }
 
-/** Words of `typeof` for what the schema takes; none where it lists its values. */
+/** `typeof` names of the types in the schema; empty if it lists values. */
 function typesOf(schema: JsonSchema, document: OpenApiDocument): ReadonlySet<string> {
   if ('enum' in schema || 'const' in schema) return new Set();
   const branches = branchesOf(schema) ?? [];
@@ -63,7 +63,7 @@ function typesOf(schema: JsonSchema, document: OpenApiDocument): ReadonlySet<str
 }
 
 function branchesOf(schema: JsonSchema): readonly JsonSchema[] | undefined {
-  // A list of schemas, by the dialect.
+  // A list of schemas, by the specification.
   return (schema['anyOf'] ?? schema['oneOf']) as readonly JsonSchema[] | undefined;
 }
 
@@ -101,7 +101,7 @@ function bySchema(schema: JsonSchema, source: ValueSource, name: string): fc.Arb
 }
 
 function objects(schema: JsonSchema, source: ValueSource): fc.Arbitrary<unknown> {
-  // The members of an object schema are schemas; `required` is a list of names.
+  // Members of an object schema are schemas, and `required` is a list of names.
   const members = Object.entries((schema['properties'] ?? {}) as Record<string, JsonSchema>);
   const required = new Set((schema['required'] ?? []) as readonly string[]);
   if (members.length === 0) return fc.dictionary(fc.string({ maxLength: 8 }), fc.jsonValue());
@@ -168,7 +168,7 @@ function numbers(schema: JsonSchema): fc.Arbitrary<number> {
   );
 }
 
-/** The words of a schema that bound a value. */
+/** Keywords of a schema that limit a value. */
 interface Bounds {
   readonly minItems?: number;
   readonly maxItems?: number;
@@ -180,7 +180,7 @@ interface Bounds {
 }
 
 interface Change {
-  /** Which node of the value, by its number, counted round. */
+  /** Selects a node of the value by an index, modulo the number of nodes. */
   readonly at: number;
   readonly kind: 'replace' | 'remove' | 'add' | 'repeat' | 'nudge' | 'rename' | 'retype';
   readonly name: string;
@@ -194,7 +194,7 @@ const change: fc.Arbitrary<Change> = fc.record({
   value: hostileValue,
 });
 
-/** The value with one to three changes anywhere inside it. */
+/** The value with one to three random changes. */
 export function nearly(value: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
   return fc
     .tuple(value, fc.array(change, { minLength: 1, maxLength: 3 }))
@@ -233,7 +233,7 @@ function changedValue(value: unknown, one: Change): unknown {
   }
 }
 
-/** One step over what may be a bound. */
+/** A value one step beyond a possible limit. */
 function nudged(value: unknown, by: number): unknown {
   if (typeof value === 'number') {
     return by % 3 === 0
@@ -276,7 +276,7 @@ function without(root: unknown, path: Path): unknown {
   });
 }
 
-/** `fromEntries` makes an own member of `__proto__` too, which JSON carries. */
+/** `fromEntries` creates an own member `__proto__`, as JSON.parse does. */
 function withMember(value: Record<string, unknown>, name: string, member: unknown): unknown {
   const others = Object.entries(value).filter(([one]) => one !== name);
   return Object.fromEntries([...others, [name, member]]);

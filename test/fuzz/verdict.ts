@@ -11,7 +11,7 @@ import type { SentResponse } from '../app/sent-responses.ts';
 import type { FuzzRequest } from './requests.ts';
 import type { Answer } from './send.ts';
 
-/** A failure that a request alone can bring about, because nothing is broken. */
+/** Errors that a request alone can cause although nothing is broken. */
 export interface ExpectedFailure {
   readonly path: RegExp;
   readonly code: FaultCode;
@@ -24,11 +24,11 @@ export interface VerdictOptions {
   readonly expected: readonly ExpectedFailure[];
   /** Keys, which no response may contain. */
   readonly secrets: readonly string[];
-  /** Texts that the operator alone is shown: addresses of engines, folders. */
+  /** Texts that only the operator may see: addresses of engines, folders. */
   readonly addresses: readonly string[];
 }
 
-/** Traces of the inside that no sentence for callers has. */
+/** Traces of internals that no message for callers contains. */
 const INSIDES: readonly RegExp[] = [
   /\bat (?:async )?[\w$.<>]+ \(/,
   /node:internal/,
@@ -45,10 +45,10 @@ const INSIDES: readonly RegExp[] = [
 /** Traces of unvalidated values in our messages; messages of the validator contain the received value. */
 const UNREAD = [/\[object \w+\]/, /(?<!received )\b(?:undefined|NaN)\b/];
 
-/** The settings in force, and what was found of them. */
+/** Current settings, and the findings of the check. */
 const SETTINGS = /\/admin\/(?:config|check)$/;
 
-/** Documents speak of code in their samples. */
+/** Documents contain code samples. */
 const DOCUMENTS = /\/(?:docs|openapi\.json)$/;
 
 export class Verdict {
@@ -123,7 +123,7 @@ export class Verdict {
     return this.#checker.check(sentAs(request, answer), this.#options.basePath);
   }
 
-  /** The error's shape, and a code that the catalogue has under this very status. */
+  /** Checks the shape of the error, and that the catalogue has its code with this status. */
   #errorProblems(request: FuzzRequest, answer: Answer, text: string): string[] {
     const { status } = answer;
     if (status < 400 || request.method === 'HEAD') return [];
@@ -133,14 +133,14 @@ export class Verdict {
     const code = codeOf(text);
     if (code === undefined) return [`a ${status} has no code`];
     if (code in FAULTS && FAULTS[code as FaultCode].status === status) return [];
-    // Routes of other protocols have codes of their own: the catalogue's in small letters, or one of
-    // an example of the document.
+    // Other protocols have their own codes: those of the catalogue in lower case, or those in
+    // examples of the document.
     const described = this.#checker.described(sentAs(request, answer), this.#options.basePath);
     const { examples = {} } = described?.content?.['application/json'] ?? {};
     const named = Object.values(examples).map((one) =>
       codeOf(JSON.stringify('value' in one ? one.value : one)),
     );
-    // A 402 about credit has the words of its specification.
+    // A 402 about credit has a text of the specification.
     const isListed = described?.description.includes(`\`${code.toUpperCase()}\``) === true;
     return isListed || named.includes(code)
       ? []
@@ -159,16 +159,16 @@ function sentAs(request: FuzzRequest, { status, headers, body }: Answer): SentRe
   };
 }
 
-/** The catalogue's code, from either shape of errors. */
+/** Returns the code of the catalogue, from either error format. */
 export function codeOf(text: string): string | undefined {
   const body = parsed(text);
   const { code, error } = body ?? {};
   if (typeof code === 'string') return code;
-  // Refused payments name it where x402 clients look.
+  // Rejected payments have the code in the member that x402 clients read.
   if (typeof error === 'string' && error in FAULTS) return error;
   if (typeof error !== 'object' || error === null) return undefined;
   const inner = 'code' in error ? error.code : undefined;
-  // An error of JSON-RPC has a number of its own.
+  // An error of JSON-RPC has a numeric code.
   if (typeof inner === 'number' && 'data' in error) return codeOf(JSON.stringify(error.data));
   return typeof inner === 'string' ? inner.toUpperCase() : undefined;
 }
@@ -180,7 +180,7 @@ function parsed(text: string): Record<string, unknown> | undefined {
       ? (value as Record<string, unknown>)
       : undefined;
   } catch {
-    // The caller reports that it is none.
+    // The caller has checked the type.
     return undefined;
   }
 }

@@ -16,7 +16,7 @@ export class FaultyWay {
   #isCut = false;
   #isKilled = false;
   #resumed: PromiseWithResolvers<void> | undefined;
-  /** Commits whose replies are lost from now on. */
+  /** Number of next commits whose replies are lost. */
   #repliesToLose = 0;
 
   constructor(real: SharedStore) {
@@ -59,7 +59,7 @@ export class FaultyWay {
     this.#isCut = false;
   }
 
-  /** From now on nothing reaches the database: what is open there is rolled back. */
+  /** Disconnects the process: open transactions are rolled back. */
   kill(): void {
     this.#isKilled = true;
     this.resume();
@@ -121,7 +121,7 @@ export class FaultyWay {
         check();
         const rows = await tx.query(sql, parameters);
         check();
-        return rows as never; // the caller names its row
+        return rows as never; // the caller names the type of its row
       },
       run: async (statements) => {
         check();

@@ -1,6 +1,6 @@
 /**
- * Histories of idempotency keys under faults, short: `KEYS=10000 SEED=7 npx node --test
- * --test-isolation=none test/keys/key-histories.test.ts` runs as many as one likes.
+ * Short histories of idempotency keys under faults. For more: `KEYS=10000 SEED=7 npx node --test
+ * --test-isolation=none test/keys/key-histories.test.ts`.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

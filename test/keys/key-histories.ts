@@ -29,12 +29,12 @@ import { TestClock } from '../support/test-clock.ts';
 import { FaultyWay } from './faulty-store.ts';
 
 const PROCESSES = 3;
-/** Clients with a key each, at once. */
+/** Number of concurrent clients, each with one key. */
 const CLIENTS = 60;
 const STEP_MS = 1_000;
 const MIN_FAULT_S = 1;
 const MAX_FAULT_S = 60;
-/** How often something befalls a process, in each second. */
+/** Probability of a fault of a process per second. */
 const FAULT_SHARE = 0.06;
 /** Share of the faults in which the whole database is unreachable. */
 const ALL_SHARE = 0.05;
@@ -58,16 +58,16 @@ export interface HistoryReport {
   readonly responses: number;
   readonly replays: number;
   readonly charged: number;
-  /** Requests that were not charged since another one had their key. */
+  /** Requests that were not charged because another one had their key. */
   readonly lost: number;
-  /** The same of settles that had waited in a journal. */
+  /** Settles from a journal that were not charged because another request had their key. */
   readonly lostInJournal: number;
   readonly fromJournal: number;
   readonly unavailable: number;
   readonly faults: Readonly<Record<string, number>>;
 }
 
-/** One process, as far as it sells under keys. */
+/** One process that sells requests under keys. */
 class SellingProcess {
   readonly id: string;
   readonly way: FaultyWay;
@@ -76,7 +76,7 @@ class SellingProcess {
   readonly #sales: Sales;
   readonly #idempotency: Idempotency;
   readonly #world: World;
-  /** Until when what has befallen it lasts. */
+  /** End of the current fault. */
   untilMs = 0;
   missedMs = 0;
 
@@ -110,7 +110,7 @@ class SellingProcess {
     });
   }
 
-  /** As the stage and the handlers of HTTP do it; resolves with the body of a 200. */
+  /** Runs a request as the HTTP stage and the handlers do; resolves to the body of a 200. */
   async handle(key: Key, requestId: string, thinkMs: number): Promise<string> {
     const { accountId } = key.caller;
     let begun = false;
@@ -139,7 +139,7 @@ class SellingProcess {
             return { type: 'text/plain', body: requestId };
           }));
         } catch (error) {
-          // A stream that has begun is charged for its text.
+          // A started stream is charged for its text.
           if (begun) await sale.settle({ costNano: PARTIAL, status: 'failed' });
           throw error;
         }
@@ -181,7 +181,7 @@ class SellingProcess {
   }
 }
 
-/** A response that its client did not get in full. */
+/** A response that its client did not receive completely. */
 class Incomplete extends Error {}
 
 interface Key {
@@ -226,7 +226,7 @@ class World {
     return Math.floor(this.ids.fraction() * below);
   }
 
-  /** Counts what is on its way to the database, so that a step waits for it. */
+  /** Counts running database calls, so that a step waits for them. */
   #counting(store: SharedStore): SharedStore {
     return new Proxy(store, {
       get: (target, name) => {
@@ -252,7 +252,7 @@ class World {
     }
   }
 
-  /** A process serves once it has started; nothing here is waited for, since it needs its clock. */
+  /** Starts a process, which needs its clock to advance; so nothing waits for it here. */
   async start(at: number): Promise<void> {
     const process = new SellingProcess(this, at);
     this.starting.add(process);
@@ -261,7 +261,7 @@ class World {
     this.processes[at] = process;
   }
 
-  /** The same while time passes. */
+  /** Waits while the clock advances. */
   async startNow(at: number): Promise<void> {
     let isStarted = false;
     const starting = this.start(at).then(() => (isStarted = true));
@@ -269,12 +269,12 @@ class World {
     await starting;
   }
 
-  /** The operating system gives back what a killed process had, and the next one starts. */
+  /** Releases what a killed process had, and starts the next process. */
   async restart(at: number, killed: SellingProcess): Promise<void> {
     await killed.ledger.stop();
     await this.start(at);
     const other = this.processes[(at + 1) % PROCESSES];
-    if (this.random(2) === 0) await other?.freed(killed.id).catch(() => undefined); // it is cut off
+    if (this.random(2) === 0) await other?.freed(killed.id).catch(() => undefined); // the process is disconnected
   }
 
   /** Advances the clocks of the database and of all processes that are not suspended by a second. */
@@ -352,7 +352,7 @@ class World {
     return key;
   }
 
-  /** One try; `true` if the key needs no further one. */
+  /** One attempt; returns `true` if the key needs no more. */
   async request(key: Key, patienceMs: number): Promise<boolean> {
     const process = this.processes[this.random(PROCESSES)];
     if (process === undefined || process.way.isKilled) return false;
@@ -360,7 +360,7 @@ class World {
     key.requestIds.add(requestId);
     const handled = process.handle(key, requestId, this.random(30) * STEP_MS).then(
       (body) => {
-        // Also what comes after its client has left.
+        // Includes data that arrives after the client has disconnected.
         key.responses.add(body);
         return true;
       },
@@ -387,7 +387,7 @@ class World {
   }
 }
 
-/** Runs so many keys and checks what has become of each. */
+/** Runs the given number of keys and checks their results. */
 export async function runHistories(
   url: string,
   wanted: { readonly keys: number; readonly seed: number },
@@ -415,7 +415,7 @@ export async function runHistories(
       await world.step();
     }
     for (let at = 0; at < PROCESSES; at += 1) world.mend(at);
-    // Everything that is left comes to its end: leases expire, journals are written.
+    // Completes everything that is open: leases expire, journals are written.
     for (let second = 0; second < 200; second += 1) await world.step();
     await Promise.all(world.restarting);
     const charged = await checkKeys(world);
@@ -461,7 +461,7 @@ interface Charge {
   readonly usd_nano: bigint;
 }
 
-/** One key, one charge, one response; returns how many keys were charged. */
+/** Checks one charge and one response per key; returns the number of charged keys. */
 async function checkKeys({ store, keys }: World): Promise<number> {
   const charges = await store.query<Charge>(
     'SELECT request_id, usd_nano FROM ledger_usage WHERE usd_nano > 0',
@@ -482,7 +482,7 @@ async function checkKeys({ store, keys }: World): Promise<number> {
   return charged;
 }
 
-/** A retry of each key on processes that are well gets the same response, and charges nothing more. */
+/** A retry of each key on processes without faults gets the same response and no charge. */
 async function checkRetries(world: World): Promise<void> {
   const before = new Map(world.keys.map(({ id, responses }) => [id, responses.size]));
   const spent = new Set(

@@ -28,7 +28,7 @@ export function portraitJpeg(): Promise<Buffer> {
   return sharp(Buffer.from(portraitSvg())).jpeg({ quality: 82 }).toBuffer();
 }
 
-/** Tones of half a second (`a`, `b`) and silences of a second (space). */
+/** Tones of half a second (`a`, `b`) and pauses of a second (space). */
 export function toneWav(letters: string): Buffer {
   const parts = letters.split('').map((letter) => {
     const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
@@ -45,7 +45,7 @@ export function toneWav(letters: string): Buffer {
 
 const TELEPHONE_RATE = 8_000;
 
-/** The header of a WAV file at 8 kHz: other than that at the rate of speech models it is decoded. */
+/** Header of a WAV file at 8 kHz, which differs from the rate of speech models, so that it is resampled. */
 export function telephoneHeader(dataBytes: number): Buffer {
   const header = wavHeader(dataBytes);
   header.writeUInt32LE(TELEPHONE_RATE, 24);
@@ -61,7 +61,7 @@ export interface ClipOptions {
   readonly framesPerSecond: number;
 }
 
-/** An MP4 that moves over the portrait, with the tones of `letters`. */
+/** An MP4 that pans over the portrait, with the tones of `letters`. */
 export async function makeClip(folder: string, options: ClipOptions): Promise<Buffer> {
   const { letters, ...size } = options;
   const media = await openMedia();
@@ -77,7 +77,7 @@ export async function makeClip(folder: string, options: ClipOptions): Promise<Bu
   return readFile(outputPath);
 }
 
-/** The toy speech model as files, and the settings that name them. */
+/** Files of the toy speech model, and the settings that use them. */
 export async function toySpeech(folder: string): Promise<string> {
   const model = join(folder, 'toy.onnx');
   const tokens = join(folder, 'toy.txt');
@@ -100,7 +100,7 @@ export async function makeFilm(folder: string, options: FilmOptions): Promise<Bu
   Log.setLevel(AV_LOG_ERROR);
   const path = join(folder, `film.${container}`);
   const { picture, sound, quick } = CODECS[container];
-  // Each frame differs in all places, and has its share of the file.
+  // A video in which every frame differs everywhere, so that its file has the given size.
   const shape = `size=${width}x${height}:rate=${framesPerSecond}:duration=${seconds}`;
   const drawn = `testsrc=${shape},noise=alls=20:allf=t`;
   const input = await Demuxer.open(drawn, { format: 'lavfi' });
@@ -113,7 +113,7 @@ export async function makeFilm(folder: string, options: FilmOptions): Promise<Bu
   ) => {
     if (stream === undefined) throw new Error('A source has the stream that it was opened for');
     const decoder = await Decoder.create(stream);
-    // A name of the library's list.
+    // A name that the library exports.
     return { decoder, encoder: await Encoder.create(codec as never, { decoder, ...how }) };
   };
   const filter = FilterAPI.create('format=yuv420p');
@@ -141,7 +141,7 @@ const SOUNDS = {
 
 export const SOUND_KINDS = ['mp3', 'opus', 'aac', 'flac', 'wav'] as const;
 
-/** The tones of `letters` as engines that speak send them. */
+/** The tones of `letters` in the format of speech engines. */
 export async function makeSound(
   folder: string,
   letters: string,
@@ -160,7 +160,7 @@ export async function makeSound(
   const decoder = await Decoder.create(stream);
   const shape = `aformat=sample_fmts=${samples}:sample_rates=${rate}:channel_layouts=mono`;
   const filter = FilterAPI.create(shape);
-  // A name of the library's list.
+  // A name that the library exports.
   const encoder = await Encoder.create(codec as never, { decoder, filter });
   const output = await Muxer.open(path, { format });
   await pipeline({ audio: input }, { audio: [decoder, filter, encoder] }, output).completion;

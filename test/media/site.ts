@@ -13,7 +13,7 @@ export interface Site {
   readonly pages: Map<string, Page>;
   /** Requested paths, in order. */
   readonly asked: string[];
-  /** Bodies that were posted, with their headers. */
+  /** Bodies of POST requests, with their headers. */
   readonly posted: { readonly headers: NodeJS.Dict<string | string[]>; readonly body: string }[];
   close(): Promise<void>;
 }
@@ -55,7 +55,7 @@ export async function openSite(): Promise<Site> {
   };
 }
 
-/** Gives bytes for ever, `everyMs` apart. */
+/** Sends endless bytes, one each `everyMs`. */
 export function endless(chunk: Buffer, everyMs: number) {
   return (response: ServerResponse): void => {
     response.writeHead(200, { 'content-type': 'video/mp4' });

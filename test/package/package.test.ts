@@ -26,7 +26,7 @@ import { type TestNode, startNode } from '../rpc/node.ts';
 import { pdfFile, pdfText } from '../support/test-files.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** Installed without an engine; the issue of a package that grows unseen. */
+/** Maximum size without engines, so that growth of the package is noticed. */
 const MAX_INSTALLED_BYTES = 60_000_000;
 const ENGINE_WAIT_MS = 60_000;
 
@@ -50,7 +50,7 @@ describe('the installed package', () => {
     site.pages.set('/said.wav', toneWav('a b'));
     const server = join(folder, 'server');
     mkdirSync(join(server, 'data'), { recursive: true });
-    // A copy: below the checkout an engine would find the packages of the checkout.
+    // Installs a copy outside of the checkout, so that engines do not find its packages.
     cpSync(ownEnginesFolder(), join(server, 'data/engines'), { recursive: true });
     farebox = await startFarebox({
       binary: join(program, 'dist/main.js'),
@@ -94,11 +94,11 @@ ${fixture.yaml}`,
     return response;
   }
 
-  /** The ids that are on offer once every engine has been up. */
+  /** Ids of the models after every engine has started. */
   async function offered(wanted: readonly string[]): Promise<void> {
     const endMs = Date.now() + ENGINE_WAIT_MS;
     for (;;) {
-      // The shape of our own list.
+      // The shape of our own response.
       const { data } = (await (await ok('GET', '/models?type=all')).json()) as {
         data: { id: string }[];
       };
@@ -216,7 +216,7 @@ ${fixture.yaml}`,
   });
 
   test('has every operation of its OpenAPI document', async () => {
-    // Our own document.
+    // The shape of our own document.
     const { paths } = (await (await ok('GET', '/openapi.json')).json()) as {
       paths: Record<string, Record<string, unknown>>;
     };
@@ -231,7 +231,7 @@ ${fixture.yaml}`,
           filled,
           method === 'get' ? undefined : {},
         );
-        // Live events go on for as long as somebody reads.
+        // The stream of live events is endless.
         const isStream = response.headers.get('content-type')?.startsWith('text/event-stream');
         if (isStream === true) await response.body?.cancel();
         const said = isStream === true ? '' : await response.text();

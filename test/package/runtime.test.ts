@@ -1,4 +1,4 @@
-/** The command without a usable pinned Node: it falls back to the Node that started it. */
+/** The command without a usable pinned Node runs with the Node that started it. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ test('the starting Node replaces a pinned Node that cannot run, with one line of
   copyFileSync(join(ROOT, 'bin/farebox.mjs'), join(root, 'bin/farebox.mjs'));
   writeFileSync(join(root, 'dist/main.js'), 'console.log(process.execPath, process.argv[2])');
   writeFileSync(join(root, 'package.json'), '{"type":"module"}');
-  // As on musl: the program that the file names as its interpreter is not there.
+  // As on musl: the interpreter of the binary does not exist.
   writeFileSync(path, '#!/nowhere/ld-linux.so\n');
   chmodSync(path, 0o755);
   const output = execFileSync(

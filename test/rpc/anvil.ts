@@ -8,11 +8,11 @@ import { endWithUs } from '../support/end-with-us.ts';
 
 export interface Anvil {
   readonly url: string;
-  /** Ends the process at once, as a crash would. */
+  /** Kills the process, as a crash would. */
   readonly kill: () => Promise<void>;
 }
 
-/** The binary of this platform. */
+/** Path of the binary for this platform. */
 function anvilPath(): string {
   const cpu = process.arch === 'x64' ? 'amd64' : process.arch;
   const folder = join(

@@ -1,4 +1,4 @@
-/** The proxy in front of test nodes: one for each `NodeResponse`, of which the first is preferred. */
+/** The proxy in front of test nodes: one for each `NodeResponse`, in order of preference. */
 import assert from 'node:assert/strict';
 import type { Cancelling } from '../../src/core/cancellation.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
@@ -22,14 +22,14 @@ export const CHAINS: Readonly<Record<string, string>> = {
 
 type FullUpstream = RpcSettings['networks'][string]['upstreams'][number];
 
-/** A node in the settings of a test; other members have their defaults. */
+/** Settings of a node with defaults for tests. */
 export type TestUpstream = Pick<FullUpstream, 'url'> & Partial<FullUpstream>;
 
 export interface TestSettings extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly networks: Readonly<Record<string, { readonly upstreams: readonly TestUpstream[] }>>;
 }
 
-/** The proxy with the settings of a test, which may be below the minimum of the configuration. */
+/** Creates the proxy with settings of a test, which can be below the minimum of the configuration. */
 export function makeRpc(
   { networks, ...more }: TestSettings,
   dependencies: Omit<RpcDependencies, 'proxyOf'>,
@@ -47,7 +47,7 @@ export interface Bench {
   readonly rpc: Rpc;
   readonly nodes: readonly TestNode[];
   readonly lines: LogLine[];
-  /** Runs a body that is JSON text, bytes, or a value to serialise. */
+  /** Sends a body as JSON text, bytes, or a value to stringify. */
   send(body: unknown, caller?: string, signal?: Cancelling): Promise<RpcResponse>;
 }
 
@@ -57,7 +57,7 @@ export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly upstream?: Partial<TestUpstream>;
 }
 
-/** Makes benches; `close` closes them and calls the functions in `closing`. */
+/** Creates benches; `close` closes them and calls the functions in `closing`. */
 export function benches(): {
   readonly bench: (responses: readonly NodeResponse[], options?: BenchOptions) => Promise<Bench>;
   readonly closing: (() => Promise<void>)[];
@@ -138,13 +138,13 @@ export interface ReplyItem {
 
 export function json(response: RpcResponse): ReplyItem {
   assert.equal(response.rest, undefined);
-  return JSON.parse(response.body.toString()) as ReplyItem; // what the assertions then look into
+  return JSON.parse(response.body.toString()) as ReplyItem; // the assertions check the value
 }
 
 export function list(response: RpcResponse): ReplyItem[] {
   const items: unknown = json(response);
   assert.ok(Array.isArray(items));
-  return items as ReplyItem[]; // what the assertions then look into
+  return items as ReplyItem[]; // the assertions check the value
 }
 
 /** The ids and results of a batch response in one list: `[1, 'first', 2, 'second']`. */

@@ -21,7 +21,7 @@ export type NodeResponse = (request: NodeRequest, response: ServerResponse) => v
 
 export interface TestNode {
   readonly url: string;
-  /** Requests of callers, without the identity and head requests of the proxy. */
+  /** Requests of callers, without the proxy's own requests for the chain id and the head. */
   readonly requests: NodeRequest[];
   respond: NodeResponse;
   readonly close: () => Promise<void>;
@@ -29,7 +29,7 @@ export interface TestNode {
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** Replies to every call, in order, with an item that has these members. */
+/** Replies to every call, in order, with these members. */
 export function replyWith(
   members: Members | ((call: JsonRpcCall) => Members),
   status?: number,
@@ -63,7 +63,7 @@ export function sendText(response: ServerResponse, text: string, status = 200): 
 const IDENTITY = new Set(['eth_chainId', 'starknet_chainId', 'getGenesisHash']);
 const HEAD = new Set(['eth_blockNumber', 'starknet_blockNumber', 'getSlot']);
 
-/** Starts a node of the given chain on a free port of the loopback. */
+/** Starts a node of the given chain on a free loopback port. */
 export async function startNode(
   chainId: string,
   respond: NodeResponse = echoNode(),
@@ -94,7 +94,7 @@ export async function startNode(
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
   });
-  const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
+  const { port } = server.address() as AddressInfo; // a listening TCP server has such an address
   const node: TestNode = {
     url: `http://127.0.0.1:${port}/key-secret`,
     requests,

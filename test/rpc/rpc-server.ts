@@ -1,4 +1,4 @@
-/** The smallest HTTP server around the RPC folder, for the clients and the bench that need an address. */
+/** A minimal HTTP server around the RPC proxy, for clients and benchmarks that need a URL. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Fault } from '../../src/core/faults.ts';
@@ -6,7 +6,7 @@ import { formatRpcCost } from '../../src/rpc/rpc.ts';
 import type { Rpc } from '../../src/rpc/rpc.ts';
 
 export interface RpcServer {
-  /** The address of a network. */
+  /** Returns the URL of a network. */
   url(network: string): string;
   readonly credits: number[];
   readonly close: () => Promise<void>;
@@ -43,7 +43,7 @@ export async function startRpcServer(rpc: Rpc): Promise<RpcServer> {
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
   });
-  const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
+  const { port } = server.address() as AddressInfo; // a listening TCP server has such an address
   return {
     url: (network) => `http://127.0.0.1:${port}/${network}`,
     credits,

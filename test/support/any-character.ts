@@ -1,7 +1,7 @@
 /**
  * Every character of Unicode, for texts of fast-check: `fc.string({ unit: anyCharacter })`. The
- * library's own unit `binary` is the same, but first makes a table of a million characters, for a
- * second of every process of tests and a hundred megabytes of it.
+ * unit `binary` of the library is equal, but builds a table of a million characters, which costs
+ * each process a second and 100 MB.
  */
 import fc from 'fast-check';
 

@@ -34,7 +34,7 @@ export async function uploadLines(client: OpenAI, lines: readonly unknown[]) {
   });
 }
 
-/** Uploads the lines and starts a batch of them. */
+/** Uploads the requests and starts a batch. */
 export async function startBatch(
   client: OpenAI,
   lines: readonly unknown[],
@@ -50,7 +50,7 @@ export async function startBatch(
 
 const ENDS = new Set(['completed', 'failed', 'expired', 'cancelled']);
 
-/** The batch once it has ended. */
+/** Resolves to the batch after its end. */
 export async function batchEnd(client: OpenAI, id: string, withinMs = 120_000) {
   const untilMs = performance.now() + withinMs;
   for (;;) {
@@ -61,7 +61,7 @@ export async function batchEnd(client: OpenAI, id: string, withinMs = 120_000) {
   }
 }
 
-/** The lines of a result, in their order. */
+/** Lines of a result file, in order. */
 export async function linesOfFile(
   client: OpenAI,
   id: string | null | undefined,

@@ -1,6 +1,6 @@
 /**
- * The environment of a process that a test starts: nothing of this one's but the path and where
- * compiled modules are kept, which halves the time of a start.
+ * Environment of a process that a test starts: only `PATH` and the compile cache, which halves the
+ * start time.
  */
 export function childEnvironment(
   more: Readonly<Record<string, string | undefined>> = {},

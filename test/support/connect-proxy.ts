@@ -12,7 +12,7 @@ export interface ConnectProxy {
   behaviour: 'open' | 'close' | number;
 }
 
-/** `hosts`: the loopback port behind a target `name:port`. It ends with the test. */
+/** `hosts` maps a target `name:port` to a loopback port. The proxy closes with the test. */
 export async function startProxy(
   t: TestContext,
   hosts: Readonly<Record<string, number>> = {},

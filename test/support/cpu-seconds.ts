@@ -4,14 +4,17 @@
  */
 import { readFileSync, readdirSync } from 'node:fs';
 
-/** The kernel's ticks in a second, the same on every Linux. */
+/** Clock ticks per second, the same on every Linux. */
 const TICKS = 100;
-/** In `/proc/<pid>/stat` after the name: the parent; the times of it and of its children that ended. */
+/**
+ * Fields of `/proc/<pid>/stat` after the name: the parent, and the times of the process and of its
+ * ended children.
+ */
 const PARENT = 1;
 const TIMES = 11;
 const TIMES_END = 15;
 
-/** In seconds. */
+/** Times in seconds. */
 export function cpuSeconds(root: number): number {
   const processes = runningProcesses();
   if (processes.size === 0) {
@@ -42,7 +45,7 @@ function processNames(): string[] {
   try {
     return readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   } catch {
-    // Not a Linux.
+    // There is no /proc on this system.
     return [];
   }
 }
@@ -50,10 +53,10 @@ function processNames(): string[] {
 function fieldsOf(pid: string): readonly string[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The name before is in brackets and may hold anything.
+    // The name is in brackets and can contain any character.
     return text.slice(text.lastIndexOf(')') + 2).split(' ');
   } catch {
-    // It has ended since, or there is no such file system.
+    // The process has ended, or there is no /proc.
     return undefined;
   }
 }

@@ -1,4 +1,4 @@
-/** Starts what tests start, says so, and waits to be killed. */
+/** Starts child processes as tests do, reports them, and waits to be killed. */
 import { startAnvil } from '../rpc/anvil.ts';
 import { startPostgres } from '../databases/postgres.ts';
 

@@ -12,7 +12,7 @@ import { endWithUs } from './end-with-us.ts';
 const ENTRY = fileURLToPath(new URL('./end-with-us-process.ts', import.meta.url));
 const PATIENCE_MS = 60_000;
 
-/** Command lines that hold one of the words. */
+/** Command lines of running processes that contain one of the words. */
 function running(words: readonly string[]): string[] {
   const lines = execFileSync('ps', ['-A', '-o', 'command='], { encoding: 'utf8' }).split('\n');
   return lines.filter((line) => words.some((word) => line.includes(word)));
@@ -21,7 +21,7 @@ function running(words: readonly string[]): string[] {
 test('child processes and folders of a killed test process are removed', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-killed-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  // PostgreSQL enters it as another user when root runs the tests.
+  // PostgreSQL needs access as another user if root runs the tests.
   chmodSync(folder, 0o755);
   const { TEST_POSTGRES_FOLDER: _given, ...environment } = process.env;
   const chainId = String(1_000_000_000 + process.pid);

@@ -6,7 +6,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 
-/** Reads `+ pid`, `- pid` and `folder path` until its input ends; then nothing of it is left. */
+/**
+ * Shell script: reads `+ pid`, `- pid` and `folder path` until its input ends, then kills the
+ * processes and removes the folders.
+ */
 const WATCHER = `
 trap '' HUP INT TERM
 pids=' '
@@ -26,7 +29,7 @@ rm -rf -- "$@"
 
 let watcher: Writable | undefined;
 
-/** Ends a child with this process. */
+/** Kills the child when this process ends. */
 export function endWithUs<Child extends ChildProcess>(child: Child): Child {
   const { pid } = child;
   // A process that failed to start reports its error itself.
@@ -52,7 +55,7 @@ function startWatcher(): Writable {
     detached: true,
     stdio: ['pipe', 'ignore', 'ignore'],
   });
-  // Neither it nor its pipe, which is a socket, keeps us running.
+  // Neither the watcher nor its pipe keeps this process alive.
   shell.unref();
   if (shell.stdin instanceof Socket) shell.stdin.unref();
   return shell.stdin;

@@ -4,14 +4,14 @@ import { fileURLToPath } from 'node:url';
 
 /** The token table of the toy speech model. */
 export const TOY_SPEECH_TOKENS = '<blk> 0\n▁a 1\n▁b 2\n';
-/** The tones that the toy speech model recognises, in Hz; silence is no token. */
+/** Frequencies that the toy speech model recognizes, in Hz; silence is no token. */
 export const TOY_SPEECH_TONES = { a: 440, b: 2000 } as const;
 
 export function engineFixture(name: string): string {
   return fileURLToPath(new URL(`../fixtures/engines/${name}`, import.meta.url));
 }
 
-/** A cutout model that keeps what is bright. */
+/** A cutout model that keeps bright pixels. */
 export function toyCutoutModel(side: 320 | 1024 = 320): Buffer {
   return readFileSync(engineFixture(`toy-cutout-${side}.onnx`));
 }
@@ -25,7 +25,7 @@ export function portraitSvg(): string {
   return readFileSync(engineFixture('portrait.svg'), 'utf8');
 }
 
-/** The true mask of the portrait: the person white, everything else black. */
+/** The expected mask of the portrait: the person white, the rest black. */
 export function portraitMaskSvg(): string {
   return readFileSync(engineFixture('portrait-mask.svg'), 'utf8');
 }

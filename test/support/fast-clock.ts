@@ -1,7 +1,4 @@
-/**
- * The real clock, some times as fast: for servers whose jobs wait for a next look, or for limits that
- * have to pass.
- */
+/** The real clock, sped up: for servers whose jobs poll, or for limits that must expire. */
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 
 export function fastClock(times: number): Clock {

@@ -18,10 +18,10 @@ export default async function* fileReport(
     process.exit(1);
   });
   for await (const event of events) {
-    // Files are one level down, below the test that takes them; its own events say nothing.
+    // Files are subtests of the test that runs them; its own events are ignored.
     const { type, data } = event;
     if (data === undefined || !('nesting' in data)) continue;
-    // An error that belongs to no running test; it fails the process.
+    // An error outside of a running test fails the process.
     if (type === 'test:diagnostic' && data.message.startsWith('Error: '))
       text += `${data.message}\n`;
     if (data.nesting === 0) continue;

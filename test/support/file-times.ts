@@ -1,6 +1,6 @@
 /**
- * A reporter of one process of `test/run.ts`: a line of JSON for each file, with what it took, its
- * processes included, and how its tests ended: those that are neither `pass` nor `fail` did not run.
+ * A reporter of one process of `test/run.ts`: a line of JSON per file with its time, including
+ * child processes, and the results of its tests. Tests that neither passed nor failed did not run.
  */
 import type { TestEvent } from 'node:test/reporters';
 import { cpuSeconds } from './cpu-seconds.ts';

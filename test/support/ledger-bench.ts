@@ -1,4 +1,4 @@
-/** A ledger on a new database, with 100 USD on account `a`, and what requests of it do. */
+/** A ledger on a new database, with 100 USD on account `a`, and helpers for its requests. */
 import assert from 'node:assert/strict';
 import {
   type CapPeriod,
@@ -27,7 +27,7 @@ export async function ledgerBench(fixture: StoreFixture) {
     }),
   );
   let requests = 0;
-  /** Holds exactly that, under some caps. */
+  /** Holds exactly the amount, under the given caps. */
   const hold = async (usd: string, ...capIds: readonly string[]) => {
     requests += 1;
     const requestId = `r${requests}`;
@@ -48,7 +48,7 @@ export async function ledgerBench(fixture: StoreFixture) {
     const { requestId } = await hold(usd, ...capIds);
     await settle(requestId, usd);
   };
-  /** Sets the cap of key `k`, or another one; no amount takes it away. */
+  /** Sets the cap of key `k` or another key; without an amount removes it. */
   const cap = (
     usd: string | undefined,
     period: CapPeriod = 'EPOCH',

@@ -7,7 +7,7 @@ export interface LogLine {
   readonly fields: LogFields;
 }
 
-/** Keeps every line in `lines`, for tests that must see what was logged. */
+/** Stores every line in `lines`. */
 export function memoryLog(lines: LogLine[]): Log {
   const keep =
     (level: LogLine['level']) =>

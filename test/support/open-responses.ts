@@ -1,7 +1,7 @@
 /**
- * The rules of the Open Responses specification (2026-04-24) for what a server sends, written down
- * from its published schema as tables: which members must be there, and of what kind they are.
- * Items that are extensions of OpenAI (custom calls, searches) are not in it.
+ * Rules of the Open Responses specification (2026-04-24) for responses of a server, as tables from
+ * its schema: required members and their types. OpenAI's own extensions (custom calls, searches)
+ * are not included.
  */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 
@@ -157,7 +157,7 @@ const checkEvents = new Map(
     ajv.compile(object({ type: constant(type), sequence_number: INTEGER, ...members })),
   ]),
 );
-/** Events of OpenAI's own tools, which the specification leaves to them. */
+/** Events of OpenAI's own tools, which are not specified. */
 const EXTENSIONS = /^response\.(?:custom_tool_call_input|web_search_call)\./;
 
 /** Returns the violations of the specification in a response. */

@@ -1,6 +1,6 @@
 /**
- * For tests: fresh wallets with tokens on the private chains, and the payment headers that the
- * official clients make of a fixture's offer.
+ * For tests: new wallets with tokens on the private chains, and payment headers that the official
+ * clients create from the offer of a fixture.
  */
 import { generateKeyPairSigner } from '@solana/kit';
 import { x402Client } from '@x402/core/client';

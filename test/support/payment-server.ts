@@ -1,6 +1,6 @@
 /**
- * For tests: a small HTTP server around payments, with the three kinds of routes that wallets meet
- * (top-up, balance, a paid endpoint).
+ * For tests: a small HTTP server around payments, with the three kinds of routes for wallets (top-
+ * up, balance, a priced route).
  */
 import { createServer } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,7 +13,7 @@ import { until } from './until.ts';
 
 export interface PaymentServer {
   readonly url: string;
-  /** To be set once the payments that know this address are open. */
+  /** Set after the payments with this origin are open. */
   fixture: Fixture | undefined;
   stop(): Promise<void>;
 }
@@ -55,7 +55,7 @@ export async function postTopUpAtLast(server: PaymentServer, header: string): Pr
 
 const PRICE = 10_000_000n;
 
-/** The server first, so that its address can be the public origin of the payments. */
+/** The server starts first, so that its address can be the public origin of the payments. */
 export async function startPaymentServer(): Promise<PaymentServer> {
   const state: { fixture: Fixture | undefined; calls: number } = { fixture: undefined, calls: 0 };
   const server = createServer((request, response) => {

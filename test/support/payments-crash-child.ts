@@ -6,7 +6,7 @@ import { nano } from '../../src/core/money.ts';
 import { openFixture, paidAtLast, repeatPending } from './payments.ts';
 import type { CrashOrder } from './payments-crash.ts';
 
-const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // written by the test that starts us
+const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // set by the test that starts the process
 const fixture = await openFixture({
   settings: order.settings,
   folder: order.folder,
@@ -24,5 +24,5 @@ else {
     await offered.take(nano(BigInt(wanted)));
   });
 }
-// Reached only when the step never came: the test sees the exit code.
+// Reached only if the step never came: the test checks the exit code.
 process.exit(3);

@@ -6,14 +6,14 @@ import { endWithUs } from './end-with-us.ts';
 export interface CrashOrder {
   readonly folder: string;
   readonly settings: FixtureOptions['settings'];
-  /** The payment that it takes; without one it sweeps. */
+  /** Header of the payment; without it the process runs the sweep. */
   readonly header?: string;
-  /** Nano-USD that a request wants of it; without, it is a top-up. */
+  /** Nano-USD that the request costs; without it the payment is a top-up. */
   readonly wanted?: string;
   readonly dieAt: string;
 }
 
-/** The signal that ended it: `SIGKILL` when the step came. */
+/** Signal that ended the process: `SIGKILL` if the step came. */
 export async function killedAt(order: CrashOrder): Promise<NodeJS.Signals | null> {
   const file = new URL('payments-crash-child.ts', import.meta.url).pathname;
   const child = endWithUs(

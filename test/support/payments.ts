@@ -1,6 +1,6 @@
 /**
- * For tests: payments on a SQLite file with a ledger of one table. Processes that are killed load it
- * too: a server around them is `payment-server.ts`.
+ * For tests: payments on a SQLite file with a ledger of one table. `payment-server.ts` is a server
+ * around them.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -64,9 +64,9 @@ const MAX_REPEATS = 60;
 export interface FixtureOptions {
   readonly settings: Partial<PaymentSettings>;
   readonly publicUrl?: string;
-  /** The folder of another fixture, to share its SQLite database. */
+  /** Folder of another fixture, whose SQLite database is shared. */
   readonly folder?: string;
-  /** Another database than a SQLite file in the folder. */
+  /** URL of another database than SQLite in the folder. */
   readonly databaseUrl?: string;
   readonly clock?: Clock;
   readonly onStep?: PaymentsOptions['onStep'];
@@ -153,7 +153,7 @@ export async function openFixture(options: FixtureOptions): Promise<Fixture> {
   };
 }
 
-/** The signed authorization, and which posting of it. */
+/** The signed authorization, and the index of its posting. */
 function entryKey({ paymentKey, paymentId, postingId }: CreditEntry): string {
   return paymentKey + postingId.slice(paymentId.length);
 }

@@ -1,4 +1,4 @@
-/** A TCP server that does with each connection what a test says. */
+/** A TCP server whose connections a test handles. */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -13,7 +13,7 @@ export async function rawServer(
   const sockets = new Set<Socket>();
   const accept = (socket: Socket): void => {
     sockets.add(socket);
-    socket.on('error', () => undefined); // the client may leave as it likes
+    socket.on('error', () => undefined); // the client may disconnect at any time
     serve(socket);
   };
   const server: Server = tls === undefined ? createServer(accept) : createTlsServer(tls, accept);

@@ -5,7 +5,7 @@ export interface CommandResult {
   readonly code: number;
   readonly out: string;
   readonly err: string;
-  /** The texts of each write to stdout. */
+  /** Text of each write to stdout. */
   readonly writes: readonly string[];
 }
 

@@ -1,10 +1,10 @@
 /** Ids that are the same in every run. */
 import { type Ids, orderedBy } from '../../src/core/ids.ts';
 
-/** A repeatable generator for tests: the same seed gives the same ids. */
+/** A deterministic generator: the same seed yields the same ids. */
 export function seededIds(seed: number): Ids {
   let state = seed >>> 0 || 1;
-  // Mulberry32: small, well distributed, and of no cryptographic worth.
+  // Mulberry32: small and well distributed, not cryptographic.
   function next(): number {
     state = (state + 0x6d2b79f5) >>> 0;
     let t = state;

@@ -1,7 +1,4 @@
-/**
- * The real timers, beside a time that passes when a test says so: limits that compare times do not
- * run out because a machine is busy.
- */
+/** Real timers with a system time that a test moves, so that limits by time do not expire on a busy machine. */
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 
 export interface StillClock {
@@ -19,7 +16,7 @@ export function stillClock(nowMs = Date.UTC(2026, 10, 21, 12)): StillClock {
   return { clock, pass: (ms) => void (passedMs += ms) };
 }
 
-/** Durations are real, and no minute and no day turns: for limits that count within one. */
+/** Durations are real, but no minute or day changes. */
 export function sameMinute(nowMs = Date.now()): Clock {
   return { ...systemClock(), nowMs: () => nowMs };
 }

@@ -1,4 +1,4 @@
-/** A self-signed certificate for `localhost` and its key; nothing but tests uses them. */
+/** A self-signed certificate for `localhost` and its key, for tests only. */
 export const TEST_KEY = `-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgeoIj8xaXaTnooPeA
 Lo03LD/ksH0Rsr1lPGIpuYwQ7kWhRANCAAStb8P3zozKdAHtYW3uD/Kj5OstNUWr

@@ -15,9 +15,9 @@ interface Timer {
 }
 
 export class TestClock implements Clock {
-  /** The monotonic time. */
+  /** Monotonic time, in ms. */
   #nowMs: number;
-  /** How far the system clock is behind it. */
+  /** Offset of the system clock from the monotonic time, in ms. */
   #behindMs = 0;
   readonly #timers = new Set<Timer>();
 
@@ -59,7 +59,7 @@ export class TestClock implements Clock {
     return this.#add({ atMs: this.#nowMs + ms, everyMs: undefined, work });
   }
 
-  /** Moves time forward by `ms`, firing what falls due on the way. */
+  /** Advances the time by `ms`, and fires due timers. */
   advance(ms: number): void {
     const target = this.#nowMs + ms;
     for (;;) {

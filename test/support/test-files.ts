@@ -167,7 +167,7 @@ export function xlsxFile(
         name: 'xl/sharedStrings.xml',
         content: `${XML}<sst ${ns}>${sharedStrings.map((text) => `<si>${text}</si>`).join('')}</sst>`,
       }
-    : (sharedStrings as ZipMember); // isArray does not narrow a readonly array away
+    : (sharedStrings as ZipMember); // isArray does not narrow a readonly array
   return zipFile([
     contentTypes('xl/workbook.xml', 'spreadsheetml.sheet.main'),
     relations('_rels/.rels', [{ id: 'rId1', type: 'officeDocument', target: '/xl/workbook.xml' }]),
@@ -195,7 +195,7 @@ export function xlsxFile(
   ]);
 }
 
-/** An EPUB of the given chapters (HTML bodies), in spine order. */
+/** An EPUB with the given chapters (HTML bodies), in reading order. */
 export function epubFile(title: string, chapters: readonly string[]): Buffer {
   const items = chapters.map(
     (_chapter, index) =>

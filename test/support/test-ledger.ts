@@ -1,4 +1,4 @@
-/** A ledger whose requests settle by their id, as their sales settle by their hold. */
+/** A ledger for tests that settles requests by their id, as sales settle by their hold. */
 import {
   type Hold,
   type HoldResult,
@@ -11,7 +11,7 @@ import {
 import type { Clock } from '../../src/core/clock.ts';
 import type { Nano } from '../../src/core/money.ts';
 
-/** The settle of a chat of that cost; its key is that of account `a` unless another is named. */
+/** The settle of a chat with that cost, with the key of account `a` by default. */
 export function bill(
   clock: Pick<Clock, 'nowMs'>,
   requestId: string,

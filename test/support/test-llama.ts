@@ -1,4 +1,4 @@
-/** Starts the demo model in a real child process, for the tests of other parts. One thread. */
+/** Starts the demo model with one thread in a real child process, for tests of other parts. */
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -13,7 +13,7 @@ export interface TestLlama {
   stop(): Promise<void>;
 }
 
-/** A running engine that serves `farebox-demo` and `farebox-demo-embedding`; stop it afterwards. */
+/** A running engine with `farebox-demo` and `farebox-demo-embedding`; stop it afterwards. */
 export async function startTestLlama(): Promise<TestLlama> {
   const engine = new LlamaEngine({
     clock: systemClock(),

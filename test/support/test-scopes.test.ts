@@ -13,7 +13,7 @@ const RUN_FILES = fileURLToPath(new URL('../run-files.ts', import.meta.url));
 const FILE_REPORT = fileURLToPath(new URL('file-report.ts', import.meta.url));
 const FILE_TIMES = fileURLToPath(new URL('file-times.ts', import.meta.url));
 
-/** `later` is over when what a test began has thrown. */
+/** `later` resolves after the work that a test started has thrown. */
 const HEAD = `
   import { createServer } from 'node:http';
   import { once } from 'node:events';

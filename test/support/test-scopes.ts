@@ -15,7 +15,7 @@ import {
 /** Value of the runner outside of all tests. */
 const NO_TEST = 0;
 
-/** Before anything in the process imports `node:test`. */
+/** Must run before any module imports `node:test`. */
 export function scopeTests(): void {
   const running = new AsyncLocalStorage<number>();
   let runner: HookCallbacks = {};
@@ -32,7 +32,7 @@ export function scopeTests(): void {
       thisArg?: This,
       ...args: Args
     ): Result {
-      // A function without `this` takes any.
+      // A function without `this` accepts any receiver.
       const call = (): Result => work.apply(thisArg as This, args);
       return super.runInAsyncScope(() => running.run(this.asyncId(), call));
     }

@@ -17,7 +17,7 @@ export type Behaviour =
       /** Pause between chunks; 0 writes all at once. */
       readonly everyMs?: number;
       readonly usage?: boolean;
-      /** Chunks after which the connection is cut, or the engine hangs. */
+      /** Number of chunks after which the connection is cut, or the engine hangs. */
       readonly cutAfter?: number;
       readonly hangAfter?: number;
       /** Delays the final event until it resolves. */
@@ -25,13 +25,13 @@ export type Behaviour =
     }
   /** Text of the completion, streamed if the request sets `stream`. */
   | ScriptedResponse
-  /** A vector for each input: its length or first id, its place, and 1. */
+  /** A vector for each input: its length or first token id, its index, and 1. */
   | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean | number }
-  /** Whatever a test writes. */
+  /** A handler of the test. */
   | { readonly kind: 'own'; readonly answer: (response: ServerResponse, body: string) => void }
   | { readonly kind: 'reset' }
   | { readonly kind: 'hang' }
-  /** A head and then nothing; or a head and then a cut. */
+  /** A response head without a body; or a head and then a broken connection. */
   | { readonly kind: 'head-hang' }
   | { readonly kind: 'head-cut' }
   | {
@@ -46,16 +46,16 @@ export type Behaviour =
 
 export interface ScriptedResponse {
   readonly kind: 'answer';
-  /** How long the model thinks before it says anything. */
+  /** Delay before the first output, in ms. */
   readonly afterMs?: number;
-  /** It says nothing before that. */
+  /** Resolves before the first output. */
   readonly after?: Promise<unknown>;
   readonly content?: string;
   readonly reasoning?: string;
   readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
   readonly promptTokens?: number;
   readonly completionTokens?: number;
-  /** `false`: the engine says nothing of its usage. */
+  /** With `false` the engine reports no usage. */
   readonly usage?: boolean;
   readonly extraUsage?: Readonly<Record<string, unknown>>;
 }
@@ -70,13 +70,13 @@ export interface SeenRequest {
 const MAX_TRIES = 50;
 
 export class TestUpstream {
-  /** Behaviours of the next requests, first come first served. */
+  /** Behaviours of the next requests, in order. */
   readonly script: Behaviour[] = [];
   readonly seen: SeenRequest[] = [];
   otherwise: Behaviour = { kind: 'json', usage: true };
-  /** Requests whose client left before the end. */
+  /** Number of requests whose client disconnected before the end. */
   abandoned = 0;
-  /** Requests that have no end yet. */
+  /** Number of running requests. */
   active = 0;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -130,7 +130,7 @@ export class TestUpstream {
     await closed;
   }
 
-  /** Closes the connections that serve no request now, as a keep-alive time limit does. */
+  /** Closes idle connections, as a keep-alive timeout does. */
   dropIdle(): void {
     this.#server.closeIdleConnections();
   }
@@ -142,7 +142,7 @@ export class TestUpstream {
       this.active -= 1;
       if (!response.writableFinished) this.abandoned += 1;
     });
-    response.on('error', () => undefined); // the client left: `abandoned` has counted it
+    response.on('error', () => undefined); // the client disconnected, and `abandoned` has counted it
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     await once(request, 'end');
     const { method = '', url: path = '', headers } = request;
@@ -172,7 +172,7 @@ interface TextsRequest {
   readonly stream?: boolean;
 }
 
-/** Every prompt is continued the same, whatever the script says. */
+/** Every prompt gets the same continuation, independent of the script. */
 function sendTexts(response: ServerResponse, { prompt, n = 1, stream }: TextsRequest): void {
   const isList = Array.isArray(prompt) && typeof prompt[0] !== 'number';
   const count = n * (isList ? prompt.length : 1);
@@ -385,7 +385,7 @@ async function sendStream(
     if (response.destroyed) return;
     if (index === behaviour.hangAfter) return;
     if (index === behaviour.cutAfter) {
-      // Let what was written leave before the connection dies.
+      // Lets the written data arrive before the connection is cut.
       setTimeout(() => response.destroy(), 5);
       return;
     }

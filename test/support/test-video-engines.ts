@@ -61,7 +61,7 @@ export class TestMoney implements VideoMoney {
     await db.query(sql, [kind, job.id, job.quoteNano]);
   }
 
-  /** The moves that hold or end a job in the order of their names, such as `hold`, `settle`. */
+  /** Operations that hold or end a job, such as `hold` and `settle`, in order. */
   async moves(jobId: string): Promise<string[]> {
     const rows = await this.#store.query<{ kind: string }>(
       "SELECT kind FROM moneytest_move WHERE job_id = $1 AND kind <> 'charge' ORDER BY kind",
@@ -90,7 +90,7 @@ export const anyVideo: CheckVideo = async () => ({ kind: 'fit', mimeType: 'video
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
   readonly removed: string[] = [];
-  /** Ids of jobs that were looked for. */
+  /** Ids of jobs that were queried. */
   readonly sought: string[] = [];
   findResult: FindResult = { kind: 'unknown' };
   createResult: CreateResult | undefined;

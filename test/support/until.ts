@@ -1,6 +1,6 @@
 /**
- * Waiting for a fact that something else brings about: another socket, process or thread. The limit
- * ends a test whose fact never comes; it is far above what any machine takes, and measures none.
+ * Waits for an effect of another socket, process or thread. The timeout only ends a failing test,
+ * so it is far above any real duration.
  */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,7 +9,7 @@ const MOST_MS = 60_000;
 /** Pause between two checks; longer if the check counts calls. */
 const LOOK_MS = 5;
 
-/** Waits until it holds; `what` says what did not come true. */
+/** Waits until the condition is true; `what` describes it in the error message. */
 export async function until(
   holds: () => boolean | Promise<boolean>,
   what: string | (() => string) = 'it',

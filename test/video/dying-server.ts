@@ -8,11 +8,11 @@ import { systemClock } from '../../src/core/clock.ts';
 import type { Store } from '../../src/db/db.ts';
 import { startTestApp } from '../app/test-app.ts';
 
-/** How to start. */
+/** Start options. */
 export interface DyingServerOrder {
   readonly dataFolder: string;
   readonly yaml: string;
-  /** How far its clock is ahead: leases of the dead have run out. */
+  /** Offset of its clock, so that leases of dead processes have expired. */
   readonly aheadMs: number;
 }
 
@@ -43,7 +43,7 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
     next = { left: Number(message) };
     process.send?.('armed');
   });
-  // A process that is killed writes down nothing of what it has compiled.
+  // A killed process writes nothing to the compile cache.
   flushCompileCache();
   process.send?.({ url, secret: owner.secret });
 }

@@ -70,11 +70,11 @@ after(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Starts an owner and kills it when the engine has its order. Gives the job's id. */
+/** Starts an owner, and kills it when the engine has its order. Returns the id of the job. */
 async function killedAfterOrder(place: Place): Promise<string> {
   const owner: ChildProcess = endWithUs(
     fork(new URL('./owner-process.ts', import.meta.url), [], {
-      // Not a part of the test run that starts it.
+      // Removes the environment of the test run.
       env: childEnvironment(),
       execArgv: [],
     }),
@@ -82,7 +82,7 @@ async function killedAfterOrder(place: Place): Promise<string> {
   const imagePath = join(place.folder, 'given.png');
   writeFileSync(imagePath, 'a picture');
   owner.send({ ...place, imagePath });
-  const [{ id }] = (await once(owner, 'message')) as [{ id: string }]; // of the file beside
+  const [{ id }] = (await once(owner, 'message')) as [{ id: string }]; // from the process file
   await ordered.promise;
   // A clear failure is also written to the table; a hanging order is not.
   if (behaviour.order === fails) await clock.sleep(300);

@@ -1,4 +1,4 @@
-/** Video jobs wired to a real engine at an address, as the application wires them. */
+/** Video jobs with a real engine at an address, composed as in the application. */
 import { Engines } from '../../src/engines/engines.ts';
 import { VideosClient } from '../../src/engines/media/videos-client.ts';
 import type { Clock } from '../../src/core/clock.ts';
@@ -11,7 +11,7 @@ import { Video } from '../../src/video/video.ts';
 export interface Place {
   readonly databaseUrl: string;
   readonly folder: string;
-  /** Base of the engine, with `/v1`, and its key. */
+  /** Base URL of the engine, with `/v1`, and its key. */
   readonly engineUrl: string;
   readonly engineKey: string;
 }

@@ -24,7 +24,7 @@ async function run(order: Order): Promise<void> {
   const store = await openTestStore(order.databaseUrl);
   await store.migrate([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
   const { video, money } = openVideo(order, store, clock);
-  // A process that is killed writes down nothing of what it has compiled.
+  // A killed process writes nothing to the compile cache.
   flushCompileCache();
   const wanted = {
     accountId: 'alice',

@@ -1,6 +1,6 @@
 /**
- * `POST /video/queue` with an idempotency key is one job and one charge, whenever the server dies
- * and whenever the caller leaves.
+ * `POST /video/queue` with an idempotency key creates one job and one charge, whenever the server
+ * dies or the caller disconnects.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
@@ -22,7 +22,7 @@ import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { until } from '../support/until.ts';
 
-/** More than the lease of an idempotency key, which a dead process does not give back. */
+/** Longer than the lease of an idempotency key, which a dead process cannot release. */
 const LATER_MS = 61_000;
 /** A request makes fewer database calls. */
 const MAX_PLACES = 60;
@@ -87,7 +87,7 @@ after(async () => {
 });
 
 interface Mortal extends DyingServerGreeting {
-  /** It dies after so many pieces of work of its database for the next request. */
+  /** The server dies after this number of database calls of the next request. */
   arm(places: number): Promise<void>;
   readonly gone: Promise<unknown>;
   kill(): Promise<void>;
@@ -97,7 +97,7 @@ async function startMortal(order: DyingServerOrder): Promise<Mortal> {
   const answers = processResponses();
   const child = endWithUs(
     fork(new URL('./dying-server.ts', import.meta.url), [], {
-      // Not a part of the test run that starts it.
+      // Removes the environment of the test run.
       env: childEnvironment(answers.env),
       execArgv: [],
     }),
@@ -108,7 +108,7 @@ async function startMortal(order: DyingServerOrder): Promise<Mortal> {
     answers.assertFitting();
   });
   child.send(order);
-  const [greeting] = (await once(child, 'message')) as [DyingServerGreeting]; // of the file beside
+  const [greeting] = (await once(child, 'message')) as [DyingServerGreeting]; // from the process file
   await answers.follow(greeting.url, order.yaml);
   return {
     ...greeting,
@@ -150,7 +150,7 @@ async function queue(
   return { id, isReplayed: answer.headers.get('idempotent-replayed') === 'true' };
 }
 
-/** Jobs that there are, oldest first. */
+/** Jobs in the database, oldest first. */
 async function jobIds(dataFolder: string): Promise<string[]> {
   const store = await openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
   try {
@@ -163,10 +163,7 @@ async function jobIds(dataFolder: string): Promise<string[]> {
   }
 }
 
-/**
- * Waits until the engine has every order: a job whose server dies twice in the middle of giving it is
- * refunded, as it should be.
- */
+/** Waits until the engine has every order; a job whose server dies twice during its submission is refunded. */
 async function untilAllAreOrdered(dataFolder: string): Promise<void> {
   const store = await openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
   try {
@@ -224,7 +221,7 @@ test('one key is one job and one charge, at whatever point the server is killed'
     const made = (await jobIds(dataFolder)).filter((id) => !ids.includes(id));
     server = await start();
     const retry = await queue(server, key);
-    // A job that was there when the server died is the job of the retry.
+    // A job that existed when the server died is the job of the retry.
     assert.deepEqual(made, retry.isReplayed ? [retry.id] : [], `place ${place}`);
     assert.deepEqual(await queue(server, key), { id: retry.id, isReplayed: true });
     ids.push(retry.id);
@@ -281,7 +278,7 @@ test('after a disconnect a retry with the key finds the job, which is charged on
 test('a request that has lost its key creates no job', async () => {
   const { farebox, dataFolder, answer } = await queueWithoutPicture();
   try {
-    // As when the process slept for longer than its lease.
+    // As if the process had been suspended for longer than its lease.
     await farebox.app.stores.store.query("UPDATE idempotency_entry SET token = 'another'");
     gate.open.resolve();
     await assert.rejects(answer, /409 !== 200|REQUEST_IN_PROGRESS/);

@@ -33,11 +33,11 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Starts an owner, waits for the state, and kills it. Gives the job's id. */
+/** Starts an owner, waits for the state, and kills it. Returns the id of the job. */
 async function killedIn(state: string, place: Place): Promise<string> {
   const owner: ChildProcess = endWithUs(
     fork(new URL('./owner-process.ts', import.meta.url), [], {
-      // Not a part of the test run that starts it.
+      // Removes the environment of the test run.
       env: childEnvironment(),
       execArgv: [],
     }),

@@ -1,7 +1,4 @@
-/**
- * The web as farebox meets it, on loopback: a search server in the shape of SearXNG, pages, and
- * files. Every request is remembered.
- */
+/** The web for tests, on loopback: a SearXNG search server, pages and files. It records every request. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -21,13 +18,13 @@ export interface Page {
 }
 
 export class TestWeb {
-  /** Queries of the search server. */
+  /** Recorded search queries. */
   readonly queries: string[] = [];
   /** Paths of requested pages. */
   readonly asked: string[] = [];
   readonly pages = new Map<string, Page>();
   results: readonly FoundItem[] = [];
-  /** Status of the search server. */
+  /** Response status of the search server. */
   searchStatus = 200;
   readonly #server: Server;
 
