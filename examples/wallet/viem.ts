@@ -68,13 +68,13 @@ const payment = encode({
 
 // 3. Send it. Repeat the same header while the response is 202 or 503: a new signature would pay twice.
 for (;;) {
-  const answer = await fetch(`${baseUrl}/x402/top-up`, {
+  const response = await fetch(`${baseUrl}/x402/top-up`, {
     method: 'POST',
     headers: { 'PAYMENT-SIGNATURE': payment },
   });
-  console.log('top-up', answer.status, await answer.text());
-  if (answer.status !== 202 && answer.status !== 503) break;
-  const seconds = Number(answer.headers.get('Retry-After') ?? 5);
+  console.log('top-up', response.status, await response.text());
+  if (response.status !== 202 && response.status !== 503) break;
+  const seconds = Number(response.headers.get('Retry-After') ?? 5);
   await new Promise((resolve) => {
     setTimeout(resolve, seconds * 1000);
   });

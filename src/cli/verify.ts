@@ -124,10 +124,10 @@ function shown(verification: Verification, isNamed: boolean): string {
 }
 
 function shownItem({ kind, format, signer, claims, problem }: VerifiedItem): string {
-  const { usage: _, version: __, ...said } = claims;
+  const { usage: _, version: __, ...rest } = claims;
   return `${kind === 'offer' ? 'Offer' : 'Receipt'} (${format})\n${listing([
     ['Signature', problem ?? `valid, by ${signer ?? ''}`],
-    ...pairsOf(said),
+    ...pairsOf(rest),
   ])}`;
 }
 

@@ -34,7 +34,7 @@ interface SampleRequest {
 interface SdkMethod {
   /** Below the client, in the spelling of Python. */
   readonly call: string;
-  /** The part of `answer` that the sample prints, in Python and in TypeScript. */
+  /** The part of `response` that the sample prints, in Python and in TypeScript. */
   readonly shows: readonly [python: string, typescript: string];
 }
 
@@ -42,17 +42,17 @@ interface SdkMethod {
 const OPENAI: Readonly<Record<string, SdkMethod>> = {
   '/chat/completions': {
     call: 'chat.completions.create',
-    shows: ['answer.choices[0].message.content', 'answer.choices[0]?.message.content'],
+    shows: ['response.choices[0].message.content', 'response.choices[0]?.message.content'],
   },
   '/embeddings': {
     call: 'embeddings.create',
-    shows: ['answer.data[0].embedding', 'answer.data[0]?.embedding'],
+    shows: ['response.data[0].embedding', 'response.data[0]?.embedding'],
   },
   '/audio/transcriptions': {
     call: 'audio.transcriptions.create',
-    shows: ['answer.text', 'answer.text'],
+    shows: ['response.text', 'response.text'],
   },
-  '/batches': { call: 'batches.create', shows: ['answer.id', 'answer.id'] },
+  '/batches': { call: 'batches.create', shows: ['response.id', 'response.id'] },
 };
 
 export function chatSamples(body: Readonly<Record<string, unknown>>): readonly Sample[] {
@@ -146,8 +146,8 @@ function pythonRequest({ path, credential, body, output }: SampleRequest): strin
   else args.push(...pythonForm(body.fields));
   const tail =
     output === undefined
-      ? 'print(answer.json())'
-      : `with open(${PYTHON.string(output)}, "wb") as file:\n    file.write(answer.content)`;
+      ? 'print(response.json())'
+      : `with open(${PYTHON.string(output)}, "wb") as file:\n    file.write(response.content)`;
   return `import os\nimport requests\n\nanswer = requests.post(${spread(args, '    ')})\nanswer.raise_for_status()\n${tail}`;
 }
 
@@ -167,11 +167,11 @@ function pythonSdk({ body, output }: SampleRequest, method: SdkMethod): string {
   const key = 'api_key=os.environ["API_KEY"]';
   const head = `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${PYTHON.string(API_URL)}, ${key})\n`;
   const tail = isStream(body)
-    ? 'for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)'
+    ? 'for chunk in response:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)'
     : output === undefined
       ? `print(${method.shows[0]})`
-      : `answer.write_to_file(${PYTHON.string(output)})`;
-  return `${head}answer = ${call}\n${tail}`;
+      : `response.write_to_file(${PYTHON.string(output)})`;
+  return `${head}response = ${call}\n${tail}`;
 }
 
 function pythonArguments(body: SampleBody): string[] {
@@ -197,9 +197,9 @@ function scriptRequest({ path, credential, body, output }: SampleRequest): strin
   ];
   const imports = scriptImports(body, output, "import { openAsBlob } from 'node:fs';");
   const form = body.kind === 'form' ? `${scriptForm(body.fields)}\n` : '';
-  const tail = scriptTail(output, 'await answer.json()');
+  const tail = scriptTail(output, 'await response.json()');
   const head = imports === '' ? '' : `${imports}\n`;
-  return `${head}${form}const answer = await fetch(${SCRIPT.string(API_URL + path)}, {${spread(options, '  ')}});\nif (!answer.ok) throw new Error(await answer.text());\n${tail}`;
+  return `${head}${form}const response = await fetch(${SCRIPT.string(API_URL + path)}, {${spread(options, '  ')}});\nif (!response.ok) throw new Error(await response.text());\n${tail}`;
 }
 
 /** Import lines for files that the code reads and writes. */
@@ -211,7 +211,7 @@ function scriptImports(body: SampleBody, output: string | undefined, reader: str
 
 function scriptTail(output: string | undefined, shown: string): string {
   if (output === undefined) return `console.log(${shown});`;
-  return `await writeFile('${output}', Buffer.from(await answer.arrayBuffer()));`;
+  return `await writeFile('${output}', Buffer.from(await response.arrayBuffer()));`;
 }
 
 function scriptForm(fields: readonly FormField[]): string {
@@ -229,9 +229,9 @@ function scriptSdk({ body, output }: SampleRequest, method: SdkMethod): string {
   const head = `${imports}import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: ${SCRIPT.string(API_URL)},\n  apiKey: process.env.API_KEY,\n});\n`;
   const call = `client.${method.call}({${spread(scriptArguments(body), '  ')}})`;
   const tail = isStream(body)
-    ? "for await (const chunk of answer) {\n  process.stdout.write(chunk.choices[0]?.delta.content ?? '');\n}"
+    ? "for await (const chunk of response) {\n  process.stdout.write(chunk.choices[0]?.delta.content ?? '');\n}"
     : scriptTail(output, method.shows[1]);
-  return `${head}const answer = await ${call};\n${tail}`;
+  return `${head}const response = await ${call};\n${tail}`;
 }
 
 function scriptArguments(body: SampleBody): string[] {

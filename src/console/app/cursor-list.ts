@@ -23,11 +23,11 @@ export interface CursorList<T> {
 /** `path`: with its filters, without a cursor. */
 export function useCursorList<T>(path: string): CursorList<T> {
   const first = useCall<Page<T>>(path);
-  const [later, setLater] = useState<Page<T>>(NOTHING);
+  const [later, setLater] = useState<Page<T>>(EMPTY_PAGE);
   const [isLoadingMore, setLoading] = useState(false);
   const [moreError, setError] = useState<ApiError>();
   const { data } = first;
-  useEffect(() => setLater(NOTHING), [data]);
+  useEffect(() => setLater(EMPTY_PAGE), [data]);
   const next = nextOf(later.data.length > 0 ? later : data);
   const load = async (): Promise<void> => {
     setLoading(true);
@@ -51,7 +51,7 @@ export function useCursorList<T>(path: string): CursorList<T> {
   };
 }
 
-const NOTHING: Page<never> = { data: [] };
+const EMPTY_PAGE: Page<never> = { data: [] };
 
 /** The query parameter of the next page; `undefined` after the last page. */
 function nextOf(page: Page<unknown> | undefined): string | undefined {

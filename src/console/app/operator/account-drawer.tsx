@@ -10,7 +10,7 @@ import { toast } from '../parts/announce.tsx';
 import {
   ActionForm,
   AmountField,
-  Refusal,
+  ErrorMessage,
   Select,
   TextField,
   useAction,
@@ -238,7 +238,7 @@ function AccountKeys({ path }: { path: string }) {
           )}
         </DialogButton>
       </div>
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       <LoadedTable
         label="Keys of the account"
         from={keys}

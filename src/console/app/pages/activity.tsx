@@ -39,7 +39,7 @@ function Requests() {
       <CursorTable
         label="Requests"
         list={list}
-        empty={<Nothing address={address} />}
+        empty={<NoRequests address={address} />}
         {...requestTable(({ requestId }) => address.show(requestId))}
       />
       {open !== undefined && <ReceiptDrawer id={open} close={address.close} />}
@@ -49,7 +49,7 @@ function Requests() {
 
 type Filters = Address<(typeof FILTERS)[number]>;
 
-function Nothing({ address: { isFiltered, clear } }: { address: Filters }) {
+function NoRequests({ address: { isFiltered, clear } }: { address: Filters }) {
   if (isFiltered) return <NothingMatches title="No request matches these filters" clear={clear} />;
   return (
     <Empty title={`No requests in the last ${USUAL_DAYS} days`}>

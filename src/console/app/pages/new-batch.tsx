@@ -6,7 +6,7 @@ import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
 import { bytesText, percentText, roughUsd } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Drop } from '../parts/file-drop.tsx';
-import { Form, Refusal, useAction } from '../parts/form.tsx';
+import { Form, ErrorMessage, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Bar, Count, Facts } from '../parts/values.tsx';
 import type { Batch, StoredFile } from '../shapes.ts';
@@ -108,7 +108,7 @@ export function NewBatch({ close, started }: NewBatchProps) {
             </p>
           </div>
         )}
-        <Refusal error={action.error} />
+        <ErrorMessage error={action.error} />
         <p class="row end">
           <button type="submit" class="primary" disabled={!isReady || action.isRunning}>
             Upload and start

@@ -160,7 +160,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
   );
 }
 
-export function plural(count: number, word: string): string {
+function plural(count: number, word: string): string {
   return `${countText(count)} ${word}${count === 1 ? '' : 's'}`;
 }
 

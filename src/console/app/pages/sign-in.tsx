@@ -5,7 +5,7 @@
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
 import { RAILS, TITLE } from '../page-facts.ts';
-import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
+import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Notice } from '../parts/loaded.tsx';
@@ -88,7 +88,7 @@ export function SignIn() {
               />
             )}
           </Field>
-          <Refusal error={byKey.error} />
+          <ErrorMessage error={byKey.error} />
           <button type="submit" class="primary wide" disabled={byKey.isRunning || byLink.isRunning}>
             {byKey.isRunning ? 'Signing in…' : 'Sign in'}
           </button>

@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { shortId, timeText, usdText } from '../format.ts';
 import type { Rail } from '../page-facts.ts';
 import { toast } from '../parts/announce.tsx';
-import { AmountField, Refusal, Segments, useAction } from '../parts/form.tsx';
+import { AmountField, ErrorMessage, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Id } from '../parts/values.tsx';
 import { useResource } from '../resource.ts';
@@ -92,7 +92,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
         value={amount.value}
         onInput={(text) => (amount.value = text)}
       />
-      <Refusal error={error} />
+      <ErrorMessage error={error} />
       {offer !== undefined && !isTooLittle && (
         <>
           <h3>What happens next</h3>
@@ -106,7 +106,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
         </>
       )}
       {action.isRunning && <p role="status">Waiting for your wallet…</p>}
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
     </Overlay>
   );
 }

@@ -1,7 +1,7 @@
 /** Sign-in with a wallet of this browser. Loads the wallet code on demand. */
 import { useSignal } from '@preact/signals';
 import { RAILS } from '../page-facts.ts';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { signInByWallet, signInChallenge } from '../session.ts';
 import type { ConnectedWallet, WalletChoice } from '../wallets/wallet.ts';
 import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
@@ -33,7 +33,7 @@ export function WalletSignIn({ signedIn }: { signedIn: () => void }) {
         </button>
       )}
       {action.isRunning && <p role="status">Waiting for your wallet…</p>}
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       <p class="hint">
         A {RAILS.map((rail) => RAIL_NAMES[rail]).join(' or ')} wallet signs a message. This costs
         nothing and moves no money.

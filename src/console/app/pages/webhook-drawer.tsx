@@ -6,7 +6,7 @@ import { useCursorList } from '../cursor-list.ts';
 import { toast } from '../parts/announce.tsx';
 import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, OpenButton, State, Time } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
@@ -103,7 +103,7 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
           Delete
         </button>
       </p>
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       {tested.value !== undefined && <Tested delivery={tested.value} />}
       <section>
         <h3>Messages of the last 40 days</h3>

@@ -1,7 +1,7 @@
 /** A dialog that asks for confirmation of an action that cannot be undone, and runs it. */
 import type { ComponentChildren } from 'preact';
 import { toast } from './announce.tsx';
-import { Refusal, useAction } from './form.tsx';
+import { ErrorMessage, useAction } from './form.tsx';
 import { Overlay } from './overlay.tsx';
 
 interface ConfirmProps {
@@ -33,7 +33,7 @@ export function Confirm(props: ConfirmProps) {
   return (
     <Overlay title={title} close={close}>
       {props.children}
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       <p class="row end">
         <button type="button" onClick={close}>
           {cancel}

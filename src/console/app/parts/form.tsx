@@ -159,10 +159,10 @@ export function useAction(): Action {
 }
 
 /** The error of an action. */
-export function Refusal({ error }: { error: ApiError | undefined }) {
+export function ErrorMessage({ error }: { error: ApiError | undefined }) {
   if (error === undefined) return null;
   return (
-    <p class="refusal" role="alert">
+    <p class="error-message" role="alert">
       {error.message}
     </p>
   );
@@ -259,7 +259,7 @@ export function ActionForm({ action, submit, label, others, children }: ActionFo
   return (
     <Form submit={submit}>
       {children}
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       <p class="row end">
         {others}
         <button type="submit" class="primary" disabled={action.isRunning}>

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
 import { request } from '../api.ts';
 import { bytesText, durationText } from '../format.ts';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { Drop } from '../parts/file-drop.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { formSamples } from '../code-samples.ts';
@@ -53,7 +53,7 @@ export function Cutout() {
           </p>
         )}
         {action.isRunning && <p role="status">Removing the background…</p>}
-        <Refusal error={action.error} />
+        <ErrorMessage error={action.error} />
         <p class="row">
           <CodeButton
             samples={() =>

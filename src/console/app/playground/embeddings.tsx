@@ -2,7 +2,7 @@
 import { signal, useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { countText } from '../format.ts';
-import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
+import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { jsonSamples } from '../code-samples.ts';
 import type { Cost } from '../shapes.ts';
@@ -64,7 +64,7 @@ export function Embeddings() {
             />
           )}
         </Field>
-        <Refusal error={action.error} />
+        <ErrorMessage error={action.error} />
         <p class="row">
           <button
             type="submit"

@@ -5,7 +5,7 @@ import { ApiError, call, errorOf, send } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
 import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
-import { Field, Form, Refusal, Select, useAction } from '../parts/form.tsx';
+import { Field, Form, ErrorMessage, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { useResource } from '../resource.ts';
@@ -108,7 +108,7 @@ export function Video() {
             />
           );
         })}
-        <Refusal error={action.error} />
+        <ErrorMessage error={action.error} />
         <p class="row">
           <button
             type="submit"
@@ -204,7 +204,7 @@ function VideoResult({ job }: { job: Job }) {
       await call('/video/cancel', { method: 'POST', body: { queue_id: job.queue_id } });
     });
   };
-  if (failure.value !== undefined) return <Refusal error={failure.value} />;
+  if (failure.value !== undefined) return <ErrorMessage error={failure.value} />;
   if (url !== undefined) {
     return (
       <figure class="result-video">
@@ -225,7 +225,7 @@ function VideoResult({ job }: { job: Job }) {
         {leftMs !== undefined && `, about ${durationText(leftMs)} left`}
       </p>
       <Bar part={share} whole={1} label="Progress of the video" isCap={false} />
-      <Refusal error={action.error} />
+      <ErrorMessage error={action.error} />
       {status === 'PROCESSING' && (
         <button type="button" class="small" disabled={action.isRunning} onClick={cancel}>
           Cancel
