@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Cancellation, NEVER_CANCELLED } from './cancellation.ts';
 
-test('each listener is told once, in order; one that was taken off is not', () => {
+test('listeners are called once, in order, unless they were removed', () => {
   const cancellation = new Cancellation();
   const told: string[] = [];
   const listeners = ['a', 'b', 'c', 'd'].map((name) => (): void => void told.push(name));
@@ -18,7 +18,7 @@ test('each listener is told once, in order; one that was taken off is not', () =
   assert.deepEqual(told, ['b', 'd']);
 });
 
-test('a signal that is asked for before or after says the same', () => {
+test('a signal created before or after the abort is aborted', () => {
   const cancellation = new Cancellation();
   const { signal } = cancellation;
   assert.equal(signal.aborted, false);
@@ -30,7 +30,7 @@ test('a signal that is asked for before or after says the same', () => {
   assert.equal(late.signal.aborted, true);
 });
 
-test('what is never cancelled keeps nobody who listens', () => {
+test('`NEVER_CANCELLED` keeps no listeners', () => {
   NEVER_CANCELLED.addEventListener('abort', () => assert.fail('told'));
   NEVER_CANCELLED.abort();
   assert.equal(NEVER_CANCELLED.aborted, false);

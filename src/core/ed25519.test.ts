@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { getAddressDecoder, isOffCurveAddress } from '@solana/kit';
 import { isOnCurve, isSmallOrder } from './ed25519.ts';
 
-test('what is a point of the curve is what the official client takes for one', () => {
+test('`isOnCurve` agrees with the official client', () => {
   let points = 0;
   for (let seed = 0; seed < 400; seed += 1) {
     const bytes = createHash('sha256').update(`point ${seed}`).digest();
@@ -16,7 +16,7 @@ test('what is a point of the curve is what the official client takes for one', (
   assert.ok(points > 150 && points < 250, String(points));
 });
 
-test('an encoding beyond the field is no point, and the neutral element is of small order', () => {
+test('an encoding beyond the field is no point, and the neutral element has small order', () => {
   assert.equal(isOnCurve(Buffer.alloc(32, 0xff)), false);
   const neutral = Buffer.alloc(32);
   neutral[0] = 1;

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { atOnce, decodeBase64, inTurns } from './event-loop.ts';
 
-test('long base64 is decoded as at once, with line breaks, in URL letters and without padding', async () => {
+test('long base64 is decoded correctly with line breaks, URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
     const bytes = randomBytes(size);
     const text = bytes.toString('base64');
@@ -19,7 +19,7 @@ test('long base64 is decoded as at once, with line breaks, in URL letters and wi
   }
 });
 
-test('others are served while it is decoded', async () => {
+test('decoding does not block the event loop', async () => {
   const text = Buffer.alloc(24_000_000, 7).toString('base64');
   let turns = 0;
   let isDone = false;
@@ -33,7 +33,7 @@ test('others are served while it is decoded', async () => {
   assert.ok(turns >= 15, `${turns} turns`);
 });
 
-test('work that pauses lets others be served, and gives the same without a pause', async () => {
+test('`inTurns` lets other work run, and returns the same as `atOnce`', async () => {
   const events: string[] = [];
   function* work(): Generator<undefined, number> {
     events.push('first');

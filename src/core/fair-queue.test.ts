@@ -15,7 +15,7 @@ function drain(queue: FairQueue<string>): string[] {
   return order;
 }
 
-test('callers take turns, and one caller is served in the order of its coming', () => {
+test('callers take turns, and the items of one caller keep their order', () => {
   assert.deepEqual(drain(queueOf('a1', 'a2', 'a3', 'b1', 'c1', 'b2')), [
     'a1',
     'b1',
@@ -26,7 +26,7 @@ test('callers take turns, and one caller is served in the order of its coming', 
   ]);
 });
 
-test('who may not go is passed over and keeps its place', () => {
+test('a caller that may not go is skipped and keeps its place', () => {
   const queue = queueOf('a1', 'a2', 'b1');
   assert.equal(
     queue.next((caller) => caller !== 'a'),
@@ -39,7 +39,7 @@ test('who may not go is passed over and keeps its place', () => {
   assert.deepEqual(drain(queue), ['a1', 'a2']);
 });
 
-test('what waits no longer is taken out, once', () => {
+test('`remove` removes an item once', () => {
   const queue = queueOf('a1', 'a2', 'b1');
   queue.remove('a', 'a1');
   queue.remove('a', 'a1');
@@ -49,7 +49,7 @@ test('what waits no longer is taken out, once', () => {
   assert.deepEqual(drain(queue), ['a2']);
 });
 
-test('the newest of the longest line gives way, only to a shorter one', () => {
+test('the newest item of the longest line is dropped, only for a shorter line', () => {
   const queue = queueOf('a1', 'a2', 'a3', 'b1');
   assert.equal(queue.takeLastOfLongest('a'), undefined);
   const before = queue.size;

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { InFlight } from './in-flight.ts';
 
-test('it holds what a set holds, whatever enters and leaves in whatever order', () => {
+test('`InFlight` has the same items as a set after any adds and deletes', () => {
   const step = fc.record({ isEntering: fc.boolean(), index: fc.nat({ max: 9 }) });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
@@ -28,7 +28,7 @@ test('it holds what a set holds, whatever enters and leaves in whatever order', 
   );
 });
 
-test('items may leave while one walks through them', () => {
+test('items may be removed during iteration', () => {
   const list = new InFlight<{ place: number }>();
   for (let at = 0; at < 5; at += 1) list.add({ place: -1 });
   for (const item of list.all()) list.delete(item);

@@ -5,14 +5,14 @@ import { isAny } from './is-any.ts';
 
 const never = new Promise<boolean>(() => undefined);
 
-test('one yes is enough, whatever the others do', async () => {
+test('one `true` is enough, whatever the others do', async () => {
   assert.equal(await isAny([never, Promise.resolve(false), Promise.resolve(true)]), true);
   const late = Promise.withResolvers<boolean>();
   assert.equal(await isAny([Promise.resolve(true), late.promise]), true);
   late.reject(new Error('nobody hears it'));
 });
 
-test('a no is that of all, and of nobody', async () => {
+test('`false` needs all promises, or none at all', async () => {
   assert.equal(await isAny([Promise.resolve(false), Promise.resolve(false)]), false);
   assert.equal(await isAny([]), false);
   await assert.rejects(isAny([Promise.reject(new Error('lost')), Promise.resolve(false)]), /lost/);

@@ -6,7 +6,7 @@ describe('JobQueue', () => {
   const limits = { running: 1, waiting: 1, retryAfterSeconds: 3 };
   const calm = new AbortController().signal;
 
-  test('work runs one after the other, and beyond the line it is refused', async () => {
+  test('jobs run in turn, and a full queue rejects them', async () => {
     const queue = new JobQueue(limits);
     const gate = Promise.withResolvers<string>();
     const first = queue.run(() => gate.promise, calm);
@@ -20,7 +20,7 @@ describe('JobQueue', () => {
     assert.equal(await queue.run(async () => 'later', calm), 'later');
   });
 
-  test('the pieces of a request take turns with others, also past a full line', async () => {
+  test('the pieces of a request take turns with other jobs, even if the queue is full', async () => {
     const queue = new JobQueue(limits);
     const order: string[] = [];
     const turn = (name: string, isLetIn: boolean) =>
@@ -39,7 +39,7 @@ describe('JobQueue', () => {
     assert.deepEqual(order, ['long', 'short', 'long', 'long']);
   });
 
-  test('whoever leaves the line gives its place back', async () => {
+  test('an aborted job leaves the queue', async () => {
     const queue = new JobQueue(limits);
     const gate = Promise.withResolvers<void>();
     const first = queue.run(() => gate.promise, calm);
@@ -53,7 +53,7 @@ describe('JobQueue', () => {
     assert.equal(await next, 'next');
   });
 
-  test('the long line of one caller holds nobody else up, and is bounded by itself', async () => {
+  test('a long line of one caller does not delay others, and has a limit of its own', async () => {
     const queue = new JobQueue({
       running: 2,
       waiting: 10,
@@ -80,7 +80,7 @@ describe('JobQueue', () => {
     assert.equal(order.length, 8);
   });
 
-  test('callers take turns at the only place', async () => {
+  test('callers take turns at the only slot', async () => {
     const queue = new JobQueue({ running: 1, waiting: 10, retryAfterSeconds: 3 });
     const order: string[] = [];
     const work = (caller: string): Promise<unknown> =>
@@ -90,7 +90,7 @@ describe('JobQueue', () => {
     assert.deepEqual(order, ['many', 'many', 'few', '', '', 'many', 'few', 'many', 'many']);
   });
 
-  test('work that throws lets the next one run', async () => {
+  test('a failed job lets the next one run', async () => {
     const queue = new JobQueue(limits);
     await assert.rejects(
       queue.run(() => Promise.reject(new Error('no')), calm),
@@ -99,7 +99,7 @@ describe('JobQueue', () => {
     assert.equal(await queue.run(async () => 1, calm), 1);
   });
 
-  test('hasRoom() counts what runs, what waits, and what waits of one caller', async () => {
+  test('`hasRoom` counts running jobs, waiting jobs, and waiting jobs of one caller', async () => {
     const queue = new JobQueue({
       running: 1,
       waiting: 3,

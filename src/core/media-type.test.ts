@@ -25,7 +25,7 @@ describe('imageSize()', () => {
     });
   }
 
-  test('says nothing of a header that ends early or is none', async () => {
+  test('returns `undefined` for a truncated or invalid header', async () => {
     const jpeg = await solid(301, 203).jpeg().toBuffer();
     for (const bytes of [
       Buffer.alloc(0),
@@ -36,7 +36,7 @@ describe('imageSize()', () => {
     }
   });
 
-  test('ends on segments that lead nowhere', () => {
+  test('ends on invalid segments', () => {
     const looping = Buffer.alloc(100_000, 0xff);
     looping[1] = 0xd8;
     assert.equal(imageSize(looping), undefined);

@@ -10,7 +10,7 @@ test('the edit distance counts inserts, deletes, replacements and swaps', () => 
   assert.equal(editDistance('kitten', 'sitting'), 3);
 });
 
-test('the nearest word is found whatever its case, and nothing far is offered', () => {
+test('the nearest word is found whatever its case, unless it is too different', () => {
   const words = ['input', 'output', 'cacheInput'];
   assert.equal(nearestOf('inptu', words), 'input');
   assert.equal(nearestOf('OUTPUT', words), 'output');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onDemand } from './on-demand.ts';
 
-test('what is on demand is made once for all who ask, and again after a failure', async () => {
+test('concurrent calls share one value, and a failure is retried', async () => {
   let made = 0;
   const get = onDemand(async () => {
     made += 1;

@@ -18,7 +18,7 @@ import { anyCharacter } from '../../test/support/any-character.ts';
 
 const PLAIN = { disallowedSpecial: new Set<string>() };
 
-test('no text has more tokens than the bound, whatever it is made of', () => {
+test('no text has more tokens than `tokensAtMost`', () => {
   const anyText = fc.oneof(
     fc.string({ unit: anyCharacter, maxLength: 200 }),
     fc.string({ unit: 'grapheme', maxLength: 200 }),
@@ -36,7 +36,7 @@ test('no text has more tokens than the bound, whatever it is made of', () => {
   );
 });
 
-test('the fair count is near the truth for prose, and the least is below it', () => {
+test('`tokensAbout` is near the true count of prose, and `tokensAtLeast` is below it', () => {
   const prose = 'The quick brown fox jumps over the lazy dog and runs into the forest. '.repeat(50);
   const truth = countO200k(prose);
   const about = tokensAbout(prose.length);

@@ -10,7 +10,7 @@ function parts(delimited: string): { mark: string; body: string } {
   return { mark: match[1]!, body: match[2]! };
 }
 
-test('the delimiters hold the text as it is under one mark', () => {
+test('the delimiters enclose the unchanged text with one mark', () => {
   const { body, mark } = parts(delimitUntrusted('hello\nworld', 'file "a.txt"'));
   assert.equal(body, 'hello\nworld');
   assert.ok(!body.includes(mark));

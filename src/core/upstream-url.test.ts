@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { parseUpstreamUrl } from './upstream-url.ts';
 
-test('http, https and unix addresses are taken apart', () => {
+test('http, https and unix URLs are parsed', () => {
   assert.deepEqual(parseUpstreamUrl('http://10.0.0.5:8000/v1/'), {
     origin: 'http://10.0.0.5:8000',
     basePath: '/v1',
@@ -22,7 +22,7 @@ test('http, https and unix addresses are taken apart', () => {
   assert.equal(parseUpstreamUrl('unix:/run/engine.sock').socketPath, '/run/engine.sock');
 });
 
-test('what is no upstream address is refused', () => {
+test('other URLs are rejected', () => {
   for (const url of [
     '',
     'ftp://x',

@@ -59,7 +59,7 @@ describe('the abuse guard', () => {
     assert.equal(log.body.data[0].modelId, 'endpoint:api/v1/chat/completions');
   });
 
-  test('a system clock that is set back by 10 minutes prolongs no block', async () => {
+  test('setting the system clock back by 10 minutes does not prolong a block', async () => {
     const { secret } = await bench.farebox.account('1');
     await fail(secret, 21, 400);
     clock.setWallBack(600 * SECOND_MS);
@@ -76,7 +76,7 @@ describe('the abuse guard', () => {
     assert.equal((await chat(secret)).status, 200);
   });
 
-  test('failed credentials count by address and beginning, and nobody else hears of it', async () => {
+  test('failed credentials count by address and prefix, and do not block other callers', async () => {
     const { secret } = await bench.farebox.account('1');
     const wrong = () => chat('SVC_INFERENCE_KEY_wrong');
     for (let index = 0; index < 21; index += 1) assert.equal((await wrong()).status, 401);
@@ -91,7 +91,7 @@ describe('the abuse guard', () => {
     assert.equal((await wrong()).status, 401);
   });
 
-  test('a flood of unknown keys is blocked at its address, a valid key there is not', async () => {
+  test('many unknown keys block their address, but not a valid key at the same address', async () => {
     clock.advance(60 * SECOND_MS);
     const { secret } = await bench.farebox.account('1');
     const guess = (at: number) => chat(`SVC_INFERENCE_KEY_${at}-${'x'.repeat(30)}`);
@@ -138,7 +138,7 @@ describe('the abuse guard', () => {
     }
   });
 
-  test('refusals of a known caller count: 401 of an admin route, 402 of an empty balance', async () => {
+  test('error responses of a known caller count: 401 of an admin route, 402 of an empty balance', async () => {
     const { secret } = await bench.farebox.account('0.01');
     for (let index = 0; index < 10; index += 1) {
       assert.equal((await call(bench.farebox, '/api_keys', { secret })).status, 401);
@@ -151,7 +151,7 @@ describe('the abuse guard', () => {
   });
 });
 
-test('failures at two servers of one database add up, and block at both', async () => {
+test('failures at two servers with one database add up, and block at both', async () => {
   const databaseUrl = await emptyPostgresDatabase();
   const [first, second] = [
     await startWithEngine({ databaseUrl, clock: sameMinute() }),
@@ -195,7 +195,7 @@ test('failures at two servers of one database add up, and block at both', async 
  */
 const LOOKS = 8;
 
-test('a proxy in front that is not believed is said once, with the setting', async () => {
+test('an untrusted proxy is logged once, with the setting that trusts it', async () => {
   const warned: string[] = [];
   const log: Log = {
     ...silentLog,

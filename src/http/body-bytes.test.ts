@@ -8,7 +8,7 @@ import { codingFor, decoded as decodedWith, encoded } from './body-bytes.ts';
 const decoded = (coding: string, body: Buffer, limitBytes: number) =>
   decodedWith(coding, body, limitBytes, () => undefined);
 
-describe('the coding of an answer', () => {
+describe('the coding of a response', () => {
   const cases: readonly (readonly [accept: string | undefined, coding: string | undefined])[] = [
     [undefined, undefined],
     ['', undefined],
@@ -28,16 +28,16 @@ describe('the coding of an answer', () => {
     ['gzip;q=0.000', undefined],
   ];
   for (const [accept, coding] of cases) {
-    test(`${accept ?? 'no header'}: ${coding ?? 'as it is'}`, () => {
+    test(`${accept ?? 'no header'}: ${coding ?? 'none'}`, () => {
       assert.equal(codingFor(accept), coding);
     });
   }
 });
 
-describe('the body of an answer', () => {
+describe('a response body', () => {
   const text = Buffer.from('{"role":"assistant"}'.repeat(2_000));
   for (const coding of ['br', 'gzip'] as const) {
-    test(`is the same after ${coding}, whatever its size and however little it gives way`, async () => {
+    test(`survives ${coding}, whatever its size and compressibility`, async () => {
       // The last size is the first that another thread is asked for.
       for (const size of [1_024, 2_000, 16_384, 16_385]) {
         for (const body of [text.subarray(0, size), randomBytes(size)]) {
@@ -50,7 +50,7 @@ describe('the body of an answer', () => {
   }
 });
 
-describe('the body of a request', () => {
+describe('a request body', () => {
   const body = Buffer.from('{"model":"atlas"}'.repeat(50));
   const isFault = (code: FaultCode) => (error: unknown) =>
     error instanceof Fault && error.code === code;
@@ -68,7 +68,7 @@ describe('the body of a request', () => {
     assert.equal(await decoded('identity', body, 1), body);
   });
 
-  test('becomes no larger than a body may be', async () => {
+  test('is limited after decoding', async () => {
     const bomb = gzipSync(Buffer.alloc(50_000_000));
     assert.ok(bomb.length < 50_000);
     await assert.rejects(decoded('gzip', bomb, 1_000_000), isFault('PAYLOAD_TOO_LARGE'));
@@ -78,7 +78,7 @@ describe('the body of a request', () => {
     );
   });
 
-  test('is counted while it is unpacked, and unpacked no further than there is memory for', async () => {
+  test('is counted while it is decoded, and decoding stops at the memory limit', async () => {
     const packed = brotliCompressSync(Buffer.alloc(1_000_000));
     const sizes: number[] = [];
     const refusal = new Fault('SERVICE_UNAVAILABLE');
@@ -90,7 +90,7 @@ describe('the body of a request', () => {
     assert.ok(sizes.length > 3 && (sizes.at(-1) ?? 0) < 150_000, String(sizes));
   });
 
-  test('is 400 when it is not what it says, 415 in a coding that is not read', async () => {
+  test('gets 400 if its coding is wrong, 415 if its coding is unknown', async () => {
     await assert.rejects(decoded('gzip', body, 1_000), isFault('INVALID_REQUEST'));
     await assert.rejects(
       decoded('gzip', gzipSync(body).subarray(0, 20), 1_000),

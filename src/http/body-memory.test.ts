@@ -9,7 +9,7 @@ import { until } from '../../test/support/until.ts';
 
 const LARGE_BYTES = 1_900_000;
 
-describe('room for bodies', () => {
+describe('memory for bodies', () => {
   let bench: Bench;
   before(async () => {
     bench = await startWithEngine({
@@ -46,7 +46,7 @@ describe('room for bodies', () => {
     await until(async () => (await send(secret)).status === 404, 'that it is taken');
   }
 
-  test('one caller has half of it, all together have no more, and it comes back', async () => {
+  test('is limited to a half per caller and to the whole for all, and is released', async () => {
     const accounts = await Promise.all([1, 2, 3].map(() => bench.farebox.account('5')));
     const [one = '', two = '', three = ''] = accounts.map(({ secret }) => secret);
     const first = await begin(one);
@@ -68,7 +68,7 @@ describe('room for bodies', () => {
     await isTaken(one);
   });
 
-  test('a packed body counts as what it becomes', async () => {
+  test('counts the decoded size of a compressed body', async () => {
     const { secret } = await bench.farebox.account('5');
     const pack = (bytes: number) =>
       fetch(`${bench.farebox.url}/chat/completions`, {
@@ -85,7 +85,7 @@ describe('room for bodies', () => {
   });
 });
 
-describe('small bodies that unpack to large ones', () => {
+describe('small compressed bodies of large size', () => {
   const BODIES = 60;
   const BODY_BYTES = 7_900_000;
   const MEMORY_MB = 32;
@@ -136,7 +136,7 @@ describe('small bodies that unpack to large ones', () => {
   }
 
   for (const accounts of [1, 6]) {
-    test(`of ${accounts} accounts never exceed the memory for bodies, and all are answered`, async () => {
+    test(`of ${accounts} accounts never exceed the memory limit, and all get a response`, async () => {
       assert.ok(packed.length < 200, String(packed.length));
       const secrets: string[] = [];
       for (let at = 0; at < accounts; at += 1) {

@@ -49,7 +49,7 @@ describe('open connections', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  test('one address leaves room for others, and gets it back', async () => {
+  test('one address cannot use all connections, and closed ones are available again', async () => {
     const lines = await listen(true);
     assert.equal(await taken('127.0.0.1', MAX + 2), 6);
     assert.equal(await taken('127.0.0.2', 2), 2);
@@ -64,7 +64,7 @@ describe('open connections', () => {
     assert.equal(await taken('127.0.0.1', 2), 2);
   });
 
-  test('a proxy in front may have all of them', async () => {
+  test('a proxy can use all connections', async () => {
     const lines = await listen(false);
     assert.equal(await taken('127.0.0.1', MAX + 1), MAX);
     assert.match(lines[0]?.message ?? '', /http.maxConnections are open/);

@@ -46,7 +46,7 @@ describe('the error object of OpenAI', () => {
     });
   }
 
-  test('is for an SDK in a browser, which shows itself in a header of its own', () => {
+  test('is for an SDK in a browser, which sends a header of its own', () => {
     const headers = { 'user-agent': 'Mozilla/5.0', 'x-stainless-lang': 'js' };
     assert.equal(wantsOpenAi({ headers, route: CHAT }, FORMATS), true);
   });
@@ -75,7 +75,7 @@ describe('errors of a server', () => {
     );
   });
 
-  test('follow the client, and Vary says by what', async () => {
+  test('have the format of the client, and Vary names the headers', async () => {
     const plain = await chat({});
     assert.equal(plain.body.code, 'MODEL_NOT_FOUND');
     assert.match(plain.body.error, /nothing/);
@@ -103,7 +103,7 @@ describe('errors of a server', () => {
     assert.match(unknown.body.error.message, /^Not found/);
   });
 
-  test('have a sentence that the SDK shows', async () => {
+  test('have a message that the SDK shows', async () => {
     const client = new OpenAI({ baseURL: bench.farebox.url, apiKey: secret, maxRetries: 0 });
     const messages = [{ role: 'user' as const, content: 'Hello' }];
     const asking = client.chat.completions.create({ model: 'nothing', messages });
@@ -115,7 +115,7 @@ describe('errors of a server', () => {
     });
   });
 
-  test('that say how to pay have the body of x402 for every client on every route', async () => {
+  test('that offer a payment have the body of x402 for every client on every route', async () => {
     for (const path of ['/chat/completions', '/embeddings', '/responses', '/messages']) {
       for (const headers of [{}, python, { 'x-svc-error-format': 'openai' }]) {
         const answer = await call(bench.farebox, path, { body: chatBody(), headers });

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { ReadTooLong } from '../db/db.ts';
 import { errorResponse } from './error-response.ts';
 
-test('an overview that takes too long says what would be right, and that the same will not do', () => {
+test('a query above its time limit is a 400 that advises against a retry', () => {
   const { status, body, headers } = errorResponse(new ReadTooLong(10_000), false);
   assert.equal(status, 400);
   assert.deepEqual(body, {

@@ -40,7 +40,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     const spent = async (accountId: string) =>
       usdToNano('1') - (await bench.farebox.app.stores.ledger.balances(accountId)).usdNano;
 
-    test('the same key and body replay the answer and charge nothing', async () => {
+    test('the same key and body replay the response and charge nothing', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       const first = await chat(secret, 'a-1');
       assert.equal(first.status, 200);
@@ -59,7 +59,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await spent(accountId), COST);
     });
 
-    test('another body is a 400, a malformed key too, another caller is another key', async () => {
+    test('another body and a malformed key get 400, and another caller has other keys', async () => {
       const { secret } = await bench.farebox.account('1');
       const stranger = await bench.farebox.account('1');
       await chat(secret, 'b-1');
@@ -87,7 +87,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await spent(accountId), COST);
     });
 
-    test('refusals and failures are not kept: the next request runs', async () => {
+    test('error responses are not stored: the next request runs', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       bench.upstream.script.push({ kind: 'status', status: 422, body: '{"error":"no"}' });
       const failed = await chat(secret, 'd-1');
@@ -117,7 +117,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await spent(accountId), COST);
     });
 
-    test('a caller that leaves a stream gets the whole of it with its retry, charged once', async () => {
+    test('the retry after a disconnected stream gets the complete stream, charged once', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       bench.upstream.script.push({ kind: 'stream', chunks: 20, everyMs: 10 });
       const leave = new AbortController();
@@ -144,7 +144,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     });
 
     for (const stream of [false, true]) {
-      test(`${stream ? 'a stream' : 'an answer'} too large to be kept runs and is charged once`, async () => {
+      test(`${stream ? 'a stream' : 'a response'} that is too large to store is charged once`, async () => {
         const { accountId, secret } = await bench.farebox.account('50');
         const calls = bench.upstream.seen.length;
         const key = `large-${stream}`;
@@ -169,7 +169,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     }
 
-    test('a stream that breaks off after text is charged for that once, and spends its key', async () => {
+    test('a stream that breaks off after text is charged once, and spends its key', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       bench.upstream.script.push({ kind: 'stream', chunks: 5, cutAfter: 3 });
       const broken = await chat(secret, 'g-1', { stream: true });
@@ -198,7 +198,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     }
 
     for (const state of ['running', 'done'] as const) {
-      test(`a request whose key another process has (${state}) is not charged, and says so`, async () => {
+      test(`a request whose key another process has (${state}) gets 409 and is not charged`, async () => {
         const { text: other } = await chat((await bench.farebox.account('1')).secret, 'other');
         const { accountId, secret } = await bench.farebox.account('1');
         for (const stream of [false, true]) {
@@ -223,7 +223,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     }
 
-    test('kept responses are counted for the owner and the operator', async () => {
+    test('stored responses are counted for the owner and the operator', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       await chat(secret, 'i-1');
       const limits = await call(bench.farebox, '/api_keys/rate_limits', { secret });
@@ -238,7 +238,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
   });
 }
 
-test('a kept answer survives a restart and is forgotten after 24 hours', async () => {
+test('a stored response survives a restart and expires after 24 hours', async () => {
   const dataFolder = mkdtempSync(join(tmpdir(), 'farebox-kept-'));
   const clock = new TestClock();
   const options = { dataFolder, clock };

@@ -10,7 +10,7 @@ const COST = usdToNano('0.000022');
 const MOST_BYTES = 1024 * 1024;
 const GUARD = 'limits: { guard: { failures: 3, windowSeconds: 30, blockSeconds: 30 } }';
 
-describe('a route that is called in the process', () => {
+describe('an internal call', () => {
   let bench: Bench;
   let caller: Caller;
   before(async () => {
@@ -54,7 +54,7 @@ describe('a route that is called in the process', () => {
   const spent = async (accountId: string) =>
     usdToNano('1') - (await bench.farebox.app.stores.ledger.balances(accountId)).usdNano;
 
-  test('sells as a request from outside does, with its headers', async () => {
+  test('is sold like a network request, with the same headers', async () => {
     const accountId = await account();
     const answer = await run(chatBody());
     assert.equal(answer.status, 200);
@@ -64,7 +64,7 @@ describe('a route that is called in the process', () => {
     assert.equal(await spent(accountId), COST);
   });
 
-  test('replays an answer under its key, and charges once', async () => {
+  test('replays a response under its key, and is charged once', async () => {
     const accountId = await account();
     const first = await json(await run(chatBody(), { key: 'line-1' }));
     const again = await run(chatBody(), { key: 'line-1' });
@@ -73,7 +73,7 @@ describe('a route that is called in the process', () => {
     assert.equal(await spent(accountId), COST);
   });
 
-  test('refuses as it refuses outside: 400, 404, 413, 415, and 402 without a caller', async () => {
+  test('gets the same errors as a network request: 400, 402, 404, 413, 415', async () => {
     await account();
     assert.equal((await run({ model: 'atlas' })).status, 400);
     assert.equal((await run(chatBody({ model: 'nothing' }))).status, 404);
@@ -88,7 +88,7 @@ describe('a route that is called in the process', () => {
     assert.equal((await run({}, { path: '/admin/accounts', method: 'GET' })).status, 401);
   });
 
-  test('its failures block the caller only where they count', async () => {
+  test('blocks the caller by its failures only if they count', async () => {
     const { secret } = await bench.farebox.account('1');
     caller = await bench.farebox.app.stores.identity.keys.callerOf(secret);
     for (let i = 0; i < 6; i += 1) await json(await run({}));
@@ -97,7 +97,7 @@ describe('a route that is called in the process', () => {
     assert.equal(await statusOutside(secret), 429);
   });
 
-  test('streams, and who gives up pays for what was produced', async () => {
+  test('streams, and an abort is charged for the produced output', async () => {
     const accountId = await account();
     bench.upstream.script.push({ kind: 'stream', chunks: 1_000, everyMs: 5 });
     const left = new AbortController();
@@ -120,7 +120,7 @@ describe('a route that is called in the process', () => {
     await until(async () => bench.farebox.app.server.open === 0);
   });
 
-  test('a body that is larger than its reader takes is cut off', async () => {
+  test('is cut off if the body exceeds the limit of the reader', async () => {
     await account();
     bench.upstream.script.push({ kind: 'stream', chunks: 1_000, everyMs: 5 });
     const answer = await run(chatBody({ stream: true, max_completion_tokens: 2_000 }));
@@ -128,7 +128,7 @@ describe('a route that is called in the process', () => {
     await until(async () => bench.farebox.app.server.open === 0);
   });
 
-  test('a caller that leaves before the answer begins is rejected, and pays for its prompt', async () => {
+  test('rejects if it is aborted before the response begins, and is charged for the prompt', async () => {
     const accountId = await account();
     bench.upstream.script.push({ kind: 'hang' });
     const left = new AbortController();
@@ -141,7 +141,7 @@ describe('a route that is called in the process', () => {
     assert.equal(await spent(accountId), usdToNano('0.000002'));
   });
 
-  test('what has not ended is cut when the server closes, and pays for what was produced', async () => {
+  test('is cut off when the server closes, and is charged for the produced output', async () => {
     const accountId = await account();
     bench.upstream.script.push({ kind: 'stream', chunks: 1_000, everyMs: 5 }, { kind: 'hang' });
     const streamed = await run(chatBody({ stream: true, max_completion_tokens: 2_000 }));

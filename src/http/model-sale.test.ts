@@ -45,7 +45,7 @@ function code(work: () => unknown): FaultCode | 'none' {
 
 const ANYWHERE = { country: undefined };
 
-test('a restricted model is refused in its countries, and where the country is not told', async () => {
+test('a restricted model is rejected in its countries, and for unknown countries', async () => {
   const { catalog } = await opened(YAML);
   const { model } = catalog.require('atlas-24b', 'text');
   const restricted = { ...model, regionRestrictions: ['FR', 'KP'] };
@@ -58,7 +58,7 @@ test('a restricted model is refused in its countries, and where the country is n
   assert.equal(from('', { ...restricted, regionRestrictions: [] }), 'none');
 });
 
-test('plans and privacy limits refuse what they do not include', async () => {
+test('plans and privacy limits reject models that they do not include', async () => {
   const { catalog } = await opened(YAML);
   const pro = catalog.require('llama-3.1-8b', 'text').model;
   const open = catalog.require('atlas-24b', 'text').model;

@@ -47,7 +47,7 @@ describe('the boundary of a multipart body', () => {
     }
   });
 
-  test('is looked for until the bound of the parts', async () => {
+  test('is searched up to the limit of parts', async () => {
     const body = Buffer.from('\r\n--b'.repeat(10 * MAX_PARTS));
     assert.equal((await boundariesIn(body, 'b')).length, MAX_PARTS + 1);
   });
@@ -62,7 +62,7 @@ describe('forms that are expensive to split', () => {
     'parts without a field': `--a\r\n\r\n${'\r\n--a\r\nx: y\r\n\r\nz'.repeat(1.5 * MEGABYTE)}`,
   };
 
-  test('do not hold the event loop, with a key and without, before credit is known', async () => {
+  test('do not block the event loop, with and without a key', async () => {
     const bench = await startWithEngine();
     try {
       const { secret } = await bench.farebox.account('0.000001');

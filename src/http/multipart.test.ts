@@ -39,13 +39,13 @@ describe('a multipart body', () => {
     uncaught.length = 0;
   });
 
-  test('gives the bytes of its file', async () => {
+  test('returns the bytes of its file', async () => {
     const body = `${part('other', 'x')}\r\n${part('image', 'abc')}\r\n--x--\r\n`;
     const { bytes } = await readFile(exchangeWith(body), 'image', MAX_BYTES);
     assert.equal(bytes.toString(), 'abc');
   });
 
-  test('says a bound of whole megabytes in them', () => {
+  test('shows a limit of whole megabytes in megabytes', () => {
     assert.equal(sizeBound(24_999_999), 'less than 25 MB');
     assert.equal(sizeBound(25_000_000), 'at most 25000000 bytes');
     assert.equal(sizeBound(3000), 'at most 3000 bytes');
@@ -67,7 +67,7 @@ describe('a multipart body', () => {
       'PAYLOAD_TOO_LARGE',
     ],
   ] as const) {
-    test(`${name} is ${code}, and nothing is thrown beside it`, async () => {
+    test(`${name} is ${code}, without an unhandled error`, async () => {
       await assert.rejects(readFile(exchangeWith(body), 'image', MAX_BYTES), { code });
       // Streams tell their errors a tick later.
       await new Promise((resolve) => setImmediate(resolve));

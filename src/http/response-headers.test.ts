@@ -6,7 +6,7 @@ import { ResponseHeaders } from './response-headers.ts';
 
 const NOTHING = { usdNano: nano(0n), diemNano: nano(0n) };
 
-test('balances are sent at zero too, and what remains to wallets only, with six decimals', () => {
+test('balances are sent even at zero, the remaining balance to wallets only, with six decimals', () => {
   const headers = new ResponseHeaders({ serviceName: 'svc', clock: systemClock() });
   const balances = { usdNano: usdToNano('4.23'), diemNano: nano(0n) };
   assert.deepEqual(headers.balanceHeaders(balances, { kind: 'wallet' }), {

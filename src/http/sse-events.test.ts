@@ -21,7 +21,7 @@ function dataOf(stream: Buffer, pieceBytes: number): string[] {
 }
 
 describe('SseEvents', () => {
-  it('finds the same events wherever the bytes are cut', () => {
+  it('finds the same events wherever the chunks are cut', () => {
     const stream = Buffer.from(
       [
         ': a comment\n\ndata: one\n\n',
@@ -45,7 +45,7 @@ describe('SseEvents', () => {
     }
   });
 
-  it('leaves what it gave as it was when more comes', () => {
+  it('does not change returned data when more bytes arrive', () => {
     const events = new SseEvents();
     events.push(Buffer.from('data: o'));
     events.push(Buffer.from('ne\n\ndata: t'));
@@ -64,14 +64,14 @@ describe('SseEvents', () => {
     'lines that end in CR': (at: number) => (at % 8 === 7 ? '\r' : ':'),
   };
   for (const [what, byteAt] of Object.entries(drips)) {
-    it(`costs an event that drips as ${what} in proportion to its bytes`, (t) => {
+    it(`takes linear time for an event that arrives as ${what}`, (t) => {
       const half = touchedBytes(t, 2_048, byteAt);
       const whole = touchedBytes(t, 4_096, byteAt);
       assert.ok(whole < 3 * half, `${half} bytes for a half, ${whole} for the whole`);
     });
   }
 
-  it('refuses an event that is longer than its bound, however it comes', () => {
+  it('rejects an event above the limit, however it is cut', () => {
     for (const piece of ['data: x\n', ': comment\n', 'no line end']) {
       const events = new SseEvents(1_000);
       let pushed = 0;

@@ -35,7 +35,7 @@ function bodyOf(answer: string): string {
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test('any pieces in any ticks arrive as they are, and the connection serves the next', async (t) => {
+test('pieces of any size in any tick arrive unchanged, and the connection is reused', async (t) => {
   let ticks: readonly (readonly Uint8Array[])[] = [];
   const port = await serve(t, async (writer) => {
     for (const pieces of ticks) {
@@ -60,7 +60,7 @@ test('any pieces in any ticks arrive as they are, and the connection serves the 
   );
 });
 
-test('what is written in one tick is one chunk', async (t) => {
+test('the pieces of one tick are one chunk', async (t) => {
   const port = await serve(t, async (writer) => {
     writer.write(Buffer.from('one '));
     writer.write(Buffer.from('two '));
@@ -75,7 +75,7 @@ test('what is written in one tick is one chunk', async (t) => {
   assert.equal(bodyOf(await text(socket)), '8\r\none two \r\n5\r\nthree\r\n0\r\n\r\n');
 });
 
-test('a caller of HTTP/1.0 gets the bytes without frames', async (t) => {
+test('a caller of HTTP/1.0 gets the bytes without chunk frames', async (t) => {
   const port = await serve(t, async (writer) => {
     writer.write(Buffer.from('one '));
     await nextTurn();
@@ -86,7 +86,7 @@ test('a caller of HTTP/1.0 gets the bytes without frames', async (t) => {
   assert.equal(bodyOf(await text(socket)), 'one two');
 });
 
-test('a stream waits for the answer before it on its connection', async (t) => {
+test('a stream waits for the previous response of its connection', async (t) => {
   const { promise: mayEnd, resolve: end } = Promise.withResolvers<void>();
   const port = await serve(t, async (writer, path) => {
     for (const piece of ['a', 'b', 'c']) {
@@ -109,7 +109,7 @@ test('a stream waits for the answer before it on its connection', async (t) => {
   ]);
 });
 
-test('a slow caller is waited for, and gets everything', async (t) => {
+test('a slow caller gets everything, with backpressure', async (t) => {
   const piece = Buffer.alloc(64 * 1024, 'x');
   const count = 400;
   const { promise: isFull, resolve: full } = Promise.withResolvers<void>();
@@ -130,7 +130,7 @@ test('a slow caller is waited for, and gets everything', async (t) => {
   assert.equal(bodyOf(await text(socket)).length, count * piece.length + 3);
 });
 
-test('a caller who has left ends the wait, and nothing is thrown', async (t) => {
+test('a disconnected caller ends the wait without an error', async (t) => {
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   const port = await serve(t, async (writer, _path, response) => {
     while (writer.write(Buffer.alloc(64 * 1024))) await nextTurn();

@@ -51,7 +51,7 @@ async function timeToClose(clock: TestClock, closed: Promise<unknown>): Promise<
   return clock.monotonicMs();
 }
 
-test('a body in one write that nobody reads is cut off', async (t) => {
+test('an unread body of one write is cut off', async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
   const { clock } = await serve(t, (_request, response) => {
     closed = once(response, 'close');
@@ -60,7 +60,7 @@ test('a body in one write that nobody reads is cut off', async (t) => {
   assert.ok((await timeToClose(clock, closed)) >= TIMEOUT_MS);
 });
 
-test('a pipeline that nobody reads ends, and lets its source go', async (t) => {
+test('an unread pipeline ends and destroys its source', async (t) => {
   const source = Readable.from(
     (function* () {
       for (;;) yield LARGE.subarray(0, 65_536);
@@ -74,7 +74,7 @@ test('a pipeline that nobody reads ends, and lets its source go', async (t) => {
   assert.equal(source.destroyed, true);
 });
 
-test('small pieces that are written on and on do not keep a caller that reads nothing', async (t) => {
+test('further small pieces do not keep the connection of a caller that reads nothing', async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
   const { clock } = await serve(t, (_request, response) => {
     closed = once(response, 'close');
@@ -97,7 +97,7 @@ test('a caller that sends more and reads nothing is cut off', async (t) => {
   await timeToClose(clock, closed);
 });
 
-test('a slow reader gets all, however long it takes', async (t) => {
+test('a slow reader gets everything, however long it takes', async (t) => {
   const { socket, clock } = await serve(t, (_request, response) => response.end(LARGE));
   let sizeBytes = 0;
   let roomBytes = 0;
@@ -116,7 +116,7 @@ test('a slow reader gets all, however long it takes', async (t) => {
   assert.ok(clock.monotonicMs() > 2 * TIMEOUT_MS);
 });
 
-test('a process that stood still cuts nobody off for it', async (t) => {
+test('a suspended process cuts no connection off', async (t) => {
   const clock = new TestClock(0);
   // As of the system: after a pause it fires once.
   let look = (): void => undefined;
@@ -134,7 +134,7 @@ test('a process that stood still cuts nobody off for it', async (t) => {
   await until(() => sizeBytes > LARGE.length, 'all of it');
 });
 
-test('a connection without an answer on its way is left alone', async (t) => {
+test('a connection without a pending response stays open', async (t) => {
   const { socket, clock } = await serve(t, (_request, response) => response.end('small'));
   clock.advance(3 * TIMEOUT_MS);
   socket.resume();

@@ -74,7 +74,7 @@ test('a request is accepted exactly when JSON.parse accepts it', () => {
   );
 });
 
-test('every cut of a request is refused', () => {
+test('every truncated request is rejected', () => {
   const whole =
     '[{"jsonrpc":"2.0","id":"\\u00e9","method":"a","params":[{"b":[1.5e-7,null,true]}]}]';
   assert.ok(scanRequest(Buffer.from(whole), MAX_ITEMS).ok);
@@ -83,7 +83,7 @@ test('every cut of a request is refused', () => {
   }
 });
 
-test('spellings that two parsers could read differently are refused', () => {
+test('spellings that parsers read differently are rejected', () => {
   const doubtful = [
     '{"method":"a","method":"b"}',
     '{"id":1,"id":2}',
@@ -107,7 +107,7 @@ test('spellings that two parsers could read differently are refused', () => {
   );
 });
 
-test('depth, count, encoding and kind are bounded with their own reasons', () => {
+test('depth, count, encoding and kind have limits with their own errors', () => {
   const deep = `{"params":${'['.repeat(5_000)}${']'.repeat(5_000)}}`;
   assert.equal(reason(deep), 'depth');
   assert.equal(reason(`[${Array.from({ length: 101 }, () => '{}').join(',')}]`), 'count');
@@ -162,7 +162,7 @@ test('members of any reply are found, however long its strings are', () => {
   );
 });
 
-test('every cut of a reply is seen as cut', () => {
+test('every truncated reply is detected', () => {
   const whole = Buffer.from(
     JSON.stringify([
       { id: 1, result: { text: 'ab\\"'.repeat(40), list: [[{}]] } },
@@ -184,7 +184,7 @@ test('a reply has no more items than any batch could have', () => {
   assert.ok(!scan.ok && scan.reason === 'count');
 });
 
-test('the first bytes of a long reply tell result from error', () => {
+test('the first bytes of a long reply distinguish a result from an error', () => {
   assert.equal(peekReply(Buffer.from('{"jsonrpc":"2.0","id":7,"result":"0xabc')).first, 'result');
   assert.equal(peekReply(Buffer.from('{"error":{"code":3,"data":"0x')).first, 'error');
   assert.equal(peekReply(Buffer.from('{"jsonrpc":"2.0","id":1')).first, 'none');
@@ -201,7 +201,7 @@ const mutation = fc.record({
   byte: fc.constantFrom(...Array.from('{}[],:"\\0123eE.+-ntfu \u0001é')),
 });
 
-test('a plain spelling is read as the scanner reads it, whatever breaks in it', () => {
+test('the fast path and the scanner agree on every plain spelling', () => {
   const values = {
     jsonrpc: fc.constant('2.0'),
     id: fc.oneof(fc.nat(), fc.constantFrom(-1, 1.5, 'a', null, 9_007_199_254_740_991)),
@@ -244,7 +244,7 @@ test('a plain spelling is read as the scanner reads it, whatever breaks in it', 
   );
 });
 
-test('what a strict reader refuses has no plain spelling', () => {
+test('the fast path rejects what a strict parser rejects', () => {
   const refused = [
     '{"jsonrpc":"2"0","id":7,"method":"a","params":[]}',
     '{"jsonrpc":"2.0","id":07,"method":"a","params":[]}',
@@ -258,7 +258,7 @@ test('what a strict reader refuses has no plain spelling', () => {
   for (const text of refused) assert.equal(scanRequest(Buffer.from(text), 1).ok, false, text);
 });
 
-test('a large item that breaks off is given up, not tried for ever', () => {
+test('a large truncated item ends the scan', () => {
   const parts = ['[', '{"a":', '"x",', '1,', '[1],', '[1,1,1],', '{"a":[1]},', '"', '1', '0.1e5,'];
   for (const part of parts) {
     const inside = part.repeat(130_000 / part.length);

@@ -43,7 +43,7 @@ test('a splice parses to exactly the target, whatever changed', () => {
   );
 });
 
-test('a document as a text gets the same members as one in bytes', () => {
+test('`textWithMembers` and `withMembers` write the same members', () => {
   const names = fc.oneof(keys, fc.constantFrom('éa', 'a\\"', '\u0001', '7'));
   const documents = fc.dictionary(names, values, { minKeys: 1, maxKeys: 6 });
   const changes = fc.dictionary(
@@ -77,7 +77,7 @@ test('a document as a text gets the same members as one in bytes', () => {
 /** A key without escapes, which is not an array index and so keeps its order in a parsed object. */
 const PLAIN_KEY = /^(?!\d+$)[ !#-[\]-~]*$/;
 
-test('members with other texts parse to them, and all others stay', () => {
+test('replaced members parse to their new values, and all others stay', () => {
   const plain = fc.constantFrom('model', 'messages', 'a', 'b', 'stream');
   const changes = fc.dictionary(plain, fc.option(values, { nil: undefined }), { maxKeys: 5 });
   fc.assert(
@@ -107,7 +107,7 @@ test('members with other texts parse to them, and all others stay', () => {
   );
 });
 
-test('what stays keeps its bytes beside members with other texts', () => {
+test('unchanged members keep their bytes beside replaced ones', () => {
   const doc = parsed('{ "id" : "up", "n":1.50 , "s":"\\u0061","user":"x"}');
   assert.equal(
     withMembers(doc, { id: '"id":"ours"', user: undefined, cost: '"cost":0' }).toString(),
@@ -128,12 +128,12 @@ test('elements of an array that stay the same keep their bytes', () => {
   );
 });
 
-test('nothing changed gives the very bytes back', () => {
+test('an unchanged document returns the same buffer', () => {
   const doc = parsed(' { "a" : 1 , "b" : [ ] } ');
   assert.equal(spliceObject(doc, { ...doc.body }), doc.bytes);
 });
 
-test('a key that is there twice is written once, with the value that was validated', () => {
+test('a duplicate key is written once, with the validated value', () => {
   const doc = parsed('{"model":"a","n":1,"mod\\u0065l":"b"}');
   assert.equal(spliceObject(doc, { ...doc.body }).toString(), '{"model":"b","n":1}');
 });
@@ -152,7 +152,7 @@ test('the end of a value is found for every value', () => {
   );
 });
 
-test('long strings with runs of backslashes end where they end', () => {
+test('the end of long strings with many backslashes is found', () => {
   for (let run = 0; run < 9; run += 1) {
     const text = JSON.stringify(
       `${'x'.repeat(40)}${'\\'.repeat(run)}"${'y'.repeat(40)}${'\\'.repeat(run)}`,
@@ -163,7 +163,7 @@ test('long strings with runs of backslashes end where they end', () => {
   }
 });
 
-test('too many levels are refused', () => {
+test('too many levels are rejected', () => {
   const bytes = Buffer.from(`{"a":${'['.repeat(300)}${']'.repeat(300)}}`);
   assert.throws(() => childrenOf(bytes), { code: 'INVALID_JSON' });
 });

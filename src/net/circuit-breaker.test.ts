@@ -22,7 +22,7 @@ function fail(breaker: CircuitBreaker, times: number): void {
   for (let count = 0; count < times; count += 1) breaker.settle(breaker.admit(), 'failure');
 }
 
-test('it opens at enough failures, and not before', () => {
+test('the breaker opens at the minimum number of failures', () => {
   const { breaker } = breakerAndClock();
   fail(breaker, 2);
   assert.equal(breaker.state, 'closed');
@@ -32,7 +32,7 @@ test('it opens at enough failures, and not before', () => {
   assert.equal(breaker.opensInMs, 1_000);
 });
 
-test('it stays closed while the share of failures is small', () => {
+test('the breaker stays closed while the share of failures is small', () => {
   const { breaker } = breakerAndClock();
   for (let count = 0; count < 20; count += 1) breaker.settle(breaker.admit(), 'success');
   fail(breaker, 19);
@@ -41,7 +41,7 @@ test('it stays closed while the share of failures is small', () => {
   assert.equal(breaker.state, 'open');
 });
 
-test('failures older than the window are forgotten', () => {
+test('failures older than the window do not count', () => {
   const { breaker, clock } = breakerAndClock();
   fail(breaker, 2);
   clock.advance(10_001);
@@ -49,7 +49,7 @@ test('failures older than the window are forgotten', () => {
   assert.equal(breaker.state, 'closed');
 });
 
-test('half-open lets exactly one through; its success closes', () => {
+test('a half-open breaker admits one call, whose success closes it', () => {
   const { breaker, clock } = breakerAndClock();
   fail(breaker, 3);
   clock.advance(1_000);
@@ -74,7 +74,7 @@ test('a failed probe doubles the open period up to the cap', () => {
   assert.deepEqual(periods, [1_000, 2_000, 4_000, 8_000, 8_000, 8_000]);
 });
 
-test('a probe whose caller left makes room for another', () => {
+test('a probe without a result allows another one', () => {
   const { breaker, clock } = breakerAndClock();
   fail(breaker, 3);
   clock.advance(1_000);
@@ -83,7 +83,7 @@ test('a probe whose caller left makes room for another', () => {
   assert.equal(breaker.canAdmit, true);
 });
 
-test('a result from before an opening changes nothing', () => {
+test('a result of a call from before an opening has no effect', () => {
   const { breaker, clock } = breakerAndClock();
   const slow = breaker.admit();
   fail(breaker, 3);
@@ -128,7 +128,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
   { maxLength: 120 },
 );
 
-test('in any order of calls and results: open admits none, half-open one at a time', () => {
+test('in any order of calls and results an open breaker admits none, a half-open one one at a time', () => {
   fc.assert(
     fc.property(steps, (list) => {
       const { breaker, clock } = breakerAndClock();
@@ -164,7 +164,7 @@ test('in any order of calls and results: open admits none, half-open one at a ti
   );
 });
 
-test('without a window it opens and closes as it is told, each time for longer', () => {
+test('without a window the breaker opens and closes by its methods, each time for longer', () => {
   const { breaker, clock } = breakerAndClock({ openMs: 1_000, maxOpenMs: 3_000 });
   fail(breaker, 100);
   assert.equal(breaker.state, 'closed');

@@ -43,7 +43,7 @@ test('a proxy opens a tunnel to http and https, with the credentials of its addr
   ]);
 });
 
-test('a proxy that refuses, closes or is not there fails the connection at once, without its password', async (t) => {
+test('a proxy that rejects, closes or is unreachable fails the connection at once, without its password in the error', async (t) => {
   const url = await rawServer(t, serveOk);
   const refusing = await startProxy(t);
   refusing.behaviour = 407;
@@ -66,7 +66,7 @@ test('a proxy that refuses, closes or is not there fails the connection at once,
   assert.equal(connections, 1);
 });
 
-test('an authority of the operator is trusted, and a client certificate is sent', async (t) => {
+test('a configured authority is trusted, and a client certificate is sent', async (t) => {
   const url = await rawServer(t, serveOk, {
     key: TEST_KEY,
     cert: TEST_CERTIFICATE,

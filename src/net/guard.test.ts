@@ -68,7 +68,7 @@ const namesSpellAddresses: GuardOptions = {
   resolve: async (name) => [(name.split('.')[0] ?? '').replaceAll('-', '.').replaceAll('_', ':')],
 };
 
-describe('the guard refuses every form of an inside address', () => {
+describe('the guard rejects every form of an internal address', () => {
   const hosts = [
     '127.0.0.1',
     '127.1.2.3',
@@ -167,7 +167,7 @@ describe('the guard refuses every form of an inside address', () => {
     assert.equal(server.seen.connections, 0);
   });
 
-  test('and a name that does not exist gives the same answer as a name of the inside', async () => {
+  test('and a missing name gets the same error as an internal name', async () => {
     const gone = await refusal('http://gone.example/', {
       resolve: () => Promise.reject(new Error('ENOTFOUND')),
     });
@@ -177,7 +177,7 @@ describe('the guard refuses every form of an inside address', () => {
   });
 });
 
-test('the guard refuses other schemes, credentials, controls, long URLs and non-web ports', async () => {
+test('the guard rejects other schemes, credentials, control characters, long URLs and other ports', async () => {
   const texts = [
     'ftp://example.com/',
     'file:///etc/passwd',
@@ -207,8 +207,8 @@ test('the guard refuses other schemes, credentials, controls, long URLs and non-
   }
 });
 
-describe('with loopback opened by the explicit setting', () => {
-  test('`fetch()` gives bytes, media type, charset and final URL', async () => {
+describe('with loopback allowed by the setting', () => {
+  test('`fetch()` returns bytes, media type, charset and final URL', async () => {
     const server = await listen((_request, response) => {
       response.setHeader('content-type', 'Text/HTML; charset="ISO-8859-1"');
       response.end('<p>hello');
@@ -220,7 +220,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(page.url, `${server.url}/page?q=1`);
   });
 
-  test('each redirect is judged again, in all its spellings', async () => {
+  test('each redirect is checked, in all its spellings', async () => {
     const inside = await listen((_request, response) => response.end('secret'), '127.0.0.2');
     const targets = [
       inside.url,
@@ -277,7 +277,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(inside.seen.connections, 0);
   });
 
-  test('a connection never survives its check: a second fetch asks and connects anew', async () => {
+  test('a second fetch resolves and connects again', async () => {
     const server = await listen((_request, response) => response.end('x'));
     const guard = new Guard({ allow: LOOPBACK });
     await guard.fetch(server.url, OPTIONS);
@@ -285,7 +285,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(server.seen.connections, 2);
   });
 
-  test('compressed bodies are undone', async () => {
+  test('compressed bodies are decoded', async () => {
     const server = await listen((request, response) => {
       const coding = request.url?.slice(1) ?? '';
       response.setHeader('content-encoding', coding);
@@ -300,7 +300,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(stacked.code, 'FETCH_FAILED');
   });
 
-  test('bytes are capped: declared, streamed without end, and after decompression', async () => {
+  test('bytes are limited: declared, endless, and after decompression', async () => {
     const bomb = gzipSync(Buffer.alloc(50_000_000));
     const server = await listen((request, response) => {
       if (request.url === '/declared')
@@ -322,7 +322,7 @@ describe('with loopback opened by the explicit setting', () => {
     }
   });
 
-  test('a drip ends at the time limit and an abort ends at once with its reason', async () => {
+  test('a slow body ends at the time limit, and an abort ends at once with its reason', async () => {
     const server = await listen((_request, response) => {
       response.write('a');
     });
@@ -355,7 +355,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.deepEqual([dead.code, dead.message], ['FETCH_FAILED', 'The URL could not be fetched']);
   });
 
-  test('one caller leaves room for others, in fetches and in memory', async () => {
+  test('one caller cannot use all fetches or all memory', async () => {
     const held: ServerResponse[] = [];
     const { url } = await listen((_request, response) => {
       held.push(response);
@@ -392,7 +392,7 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(await first, 'fetched');
   });
 
-  test('messages of our own are sent however much is being fetched', async () => {
+  test('messages of the server are sent while all fetches are in use', async () => {
     const held: ServerResponse[] = [];
     const slow = await listen((_request, response) => void held.push(response));
     const guard = new Guard({ allow: LOOPBACK });
@@ -405,7 +405,7 @@ describe('with loopback opened by the explicit setting', () => {
     await Promise.all(fetches);
   });
 
-  test('memory of all fetches together is bounded', async () => {
+  test('the memory of all fetches is limited', async () => {
     const server = await listen((_request, response) => response.end(Buffer.alloc(50_000)));
     const fault = await refusal(server.url, { allow: LOOPBACK, maxBufferedBytes: 10_000 });
     assert.equal(fault.code, 'SERVICE_UNAVAILABLE');
@@ -415,7 +415,7 @@ describe('with loopback opened by the explicit setting', () => {
 describe('post()', () => {
   const message = { headers: { 'x-mark': 'yes' }, body: '{"a":1}', timeoutMs: 2_000 };
 
-  test('sends a body to a checked address and gives the status, a redirect included', async () => {
+  test('sends a body to a checked address and returns the status, also of a redirect', async () => {
     const bodies: string[] = [];
     const server = await listen((request, response) => {
       let body = '';
@@ -432,7 +432,7 @@ describe('post()', () => {
     assert.deepEqual(server.seen.paths, ['/hook', '/moved']);
   });
 
-  test('connects to no inside address, and does not wait for ever', async () => {
+  test('connects to no internal address, and has a time limit', async () => {
     const server = await listen(() => undefined);
     await assert.rejects(new Guard().post(server.url, message), { code: 'UNSAFE_URL' });
     assert.equal(server.seen.connections, 0);

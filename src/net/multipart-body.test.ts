@@ -14,7 +14,7 @@ async function textOf(body: { open(): AsyncIterable<Buffer> }): Promise<string> 
   return Buffer.concat(chunks).toString('latin1');
 }
 
-test('fields, bytes and slices of files are one body of the stated size, as often as it is opened', async () => {
+test('fields, bytes and slices of files are one body of the stated size, each time it is opened', async () => {
   const path = join(folder, 'sound');
   writeFileSync(path, 'abcdefghij');
   const file = { filename: 'a"b\r\n.mp4', contentType: 'video/mp4' };

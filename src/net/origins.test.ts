@@ -80,7 +80,7 @@ async function server(t: TestContext, answer: (asked: Asked) => void) {
   return { seen, url };
 }
 
-test('late second responses reach no other caller once one was seen, whatever their delay', async (t) => {
+test('after a stray response, late second responses reach no other caller, whatever their delay', async (t) => {
   let late = 0;
   const { seen, url } = await server(t, ({ body, socket }) => {
     const text = responseWith(body);
@@ -114,7 +114,7 @@ test('late second responses reach no other caller once one was seen, whatever th
   assert.equal(lost.length, 1, 'it is reported once');
 });
 
-test('bytes on an idle connection, behind the end of a response and in front of a head end keep-alive', async (t) => {
+test('bytes on an idle connection, after a response and before a head end keep-alive', async (t) => {
   const cases: readonly ((asked: Asked) => void)[] = [
     ({ socket, body }) => {
       socket.write(responseWith(body));
@@ -142,7 +142,7 @@ test('bytes on an idle connection, behind the end of a response and in front of 
   }
 });
 
-test('a response on a reused connection that further bytes follow is not given to the caller', async (t) => {
+test('a response with trailing bytes on a reused connection does not reach the caller', async (t) => {
   // The second response to "a" comes together with the response to "b".
   const { url } = await server(t, ({ body, before, socket }) => {
     socket.write(before === 0 ? responseWith(body) : responseWith('a') + responseWith(body));
@@ -154,7 +154,7 @@ test('a response on a reused connection that further bytes follow is not given t
   assert.equal(pool.keepsAlive, false);
 });
 
-test('a success that comes before the request was written belongs to an earlier one', async (t) => {
+test('a success that arrives before the request was written belongs to an earlier request', async (t) => {
   const { url } = await server(t, ({ body, socket }) => {
     socket.write(responseWith(body));
     socket.on('data', () => socket.write(responseWith(body)));
@@ -171,7 +171,7 @@ test('a success that comes before the request was written belongs to an earlier 
   assert.equal(pool.keepsAlive, false);
 });
 
-test('what waits on a reused connection when the loss is found is broken, what waits on a new one is not', async (t) => {
+test('at the loss of keep-alive, requests on reused connections fail, those on new ones do not', async (t) => {
   const waiting: Asked[] = [];
   const { url } = await server(t, (asked) => {
     if (asked.body === 'wait') waiting.push(asked);
@@ -192,7 +192,7 @@ test('what waits on a reused connection when the loss is found is broken, what w
   assert.deepEqual([pool.keepsAlive, other.keepsAlive], [false, false]);
 });
 
-test('a pool that is opened later for the origin has no keep-alive either, and says so to the server', async (t) => {
+test('a later pool for the origin has no keep-alive either, and sends `connection: close`', async (t) => {
   const heads: string[] = [];
   const { seen, url } = await server(t, ({ body, head, socket }) => {
     heads.push(head);

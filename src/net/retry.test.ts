@@ -7,7 +7,7 @@ import { backoffMs, retryAfterMs } from './retry.ts';
 
 const NOW = Date.UTC(2026, 10, 21, 12);
 
-test('a pause is between nothing and its ceiling, which doubles up to the cap', () => {
+test('a delay is between 0 and its bound, which doubles up to the cap', () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 2_000 }),
@@ -33,13 +33,13 @@ test('Retry-After is read as seconds or as an HTTP date', () => {
   assert.equal(retryAfterMs('Sat, 21 Nov 2026 11:00:00 GMT', NOW), 0);
 });
 
-test('anything else asks for no pause', () => {
+test('other Retry-After values are ignored', () => {
   for (const value of [undefined, '', '-5', 'soon', '5 minutes', '1e9', 'NaN', '2026']) {
     const pause = retryAfterMs(value, NOW);
     assert.equal(pause, value === '2026' ? 2_026_000 : null, String(value));
   }
 });
 
-test('an absurd Retry-After stays a finite number', () => {
+test('a huge Retry-After stays a finite number', () => {
   assert.ok(Number.isSafeInteger(retryAfterMs('9'.repeat(400), NOW)));
 });

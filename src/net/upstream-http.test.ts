@@ -129,7 +129,7 @@ const ANSWERS: readonly (readonly [string, number, string, Heard['end']])[] = [
   [`${CHUNKED}2\r\nokay\r\n0\r\n\r\n`, 200, 'ok', 'cut'],
 ];
 
-test('answers are read as RFC 9112 says, and what it does not say is refused', async (t) => {
+test('responses are parsed by RFC 9112, and others are rejected', async (t) => {
   const pool = poolFor(
     t,
     await answersOf(
@@ -143,7 +143,7 @@ test('answers are read as RFC 9112 says, and what it does not say is refused', a
   }
 });
 
-test('headers come in lower case, and one that came twice as a list', async (t) => {
+test('header names are in lower case, and a repeated header is a list', async (t) => {
   const head = 'X-One:  a b\r\nSet-Cookie: a\r\nset-cookie: b\r\nSET-COOKIE:\r\nconstructor: c\r\n';
   const pool = poolFor(t, await answersOf(t, [`${OK}${head}content-length: 0\r\n\r\n`]));
   const { headers } = await ask(pool);
@@ -155,7 +155,7 @@ test('headers come in lower case, and one that came twice as a list', async (t) 
   ]);
 });
 
-test('a head of one name a thousand times over costs no more than another', async (t) => {
+test('a head with one name a thousand times costs no more than another', async (t) => {
   const head = 'a:\r\n'.repeat(16_000);
   const pool = poolFor(t, await answersOf(t, [`${OK}${head}content-length: 0\r\n\r\n`]));
   const before = process.cpuUsage();
@@ -179,7 +179,7 @@ async function keepingServer(t: TestContext, answer = `${OK}content-length: 2\r\
   return { seen, url };
 }
 
-test('a request is written as it was asked for', async (t) => {
+test('a request is written as given', async (t) => {
   const { seen, url } = await keepingServer(t);
   const { host } = new URL(url);
   const pool = poolFor(t, `${url}/v1/`);
@@ -194,7 +194,7 @@ test('a request is written as it was asked for', async (t) => {
   );
 });
 
-test('nothing comes into the head of a request but headers and a path', async (t) => {
+test('values cannot inject anything into the head of a request', async (t) => {
   const { seen, url } = await keepingServer(t);
   const pool = poolFor(t, url);
   for (const headers of [
@@ -236,7 +236,7 @@ test('a body of any size arrives whole', async (t) => {
   assert.equal(pool.connected, 1);
 });
 
-test('a body that is not as long as it said ends the exchange', async (t) => {
+test('a body of another length than declared fails the exchange', async (t) => {
   const pool = poolFor(t, await rawServer(t, (socket) => void socket.resume()));
   for (const sizeBytes of [5, 20]) {
     const body = {
@@ -249,7 +249,7 @@ test('a body that is not as long as it said ends the exchange', async (t) => {
   }
 });
 
-test('a connection serves one after another, and not after what leaves it in doubt', async (t) => {
+test('a connection serves requests in turn, and none after an ambiguous response', async (t) => {
   const doubtful = [
     `${OK}connection: close\r\ncontent-length: 2\r\n\r\nok`,
     `${OK}content-length: 2\r\n\r\nok and more`,
@@ -271,7 +271,7 @@ test('a connection serves one after another, and not after what leaves it in dou
   }
 });
 
-test('a body that a 204 must not have comes into no other response', async (t) => {
+test('an illegal body of a 204 does not reach another response', async (t) => {
   const url = await rawServer(t, (socket) => {
     let late = '';
     socket.on('data', () => {
@@ -300,7 +300,7 @@ test('a body in tiny chunks with long extensions takes no more memory than it ha
   assert.ok(heldBytes < 200_000, `${heldBytes} bytes`);
 });
 
-test('what comes on an idle connection closes it', async (t) => {
+test('bytes on an idle connection close it', async (t) => {
   const sockets: Socket[] = [];
   const url = await rawServer(t, (socket) => {
     sockets.push(socket);
@@ -313,7 +313,7 @@ test('what comes on an idle connection closes it', async (t) => {
   assert.equal((await ask(pool)).body, 'ok');
 });
 
-test('idle connections are closed in time', async (t) => {
+test('idle connections close after their time limit', async (t) => {
   const { seen, url } = await keepingServer(t);
   const pool = poolFor(t, url, { keepAliveMs: 50 });
   await ask(pool);
@@ -322,7 +322,7 @@ test('idle connections are closed in time', async (t) => {
   assert.equal(pool.connected, 0);
 });
 
-test('a handshake has its time', async (t) => {
+test('a handshake has a time limit', async (t) => {
   // The server accepts the connection and never starts TLS.
   const url = await rawServer(t, (socket) => void socket.resume());
   const pool = poolFor(t, url.replace('http:', 'https:'), { connectMs: 50 });
@@ -333,7 +333,7 @@ test('a handshake has its time', async (t) => {
   assert.equal(refused.connected, 0);
 });
 
-test('more than fit wait for a connection, also for one that is opened after one that failed', async (t) => {
+test('requests above the connection limit wait, also for a connection that replaces a failed one', async (t) => {
   let connections = 0;
   const url = await rawServer(t, (socket) => {
     connections += 1;
@@ -367,7 +367,7 @@ class SlowListener extends Listener {
   }
 }
 
-test('a reader that pauses receives one more piece at most, and not the end, until it goes on', async (t) => {
+test('a paused reader receives at most one more piece, and not the end', async (t) => {
   const size = 5_000_000;
   for (const head of [`content-length: ${size}`, 'transfer-encoding: chunked', 'x: y']) {
     const isChunked = head.startsWith('transfer');
@@ -395,7 +395,7 @@ test('a reader that pauses receives one more piece at most, and not the end, unt
   }
 });
 
-test('over TLS too: sessions are resumed, large answers pause, a certificate must be trusted', async (t) => {
+test('TLS sessions are resumed, large responses pause, and certificates must be trusted', async (t) => {
   let resumed = 0;
   const url = await rawServer(
     t,
@@ -434,7 +434,7 @@ test('over TLS too: sessions are resumed, large answers pause, a certificate mus
   assert.ok(slow.paused > 10);
 });
 
-test('an error of who listens ends the exchange, not the process', async (t) => {
+test('an error of the handler ends the exchange, not the process', async (t) => {
   const { url } = await keepingServer(t);
   class Faulty extends Listener {
     protected override onChunk(): void {

@@ -83,7 +83,7 @@ const GARBAGE = '220 mail ready\r\n';
 const LAST = 'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 
-test('a connection is used again', async (t) => {
+test('a connection is reused', async (t) => {
   let connections = 0;
   const url = await rawServer(t, (socket) => {
     connections += 1;
@@ -95,7 +95,7 @@ test('a connection is used again', async (t) => {
   assert.equal(pool.running.size, 0);
 });
 
-test('a reused connection that dies without a byte is stale, a fresh one is reset', async (t) => {
+test('a reused connection that closes without a byte is stale, a new one is reset', async (t) => {
   const url = await rawServer(t, (socket) => {
     let requests = 0;
     socket.on('data', () => {
@@ -128,7 +128,7 @@ test('a reused connection that is reset is stale too', async (t) => {
   assert.equal(await kindOf(get(pool)), 'stale');
 });
 
-test('a reused connection that dies late died on the request', async (t) => {
+test('a reused connection that closes late failed on the request', async (t) => {
   let second: Socket | undefined;
   const url = await rawServer(t, (socket) => {
     let requests = 0;
@@ -157,7 +157,7 @@ test('a reused connection that dies late died on the request', async (t) => {
   }
 });
 
-test('a body that stops short is cut, by length and by chunks', async (t) => {
+test('a truncated body is cut, by length and by chunks', async (t) => {
   for (const head of ['content-length: 9', 'transfer-encoding: chunked']) {
     const body = head.startsWith('content') ? 'part' : '4\r\npart\r\n';
     const url = await rawServer(t, (socket) =>
@@ -169,12 +169,12 @@ test('a body that stops short is cut, by length and by chunks', async (t) => {
   }
 });
 
-test('an answer that is not HTTP is garbage', async (t) => {
+test('a response that is not HTTP is garbage', async (t) => {
   const url = await rawServer(t, (socket) => socket.on('data', () => socket.end(GARBAGE)));
   assert.equal(await kindOf(get(poolFor(t, url))), 'garbage');
 });
 
-test('a reused connection that begins an answer and dies is no stale one', async (t) => {
+test('a reused connection that closes after its first bytes is not stale', async (t) => {
   for (const [part, kind] of [
     // An invalid head may be the rest of the previous response.
     [GARBAGE, 'doubtful'],
@@ -194,7 +194,7 @@ test('a reused connection that begins an answer and dies is no stale one', async
   }
 });
 
-test('the limits end what is too slow', async (t) => {
+test('time limits end slow exchanges', async (t) => {
   const silent = await rawServer(t, () => undefined);
   assert.equal(await kindOf(get(poolFor(t, silent), { firstByteMs: 60 })), 'first-byte-timeout');
   const headOnly = await rawServer(t, (socket) =>
@@ -208,7 +208,7 @@ test('the limits end what is too slow', async (t) => {
   assert.equal(await kindOf(get(poolFor(t, silent), { totalMs: 60 })), 'total-timeout');
 });
 
-test('a place among those that wait for a connection is given up at once', async (t) => {
+test('an exchange that waits for a connection can be aborted at once', async (t) => {
   const url = await rawServer(t, (socket) =>
     socket.on('data', () => setTimeout(() => socket.write(OK), 20)),
   );
@@ -244,7 +244,7 @@ test('a destroyed pool ends running exchanges as closed', async (t) => {
   assert.equal(pool.running.size, 0);
 });
 
-test('a streamed body is read as it is written, and no more of it than the engine takes', async (t) => {
+test('a streamed body is read only as fast as the engine reads it', async (t) => {
   const url = await rawServer(t, (socket) => {
     let seen = '';
     let taken = 0;
@@ -290,7 +290,7 @@ test('a streamed body is read as it is written, and no more of it than the engin
   await until(() => ended === 4, 'the end of what was read');
 });
 
-test('an early answer is heard when a short last piece meets the reset', async (t) => {
+test('an early response is read although the last write was reset', async (t) => {
   const reset = Promise.withResolvers<void>();
   const url = await rawServer(t, (socket) => {
     const refusal = 'HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno';
@@ -342,7 +342,7 @@ function streaming() {
   return { exchange, data, at, failures: exchange.failures };
 }
 
-test('what an engine sent while this process stood still is read before it is judged', async (t) => {
+test('data that arrived while the process was suspended is read before the limits are checked', async (t) => {
   let send = (): void => undefined;
   const asked = Promise.withResolvers<void>();
   const url = await rawServer(t, (socket) =>
@@ -394,7 +394,7 @@ test('the total time does not run while the reader pauses', () => {
   assert.deepEqual(failures, ['total-timeout']);
 });
 
-test('pauses have a limit of their own, over all of them', () => {
+test('the sum of all pauses has a limit', () => {
   const { exchange, data, at, failures } = streaming();
   exchange.pause();
   at(HALF_AN_HOUR_MS - 1_000);
@@ -408,7 +408,7 @@ test('pauses have a limit of their own, over all of them', () => {
   assert.deepEqual(failures, ['paused-timeout']);
 });
 
-test('fetchWhole() gives an answer of any status, and says why there is none', async (t) => {
+test('`fetchWhole` returns a response of any status, or the kind of failure', async (t) => {
   const url = await rawServer(t, (socket) =>
     socket.once('data', (asked) => {
       const isCut = asked.includes('/cut');

@@ -20,7 +20,7 @@ test('a line is one JSON object with level, time, fields and message', () => {
   assert.match(time, /^\d{4}-\d\d-\d\dT/);
 });
 
-test('secrets are hidden at the top and one level below', () => {
+test('secrets are redacted at the top and one level below', () => {
   const { written, log } = lines();
   const fields = { apiKey: 'sk-1', engine: { id: 'a', secret: 'sk-2' }, list: ['x'], none: null };
   log.warn({ password: 'sk-3', ...fields }, 'Careful');
@@ -32,7 +32,7 @@ test('secrets are hidden at the top and one level below', () => {
   assert.equal(fields.engine.secret, 'sk-2', 'the caller keeps its own object');
 });
 
-test('on a terminal a text of others is one line, and no command to the terminal', () => {
+test('logged text cannot imitate a log line or control the terminal', () => {
   const written: string[] = [];
   const write = (text: string): void => void written.push(text);
   const log = logWriter({ level: 'info', pretty: true, clock: systemClock(), write });

@@ -22,7 +22,7 @@ describe('metrics', () => {
     );
   });
 
-  test('money is exact, however much and however little', () => {
+  test('amounts of money are exact', () => {
     const money = moneyFigures(info('counter'));
     const all = money.at();
     all.value = addNano(all.value, usdToNano('9007199254.740993'));
@@ -42,11 +42,11 @@ describe('metrics', () => {
     ]);
   });
 
-  test('a metric without values still says what it is', () => {
+  test('a metric without values has its HELP and TYPE lines', () => {
     assert.equal(metricsText([figures(info('gauge'))]), '# HELP m Help.\n# TYPE m gauge\n');
   });
 
-  test('past a thousand label sets the rest is counted as other', () => {
+  test('above a thousand label sets the rest counts as `other`', () => {
     const counter = figures(info('counter', ['id']));
     for (let id = 0; id < 1_500; id += 1) counter.at(String(id)).value += 1;
     const lines = counter.lines();
@@ -54,7 +54,7 @@ describe('metrics', () => {
     assert.equal(lines.at(-1), 'm{id="other"} 500');
   });
 
-  test('labels for every value stand before the others', () => {
+  test('labels of the process come before the others', () => {
     const gauge = figures(info('gauge'));
     gauge.at().value = 1;
     const counter = figures(info('counter', ['a']));
@@ -67,7 +67,7 @@ describe('metrics', () => {
     assert.match(text, /^m 2$/m);
   });
 
-  test('the pages of several processes are one, with what they share once', () => {
+  test('the pages of several processes are joined, with shared values once', () => {
     const page = (worker: string, value: number): string => {
       const own = figures({ ...info('counter', ['a']), name: 'own_total' });
       own.at('x y').value = value;
