@@ -280,7 +280,7 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     'an address with credentials, without repeating them',
     'engines:\n  a: { url: "http://u:hunter2@127.0.0.1/v1" }\n',
     [
-      'farebox.yaml:2:13: engines.a.url: Must not hold a user name or a password; "apiKey" and "headers" are for what a server asks for',
+      'farebox.yaml:2:13: engines.a.url: Must not contain a user name or a password; use "apiKey" or "headers" for credentials',
     ],
   ],
   [

@@ -26,7 +26,7 @@ export class JobQueue {
   readonly #limits: JobQueueLimits;
   readonly #waiters = new FairQueue<Waiter>();
   readonly #running: string[] = [];
-  #nobodys = 0;
+  #anonymousJobs = 0;
 
   constructor(limits: JobQueueLimits) {
     this.#limits = limits;
@@ -46,13 +46,13 @@ export class JobQueue {
     work: () => Promise<T>,
     signal?: AbortSignal,
     caller = '',
-    isLetIn = false,
+    isAdmitted = false,
   ): Promise<T> {
     signal?.throwIfAborted();
-    const line = caller === '' ? this.#lineOfNobody() : caller;
+    const line = caller === '' ? this.#anonymousLine() : caller;
     // `#startNext` counts the jobs that had to wait.
     if (this.#running.length < this.#limits.running) this.#running.push(line);
-    else if (isLetIn || this.hasRoom(caller)) await this.#wait(signal, line);
+    else if (isAdmitted || this.hasRoom(caller)) await this.#wait(signal, line);
     else {
       const { retryAfterSeconds = 1, full } = this.#limits;
       throw full?.() ?? new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });
@@ -67,17 +67,17 @@ export class JobQueue {
 
   /** Runs a request in pieces; only the first piece is rejected if the queue is full. */
   turnsOf(caller: string, signal: AbortSignal): Turn {
-    let isLetIn = false;
+    let isAdmitted = false;
     return (work) => {
-      const goesOn = isLetIn;
-      isLetIn = true;
-      return this.run(work, signal, caller, goesOn);
+      const isContinued = isAdmitted;
+      isAdmitted = true;
+      return this.run(work, signal, caller, isContinued);
     };
   }
 
-  #lineOfNobody(): string {
-    this.#nobodys += 1;
-    return ` ${this.#nobodys}`;
+  #anonymousLine(): string {
+    this.#anonymousJobs += 1;
+    return ` ${this.#anonymousJobs}`;
   }
 
   #startNext(): void {

@@ -26,7 +26,7 @@ export function parseUpstreamUrl(url: string): UpstreamTarget {
   }
   if (parsed.username !== '' || parsed.password !== '') {
     throw new RangeError(
-      'Must not hold a user name or a password; "apiKey" and "headers" are for what a server asks for',
+      'Must not contain a user name or a password; use "apiKey" or "headers" for credentials',
     );
   }
   if (parsed.search !== '' || parsed.hash !== '') {

@@ -90,7 +90,7 @@ export class Attempt extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     if (kind === 'stale') this.#run.wentStale(this);
     else {
-      if (kind === 'doubtful') this.#discardResponse();
+      if (kind === 'ambiguous') this.#discardResponse();
       const hasStatus = this.status >= 300 && kind !== 'aborted';
       const verdict = hasStatus ? this.#verdict : verdictOfFailure(kind);
       this.#run.failed(this, verdict, message, kind !== 'connect');

@@ -78,7 +78,7 @@ const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
   cut: verdict('broken', 'anywhere', 'failure', DEAD),
   garbage: GARBAGE,
   // Keep-alive is now off for the engine, so another attempt uses a new connection.
-  doubtful: verdict('garbage', 'anywhere', 'unknown'),
+  ambiguous: verdict('garbage', 'anywhere', 'unknown'),
   'too-large': verdict('too-large', 'never', 'unknown'),
   aborted: verdict('aborted', 'never', 'unknown'),
 };

@@ -44,9 +44,10 @@ export interface ErrorFormats {
 
 /** Whether the client gets the error object of OpenAI: by the header, else by the SDK. */
 export function wantsOpenAi({ headers, route }: Asking, formats: ErrorFormats): boolean {
-  const asked = headers[formats.header];
-  if (asked === 'openai') return true;
-  if (asked === 'svc' || asked === formats.serviceName || !isOpenAiPath(route)) return false;
+  const requested = headers[formats.header];
+  if (requested === 'openai') return true;
+  if (requested === 'svc' || requested === formats.serviceName || !isOpenAiPath(route))
+    return false;
   return headers[SDK_HEADER] !== undefined || SDK_AGENT.test(headers['user-agent'] ?? '');
 }
 

@@ -84,7 +84,7 @@ test('every truncated request is rejected', () => {
 });
 
 test('spellings that parsers read differently are rejected', () => {
-  const doubtful = [
+  const ambiguous = [
     '{"method":"a","method":"b"}',
     '{"id":1,"id":2}',
     '{"method":"a","Method":"b"}',
@@ -94,7 +94,7 @@ test('spellings that parsers read differently are rejected', () => {
     '{"jsonrpc":"2.0","jsonrpc":"2.0"}',
     '{"ID":1}',
   ];
-  for (const text of doubtful) {
+  for (const text of ambiguous) {
     const scan = scanRequest(Buffer.from(text), MAX_ITEMS);
     assert.ok(!scan.ok && scan.reason === 'member', text);
   }

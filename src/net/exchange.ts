@@ -25,7 +25,7 @@ const LARGE_REQUEST_BYTES = 262_144;
 const MAX_PAUSED_MS = 1_800_000;
 /** A chunk below this share of its read buffer is copied, so that the buffer can be freed. */
 const SPARSE_PART = 16;
-const DOUBTFUL = 'The response may belong to an earlier request of the connection';
+const AMBIGUOUS = 'The response may belong to an earlier request of the connection';
 
 /** Response headers, names in lower case; a repeated header is a list. */
 export type ReceivedHeaders = Readonly<Record<string, string | string[] | undefined>>;
@@ -66,7 +66,7 @@ export type UpstreamFailureKind =
   | 'unread' // the same, before a large request was written: the server may have rejected it early
   | 'cut' // the connection closed inside the body
   | 'garbage' // the response is not HTTP/1.1
-  | 'doubtful' // the response may belong to an earlier request of the connection
+  | 'ambiguous' // the response may belong to an earlier request of the connection
   | 'first-byte-timeout' // a time limit, as the next two
   | 'idle-timeout'
   | 'total-timeout'
@@ -119,7 +119,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   #bytes = 0;
   #bodyBytes = Infinity;
   /** Set if the response ended while the reader paused. */
-  #endWaits: { readonly isDoubtful: boolean } | null = null;
+  #endWaits: { readonly isAmbiguous: boolean } | null = null;
 
   constructor(pool: ExchangePool, request: UpstreamRequest) {
     const { body, limits } = request;
@@ -172,7 +172,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#pausedAtMs = null;
     this.isPaused = false;
     this.#controller?.resume();
-    if (this.#endWaits !== null) this.complete(this.#endWaits.isDoubtful);
+    if (this.#endWaits !== null) this.complete(this.#endWaits.isAmbiguous);
   }
 
   #pausedUntil(nowMs: number): number {
@@ -226,8 +226,9 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 
   /** Fails an exchange that waits for its first byte on a reused connection. */
-  doubt(): void {
-    if (this.#isReused && this.#phase === 'sent' && !this.#hasByte) this.fail('doubtful', DOUBTFUL);
+  failIfAmbiguous(): void {
+    if (this.#isReused && this.#phase === 'sent' && !this.#hasByte)
+      this.fail('ambiguous', AMBIGUOUS);
   }
 
   // Called by undici from here on.
@@ -257,7 +258,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     // A server cannot have handled a request that it has not received.
     if (this.#isReused && !this.isWritten && status < 300) {
       this.#pool.strayed();
-      return this.fail('doubtful', DOUBTFUL);
+      return this.fail('ambiguous', AMBIGUOUS);
     }
     this.#bodyBytes = Number(headers['content-length'] ?? Infinity);
     const isTooLarge = this.#bodyBytes > this.request.maxResponseBytes;
@@ -293,24 +294,24 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
     if (this.hasEnded) return;
     const kind = this.#kindOf(error);
-    if (kind === 'doubtful') this.#pool.strayed();
+    if (kind === 'ambiguous') this.#pool.strayed();
     this.hasEnded = true;
     this.#pool.running.delete(this);
     this.onFailure(kind, messageOf(error));
   }
 
-  /** The response is complete. `isDoubtful`: bytes that belong to no request follow it. */
-  complete(isDoubtful = false): void {
+  /** The response is complete. `isAmbiguous`: bytes that belong to no request follow it. */
+  complete(isAmbiguous = false): void {
     if (this.hasEnded) return;
     if (this.isPaused) {
-      this.#endWaits = { isDoubtful };
+      this.#endWaits = { isAmbiguous };
       return;
     }
     this.hasEnded = true;
     this.#pool.running.delete(this);
-    if (!isDoubtful) return this.onEnd();
+    if (!isAmbiguous) return this.onEnd();
     this.#pool.strayed();
-    this.onFailure('doubtful', DOUBTFUL);
+    this.onFailure('ambiguous', AMBIGUOUS);
   }
 
   #kindOf(error: Error): UpstreamFailureKind {
@@ -324,7 +325,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
       (code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH' && this.#bodyBytes === Infinity);
     if (isUnexpectedResponse(error) || isBadHead) {
       // Instead of a head, these may be further bytes of the previous response.
-      return this.#isReused && error.name === 'HTTPParserError' ? 'doubtful' : 'garbage';
+      return this.#isReused && error.name === 'HTTPParserError' ? 'ambiguous' : 'garbage';
     }
     if (this.#hasByte) return 'reset';
     // An idle connection may close on a large request like on any other.

@@ -70,7 +70,9 @@ function decoderFor(encoding: string | undefined): Transform | undefined {
       return createZstdDecompress(options);
     default:
       // Rejects stacked and unknown codings: they are rare, and each layer multiplies a bomb.
-      throw new Fault('FETCH_FAILED', { message: 'The URL answered in an unknown compression' });
+      throw new Fault('FETCH_FAILED', {
+        message: 'The URL responded with an unknown content encoding',
+      });
   }
 }
 
@@ -78,6 +80,6 @@ export function tooLarge(maxBytes: number): Fault {
   const limit =
     maxBytes >= 1_000_000 ? `${Math.floor(maxBytes / 1_000_000)} MB` : `${maxBytes} bytes`;
   return new Fault('PAYLOAD_TOO_LARGE', {
-    message: `What the URL gives is larger than ${limit}`,
+    message: `The content of the URL is larger than ${limit}`,
   });
 }

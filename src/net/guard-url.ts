@@ -32,9 +32,9 @@ export function parseGuardedUrl(text: string): GuardedUrl {
   if (url === undefined || !/^https?:\/\/[^/\\?#]+/i.test(text)) {
     throw unsafe('The URL must start with http:// or https:// and name a host');
   }
-  if (hasControl(text)) throw unsafe('The URL must not hold spaces or control characters');
+  if (hasControl(text)) throw unsafe('The URL must not contain spaces or control characters');
   if (url.username !== '' || url.password !== '') {
-    throw unsafe('The URL must not hold credentials');
+    throw unsafe('The URL must not contain credentials');
   }
   return { url, ...readHost(url, text), port: portOf(url) };
 }

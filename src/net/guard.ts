@@ -130,22 +130,22 @@ export class Guard {
 
   /** Throws `UNSAFE_URL` unless every address of the URL is public; makes no connection. */
   async check(url: string): Promise<void> {
-    await this.#judge(url);
+    await this.#check(url);
   }
 
   async fetch(url: string, wanted: FetchOptions): Promise<Fetched> {
     const chunks: Buffer[] = [];
-    let heldBytes = 0;
-    const hold = (chunk: Buffer): void => {
-      heldBytes += chunk.length;
+    let bufferedBytes = 0;
+    const buffer = (chunk: Buffer): void => {
+      bufferedBytes += chunk.length;
       this.#take(wanted.caller, 'bytes', chunk.length);
       chunks.push(chunk);
     };
     try {
-      const { url: finalUrl, mediaType, charset } = await this.stream(url, hold, wanted);
+      const { url: finalUrl, mediaType, charset } = await this.stream(url, buffer, wanted);
       return { url: finalUrl, mediaType, charset, bytes: Buffer.concat(chunks) };
     } finally {
-      this.#count(wanted.caller, 'bytes', -heldBytes);
+      this.#count(wanted.caller, 'bytes', -bufferedBytes);
     }
   }
 
@@ -183,7 +183,7 @@ export class Guard {
     this.#openPosts += 1;
     try {
       return await bounded(message, async (signal) => {
-        const target = await untilAborted(this.#judge(url), signal);
+        const target = await untilAborted(this.#check(url), signal);
         const headers = { 'user-agent': this.#userAgent, ...message.headers };
         const { client, response } = await request(target, headers, signal, message.body);
         await client.destroy();
@@ -223,7 +223,7 @@ export class Guard {
   async #follow(url: string, wanted: FetchOptions, signal: AbortSignal): Promise<Landed> {
     let next = url;
     for (let hops = 0; ; hops++) {
-      const target = await untilAborted(this.#judge(next), signal);
+      const target = await untilAborted(this.#check(next), signal);
       const hop = await request(target, headersFor(wanted, this.#userAgent), signal);
       const { response } = hop;
       const isRedirect = REDIRECTS.has(response.statusCode);
@@ -243,14 +243,14 @@ export class Guard {
   }
 
   /** Throws unless every address is public on a web port, or allowed by the operator. */
-  async #judge(text: string): Promise<Checked> {
+  async #check(text: string): Promise<Checked> {
     const target = parseGuardedUrl(text);
     const addresses = target.isLiteral
       ? [target.hostname]
       : await lookUp(this.#resolve, target.hostname);
-    const verdicts = addresses.map(this.#rule);
-    if (verdicts.length === 0 || verdicts.includes('refused')) throw unsafe(NOT_PUBLIC);
-    if (verdicts.includes('public') && !this.#ports.has(target.port)) {
+    const results = addresses.map(this.#rule);
+    if (results.length === 0 || results.includes('refused')) throw unsafe(NOT_PUBLIC);
+    if (results.includes('public') && !this.#ports.has(target.port)) {
       throw unsafe(`The port of the URL must be one of ${[...this.#ports].join(', ')}`);
     }
     return { ...target, addresses };
@@ -417,7 +417,7 @@ function busy(): Fault {
 
 function tooMany(): Fault {
   return new Fault('RATE_LIMIT_EXCEEDED', {
-    message: 'Too much is being fetched for this caller; wait until some of it has come',
+    message: 'Too many fetches of this caller are running; wait until some have ended',
     retryAfterSeconds: RETRY_SECONDS,
   });
 }

@@ -134,7 +134,7 @@ test('bytes on an idle connection, after a response and before a head end keep-a
     assert.equal(textOf(await ask(pool, 'first')), 'first', `case ${at}`);
     if (at === 3) {
       await new Promise((resolve) => setImmediate(resolve));
-      assert.equal(textOf(await ask(pool, 'second')), 'doubtful');
+      assert.equal(textOf(await ask(pool, 'second')), 'ambiguous');
     }
     await until(() => !pool.keepsAlive, `the loss of keep-alive in case ${at}`);
     assert.equal(textOf(await ask(pool, 'third')), 'third', `case ${at}`);
@@ -150,7 +150,7 @@ test('a response with trailing bytes on a reused connection does not reach the c
   const pool = poolsFor(t, url).open();
   assert.equal(textOf(await ask(pool, 'a')), 'a');
   await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(textOf(await ask(pool, 'b')), 'doubtful');
+  assert.equal(textOf(await ask(pool, 'b')), 'ambiguous');
   assert.equal(pool.keepsAlive, false);
 });
 
@@ -167,7 +167,7 @@ test('a success that arrives before the request was written belongs to an earlie
     await new Promise<never>(() => undefined);
   }
   const body = { sizeBytes: 2, open };
-  assert.equal(textOf(await ask(pool, '', { body })), 'doubtful');
+  assert.equal(textOf(await ask(pool, '', { body })), 'ambiguous');
   assert.equal(pool.keepsAlive, false);
 });
 
@@ -186,7 +186,7 @@ test('at the loss of keep-alive, requests on reused connections fail, those on n
   const fresh = [ask(pool, 'wait'), ask(other, 'wait')];
   await until(() => waiting.length === 4, 'the requests on new connections');
   waiting[2]?.socket.write(`${responseWith('kept')}x`);
-  assert.deepEqual((await Promise.all(reused)).map(textOf), ['doubtful', 'doubtful']);
+  assert.deepEqual((await Promise.all(reused)).map(textOf), ['ambiguous', 'ambiguous']);
   waiting[3]?.socket.write(responseWith('kept'));
   assert.deepEqual((await Promise.all(fresh)).map(textOf), ['kept', 'kept']);
   assert.deepEqual([pool.keepsAlive, other.keepsAlive], [false, false]);

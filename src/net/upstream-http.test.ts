@@ -250,7 +250,7 @@ test('a body of another length than declared fails the exchange', async (t) => {
 });
 
 test('a connection serves requests in turn, and none after an ambiguous response', async (t) => {
-  const doubtful = [
+  const ambiguous = [
     `${OK}connection: close\r\ncontent-length: 2\r\n\r\nok`,
     `${OK}content-length: 2\r\n\r\nok and more`,
     `${OK}keep-alive: timeout=2\r\ncontent-length: 2\r\n\r\nok`,
@@ -259,7 +259,7 @@ test('a connection serves requests in turn, and none after an ambiguous response
   for (const answer of [
     'HTTP/1.0 200 OK\r\nconnection: Keep-Alive\r\ncontent-length: 2\r\n\r\nok',
     `${CHUNKED}2\r\nok\r\n0\r\n\r\n`,
-    ...doubtful,
+    ...ambiguous,
   ]) {
     const { seen, url } = await keepingServer(t, answer);
     const pool = poolFor(t, url);
@@ -267,7 +267,7 @@ test('a connection serves requests in turn, and none after an ambiguous response
       assert.equal((await ask(pool)).body, 'ok');
       await new Promise((resolve) => setImmediate(resolve));
     }
-    assert.equal(seen.connections, doubtful.includes(answer) ? 3 : 1, answer);
+    assert.equal(seen.connections, ambiguous.includes(answer) ? 3 : 1, answer);
   }
 });
 

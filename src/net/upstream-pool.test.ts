@@ -177,7 +177,7 @@ test('a response that is not HTTP is garbage', async (t) => {
 test('a reused connection that closes after its first bytes is not stale', async (t) => {
   for (const [part, kind] of [
     // An invalid head may be the rest of the previous response.
-    [GARBAGE, 'doubtful'],
+    [GARBAGE, 'ambiguous'],
     ['HTTP/1.1 200 OK\r\nx', 'reset'],
   ] as const) {
     const url = await rawServer(t, (socket) => {

@@ -145,7 +145,7 @@ export class UpstreamPool {
    * connection. A response that has started continues, since part of it was delivered.
    */
   #dropReused(): void {
-    for (const exchange of this.running.all()) exchange.doubt();
+    for (const exchange of this.running.all()) exchange.failIfAmbiguous();
     if (this.#pool.closed || this.#pool.destroyed) return;
     this.#oldClosed = this.#pool.close();
     this.#pool = this.#open();

@@ -20,7 +20,7 @@ const SEND_LIMITS = {
 };
 /** How long a closing server tries to send its last spans. */
 const CLOSE_LIMIT_MS = 2 * SECOND_MS;
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_RESPONSE_BYTES = 64 * 1024;
 const MAX_TRIES = 4;
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 const TRACES_PATH = '/v1/traces';
@@ -35,7 +35,7 @@ export interface ExporterOptions {
   readonly log: Log;
 }
 
-type Sent = 'taken' | 'refused' | 'retry';
+type Sent = 'accepted' | 'rejected' | 'retry';
 
 export class Exporter {
   readonly #options: ExporterOptions;
@@ -116,18 +116,18 @@ export class Exporter {
     }
     this.#tries = 0;
     this.#queue = this.#queue.slice(batch.length);
-    if (result === 'taken') this.sent += batch.length;
+    if (result === 'accepted') this.sent += batch.length;
     else this.dropped += batch.length;
-    this.#tell(result === 'taken');
+    this.#logChange(result === 'accepted');
   }
 
   /** Logs once when the collector becomes unreachable and once when it is back. */
-  #tell(isTaken: boolean): void {
-    if (isTaken !== this.#isBroken) return;
-    this.#isBroken = !isTaken;
+  #logChange(isAccepted: boolean): void {
+    if (isAccepted !== this.#isBroken) return;
+    this.#isBroken = !isAccepted;
     const { log } = this.#options;
-    if (isTaken) log.info({}, 'The collector takes traces again');
-    else log.warn({}, 'The collector does not take traces; they are dropped');
+    if (isAccepted) log.info({}, 'The trace collector accepts spans again');
+    else log.warn({}, 'The trace collector rejects spans or is unreachable; spans are dropped');
   }
 
   async #post(body: Buffer): Promise<Sent> {
@@ -137,10 +137,10 @@ export class Exporter {
       headers: this.#headers,
       body,
       limits: SEND_LIMITS,
-      maxResponseBytes: MAX_ANSWER_BYTES,
+      maxResponseBytes: MAX_RESPONSE_BYTES,
     });
     if (!answer.ok || RETRYABLE.has(answer.status)) return 'retry';
-    return answer.status >= 200 && answer.status < 300 ? 'taken' : 'refused';
+    return answer.status >= 200 && answer.status < 300 ? 'accepted' : 'rejected';
   }
 }
 

@@ -256,7 +256,7 @@ class NodeExchange extends Exchange {
     if (this.#isOver) return;
     const isUnread = !this.isWritten && (kind === 'stale' || kind === 'unread');
     const mayRepeat = this.#request.mayRepeat || isUnread;
-    const isOfConnection = kind === 'stale' || kind === 'doubtful';
+    const isOfConnection = kind === 'stale' || kind === 'ambiguous';
     if (isOfConnection && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
     // The status of an error response suffices, even if its body is incomplete.
     if (this.#status >= 400 && this.#stream === undefined && BROKEN.has(kind)) {
