@@ -48,12 +48,8 @@ export function logWriter({ level: least, pretty, clock, write }: LogWriterOptio
         beginning = isoTime(second * SECOND_MS).slice(0, -'000Z'.length);
       }
       const time = `${beginning}${String(nowMs - second * SECOND_MS).padStart(3, '0')}Z`;
-      const shown = censored(fields);
-      if (pretty) return write(printable(prettyLine({ level, time, ...shown, msg })));
-      const text = textOf(shown);
-      const members = text === '{}' ? '' : `${text.slice(1, -1)},`;
-      const end = `"msg":${JSON.stringify(msg)}}\n`;
-      write(printable(`{"level":"${level}","time":"${time}",${members}${end}`));
+      const line = { level, time, ...censored(fields), msg };
+      write(pretty ? printable(prettyLine(line)) : `${printable(textOf(line))}\n`);
     };
   };
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
