@@ -24,7 +24,7 @@ import {
   type Web,
 } from './web/web.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ChatMessage } from './wire/chat-message.ts';
+import type { ChatMessage } from './wire/chat-schema.ts';
 import { SVC_PARAMETER_DEFAULTS } from './wire/svc-parameters.ts';
 
 export interface AdditionParts {

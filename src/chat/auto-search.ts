@@ -14,8 +14,7 @@ import {
   webSearchTool,
 } from './web/web.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ChatMessage } from './wire/chat-message.ts';
-import type { ChatTool } from './wire/chat-schema.ts';
+import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
 import { type SearchCall, searchRoundMessage, type SearchRound } from './wire/search-calls.ts';
 import type { ExtraUse } from './chat-bill.ts';
 import type { SearchOffer } from './chat-bounds.ts';

@@ -26,7 +26,7 @@ import {
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
 import { USUAL_TEMPLATE_TOKENS } from './learned.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ChatMessage } from './wire/chat-message.ts';
+import type { ChatMessage } from './wire/chat-schema.ts';
 
 const TOKENS_PER_MESSAGE = 16;
 const TOOL_TEMPLATE_TOKENS = 512;

@@ -11,7 +11,7 @@ import {
   RequestMedia,
 } from '../documents/documents.ts';
 import { Fault } from '../core/faults.ts';
-import type { ChatMessage, ContentPart } from './wire/chat-message.ts';
+import type { ChatMessage, ContentPart } from './wire/chat-schema.ts';
 import { refuseOverflow } from './chat-bounds.ts';
 
 /** Limit for models with an unknown context. */

@@ -6,7 +6,7 @@
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { ScrapedPage, SearchResult } from './web/web.ts';
-import type { ChatMessage } from './wire/chat-message.ts';
+import type { ChatMessage } from './wire/chat-schema.ts';
 import { userText } from './message-content.ts';
 
 export interface Found {

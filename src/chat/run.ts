@@ -41,13 +41,13 @@ import { type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import {
   type ChatResponse,
+  NOTHING_CITED,
+  readChatResponse,
   type ResponseEnd,
   type ResponseFrame,
   type ResponseOptions,
-  readChatResponse,
   writeChatResponse,
 } from './wire/chat-response.ts';
-import { NOTHING_CITED } from './wire/engine-citations.ts';
 import { engineRequest } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
 import { promptTokensAbout } from './wire/prompt-facts.ts';

@@ -21,9 +21,8 @@ import type { Round } from './chat-bounds.ts';
 import type { ChatPlan, EngineStream } from './chat-plan.ts';
 import { type Attempted, ChatRun } from './run.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import type { ResponseEnd } from './wire/chat-response.ts';
+import { NOTHING_CITED, type ResponseEnd } from './wire/chat-response.ts';
 import { ChatStream } from './wire/chat-stream.ts';
-import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { SearchRound } from './wire/search-calls.ts';
 import { streamErrorEvents } from './wire/stream-events.ts';
 

@@ -6,9 +6,8 @@ import fc from 'fast-check';
 import { holdsNoLoop } from '../../../test/app/held-loop.ts';
 import { systemIds } from '../../core/ids.ts';
 import { CitationMarks } from './citation-marks.ts';
-import { effortOf } from './effort.ts';
+import { effortOf, engineToolName } from './engine-values.ts';
 import { Sealer } from './sealed-text.ts';
-import { engineToolName } from './tool-names.ts';
 import { textPart, Transcript } from './transcript.ts';
 import { anyCharacter } from '../../../test/support/any-character.ts';
 

@@ -10,7 +10,7 @@
  *   result without a call is dropped, and images of results follow in a user message.
  * - Only reasoning since the last user message is sent back, as templates expect.
  */
-import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-message.ts';
+import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
 
 export interface TranscriptCall {
   readonly id: string;

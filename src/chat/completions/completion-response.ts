@@ -7,8 +7,7 @@ import { SseEvents } from '../../http/sse-events.ts';
 import type { Frame } from '../../http/stream-writer.ts';
 import type { EngineStream } from '../chat-plan.ts';
 import { noOutput, type OutputTally, textBytes, withoutUsage } from '../wire/chat-choice.ts';
-import type { ChatResponse, ResponseEnd } from '../wire/chat-response.ts';
-import { NOTHING_CITED } from '../wire/engine-citations.ts';
+import { type ChatResponse, NOTHING_CITED, type ResponseEnd } from '../wire/chat-response.ts';
 import {
   BROKEN_STREAM,
   DONE,

@@ -206,8 +206,7 @@ export class MessageWriter implements ProtocolWriter {
     usage: unknown,
   ): JsonObject {
     const { requestId, model } = this.#frame;
-    const id = messageId(requestId);
-    const head = { id, type: 'message', role: 'assistant', model };
+    const head = { id: `msg_${requestId}`, type: 'message', role: 'assistant', model };
     return { ...head, content, stop_reason, stop_sequence, usage };
   }
 
@@ -222,10 +221,6 @@ export class MessageWriter implements ProtocolWriter {
     const usage = usageOf(end.usage, this.#searches);
     return { usage, ...costMembers(this.#frame.serviceName, end) };
   }
-}
-
-export function messageId(requestId: string): string {
-  return `msg_${requestId}`;
 }
 
 const STOP_REASONS: Readonly<Record<string, string>> = {

@@ -4,7 +4,7 @@
  */
 import { refuseMember } from '../../json/validation.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { ContentPart } from '../wire/chat-message.ts';
+import type { ContentPart } from '../wire/chat-schema.ts';
 
 export type BlockPath = readonly (string | number)[];
 

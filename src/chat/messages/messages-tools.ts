@@ -2,7 +2,7 @@
  * Converts the tools of a Messages request: the caller's tools become functions, hosted web search
  * becomes the search of this server, and other hosted tools are left out.
  */
-import { engineToolName, NO_PARAMETERS } from '../agents/tool-names.ts';
+import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';

@@ -7,9 +7,9 @@ import { nextTurn } from '../../core/event-loop.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
-import { engineToolName } from '../agents/tool-names.ts';
+import { engineToolName } from '../agents/engine-values.ts';
 import { textPart, type Transcript } from '../agents/transcript.ts';
-import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-message.ts';
+import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-schema.ts';
 import { checkPart, type Place } from './check-part.ts';
 
 const MAX_CALL_ID_CHARS = 256;

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
-import { engineToolName, NO_PARAMETERS } from '../agents/tool-names.ts';
+import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
 import { checkPart, type Place } from './check-part.ts';
 import type { ResponsesBody } from './request-schema.ts';

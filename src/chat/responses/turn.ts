@@ -2,7 +2,7 @@
 import { Fault } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
-import { effortOf } from '../agents/effort.ts';
+import { effortOf } from '../agents/engine-values.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { Transcript } from '../agents/transcript.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';

@@ -4,7 +4,7 @@
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
-import type { ChatMessage } from './chat-message.ts';
+import type { ChatMessage } from './chat-schema.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import { refuseIssues, type FlatIssue } from '../../json/validation.ts';
 

@@ -5,13 +5,13 @@
  * needed no rewriting are identical to those of `source.body`, so that the engine's body can be
  * spliced from its bytes.
  */
-import type { ChatMessage } from './chat-message.ts';
 import {
   ChatBody,
+  type ChatMessage,
+  type ChatTool,
   MAX_CHOICES,
   MAX_MESSAGES,
   MAX_TOOLS,
-  type ChatTool,
   type ReasoningEffort,
   type ResponseFormat,
 } from './chat-schema.ts';

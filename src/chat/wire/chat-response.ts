@@ -34,7 +34,6 @@ import {
   type TokenUsage,
 } from '../../engines/usage.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
-import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
 interface ResponseSource {
   readonly bytes: Buffer;
@@ -305,4 +304,44 @@ function withDocuments(
   const tool_calls = [call, ...toolCallsOf(message)];
   const finish_reason = finishReason(first['finish_reason'], true);
   return [{ ...first, message: { ...message, tool_calls }, finish_reason }, ...others];
+}
+
+/** Maximum number of results that are read from an engine's own search. */
+const MAX_CITED = 1_024;
+const CITATION_LISTS = ['search_results', 'search_sources', 'citations'];
+
+export const NOTHING_CITED: readonly RawResult[] = [];
+
+/**
+ * Reads the results of an engine's own search: a list of URLs (xAI), results with titles (Perplexity
+ * and others), or annotations of a message.
+ */
+export function citedBy(answer: JsonObject, before = NOTHING_CITED): readonly RawResult[] {
+  const cited = [...before];
+  for (const name of CITATION_LISTS) addCited(cited, answer[name]);
+  const { choices } = answer;
+  if (!Array.isArray(choices)) return cited;
+  for (const choice of choices) {
+    if (!isJsonObject(choice)) continue;
+    const message = choice['message'] ?? choice['delta'];
+    if (isJsonObject(message)) addCited(cited, message['annotations']);
+  }
+  return cited;
+}
+
+function addCited(to: RawResult[], list: unknown): void {
+  if (!Array.isArray(list)) return;
+  for (const item of list as readonly unknown[]) {
+    if (to.length >= MAX_CITED) return;
+    const found = citedResult(item);
+    if (found !== undefined) to.push(found);
+  }
+}
+
+function citedResult(item: unknown): RawResult | undefined {
+  if (typeof item === 'string') return { url: item, title: '', content: '', date: undefined };
+  if (!isJsonObject(item)) return undefined;
+  const inner = isJsonObject(item['url_citation']) ? item['url_citation'] : item;
+  const { url, title, content, snippet, date, published_at } = inner;
+  return { url, title, content: content ?? snippet, date: date ?? published_at };
 }

@@ -30,13 +30,14 @@ import {
   type TextKind,
 } from './chat-choice.ts';
 import {
+  citedBy,
+  documentsCall,
+  NOTHING_CITED,
   type ResponseEnd,
   type ResponseFrame,
-  documentsCall,
   usageChunkText,
 } from './chat-response.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
-import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';

@@ -9,8 +9,7 @@
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
-import type { ChatMessage } from './chat-message.ts';
-import type { ChatTool, ReasoningEffort } from './chat-schema.ts';
+import type { ChatMessage, ChatTool, ReasoningEffort } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';

@@ -3,8 +3,7 @@
  * its media.
  */
 import { mediaTokensAbout, tokensAbout } from '../../core/token-count.ts';
-import type { ChatMessage } from './chat-message.ts';
-import { ChatBody } from './chat-schema.ts';
+import { ChatBody, type ChatMessage } from './chat-schema.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
 export interface PromptFacts {

@@ -10,7 +10,7 @@ import {
   toolCallsOf,
 } from './chat-choice.ts';
 import type { ChatResponse } from './chat-response.ts';
-import type { ChatMessage } from './chat-message.ts';
+import type { ChatMessage } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 export interface SearchCall {
