@@ -41,7 +41,6 @@ export type ReadLargeChat = (
   options: ChatRequestOptions,
 ) => Promise<ChatRequest>;
 
-/** Returns the handler that parses a chat completion request and sells it. */
 export function chatHandler(parts: ChatParts, readLarge: ReadLargeChat): Route['handle'] {
   const options = { serviceName: parts.serviceName };
   return (context) => {
@@ -150,7 +149,6 @@ function firstInputs(plan: ChatPlan, { hold }: Sale, prepared: PreparedAdditions
   });
 }
 
-/** The request within the capabilities of the model. Throws 400. */
 function fitted(
   { canSearch }: ChatParts,
   given: ChatRequest,
@@ -163,7 +161,6 @@ function fitted(
   return fitToModel(isLowered ? { ...given, maxOutputTokens: most } : given, model, canSearch);
 }
 
-/** The caller's tags, and the session of an agent. */
 function tagsFor(
   { metadata, promptCacheKey }: ChatRequest,
   protocol: ResponseProtocol | undefined,

@@ -26,7 +26,6 @@ interface AutoSearchOptions {
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
   readonly paidResults: MessageResults;
-  /** A lower limit of the caller. */
   readonly maxSearches: number | undefined;
 }
 
@@ -44,7 +43,6 @@ export class AutoSearch implements SearchOffer {
   readonly searches: RequestedSearch[] = [];
   readonly #maxSearches: number;
   readonly results: SearchResult[] = [];
-  /** The model's calls and their results, in order, and their UTF-8 bytes. */
   readonly messages: ChatMessage[] = [];
   messageBytes = 0;
   #requested = 0;

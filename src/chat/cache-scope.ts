@@ -16,7 +16,6 @@ const KEY_NAME = 'prompt-cache';
 const SCOPED_BYTES = 24;
 const MAX_SALTS = 10_000;
 
-/** The current settings; a whole `ConfigInForce` fits. */
 interface ScopeConfig {
   readonly current: { readonly promptCaches: { readonly perAccount: boolean } };
 }

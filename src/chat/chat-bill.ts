@@ -31,7 +31,6 @@ export function surchargesOf(uses: readonly ExtraUse[]): Nano {
   return sum;
 }
 
-/** Lines of the receipt, with USD as exact decimal text. */
 export function receiptLines(uses: readonly ExtraUse[]): Readonly<Record<string, unknown>> {
   const used = uses.filter(({ count }) => count > 0);
   const lines = used.map(({ name, count, eachNano }) => {
@@ -55,7 +54,6 @@ export interface RoundEnd {
 export interface RoundLimits {
   readonly promptBytes: number;
   readonly promptTokens: number;
-  /** Output cap of one choice. */
   readonly outputTokens: number;
 }
 
@@ -162,7 +160,6 @@ function outputOf(end: RoundEnd, reported: ReportedUsage, counted: number, most:
   return { tokens: sum, isEngines: sinceBytes === 0 };
 }
 
-/** Estimates from the bytes of the text, and from the number of media. */
 function countedUsage(
   { tally }: RoundEnd,
   round: RoundLimits,

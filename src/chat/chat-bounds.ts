@@ -38,9 +38,7 @@ const FALLBACK_OUTPUT_TOKENS = 8_192;
 /** Template text around a tool offer, and around one message of a search. */
 const TOOL_OFFER_TOKENS = 1_024;
 const SEARCH_MESSAGE_TOKENS = 256;
-/** Output that a search call needs. */
 const MIN_CALL_TOKENS = 128;
-/** Typical maximum of output, and of one image or sound. */
 const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
@@ -240,14 +238,12 @@ export interface RoundInputs {
   readonly messages: readonly ChatMessage[] | undefined;
   readonly bounds: ChatBounds;
   readonly addedBytes: number;
-  /** Rest of the hold. */
   readonly leftNano: Nano;
   /** Output of earlier rounds, which counts towards the caller's cap. */
   readonly usedOutputTokens: number;
   readonly auto: SearchOffer | undefined;
 }
 
-/** Returns `undefined` if the money does not cover the round. */
 export function planRound(inputs: RoundInputs): Round | undefined {
   const { request, model, price, bounds, leftNano, auto } = inputs;
   const cap = Math.max(
@@ -270,7 +266,6 @@ export function planRound(inputs: RoundInputs): Round | undefined {
   return roundOf(inputs, promptTokens, 0, outputTokens);
 }
 
-/** The minimum cost of a round without searches. */
 export function leastCostOfRound(inputs: RoundInputs): Nano {
   const { request, price, bounds } = inputs;
   const maxOutputTokens = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
@@ -298,7 +293,6 @@ function roundOf(
   return { messages, searches, promptBytes, promptTokens, outputTokens };
 }
 
-/** Whether the round, its searches and the completion after them fit. */
 function fits(
   { price, model, leftNano }: RoundInputs,
   promptTokens: number,

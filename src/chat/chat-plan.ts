@@ -44,18 +44,15 @@ export interface ChatParts {
 export interface ChatPlan {
   readonly parts: ChatParts;
   readonly context: RequestContext;
-  /** Within the capabilities of the model. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
   readonly additions: AdditionsPlan;
-  /** Prompts of the service and of the additions; may be empty. */
   readonly systemPrompt: string;
   readonly extras: PromptExtras;
   readonly bounds: ChatBounds;
   readonly protocol: ResponseProtocol | undefined;
-  /** Set for text completions. */
   readonly wire?: EngineWire | undefined;
 }
 

@@ -117,9 +117,7 @@ function remember<Value>(into: Map<string, Value>, key: string, value: Value): v
   into.set(key, value);
 }
 
-/** Sufficient for most templates. */
 export const USUAL_TEMPLATE_TOKENS = 256;
-/** Longer templates need the operator's setting. */
 const MAX_LEARNED_TOKENS = 4_096;
 /** A prompt of this size has at most about a quarter as many tokens. */
 const MAX_PROMPT_BYTES = 256;

@@ -69,7 +69,6 @@ export class PaidResults {
   }
 }
 
-/** The results available to one request. */
 export class MessageResults {
   readonly #all: PaidResults;
   readonly #account: string;
@@ -94,7 +93,6 @@ export class MessageResults {
     this.#own.set(this.#keyOf(query), found);
   }
 
-  /** Keeps the results of the charged request. */
   paid(): void {
     for (const [key, found] of this.#own) this.#all.keep(key, this.#account, found);
   }

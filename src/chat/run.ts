@@ -85,13 +85,11 @@ export class ChatRun implements WholeCall {
   readonly sale: Sale;
   protected round: Round;
   protected readonly prepared: PreparedAdditions;
-  /** Set for protocols that write the response in blocks. */
   protected readonly blocks: ResponseBlocks | undefined;
   protected options: ResponseOptions & ResponseFrame;
   protected head: EngineHead | undefined;
   /** Results of the engine's own search. */
   protected cited = NOTHING_CITED;
-  /** Whether all engine calls have ended and the charge is in progress. */
   protected isCharging = false;
   #uses = NO_USES;
   #attempts = 0;
@@ -221,7 +219,6 @@ export class ChatRun implements WholeCall {
     this.noteUse({ reported: undefined, tally: noOutput(), extent }, outcome);
   }
 
-  /** Responds with an error before any settlement. */
   protected fail(error: Error, _outcome: Attempted): Promise<void> {
     return Promise.reject(error);
   }
@@ -438,7 +435,6 @@ export class ChatRun implements WholeCall {
     });
   }
 
-  /** The block of a search that ran before the engine call. */
   protected showPrepared(blocks: ResponseBlocks): string {
     const { uses, citations } = this.prepared;
     if (!uses.some(({ name }) => name === 'web_search')) return '';

@@ -36,7 +36,6 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
   #isRoundOpen = false;
-  /** The end of the stream, once it is charged. */
   #last: Buffer | undefined;
 
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
@@ -240,7 +239,6 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.writer.keepAlive());
   }
 
-  /** Sends the headers and the first events once. */
   #begin(): StreamWriter {
     const { hasBegun } = this.#response;
     const writer = this.#response.begin();

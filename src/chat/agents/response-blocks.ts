@@ -67,7 +67,6 @@ export class ResponseBlocks {
   #leadingSpace = '';
   #leadingKind: TextBlock['kind'] = 'text';
   #marks: CitationMarks | undefined;
-  /** Log probabilities of the current delta, if requested. */
   #logprobs: readonly JsonObject[] | undefined;
   #finish = 'stop';
   #stopReason: unknown;
@@ -218,7 +217,6 @@ export class ResponseBlocks {
     return events;
   }
 
-  /** Marks without a source are left out. */
   #cite(block: TextBlock, number: number): string {
     const source = this.#options.sources?.()[number];
     if (source === undefined) return '';
@@ -321,7 +319,6 @@ export function textOfJson(json: string): string {
   return typeof text === 'string' ? text : json;
 }
 
-/** Whether the arguments of the call are a complete JSON object. */
 function isComplete({ json }: CallBlock): boolean {
   const text = textOfJson(json).trimEnd();
   return text.endsWith('}') && parsedJsonObject(text) !== undefined;

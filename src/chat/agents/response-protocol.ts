@@ -48,7 +48,6 @@ export type TextBlock = AnyBlock & { readonly kind: 'text' | 'reasoning' };
 
 export type CallBlock = AnyBlock & {
   readonly kind: 'call';
-  /** Valid in every protocol and unique in the conversation. */
   readonly id: string;
   readonly name: string;
 };
@@ -67,7 +66,6 @@ export interface Citation extends SearchResult {
 
 export interface WrittenEnd extends ResponseEnd {
   readonly finish: string;
-  /** The engine's `stop_reason`, usually the stop sequence that matched. */
   readonly stopReason: unknown;
   readonly blocks: readonly Block[];
 }
@@ -87,11 +85,9 @@ export interface ProtocolWriter {
    * tokens.
    */
   piece(block: TextBlock | CallBlock, json: string, logprobs?: readonly JsonObject[]): string;
-  /** The text that replaces a citation mark. */
   mark(citation: Citation): string;
   /** Writes the citation of a source; the block's text ends with its mark. */
   cite(block: TextBlock, citation: Citation, markJson: string): string;
-  /** `isCut`: the completion was truncated within this block. */
   close(block: Block, isCut: boolean): string;
   /** Called after every ten seconds without an event. */
   keepAlive(): string;

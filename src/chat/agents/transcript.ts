@@ -45,7 +45,6 @@ export class Transcript {
   /** Whether the next assistant item belongs to the last assistant message. */
   #isResponding = false;
   readonly callIds = new Set<string>();
-  /** Calls without a result, by id. */
   readonly #openCalls = new Map<string, CallWithResult[]>();
 
   system(text: string): void {

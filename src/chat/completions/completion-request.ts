@@ -26,11 +26,9 @@ import {
 const MAX_PROMPTS = 256;
 /** Choices of all prompts together, which multiply the hold. */
 const MAX_ALL_CHOICES = 512;
-/** Token ids of all prompts together. */
 const MAX_PROMPT_IDS = 1_048_576;
 /** Log probabilities per token; OpenAI's limit is 5, vLLM's 20. */
 const MAX_LOGPROBS = 20;
-/** OpenAI's default. */
 const DEFAULT_MAX_TOKENS = 16;
 /** Special tokens around a prompt. */
 const FRAME_TOKENS = 8;
@@ -100,9 +98,7 @@ export interface CompletionRequest {
   readonly body: BodyBesidePrompt;
   readonly prompt: unknown;
   readonly prompts: readonly PromptSize[];
-  /** Choices per prompt in the response. */
   readonly shownChoices: number;
-  /** Generated choices of all prompts. */
   readonly madeChoices: number;
   readonly stream: boolean;
   readonly echo: boolean;
@@ -203,7 +199,6 @@ function isTokenIds(value: unknown): value is readonly number[] {
   return value.every((id) => typeof id === 'number' && Number.isSafeInteger(id) && id >= 0);
 }
 
-/** Throws 400 if the model does not support the request. */
 export function completionBounds(
   request: CompletionRequest,
   model: CatalogModel,

@@ -20,7 +20,6 @@ export interface CompletionFrame {
   readonly id: string;
   readonly model: string;
   readonly createdS: number;
-  /** Choices in the response, of all prompts. */
   readonly choiceCount: number;
   readonly outputTokens: number;
   /** Maximum bytes of the echoed prompt of a choice; 0 without `echo`. */
@@ -112,7 +111,6 @@ export class CompletionStream implements EngineStream {
   #isDone = false;
   reported: ReportedUsage | undefined;
   failure: EngineFailure | undefined;
-  /** The engine exceeded its grant. */
   isCutOff = false;
 
   constructor(frame: CompletionFrame) {
@@ -153,7 +151,6 @@ export class CompletionStream implements EngineStream {
     return EMPTY;
   }
 
-  /** Ends a complete stream: open choices, usage and cost, `[DONE]`. */
   closing(end: ResponseEnd): Buffer {
     const finish_reason = this.isCutOff ? 'length' : 'stop';
     const open = [...this.#finished.keys()].filter((index) => !this.#finished[index]);

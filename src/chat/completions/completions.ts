@@ -34,7 +34,6 @@ import { COMPLETIONS_DESCRIPTION } from './describe.ts';
 
 /** A balance that affords less output than this is rejected. */
 const MIN_OUTPUT_TOKENS = 16;
-/** Members that an engine adds to every choice. */
 const RESPONSE_BYTES_PER_CHOICE = 64 * 1024;
 /** One token as an event with twenty log probabilities. */
 const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;

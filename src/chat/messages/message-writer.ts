@@ -29,7 +29,6 @@ export interface MessageWriterOptions {
   /** The caller's tool names by the engine's, where they differ. */
   readonly toolNames: ReadonlyMap<string, string>;
   readonly seal: (text: string) => string;
-  /** Tokens of prompt and completion together. */
   readonly contextTokens: number;
 }
 
@@ -40,7 +39,6 @@ const CITED_CHARACTERS = 150;
 export class MessageWriter implements ProtocolWriter {
   readonly #frame: WriterFrame;
   readonly #options: MessageWriterOptions;
-  /** The finished blocks of the message. */
   readonly #content: JsonObject[] = [];
   #citations: JsonObject[] = [];
   #searches = 0;

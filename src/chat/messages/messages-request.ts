@@ -31,7 +31,6 @@ export interface MessagesOptions {
   readonly canSearch: boolean;
   /** Returns the reasoning of a signature of this server; `undefined` for any other. */
   readonly openSealed: (signature: unknown) => string | undefined;
-  /** Session id of the agent, from a header. */
   readonly sessionId: string | undefined;
   readonly serviceName: string;
 }
@@ -133,7 +132,6 @@ function asError(parts: ReturnType<typeof partsOf>): ReturnType<typeof partsOf> 
   return [{ type: 'text', text: 'Error: the tool has failed' }, ...parts];
 }
 
-/** Blocks of tools that ran on a server are left out. */
 function addAssistant(
   transcript: Transcript,
   content: Content,

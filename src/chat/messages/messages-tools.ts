@@ -66,7 +66,6 @@ function choiceOf({ type, name }: ToolChoice): unknown {
     : type;
 }
 
-/** The names that engines would not accept, such as long names of MCP servers. */
 function changedNames(functions: readonly Tool[]): ReadonlyMap<string, string> {
   const changed = new Map<string, string>();
   for (const { name = '' } of functions) {

@@ -98,7 +98,6 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
   }
 }
 
-/** Tokens of prompt and completion together; 0 if unknown. */
 function contextOf(catalog: Catalog, request: ChatRequest): number {
   return catalog.resolve(request.model, 'text')?.model.context ?? 0;
 }

@@ -49,7 +49,6 @@ export class Personas {
     return this.#bySlug.get(slug);
   }
 
-  /** Reads the folder again; returns the number of personas. */
   async reload(): Promise<number> {
     try {
       await this.load();

@@ -2,7 +2,6 @@
 import { z } from 'zod';
 import { type FlatIssue, invalidRequest } from '../../json/validation.ts';
 
-/** The path of a part within the request. */
 export type Place = FlatIssue['path'];
 
 /** Returns the validated value. Throws 400 with the paths below `place`. */

@@ -126,7 +126,6 @@ function readMessage(transcript: Transcript, item: JsonObject, place: Place): vo
 function readOutput(transcript: Transcript, item: JsonObject, place: Place): void {
   const { call_id, output } = checkPart(CallOutput, item, place);
   const isParts = typeof output === 'string' || Array.isArray(output);
-  // Shell tools return an object.
   const given = isParts ? output : JSON.stringify(output ?? '');
   transcript.result(call_id, partsOf(given, [...place, 'output']));
 }

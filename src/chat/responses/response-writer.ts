@@ -31,7 +31,6 @@ import { responseIdOf, type Turn } from './turn.ts';
 const COMMENTS_AN_EVENT = 6;
 const COMMENT = ': keep-alive\n\n';
 
-/** Stores a response that its caller may continue. */
 export interface TurnKeeper {
   readonly fits: (responseJson: string) => boolean;
   readonly keep: (
@@ -44,7 +43,6 @@ export interface ResponseWriterOptions {
   readonly turn: Turn;
   readonly frame: WriterFrame;
   readonly keeper: TurnKeeper | undefined;
-  /** Seals reasoning; `undefined` unless requested. */
   readonly seal: ((text: string) => string) | undefined;
   readonly nowS: () => number;
 }
@@ -66,7 +64,6 @@ const SUMMARY_INDEX = ',"summary_index":0';
 
 export class ResponseWriter implements ProtocolWriter {
   readonly #options: ResponseWriterOptions;
-  /** Constant members of the response, without braces. */
   readonly #fixed: string;
   readonly #items: string[] = [];
   #sequence = 0;
@@ -326,7 +323,6 @@ const INCOMPLETE_REASONS: ReadonlyMap<string, string> = new Map([
   ['content_filter', 'content_filter'],
 ]);
 
-/** An event up to the value of its sequence number. */
 function eventHead(name: string): string {
   return `event: response.${name}\ndata: {"type":"response.${name}","sequence_number":`;
 }

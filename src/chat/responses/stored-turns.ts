@@ -11,7 +11,6 @@ import type { Queryable, Store } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 const MAX_CHAIN_TURNS = 100;
-/** Limit on the stored responses that one input may refer to. */
 const MAX_REFERENCED_TURNS = 1_000;
 /** The default limit of a request body. */
 const MAX_CHAIN_BYTES = 35 * 1024 * 1024;

@@ -22,7 +22,6 @@ export interface ToolPlan {
   readonly choice: ChatBody['tool_choice'];
   /** Whether the search of this server is offered (`auto`) or required (`on`). */
   readonly search: 'auto' | 'on' | undefined;
-  /** By the engine's name. */
   readonly declared: ReadonlyMap<string, DeclaredTool>;
   readonly echo: { readonly tools: readonly JsonObject[]; readonly choice: unknown };
 }
@@ -146,7 +145,6 @@ function add(
 interface Choice {
   readonly choice: ChatBody['tool_choice'];
   readonly isSearch: boolean;
-  /** Allowed tools by the engine's names. */
   readonly only: ReadonlySet<string> | undefined;
 }
 

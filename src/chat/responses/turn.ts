@@ -17,7 +17,6 @@ export interface Turn {
   readonly body: ResponsesBody;
   readonly request: ChatRequest;
   readonly tools: ToolPlan;
-  /** The new items of the input. */
   readonly items: readonly JsonObject[];
   readonly callIds: ReadonlySet<string>;
 }

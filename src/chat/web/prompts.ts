@@ -86,7 +86,6 @@ export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
   return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
 }
 
-/** The search tool, under a name that no tool of the caller has. */
 export function webSearchTool(takenNames: readonly string[]) {
   let name = 'web_search';
   for (let number = 2; takenNames.includes(name); number++) name = `web_search_${number}`;

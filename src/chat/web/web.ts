@@ -69,7 +69,6 @@ export class Web {
     return this.#client !== undefined;
   }
 
-  /** A failure is an outcome; an abort rejects with its reason. */
   async search(query: string, signal?: AbortSignal): Promise<SearchOutcome> {
     const none = { ok: false, reason: 'This server offers no web search' } as const;
     return this.#client === undefined ? none : await this.#client.search(query, signal);

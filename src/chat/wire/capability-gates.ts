@@ -92,7 +92,6 @@ function featureIssues(
   );
 }
 
-/** Replaces the images of all messages but the last one with images. */
 function keepLastImages(request: ChatRequest): ChatRequest {
   if (request.facts.imageMessageCount < 2) return request;
   const last = request.messages.findLastIndex(

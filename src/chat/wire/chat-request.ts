@@ -72,7 +72,6 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   return plainRequest(source) ?? anyRequest(source, options);
 }
 
-/** The request for a body that was converted from another protocol. Throws the same 400. */
 export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
   return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
 }
@@ -145,7 +144,6 @@ const NOTHING_REQUESTED = {
   parameters: SVC_PARAMETER_DEFAULTS,
 };
 
-/** UTF-8 bytes of plain messages; `undefined` if any message is not plain. */
 function plainTextBytes(messages: unknown): number | undefined {
   if (!Array.isArray(messages) || messages.length === 0 || messages.length > MAX_MESSAGES) {
     return undefined;

@@ -45,7 +45,6 @@ interface ResponseSource {
 export interface ChatResponse {
   readonly source: ResponseSource;
   readonly choices: readonly JsonObject[];
-  /** `undefined` if the engine reports no usage. */
   readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
   /** Results of the engine's own search, if citations are requested. */
@@ -59,7 +58,6 @@ export interface ResponseOptions {
   readonly stripThinkTags: boolean;
   /** Whether to omit reasoning that the engine returned although it was turned off. */
   readonly dropReasoning: boolean;
-  /** Whether to read the results of the engine's own search. */
   readonly readsCitations?: boolean | undefined;
 }
 
@@ -88,7 +86,6 @@ export function costMembers(
   return { cost, [`${serviceName}_parameters`]: echoOf(parameters, citations) };
 }
 
-/** Search results as a tool call (`return_search_results_as_documents`). */
 export function documentsCall(
   serviceName: string,
   documents: readonly FoundDocument[],
@@ -113,7 +110,7 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   try {
     body = JSON.parse(text !== undefined && isAscii(bytes) ? text : bytes.toString());
   } catch (cause) {
-    // The response of the engine stays internal.
+    // The parser's message quotes the response, so it stays internal.
     throw garbage(cause);
   }
   if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
@@ -122,7 +119,6 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   const given: readonly unknown[] = body['choices'];
   const count = Math.min(given.length, options.choiceCount);
   const output: ReadOutput = { tally: undefined };
-  // Remains `undefined` while every choice is unchanged.
   let changed = count === given.length ? undefined : given.slice(0, count);
   for (let index = 0; index < count; index += 1) {
     const choice = readChoice(given[index], index, options, output);
@@ -271,7 +267,7 @@ export function writeChatResponse(
   });
 }
 
-/** The chunk that ends a stream, with the members of `endMembers`, as JSON. */
+/** The last chunk of a stream, as JSON. */
 export function usageChunkText(
   { id, model, createdS, serviceName }: ResponseFrame,
   end: ResponseEnd,
@@ -306,7 +302,6 @@ function withDocuments(
   return [{ ...first, message: { ...message, tool_calls }, finish_reason }, ...others];
 }
 
-/** Maximum number of results that are read from an engine's own search. */
 const MAX_CITED = 1_024;
 const CITATION_LISTS = ['search_results', 'search_sources', 'citations'];
 

@@ -67,7 +67,6 @@ export interface ChatStreamOptions extends StreamChoiceOptions, ResponseFrame {
 export class ChatStream {
   readonly #options: ChatStreamOptions;
   #events = new SseEvents();
-  /** Whether the next byte begins an event. */
   #isBetween = true;
   readonly #choices = new Map<number, StreamChoice>();
   readonly #rewritten: RewrittenLayout[] = [];
@@ -82,7 +81,6 @@ export class ChatStream {
   #areDocumentsShown = false;
   reported: ReportedUsage | undefined;
   cited: readonly RawResult[] = NOTHING_CITED;
-  /** In this round or an earlier one. */
   hasShownText = false;
   /**
    * Whether every choice has ended, one of them at its grant, so that the engine can be stopped.
@@ -115,7 +113,6 @@ export class ChatStream {
     return true;
   }
 
-  /** Whether no further bytes need to be read. */
   get isOver(): boolean {
     return this.#isDone || this.isCutOff || this.failure !== undefined;
   }
@@ -126,7 +123,6 @@ export class ChatStream {
    */
   push(chunk: Buffer, into: Frame): void {
     if (this.#isDone || this.isCutOff || this.failure !== undefined) return;
-    // Events of known layouts, up to the first other one.
     let copied = 0;
     while (this.#isBetween && copied < chunk.length) {
       const end = this.#pass(chunk, copied, into);
@@ -394,7 +390,6 @@ export class ChatStream {
   }
 }
 
-/** A layout with the id, model and time of one stream. */
 interface RewrittenLayout {
   readonly layout: TextLayout;
   readonly choice: StreamChoice;
@@ -402,7 +397,6 @@ interface RewrittenLayout {
   readonly after: Buffer;
 }
 
-/** An engine whose events all differ has no layouts. */
 const MAX_LEARNED = 32;
 const NO_CHOICES: readonly JsonObject[] = [];
 

@@ -27,7 +27,6 @@ import type { SseData } from '../../http/sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
 
-/** Replaces the engine's id, model and time. */
 export interface ShownFrame {
   readonly id: string;
   readonly model: string;
@@ -52,7 +51,6 @@ interface BoundaryStep extends StepOfChoice {
   readonly isEnd: boolean;
 }
 
-/** The values that differ between events of a layout. */
 type GapName = 'text' | 'id' | 'created';
 
 interface LaidOut {
@@ -90,7 +88,6 @@ export class ChunkLayouts {
   }
 }
 
-/** Replaces the least useful layout if there are too many. */
 export function addLayout(known: ChunkLayout[], layout: ChunkLayout): void {
   if (known.length >= MAX_LAYOUTS) known.pop();
   known.push(layout);
@@ -215,7 +212,6 @@ export function learnLayout(
     model: JSON.stringify(frame.model),
     created: String(frame.createdS),
   };
-  // Both in the order of the bytes.
   const patches: Patch[] = [];
   const gaps: Gap[] = [];
   for (const { key, start, valueStart, end } of members) {
@@ -257,7 +253,6 @@ interface Gap extends Span {
   readonly name: GapName;
 }
 
-/** The gap of a plain value, without quotes; `undefined` for other values. */
 function gapOf(key: string, bytes: Buffer, start: number, end: number): Gap | undefined {
   if (key === 'created') {
     return gapEnd(key, bytes, start) === end ? { name: key, start, end } : undefined;

@@ -10,14 +10,12 @@ export interface EngineDialect {
   /** Whether the role `developer` is supported; otherwise it becomes `system`. */
   readonly developerRole: boolean;
   readonly promptCacheRetention: boolean;
-  /** Whether the engine reads `fallbacks`. */
   readonly fallbacks: boolean;
   readonly thinkingSwitch: boolean;
   /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
   /** Whether to request usage in every chunk (vLLM, SGLang). */
   readonly continuousUsage: boolean;
-  /** Whether the engine reads `cache_salt`. */
   readonly cacheSalt: boolean;
   readonly leaveOut: readonly string[];
   readonly leaveOutOfMessages: readonly string[];
@@ -97,7 +95,6 @@ function presetOf(url: string): Preset {
 export interface RefusedParameter {
   readonly name: string;
   readonly inMessages: boolean;
-  /** The inner member that was rejected. */
   readonly inner: string | undefined;
 }
 

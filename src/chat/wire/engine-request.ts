@@ -20,16 +20,13 @@ export interface EngineTarget {
   readonly abilities: Pick<CatalogModel, 'capabilities' | 'reasoningEfforts'>;
   /** The cap that the hold covers. */
   readonly maxOutputTokens: number;
-  /** Precedes the caller's prompts. */
   readonly systemPrompt?: string;
   /** Replaces the messages; unchanged ones must stay identical. */
   readonly messages?: readonly ChatMessage[] | undefined;
   readonly extraTool?: ChatTool | undefined;
-  /** Replaces the caller's `prompt_cache_key`. */
   readonly promptCacheKey?: string | undefined;
   /** Separates prompt caches; contains no characters that JSON escapes. */
   readonly cacheSalt?: string | undefined;
-  /** Members for the engine's own search; they override the caller's. */
   readonly extraMembers?: JsonObject | undefined;
 }
 
@@ -66,7 +63,6 @@ export function mayEngineSearch(fields: JsonObject): boolean {
 
 const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 
-/** Returns the caller's own bytes if they need no change. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
   const texts = plainChanges(request, target);
   if (texts !== undefined) return withMembers(request.source, texts);
@@ -153,7 +149,6 @@ export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParam
 
 const NO_OPTIONS: JsonObject = {};
 
-/** Billing always needs the usage. */
 function streamOptions(options: unknown, dialect: EngineDialect): unknown {
   const given = isJsonObject(options) ? options : NO_OPTIONS;
   const { padding: isPadded, continuousUsage } = dialect;

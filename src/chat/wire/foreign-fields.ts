@@ -21,7 +21,6 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
     // `null` means absent; a `__proto__` member would change the prototype.
     if (value !== null && value !== undefined && key !== '__proto__') fields[key] = value;
   }
-  // The Responses API accepts a string as the user's message.
   const { input } = fields;
   if (typeof input === 'string') fields['input'] = [{ role: 'user', content: input }];
   for (const [alias, name] of ALIASES) {

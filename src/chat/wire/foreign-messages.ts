@@ -13,7 +13,6 @@ export function canonicalMessages(messages: unknown): unknown {
   for (const message of messages as readonly unknown[]) {
     for (const one of convertMessage(message)) {
       const last = result.at(-1);
-      // Consecutive call items become one assistant message.
       if (isCallItem(one) && isCallItem(last)) {
         result[result.length - 1] = { ...last, tool_calls: [...callsOf(last), ...callsOf(one)] };
       } else {

@@ -14,7 +14,6 @@ interface SearchPiece {
 export class StreamCalls {
   readonly #begun = new Set<number>();
   readonly #ids = new Set<string>();
-  /** Search calls by the engine's index. */
   readonly #searches = new Map<number, SearchPiece>();
   readonly #searchTool: string | undefined;
   readonly #newCallId: () => string;

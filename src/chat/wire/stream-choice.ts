@@ -44,7 +44,6 @@ export class StreamChoice {
   /** The grant is exhausted; nothing further is sent. */
   isCut = false;
   tally: OutputTally = noOutput();
-  /** Sum of the tally. */
   bytes = 0;
   readonly #options: StreamChoiceOptions;
   #deltas = 0;
@@ -61,7 +60,6 @@ export class StreamChoice {
   readonly #firstCall: number;
   #ownCalls = 0;
 
-  /** `firstCall`: index of the engine's call 0. */
   constructor(index: number, options: StreamChoiceOptions, firstCall: number) {
     this.index = index;
     this.#options = options;
@@ -95,7 +93,6 @@ export class StreamChoice {
    * has to be parsed.
    */
   passBoundary({ isEnd, saysRole }: BoundaryLayout): boolean {
-    // The finish reason may change because of tool calls.
     const mayDiffer = this.#calls !== undefined || this.#firstCall + this.#ownCalls > 0;
     if (this.isCut || !(saysRole || this.hasRole) || (isEnd && mayDiffer)) return false;
     this.hasRole = true;
@@ -103,7 +100,6 @@ export class StreamChoice {
     return true;
   }
 
-  /** Bytes of a delta that the grant still covers. */
   #capacityFor(sizeBytes: number): number {
     if (this.bytes + sizeBytes <= this.#usualBytes) return sizeBytes;
     return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.bytes);
@@ -164,7 +160,6 @@ export class StreamChoice {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall;
   }
 
-  /** Returns the caller's choice; `undefined` if nothing is left to send. */
   show(choice: JsonObject): JsonObject | undefined {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
     const whole = canonicalMessage(original);

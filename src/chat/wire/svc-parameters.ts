@@ -52,7 +52,6 @@ export function effectiveParameters(input: SvcParametersInput | undefined): SvcP
   if (input === undefined) return SVC_PARAMETER_DEFAULTS;
   const given = Object.entries(input).filter(([, value]) => value !== null && value !== undefined);
   if (given.length === 0) return SVC_PARAMETER_DEFAULTS;
-  // The schema has validated the given values.
   return { ...SVC_PARAMETER_DEFAULTS, ...Object.fromEntries(given) };
 }
 

@@ -12,7 +12,6 @@ const CLOSE = '</think>';
 
 export class ThinkStripper {
   #buffer = '';
-  /** The end of the buffer, where a tag may begin. */
   #tail = '';
   #isInside = false;
   #isAfterBlock = false;
@@ -41,7 +40,6 @@ export class ThinkStripper {
     return this.#visible();
   }
 
-  /** Returns the buffered text: the prompt has not opened a block. */
   release(): string {
     if (!this.#mayBeInside) return '';
     this.#mayBeInside = false;
@@ -74,7 +72,6 @@ export class ThinkStripper {
     }
   }
 
-  /** Returns the rest of the buffer at the end of the text. */
   finish(): string {
     const released = this.release();
     const rest = this.#isInside ? '' : this.#show(this.#buffer);
