@@ -56,21 +56,21 @@ describe('the agreement of nodes', () => {
     assert.deepEqual(await ask([{ evidence: PAID }]), PAID);
   });
 
-  test('two that agree are believed, as deep as the one that sees it least deep', async () => {
+  test('two nodes that agree are believed, with the smaller of their depths', async () => {
     const shallow: Evidence = { ...PAID, height: 8n, isConfirmed: false };
     assert.deepEqual(await ask([{ evidence: PAID }, { evidence: shallow }]), shallow);
     const unsure: Evidence = { ...FINAL, isConfirmed: false };
     assert.deepEqual(await ask([{ evidence: FINAL }, { evidence: unsure }]), unsure);
   });
 
-  test('the second voice is waited for, however slow it is', async () => {
+  test('the second report is awaited, however slow its node is', async () => {
     const slow = { evidence: OPEN, afterMs: 12_000 };
     await assert.rejects(ask([{ evidence: PAID }, slow], 20_000), /contradict/);
     const agreeing = { evidence: PAID, afterMs: 12_000 };
     assert.deepEqual(await ask([{ evidence: PAID }, agreeing], 20_000), PAID);
   });
 
-  test('one voice of several is not enough, whatever it says', async () => {
+  test('one report of several nodes is not enough', async () => {
     const down = { evidence: new Error('down') };
     for (const evidence of [PAID, OPEN, FINAL]) {
       await assert.rejects(ask([{ evidence }, down]), /Only 1 of 2 nodes returned/);
@@ -79,7 +79,7 @@ describe('the agreement of nodes', () => {
     assert.equal(contradictions.counts.get('net'), 0);
   });
 
-  test('a third that contradicts in time is heard, one that is late is not', async () => {
+  test('a third node that contradicts counts in time and is ignored later', async () => {
     const pair = [{ evidence: PAID }, { evidence: PAID }];
     await assert.rejects(ask([...pair, { evidence: OPEN, afterMs: 1_000 }], 5_000), /contradict/);
     assert.deepEqual(await ask([...pair, { evidence: OPEN, afterMs: 3_000 }], 5_000), PAID);
@@ -94,7 +94,7 @@ describe('the agreement of nodes', () => {
     );
   });
 
-  test('one that lags has no say against the others, and is no second voice for one', async () => {
+  test('a node that lags neither contradicts nor confirms the others', async () => {
     const lagging = { evidence: OPEN, behindSeconds: 61 };
     const pair = [{ evidence: PAID }, { evidence: PAID }];
     assert.deepEqual(await ask([lagging, ...pair]), PAID);

@@ -108,7 +108,7 @@ describe('a changed offer', () => {
     });
   }
 
-  test('a row of a version that kept no offer is judged by its authorization', async () => {
+  test('a row of an old version without an offer is checked against its authorization', async () => {
     const first = await openFixture({ settings: offering(OLD, oldOwner) });
     const pending = await evmPayment(anvil, first);
     proxies.base.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');

@@ -77,7 +77,7 @@ describe('decimals of the token', () => {
     assert.match(health?.problems.join() ?? '', /has 18 decimals/);
   });
 
-  test('Base: what cannot be read at the start takes no payment until it is', async () => {
+  test('Base: a rail takes no payment until it has read the decimals', async () => {
     const fixture = await openFixture({ settings: { base: base() } });
     const account = privateKeyToAccount(generatePrivateKey());
     const validBefore = BigInt(Math.floor(Date.now() / 1000) + 300);
@@ -118,7 +118,7 @@ describe('decimals of the token', () => {
     await fixture.close();
   });
 
-  test('Base: a token of 6 decimals is taken', async () => {
+  test('Base: a token of 6 decimals is accepted', async () => {
     decimals = 6;
     const fixture = await openFixture({ settings: { base: base() } });
     assert.equal((await fixture.payments.railMonitor.check())[0]?.isReady, true);

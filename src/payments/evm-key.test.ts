@@ -36,7 +36,7 @@ test('the address and every signature of a key are those of its account in viem'
   }
 });
 
-test('what is no key makes none', () => {
+test('a malformed key is refused', () => {
   assert.throws(() => new EvmKey(new Uint8Array(32)));
   assert.throws(() => new EvmKey(new Uint8Array(31).fill(1)));
   assert.throws(() => new EvmKey(new Uint8Array(32).fill(0xff)));

@@ -136,7 +136,7 @@ describe('hostile payers and nodes of Base', () => {
     });
   }
 
-  test('figures that cannot be are refused in words', async () => {
+  test('impossible amounts and times are refused with a message', async () => {
     const account = await wallet();
     for (const terms of [
       { validAfter: MAX_UINT256 },
@@ -150,14 +150,14 @@ describe('hostile payers and nodes of Base', () => {
     }
   });
 
-  test('a payment of a contract that answers nothing is refused in words', async () => {
+  test('a payment of a contract that returns nothing is refused with a message', async () => {
     const contract = await wallet(EMPTY);
     const fault = await refusal(await payFrom(contract));
     assert.equal(fault.code, 'PAYMENT_VERIFICATION_FAILED');
     assert.match(fault.message, /signature/);
   });
 
-  test('forged signatures of contracts ask the node a bounded number of questions at once', async () => {
+  test('forged contract signatures make a limited number of calls at once', async () => {
     const headers = await Promise.all(
       Array.from({ length: 80 }, async () => payFrom(newAccount())),
     );
@@ -347,7 +347,7 @@ describe('hostile payers and nodes of Base', () => {
     });
   }
 
-  test('a sign-in does not wait for a slow node either', async (t) => {
+  test('a sign-in does not wait for a slow node', async (t) => {
     const fast = await openFast(t);
     const header = await signInOf(newAccount().address, newAccount());
     proxy.fate = () => ({ delayMs: LATE_MS });
@@ -381,7 +381,7 @@ describe('hostile payers and nodes of Base', () => {
   });
 });
 
-test("a node that gives the logs of others ends nobody's payment", async () => {
+test('a node that returns logs of other payers fails no payment', async () => {
   const node = await startAlteredNode('');
   const word = (text: string): Hex => `0x${text.padStart(64, '0')}`;
   const authorizer = newAddress();

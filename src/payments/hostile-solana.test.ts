@@ -133,7 +133,7 @@ describe('hostile payers and strangers on Solana', () => {
     proxy.fate = () => 'pass';
   });
 
-  test('tokens that go from the receiver to the receiver pay for nothing', async () => {
+  test('a transfer from the receiver to itself is not credited', async () => {
     const delegate = await generateKeyPairSigner();
     const mint = USDC_MINT;
     const [account] = await findAssociatedTokenPda({

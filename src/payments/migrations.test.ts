@@ -6,7 +6,7 @@ import { PAYMENTS_MIGRATIONS } from './payments.ts';
 const HOUR_MS = 3_600_000;
 
 onEachStore('an upgrade of payments', (fixture) => {
-  test('watches credits and failures of the last hour, and takes older ones for final', async () => {
+  test('the migration watches credits and failures of the last hour, and takes older ones as final', async () => {
     const store = await fixture.open(PAYMENTS_MIGRATIONS.slice(0, 1));
     const nowMs = 1_790_000_000_000;
     const rows = [

@@ -108,7 +108,7 @@ describe('nodes of Base', () => {
     };
   }
 
-  test('a payment that one node alone shows is not credited, before both show it', async () => {
+  test('a payment that only one node reports is credited once both report it', async () => {
     const fixture = await openBase(first.url, second.url);
     const { header, wallet } = await payment(fixture);
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
@@ -122,7 +122,7 @@ describe('nodes of Base', () => {
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
-  test('a node that lies is not money while the honest one is slow', async () => {
+  test('the report of a lying node is not credited while the honest node is slow', async () => {
     // The time that a look waits for other nodes is a tenth of a second instead of two.
     const real = systemClock();
     const impatient: Clock = {
@@ -152,7 +152,7 @@ describe('nodes of Base', () => {
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
-  test('a node that lies is not money while the honest one is down: 202 until two agree', async () => {
+  test('the report of a lying node stays pending while the honest node is down', async () => {
     const fixture = await openBase(second.url, first.url);
     const { header, wallet } = await payment(fixture);
     const before = await one.balance(payTo);
@@ -182,7 +182,7 @@ describe('nodes of Base', () => {
     assert.equal(fixture.payments.contradictions.get(BASE), 0);
   });
 
-  test('the exposed facilitator reports no payment that one node alone shows', async () => {
+  test('the exposed facilitator reports no payment that only one node reports', async () => {
     const fixture = await openBase(second.url, first.url);
     const { header } = await payment(fixture);
     const paymentPayload = JSON.parse(Buffer.from(header, 'base64').toString()) as {
@@ -206,7 +206,7 @@ describe('nodes of Base', () => {
     assert.equal((answer as { success: boolean }).success, true, JSON.stringify(answer));
   });
 
-  test('the signature of a contract that one node alone knows is not believed', async () => {
+  test('a contract signature that only one node accepts is refused', async () => {
     const owner = privateKeyToAccount(generatePrivateKey());
     const address = privateKeyToAccount(generatePrivateKey()).address;
     await other.placeWallet(address, owner.address);
@@ -317,7 +317,7 @@ describe('nodes of Solana', () => {
     return { fixture, header: await headerOf(fixture, client, SOLANA), wallet: payer.address };
   }
 
-  test('a payment that one node alone shows is not credited, before a second one shows it', async () => {
+  test('a payment that only one node reports is credited once a second reports it', async () => {
     second.alter = async (_call, ask) => await ask();
     const { fixture, header, wallet } = await paid(one.rpcUrl, second.url);
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);

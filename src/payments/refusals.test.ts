@@ -196,7 +196,7 @@ describe('bad payments', () => {
   };
   for (const [code, ofCode] of Object.entries(cases)) {
     for (const [name, bad] of Object.entries(ofCode)) {
-      test(`A payment with ${name} is refused with ${code}`, async () => {
+      test(`a payment with ${name} is refused with ${code}`, async () => {
         assert.equal(await codeOf(await headerWith(bad)), code);
       });
     }
@@ -209,7 +209,7 @@ describe('bad payments', () => {
       : transferHeader(account, payTo, bad));
   }
 
-  test('A Solana payment with a changed buyer signature is refused', async () => {
+  test('a Solana payment with a changed buyer signature is refused', async () => {
     const { payload, ...rest } = JSON.parse(
       Buffer.from(await solanaHeader(), 'base64').toString(),
     ) as { payload: { transaction: string } };
@@ -219,7 +219,7 @@ describe('bad payments', () => {
     assert.equal(await codeOf(changed), 'PAYMENT_VERIFICATION_FAILED');
   });
 
-  test('A payment above the balance says so, on both rails', async () => {
+  test('a payment above the balance says so, on both rails', async () => {
     const headers = {
       invalid_exact_evm_insufficient_balance: [
         await transferHeader(account, payTo, { authorization: { value: '200000000' } }),
@@ -244,7 +244,7 @@ describe('bad payments', () => {
     }
   });
 
-  test('Garbage of every kind is refused with a `Fault` and nothing else', async () => {
+  test('garbage of every kind is refused with a `Fault` and nothing else', async () => {
     const anything = fc.anything().map((value) => safe(value));
     const garbage = fc.oneof(
       fc.string({ maxLength: 300 }),
@@ -280,7 +280,7 @@ describe('bad payments', () => {
     );
   });
 
-  test('The refused payments opened no row and moved no money', async () => {
+  test('the refused payments opened no row and moved no money', async () => {
     const rows = await fixture.store.query('SELECT payment_key FROM payments_topup');
     assert.deepEqual(rows, []);
     assert.equal(await fixture.postings(), 0);

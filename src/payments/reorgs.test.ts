@@ -123,7 +123,7 @@ describe('reorganisations', () => {
     });
   }
 
-  test('payments right after a reorganisation settle at once: the lost number is filled', async () => {
+  test('payments right after a reorganisation settle at once, since the lost gas nonce is filled', async () => {
     const first = await paid();
     await chain.reorg(1);
     const second = await paid();
@@ -133,7 +133,7 @@ describe('reorganisations', () => {
     assert.equal(await fixture.balance(second.wallet), usdToNano(5));
   });
 
-  test('a payment that is mined again in another block stays credited, without a word', async () => {
+  test('a payment that is mined again in another block stays credited, and logs no error', async () => {
     const { wallet } = await paid();
     const { raw_tx: raw } = await rowOf(wallet);
     const lines = fixture.log.length;
@@ -145,7 +145,7 @@ describe('reorganisations', () => {
     assert.equal(fixture.log.slice(lines).filter(({ level }) => level === 'error').length, 0);
   });
 
-  test('another use of the gas number: a new transaction of the same authorization', async () => {
+  test('a payment whose gas nonce was used otherwise is sent in a new transaction', async () => {
     const { wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
     await chain.reorg(1);
@@ -163,7 +163,7 @@ describe('reorganisations', () => {
     assert.notEqual(row.tx_id, transaction);
   });
 
-  test('the payer has moved the money: reversed, and credited again when it can be paid', async () => {
+  test('a vanished payment whose payer moved the money is reversed, and credited when it can be paid again', async () => {
     const { header, wallet } = await paid();
     await fixture.post(wallet, `spent-${wallet}`, -2_000_000_000n);
     const { tx_id: transaction } = await rowOf(wallet);
@@ -186,7 +186,7 @@ describe('reorganisations', () => {
     assert.equal((await rowOf(wallet)).state, 'credited');
   });
 
-  test('a third party makes the payment again on the new chain: credited still, once', async () => {
+  test('a vanished payment that a third party makes again stays credited once', async () => {
     const { header, wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
     await chain.reorg(1);
@@ -260,7 +260,7 @@ describe('reorganisations', () => {
       await fillGap();
     });
 
-    test('keeps its place until it is final: no other content under the same authorization', async () => {
+    test('a cancelled payment keeps its row until it is final, and other terms are refused', async () => {
       const { header, wallet, raw, key } = await cancelled(fixture);
       await assert.rejects(fixture.payments.headers.topUp(header), /authorization_cancelled/);
       await chain.reorg(1);
@@ -309,7 +309,7 @@ describe('reorganisations', () => {
       await deep.close();
     }
 
-    test('blocks: 202 until there are enough of them, then 200', async () => {
+    test('a payment is pending until it has enough blocks', async () => {
       await under(rules, async (deep) => {
         const { header, wallet } = await evmPayment(chain, deep);
         const pending = /not confirmed yet/;
@@ -431,7 +431,7 @@ describe('reorganisations', () => {
   }
 
   // The last one: it moves the clock of the chain past what the other payments are signed for.
-  test('a payment that expired meanwhile is reversed for good, what was spent is not', async () => {
+  test('a vanished payment that expired is reversed, except for spent credit', async () => {
     const { header, wallet } = await paid();
     await fixture.post(wallet, `spent-${wallet}`, -1_500_000_000n);
     await chain.reorg(1);

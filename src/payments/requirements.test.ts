@@ -77,7 +77,7 @@ const amountsOf = ({ accepts }: { readonly accepts: readonly { readonly amount: 
 const sizeBytes = (header: string): number => `PAYMENT-REQUIRED: ${header}\r\n`.length;
 
 describe('payment required', () => {
-  test('the discovery answer is valid for stock clients and under 4 KB', async () => {
+  test('the discovery response is valid for official clients and below 4 KB', async () => {
     const { body, header } = await requirements.discovery(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
@@ -110,7 +110,7 @@ describe('payment required', () => {
     );
   });
 
-  test('the top-up answer asks the minimum or the first payment, and has the same JSON in header and body', async () => {
+  test('the top-up response asks for the minimum or the first payment, with the same JSON in header and body', async () => {
     const { body, header } = await requirements.topUp(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.deepEqual(decoded, body);
@@ -160,7 +160,7 @@ describe('payment required', () => {
     });
   });
 
-  test('both amounts of a refused request cover what it lacks, in whole first payments', async () => {
+  test('both amounts of a refused request cover its missing credit, in whole first payments', async () => {
     const amountsFor = async (needed: string) => {
       const credit = { balance: usdToNano('0.5'), needed: usdToNano(needed) };
       const { header } = await requirements.insufficientCredit(resource, credit);
@@ -194,7 +194,7 @@ describe('payment required', () => {
     assert.deepEqual(optionsFor('discovery'), [['base', '100000'], ['solana', '100000'], ...topUp]);
   });
 
-  test('signed offers are in the header where there is room for them, in one form if not in both', async () => {
+  test('the header carries signed offers in both forms, in one or in none, by its room', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'farebox-offers-'));
     const store = await openTestStore(`sqlite:${join(folder, 'test.db')}`);
     await store.migrate(PAYMENTS_MIGRATIONS);

@@ -226,7 +226,7 @@ describe('top-ups on Base', () => {
   });
 
   describe('once and only once', () => {
-    test('the same header again is credited already, also in another layout, and tells no balance', async () => {
+    test('a repeated header, also in another layout, is reported as credited, without a balance', async () => {
       const account = await buyer();
       const signed = await signPayment(account, { value: '7250000' });
       const first = await post(signed);
@@ -350,7 +350,7 @@ describe('top-ups on Base', () => {
   });
 
   describe('faults', () => {
-    test('the reply to the broadcast is lost: 200 with credit', async () => {
+    test('a payment whose broadcast response is lost is credited', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-reply' : 'pass');
@@ -358,7 +358,7 @@ describe('top-ups on Base', () => {
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
     });
 
-    test('the broadcast itself is lost: pending, then 200 by sending the same header', async () => {
+    test('a payment whose broadcast is lost is pending, and credited when its header is repeated', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       loseBroadcasts();
@@ -371,7 +371,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('unmined: 202, 202, then 200 after mining, never 402', async () => {
+    test('an unmined payment is 202 until it is mined, never 402', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       await chain.client.setAutomine(false);
@@ -387,7 +387,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('unmined and the client never comes back: the sweep credits', async () => {
+    test('an unmined payment that nobody repeats is credited by the sweep', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       await chain.client.setAutomine(false);
@@ -399,7 +399,7 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
-    test('front-run by a third party after it was shown to us: 200 with credit, once', async () => {
+    test('a payment that a third party sends after us is credited once', async () => {
       const account = await buyer();
       const signed = await signPayment(account);
       loseBroadcasts();
@@ -412,7 +412,7 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
-    test('used on the chain before it was shown to us: refused, and no credit', async () => {
+    test('an authorization that was used before we received it is refused', async () => {
       const account = await buyer();
       const signed = await signPayment(account);
       await chain.callToken('transferWithAuthorization', transferArgs(signed));
@@ -452,7 +452,7 @@ describe('top-ups on Base', () => {
       await other.close();
     });
 
-    test('cancelled: 402, no credit, and the reason says so', async () => {
+    test('a cancelled authorization is 402 with its reason', async () => {
       const key = generatePrivateKey();
       const account = privateKeyToAccount(key);
       await chain.mint(account.address, 5_000_000n);
@@ -503,7 +503,7 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
-    test('no gas: nothing has moved, 503 asks for the same header, which works when there is gas', async () => {
+    test('a payment without gas is 503, and credited from the same header once there is gas', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       await chain.fund(gas, 0n);
@@ -517,7 +517,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('the chain does not answer: 503 or 202, never a refusal of the payment', async () => {
+    test('a chain that does not respond is 503, never a refusal of the payment', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       proxy.fate = () => 'lose-request';
@@ -527,7 +527,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('receipts are not readable for a while: pending, then credit', async () => {
+    test('a payment is pending while receipts cannot be read', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       let isDown = false;
@@ -541,7 +541,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('the payer moves the money away in between: 402 after the revert, and no credit', async () => {
+    test('a payment whose payer moves the money away is 402 after the revert', async () => {
       const account = await buyer(5_000_000n);
       await chain.fund(account.address, ETH);
       const header = await signPayment(account);
@@ -567,7 +567,7 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), 0n);
     });
 
-    test('expired without use: failed for good, with its reason', async () => {
+    test('an authorization that expires unused is 402 with its reason', async () => {
       const account = await buyer();
       const { timestamp } = await chain.client.getBlock();
       const header = await signPayment(account, { validBefore: String(timestamp + 30n) });
@@ -621,7 +621,7 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(wallet), usdToNano('3.5'));
     });
 
-    test('a refund takes no credit that the chain could still take back', async () => {
+    test('a refund takes no credit that the chain could still undo', async () => {
       const account = await buyer();
       const wallet = account.address.toLowerCase();
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);

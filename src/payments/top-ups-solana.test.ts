@@ -151,7 +151,7 @@ describe('top-ups on Solana', () => {
     assert.equal(chat.headers.get('X-Balance-Remaining'), '4.990000');
   });
 
-  test('the same header again tells no balance; three at once are one credit', async () => {
+  test('a repeated header gets no balance, and three at once are one credit', async () => {
     const signer = await buyer();
     const header = await sign(signer);
     const answers = await Promise.all([post(header), post(header), post(header)]);
@@ -211,7 +211,7 @@ describe('top-ups on Solana', () => {
     assert.ok(answers.every(({ status }) => status === 200));
   });
 
-  test('the reply to the broadcast is lost: pending at worst, then 200 with one credit', async () => {
+  test('a payment whose broadcast response is lost is credited', async () => {
     const signer = await buyer();
     const header = await sign(signer);
     proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-reply' : 'pass');
@@ -219,7 +219,7 @@ describe('top-ups on Solana', () => {
     assert.equal(answer.status, 200, JSON.stringify(answer.body));
   });
 
-  test('the broadcast itself is lost: pending, then the same bytes are sent again', async () => {
+  test('a payment whose broadcast is lost is pending, and the same bytes are sent again', async () => {
     const signer = await buyer();
     const header = await sign(signer);
     loseBroadcasts();
@@ -230,7 +230,7 @@ describe('top-ups on Solana', () => {
     assert.equal((await post(header)).status, 200);
   });
 
-  test('unconfirmed: 202, 202, then 200', async () => {
+  test('an unconfirmed payment is 202 until it is confirmed', async () => {
     const signer = await buyer();
     const header = await sign(signer);
     chain.hidden = true;
@@ -240,7 +240,7 @@ describe('top-ups on Solana', () => {
     assert.equal((await post(header)).status, 200);
   });
 
-  test('never sent until its blockhash expires: failed for good', async () => {
+  test('a payment that is unsent when its blockhash expires is 402 with its reason', async () => {
     const signer = await buyer();
     const header = await sign(signer);
     loseBroadcasts();
@@ -303,7 +303,7 @@ describe('top-ups on Solana', () => {
     assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });
 
-  test('one that was dropped and has expired is reversed for good', async () => {
+  test('a credited transaction that was dropped and has expired is reversed', async () => {
     const signer = await buyer();
     chain.unfinal = true;
     const header = await sign(signer);
@@ -343,7 +343,7 @@ describe('top-ups on Solana', () => {
     await deep.close();
   });
 
-  test('no tokens: 400 before anything is sent', async () => {
+  test('a payment above the balance is 400 before anything is sent', async () => {
     const signer = await buyer(1_000_000n);
     const executed = chain.executed;
     const answer = await post(await sign(signer));
@@ -382,7 +382,7 @@ describe('top-ups on Solana', () => {
     assert.equal(await fixture.balance(signer.address), usdToNano(2));
   });
 
-  test('a refund takes no credit that the cluster could still take back', async () => {
+  test('a refund takes no credit that the cluster could still undo', async () => {
     await fundTreasury();
     const signer = await buyer();
     chain.unfinal = true;

@@ -95,7 +95,7 @@ describe('a stuck transaction', () => {
     );
   }
 
-  test('gets a higher fee under the same number, and its payment is credited once', async () => {
+  test('it gets a higher fee under the same gas nonce, and its payment is credited once', async () => {
     const fixture = await open();
     const { header, wallet, sent } = await stuck(fixture);
     const before = parseTransaction((await waiting(fixture))[0]!.raw_tx);
@@ -115,7 +115,7 @@ describe('a stuck transaction', () => {
     assert.equal(await fixture.postings(), 1);
   });
 
-  test('whose replacement was lost on the way is credited by its first hash', async () => {
+  test('it is credited by its first hash when its replacement was lost', async () => {
     const fixture = await open();
     const { header, wallet, sent } = await stuck(fixture);
     const [first] = await waiting(fixture);
@@ -142,7 +142,7 @@ describe('a stuck transaction', () => {
     assert.equal(await fixture.postings(), 1);
   });
 
-  test('is raised by one of two processes', async () => {
+  test('only one of two processes raises its fee', async () => {
     const fixture = await open();
     const other = await open(CAP_GWEI, fixture.folder);
     await stuck(fixture);
@@ -154,7 +154,7 @@ describe('a stuck transaction', () => {
     await mineAt(20n);
   });
 
-  test('holds nobody up: the one behind it is mined with it', async () => {
+  test('the next transaction is mined with it', async () => {
     const fixture = await open();
     const second = await payment();
     const first = await stuck(fixture);
@@ -166,7 +166,7 @@ describe('a stuck transaction', () => {
     assert.equal(await fixture.postings(), 2);
   });
 
-  test('at the highest fee stays as it is, and the log says what to change', async () => {
+  test('it stays at the highest fee, and the log says which setting to change', async () => {
     const fixture = await open(10);
     const { header } = await stuck(fixture);
     const [before] = await waiting(fixture);

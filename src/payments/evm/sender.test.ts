@@ -52,7 +52,7 @@ describe('the sender of a gas key', () => {
   const sent = { address: key.address, blockTag: 'pending' } as const;
   const numberOf = (raw: Hex): number => parseTransaction(raw).nonce ?? 0;
 
-  test('a number whose transaction could not be written down is dealt again', async () => {
+  test('a gas nonce whose transaction could not be stored is reused', async () => {
     const sender = senderOn(store);
     const dealt: number[] = [];
     const failing = sender.send(call, async (_transaction, raw) => {
@@ -65,7 +65,7 @@ describe('the sender of a gas key', () => {
     assert.equal(await chain.client.getTransactionCount(sent), 1);
   });
 
-  test('it is dealt again too when the database was away just then', async () => {
+  test('a gas nonce is reused when the database was away while its row was written', async () => {
     let isAway = false;
     const sender = senderOn({
       ...store,
@@ -84,7 +84,7 @@ describe('the sender of a gas key', () => {
     assert.equal(await chain.client.getTransactionCount(sent), 2);
   });
 
-  test('a number that a process took with it when it died is dealt again by the next', async () => {
+  test('a gas nonce of a process that died is reused by the next process', async () => {
     await store.query(
       'UPDATE payments_gas_nonce SET next_nonce = next_nonce + 1, updated_ms = $1',
       [clock.nowMs()],

@@ -4,7 +4,7 @@ import { systemIds } from '../../core/ids.ts';
 import { nano } from '../../core/money.ts';
 import { MachinePayments } from './mpp.ts';
 
-test('challenges of one moment are different ones, since a payer signs their ids', () => {
+test('challenges of the same moment have different ids', () => {
   const payments = new MachinePayments({
     secret: 'x'.repeat(32),
     realm: 'api.example.com',

@@ -133,7 +133,7 @@ describe('signing', () => {
     assert.deepEqual(new Set(items.map(({ kind }) => kind)), new Set(['offer']));
   });
 
-  test('whatever is changed is told', async () => {
+  test('every changed field is reported', async () => {
     const signed = await signing.used(USED);
     const [jws, eip712] = signed.receipts;
     assert.ok(jws?.format === 'jws' && eip712?.format === 'eip712');

@@ -98,7 +98,7 @@ describe('linked staking', () => {
     return stake?.credit;
   }
 
-  test('a token that four wallets show in turn gives its credit once a day', async () => {
+  test('a stake that four wallets hold in turn gives its credit once a day', async () => {
     const wallets = [newWallet(), newWallet(), newWallet(), newWallet()];
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallets[0]!, HELD);
@@ -129,7 +129,7 @@ describe('linked staking', () => {
     assert.deepEqual([await creditOf(seller), await creditOf(buyer)], [0n, GIVES]);
   });
 
-  test('stake that is taken back and staked from another wallet counts once', async () => {
+  test('a stake that moves to another wallet counts once', async () => {
     const [first, second] = [newWallet(), newWallet()];
     read = reader(STAKING, 'stakedOf');
     await at(dayStartMs(day) - HOUR_MS);
@@ -172,7 +172,7 @@ describe('linked staking', () => {
     assert.equal(await creditOf(wallet), undefined, 'yesterday says nothing of today');
   });
 
-  test('a chain that lags behind midnight is waited for', async () => {
+  test('the stake is read once a lagging chain has reached midnight', async () => {
     const wallet = newWallet();
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallet, HELD);
@@ -211,7 +211,7 @@ describe('linked staking', () => {
     await until(isSo);
   }
 
-  test('of several nodes two must agree, and none that answers contradict', async () => {
+  test('two of several nodes must agree and none contradict', async () => {
     const wallet = newWallet();
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallet, HELD);
@@ -233,7 +233,7 @@ describe('linked staking', () => {
     await third.stop();
   });
 
-  test('a crowd of new wallets asks the node a bounded number of questions at once', async () => {
+  test('many new wallets make a limited number of calls at once', async () => {
     await at(dayStartMs(day) + MINUTE_MS);
     assert.ok(await read(newWallet()));
     const held = Promise.withResolvers<void>();

@@ -225,7 +225,7 @@ describe('upto on Base', () => {
   }
 
   describe('as it is offered', () => {
-    test('stands last in the 402 of what is sold, with the gas key as facilitator', async () => {
+    test('it is the last option of a 402, with the gas key as the facilitator', async () => {
       const { header } = await fixture.payments.requirements.discovery(RESOURCE);
       const { accepts } = decodePaymentRequiredHeader(header);
       assert.deepEqual(
@@ -251,7 +251,7 @@ describe('upto on Base', () => {
       assert.deepEqual(new Set(schemes), new Set(['exact']));
     });
 
-    test('costs a 402 nothing where it is not, and is refused there', async () => {
+    test('it is absent from a 402 and refused where it is off', async () => {
       const other = await openFixture({ settings: settingsWith({ upto: false }) });
       const { accepts } = (await other.payments.requirements.discovery(RESOURCE)).body as {
         accepts: { scheme: string; extra: object }[];
@@ -288,7 +288,7 @@ describe('upto on Base', () => {
       });
     }
 
-    test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
+    test('a signature moves nothing for a request that credit covers, and serves one request', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const offers = await Promise.all([1, 2].map(() => offer(header)));
@@ -316,7 +316,7 @@ describe('upto on Base', () => {
       assert.equal(await chain.balance(account.address), 100n * USD);
     });
 
-    test('a retry of such a request is let in by its key, where its answer is kept, and moves nothing', async () => {
+    test('a retry of such a request is accepted by its idempotency key and moves nothing', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const own = { ...PROOF, idempotencyKey: 'a-key-that-nobody-guesses' };
@@ -328,7 +328,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), 0n);
     });
 
-    test('a ceiling above the most that a payment may be is good for that much', async () => {
+    test('a ceiling above the maximum of a payment counts as the maximum', async () => {
       const account = await buyer();
       await chain.mint(account.address, 30_000n * USD);
       await chain.approvePermit2(account.address, 30_000n * USD);
@@ -339,7 +339,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano(7));
     });
 
-    test('a contract wallet signs a ceiling as well (EIP-1271)', async () => {
+    test('a contract wallet can sign a ceiling (EIP-1271)', async () => {
       const owner = privateKeyToAccount(generatePrivateKey());
       const wallet = privateKeyToAccount(generatePrivateKey());
       await chain.mint(wallet.address, 10n * USD);
@@ -354,7 +354,7 @@ describe('upto on Base', () => {
   });
 
   describe('once and only once', () => {
-    test('shown again it is credited already, whatever is wanted of it', async () => {
+    test('a repeated signature is refused as credited, whatever amount is wanted', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       await pay(header, usdToNano(2));
@@ -365,7 +365,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano(2));
     });
 
-    test('a nonce in other digits, and other letters of an address, are the same authorization', async () => {
+    test('another spelling of the nonce or an address is the same authorization', async () => {
       const account = await buyer();
       const terms = { nonce: 12_345n, deadline: BigInt(Math.floor(Date.now() / 1000) + 300) };
       await pay(await signedHeader(account, terms), usdToNano(2));
@@ -377,7 +377,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano(2));
     });
 
-    test('two requests and another process at once: one of their amounts, one service', async () => {
+    test('one of several requests at once is served, also across processes', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const other = await openFixture({ settings: settingsWith(), folder: fixture.folder });
@@ -398,7 +398,7 @@ describe('upto on Base', () => {
       await other.close();
     });
 
-    test('unmined, it is pending; the retry finishes what its first try has sent', async () => {
+    test('an unmined payment is pending, and its retry finishes it', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       await chain.client.setAutomine(false);
@@ -411,7 +411,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano(2));
     });
 
-    test('the reply to the broadcast is lost: credited all the same', async () => {
+    test('a payment whose broadcast response is lost is credited', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-reply' : 'pass');
@@ -446,7 +446,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano(4));
     });
 
-    test('a reorganisation takes it away: it is sent again as it was', async () => {
+    test('a payment that a reorganisation drops is sent again unchanged', async () => {
       const account = await buyer();
       await pay(await signedHeader(account), usdToNano(2));
       const before = await chain.balance(payTo);
@@ -462,7 +462,7 @@ describe('upto on Base', () => {
     });
 
     for (const dieAt of ['opened', 'journaled', 'settled', 'credited']) {
-      test(`A payment killed when ${dieAt} is credited once, as it was wanted, after the restart`, async () => {
+      test(`a payment killed when ${dieAt} is credited once, as it was wanted, after the restart`, async () => {
         const account = await buyer();
         const first = await openFixture({ settings: settingsWith() });
         const header = await signedHeader(account);
@@ -495,7 +495,7 @@ describe('upto on Base', () => {
       assert.equal(await chain.approved(account.address), USD - 300_000n);
     });
 
-    test('signatures that end with 0 or 1 are taken, of the ceiling and of the approval', async () => {
+    test('signatures of the ceiling and the approval may end with 0 or 1', async () => {
       const short = (signature: string) =>
         `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}`;
       const account = await buyer(0n);
@@ -510,7 +510,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano('0.3'));
     });
 
-    test('one that the client gives back as it was said is none, and one that is not needed does no harm', async () => {
+    test('an unsigned approval is ignored, and so is an unneeded one', async () => {
       const account = await buyer();
       const header = await officialHeader(account);
       assert.deepEqual(approvalOf(header), { version: '1' });
@@ -522,7 +522,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(fresh), usdToNano('0.2'));
     });
 
-    test('sent to the token by somebody else before us, it has done its work', async () => {
+    test('an approval that somebody else has sent is used', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       const offered = await offer(header);
@@ -531,7 +531,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano('0.5'));
     });
 
-    test('an approval that the wallet has overtaken after the check: nothing is sent', async () => {
+    test('an approval that became invalid after the check sends nothing', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       const other = await sponsoredHeader(account);
@@ -545,7 +545,7 @@ describe('upto on Base', () => {
     });
 
     for (const dieAt of ['opened', 'journaled', 'settled']) {
-      test(`A sponsored payment killed when ${dieAt} is credited once after the restart, from its row`, async () => {
+      test(`a sponsored payment killed when ${dieAt} is credited once after the restart, from its row`, async () => {
         const account = await buyer(0n);
         const first = await openFixture({ settings: settingsWith() });
         const header = await sponsoredHeader(account, first);
@@ -555,7 +555,7 @@ describe('upto on Base', () => {
       });
     }
 
-    test('a reorganisation takes the payment and the approval away: both come again', async () => {
+    test('a payment and an approval that a reorganisation drops are both sent again', async () => {
       const account = await buyer(0n);
       await pay(await sponsoredHeader(account), usdToNano('0.4'));
       const before = await chain.balance(payTo);
@@ -565,7 +565,7 @@ describe('upto on Base', () => {
       assert.equal(await balanceOf(account), usdToNano('0.4'));
     });
 
-    test('dropped by the node, it is signed and sent again with its approval; who shows it with another one is not heard', async () => {
+    test('a dropped payment is sent again with its approval, and another approval is refused', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       await chain.client.setAutomine(false);
@@ -610,7 +610,7 @@ describe('upto on Base', () => {
       'with a wrong signature': [{ signature: BAD_SIGNATURE }, /permit2_allowance_required/],
       'with a past deadline': [{ deadline: '1' }, /eip2612_deadline_expired/],
     };
-    test('a bad one is refused with what would be right, and nothing is written down', async () => {
+    test('an invalid approval is refused with the right value, and opens no row', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       for (const [name, [changes, words]] of Object.entries(BAD)) {
@@ -627,7 +627,7 @@ describe('upto on Base', () => {
       await pay(header, usdToNano('0.4'));
     });
 
-    test('is asked for where a ceiling is, and nowhere else', async () => {
+    test('a 402 asks for it only where it offers a ceiling', async () => {
       const { requirements } = fixture.payments;
       const asked = async (answer: Promise<{ header: string }>) =>
         Object.keys(decodePaymentRequiredHeader((await answer).header).extensions ?? {});
@@ -645,7 +645,7 @@ describe('upto on Base', () => {
   });
 
   describe('what the chain refuses', () => {
-    test('without an approval of Permit2, or with too small a one, nothing moves and the words say so', async () => {
+    test('a payment without a sufficient Permit2 approval is refused with a message', async () => {
       for (const approved of [0n, USD / 2n]) {
         const account = await buyer(approved);
         const header = await officialHeader(account);
@@ -661,7 +661,7 @@ describe('upto on Base', () => {
       }
     });
 
-    test('an approval that is withdrawn after the check: refused, and nothing is left of it', async () => {
+    test('a payment whose approval is withdrawn after the check is refused, and leaves no row', async () => {
       const account = await buyer();
       const offered = await offer(await signedHeader(account));
       await chain.approvePermit2(account.address, 0n);
@@ -673,7 +673,7 @@ describe('upto on Base', () => {
       assert.deepEqual(await rowsOf(account), []);
     });
 
-    test('an approval that is withdrawn at the last moment: the transaction is not sent', async () => {
+    test('a payment whose approval is withdrawn before the broadcast is not sent', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const offered = await offer(header);
@@ -688,7 +688,7 @@ describe('upto on Base', () => {
       assert.deepEqual(await rowsOf(account), []);
     });
 
-    test('a wallet that holds less than it signed is told so', async () => {
+    test('a ceiling above the balance is refused with a reason', async () => {
       const account = await buyer(1_000n * USD);
       const header = await signedHeader(account, { ceiling: 101n * USD });
       const said = await refusal(offer(header));
@@ -705,7 +705,7 @@ describe('upto on Base', () => {
       await chain.callAs(account.address, PERMIT2, data);
     }
 
-    test('an authorization that was cancelled before it was shown pays for nothing', async () => {
+    test('an authorization that was cancelled before we received it is refused', async () => {
       const account = await buyer();
       await cancel(account, 77n);
       const said = await refusal(pay(await signedHeader(account, { nonce: 77n }), usdToNano(2)));
@@ -713,7 +713,7 @@ describe('upto on Base', () => {
       assert.deepEqual(await rowsOf(account), []);
     });
 
-    test('one that is cancelled while it waits is pending to its end, then failed', async () => {
+    test('an authorization that is cancelled while it waits is pending until its deadline, then failed', async () => {
       const account = await buyer();
       const nonce = 78n;
       const { timestamp } = await chain.client.getBlock();
@@ -739,7 +739,7 @@ describe('upto on Base', () => {
       await pay(await signedHeader(await buyer(), { deadline: deadline + 400n }), usdToNano(1));
     });
 
-    test('nobody but the gas key can move it, nor our own exposed facilitator for others', async () => {
+    test('only the gas key can settle it, and the exposed facilitator does not', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const payment = JSON.parse(Buffer.from(header, 'base64').toString()) as {
@@ -805,7 +805,7 @@ describe('upto on Base', () => {
     };
     for (const [code, ofCode] of Object.entries(cases)) {
       for (const [name, [changes, words]] of Object.entries(ofCode)) {
-        test(`A payment with ${name} is refused with ${code}`, async () => {
+        test(`a payment with ${name} is refused with ${code}`, async () => {
           const account = await buyer();
           const said = await refusal(pay(await signedHeader(account, changes), usdToNano(1)));
           assert.equal(said.code, code, said.message);
@@ -815,7 +815,7 @@ describe('upto on Base', () => {
       }
     }
 
-    test('an ERC-3009 payload under its name, and a top-up', async () => {
+    test('an ERC-3009 payload of the scheme upto and a top-up are refused', async () => {
       const account = await buyer();
       const payload = { authorization: {}, signature: BAD_SIGNATURE };
       const accepted = { scheme: 'upto', network: BASE };
