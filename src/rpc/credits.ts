@@ -24,7 +24,7 @@ export interface CreditReservation {
   readonly credits: number;
 }
 
-export type CreditOutcome =
+type CreditOutcome =
   | { readonly ok: true; readonly reservation: CreditReservation }
   | { readonly ok: false; readonly usedCredits: number };
 

@@ -28,13 +28,7 @@ export { delayLastBytes, KeptResponse } from './rpc-response.ts';
 export type { RpcResponse } from './rpc-response.ts';
 export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
 export { MAX_BATCH_ITEMS } from './call-ids.ts';
-export {
-  type CreditOutcome,
-  type CreditReservation,
-  type Credits,
-  MemoryCredits,
-  SharedCredits,
-} from './credits.ts';
+export { type CreditReservation, type Credits, MemoryCredits, SharedCredits } from './credits.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
 export type RpcSettings = Omit<
