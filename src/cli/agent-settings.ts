@@ -10,19 +10,15 @@ export interface AgentSettings {
   readonly origin: string;
   readonly secret: string;
   readonly model: string;
-  /** For background tasks of the agent. */
   readonly smallModel: string;
   /** Tokens of prompt and completion together. */
   readonly contextTokens: number | undefined;
   readonly title: string;
 }
 
-/** Codex's name of the provider. */
 const PROVIDER = 'farebox';
-/** The environment variable that holds the key for Codex. */
 export const CODEX_KEY_VARIABLE = 'FAREBOX_API_KEY';
 
-/** The environment variables that Claude Code reads. */
 export function claudeEnvironment(settings: AgentSettings): Record<string, string> {
   const { origin, secret, model, smallModel } = settings;
   return {
@@ -86,7 +82,6 @@ export function withCodexSettings(text: string | undefined, settings: AgentSetti
   const root = codexRoot(settings);
   const lines = text === undefined || text === '' ? [] : text.replace(/\n$/, '').split('\n');
   const kept: string[] = [];
-  /** Index of the first table in `kept`. */
   let rootEnd: number | undefined;
   let isOurs = false;
   let quotes: string | undefined;
@@ -120,7 +115,6 @@ export function withCodexSettings(text: string | undefined, settings: AgentSetti
 /** `[table]` or `[[list]]`, with white space before it or a comment after it. */
 const TABLE = /^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$/;
 const OUR_TABLE = new RegExp(`^model_providers\\s*\\.\\s*"?${PROVIDER}"?(?:\\s*\\.|$)`);
-/** A member with a value on one line. */
 const MEMBER = /^\s*"?([A-Za-z_]+)"?\s*=\s*(?!"""|''')/;
 
 /** The quotes of a multi-line string that is still open after this line. */

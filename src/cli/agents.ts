@@ -29,7 +29,6 @@ const FILE_MODE = 0o600;
 
 interface Agent {
   readonly title: string;
-  /** Path of its settings. */
   readonly file: (env: Console['env']) => string;
   /** Sets the settings in the text of the file. */
   readonly edit: (text: string | undefined, settings: AgentSettings) => string;
@@ -158,7 +157,6 @@ async function settingsFor(
   };
 }
 
-/** Returns the text of a file, or `undefined` if it does not exist. */
 async function readOptional(file: string): Promise<string | undefined> {
   try {
     return await readFile(file, 'utf8');

@@ -299,7 +299,6 @@ const COINS = {
   solana: { coin: 'SOL', decimals: 9 },
 } as const;
 type RailName = keyof typeof COINS;
-/** Decimals of a fee balance. */
 const SHOWN_DECIMALS = 6;
 
 function railFinding(name: RailName, rail: RailHealth): Finding {

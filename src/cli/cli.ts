@@ -50,7 +50,6 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
 ];
 const HELP_COLUMNS = 100;
 
-/** Runs one command line and returns its exit code. */
 export async function runCommand(console: Console): Promise<number> {
   const cli = commandLine(printableConsole(console));
   const { argv } = cli.console;
@@ -69,7 +68,6 @@ export async function runCommand(console: Console): Promise<number> {
   }
 }
 
-/** Builds the command line with every command. */
 export function commandLine(console: Console): Cli {
   const cli = new Cli(console);
   const { stdout, stderr } = console;
@@ -119,7 +117,6 @@ function reportFailure({ console, program }: Cli, error: unknown): void {
   }
 }
 
-/** Rewrites an error message of commander. */
 function sentenceOf({ code, message }: CommanderError, command: CommandUnknownOpts): string {
   const [, quoted = ''] = /'([^']*)'/.exec(message) ?? [];
   const { args, registeredArguments } = command;

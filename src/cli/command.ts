@@ -61,13 +61,11 @@ export class Cli {
     return existing ?? this.program.command(name);
   }
 
-  /** Sets the environment variables that have a value here. */
   setEnvironment(values: Readonly<Record<string, string | undefined>>): void {
     const set = Object.entries(values).filter(([, value]) => value !== undefined);
     this.console = { ...this.console, env: { ...this.console.env, ...Object.fromEntries(set) } };
   }
 
-  /** Prints `json` if `--json` is set, else `text`. */
   print(json: unknown, text: string): void {
     this.console.stdout.write(this.isJson ? `${JSON.stringify(json, undefined, 2)}\n` : text);
   }
@@ -149,7 +147,6 @@ export class Cli {
   }
 }
 
-/** The configuration and the files that it came from. */
 export interface Settings {
   readonly config: Config;
   readonly sources: readonly ConfigSource[];
@@ -171,7 +168,6 @@ export function commandsBelow(command: CommandUnknownOpts): CommandUnknownOpts[]
   });
 }
 
-/** The first line of a command's description. */
 export function summaryOf(command: CommandUnknownOpts): string {
   return command.description().split('\n', 1)[0] ?? '';
 }
@@ -264,7 +260,6 @@ export function jsonUsd(amount: bigint | undefined): string | null {
   return amount === undefined ? null : shownUsd(amount);
 }
 
-/** Most accounts of one name that an error lists. */
 const MAX_NAMESAKES = 10;
 /** Newest accounts whose names are compared with an unknown one. */
 const MAX_GUESSED = 1_000;

@@ -139,7 +139,6 @@ export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
   });
 }
 
-/** Yields pages of the keys of an account, newest first. */
 export async function* keyPages(
   { identity }: Stores,
   accountId: string,

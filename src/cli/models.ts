@@ -137,7 +137,6 @@ function runsOn(config: Config, id: string): readonly string[] {
 
 const Amount = z.object({ usd: z.number() });
 
-/** The part of the response of `GET /models` that the command reads. */
 const List = z.object({
   data: z.array(
     z.object({

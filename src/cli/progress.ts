@@ -41,7 +41,6 @@ export class Progress {
     this.show(title, percent / 100, `${title}: ${percent} %, ${figures}`);
   }
 
-  /** Draws a bar on a terminal. */
   download(title: string, progress: DownloadProgress): void {
     const { fraction, bytesDone, bytesTotal, bytesPerSecond, secondsLeft } = progress;
     const filled = Math.round(fraction * BAR_CHARACTERS);

@@ -31,7 +31,6 @@ export function revision(): string {
   return packageField(isBuild ? 'dist/build.json' : 'package.json', 'revision') ?? UNKNOWN_REVISION;
 }
 
-/** The release number, such as `1.2.0`. */
 export function version(): string {
   return packageField('package.json', 'version') ?? '0.0.0';
 }
@@ -41,7 +40,6 @@ function packageField(file: string, name: 'revision' | 'version'): string | unde
   return (fields as { readonly [key in typeof name]?: string })[name]; // our own files
 }
 
-/** The log of this process, on stderr. */
 export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
@@ -54,7 +52,6 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   });
 }
 
-/** Operator actions that need the environment of the process. */
 export function operationsOf({ env, cwd }: Console): Operations {
   return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
 }

@@ -4,7 +4,6 @@
  */
 import { printable } from '../observability/log-writer.ts';
 
-/** The terminal and the process; tests pass their own. */
 export interface Console {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -94,7 +93,6 @@ export class Columns {
   }
 }
 
-/** Formats names and values in two columns. */
 export function listing(pairs: readonly (readonly [string, string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs.map(([name, value]) => `${name.padEnd(width)}  ${printableLine(value)}\n`).join('');

@@ -7,7 +7,6 @@ import { table } from './terminal.ts';
 const GROUPINGS = { day: 'day', model: 'model_id', account: 'account_id', key: 'key_id' } as const;
 const NAMES = ['day', 'model', 'account', 'key'] as const;
 const DEFAULT_SINCE = '30d';
-/** The most expensive rows come first. */
 const MAX_ROWS = 1_000;
 const DAY_CHARACTERS = 10;
 

@@ -10,7 +10,6 @@ import type { App, OwnView } from '../server/server.ts';
 import type { Cli } from './command.ts';
 import { logFor, operationsOf, startServer, watchSettings } from './server-start.ts';
 
-/** Messages from the primary process to a worker. */
 export type ToWorker =
   | { readonly kind: 'engines'; readonly news: EngineNews }
   | { readonly kind: 'reload' }
@@ -21,7 +20,6 @@ export type ToWorker =
   | { readonly kind: 'view-request'; readonly of: OwnView; readonly id: number }
   | { readonly kind: 'views'; readonly id: number; readonly views: readonly string[] };
 
-/** Messages from a worker to the primary process. */
 export type FromWorker =
   /** Sent before the worker acquires shared resources. */
   | { readonly kind: 'began'; readonly processId: string }

@@ -84,7 +84,6 @@ async function readEarlier(folder: string, name: string): Promise<ConsoleFile | 
   }
 }
 
-/** Reads the bundle, or makes it. Rejects if both fail. */
 async function openBundle(): Promise<Bundle> {
   if (existsSync(join(BUILT, 'index.json'))) return readBundle(BUILT);
   const { writeBundle } = await import('./bundle.ts');

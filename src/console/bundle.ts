@@ -20,7 +20,6 @@ const LARGE_QUALITY = 9;
 const brotliAsync = promisify(brotliCompress);
 const gzipAsync = promisify(gzip);
 
-/** The files that a page references. */
 export interface PageFiles {
   readonly script: string;
   readonly style: string;

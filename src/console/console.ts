@@ -41,7 +41,6 @@ const SECURITY = {
   'referrer-policy': 'no-referrer',
 };
 
-/** The path of a file of the bundle. */
 export function assetPath(name: string): string {
   return `/console/assets/${name}`;
 }

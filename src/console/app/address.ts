@@ -8,7 +8,6 @@ export interface Address<Name extends string> {
   /** The filters as `?a=1&b=2`; empty if none is set. */
   readonly search: string;
   readonly isFiltered: boolean;
-  /** Id of the item in the drawer. */
   readonly open: string | undefined;
   readonly change: (changes: Partial<Record<Name, string>>) => void;
   readonly clear: () => void;

@@ -5,7 +5,6 @@
 import { BASE } from './page-facts.ts';
 import { isReachable, untilReachable } from './server-state.ts';
 
-/** Kept in memory only. */
 let csrfToken: string | undefined;
 /** Called when the server responds that the session has ended. */
 let whenSignedOut: (() => void) | undefined;

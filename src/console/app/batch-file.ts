@@ -14,7 +14,6 @@ interface ModelUse {
 }
 
 export interface BatchFile {
-  /** As in the first line. */
   readonly endpoint: string;
   readonly models: ReadonlyMap<string, Readonly<ModelUse>>;
   /** The first `MAX_PROBLEMS`. */
@@ -151,7 +150,6 @@ export function estimateOf(
   return { promptsUsd, completionsUsd };
 }
 
-/** Finds a model by id or trait. */
 function modelNamed(models: readonly Model[], name: string): Model | undefined {
   return (
     models.find(({ id }) => id === name) ??

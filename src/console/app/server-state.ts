@@ -58,7 +58,7 @@ export async function loadPage<T>(load: () => Promise<T>): Promise<T> {
   try {
     return await load();
   } catch {
-    // The server is away, or serves a newer build.
+    // The server does not respond, or serves a newer build.
     await untilReachable();
   }
   try {

@@ -42,7 +42,6 @@ const OWN: readonly Link[] = [
   ['/console/batches', 'Batches'],
   ['/docs', 'API reference'],
 ];
-/** Only for ADMIN keys and wallets. */
 const MANAGED: readonly Link[] = [
   ['/console/keys', 'Keys'],
   ['/console/budgets', 'Budgets'],
@@ -225,7 +224,6 @@ function isAt(path: string, to: string): boolean {
   return path === to || (to !== '/console' && path.startsWith(`${to}/`));
 }
 
-/** The available balance, on every page. */
 function NavigationBalance() {
   const { value } = balance;
   if (value === undefined) return null;
@@ -245,7 +243,6 @@ const THEMES: readonly (readonly [Theme, string])[] = [
   ['dark', 'Dark'],
 ];
 
-/** The session, the theme and the sign-out button. */
 function Viewer() {
   const { value } = session;
   if (value === null || value === undefined) return null;

@@ -23,7 +23,6 @@ export interface TopUpState {
   readonly paymentId?: string;
 }
 
-/** The payment in the storage of the browser. */
 interface Kept {
   readonly header: string;
   /** Proves a retry of the request that opened the payment. */
@@ -102,7 +101,6 @@ export function resumeTopUp(): void {
   });
 }
 
-/** Hides a top-up that has ended. */
 export function dismissTopUp(): void {
   topUp.value = undefined;
 }
@@ -231,7 +229,6 @@ function read(): Kept | undefined {
   }
 }
 
-/** Explains the steps before the user signs. */
 export function explain(rail: Rail, amountUsd: number, payTo: string): readonly string[] {
   const amount = usdText(amountUsd);
   return [

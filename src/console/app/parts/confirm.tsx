@@ -16,7 +16,6 @@ interface ConfirmProps {
   readonly close: () => void;
   readonly run: () => Promise<unknown>;
   readonly done: () => void;
-  /** Explains the consequences. */
   readonly children: ComponentChildren;
 }
 

@@ -107,7 +107,6 @@ interface SegmentsProps<T extends string> {
   readonly onInput: (value: T) => void;
 }
 
-/** Radio buttons in one row. */
 export function Segments<T extends string>(props: SegmentsProps<T>) {
   const { legend, isLegendSeen = false, value, options, onInput } = props;
   const group = useId();
@@ -158,7 +157,6 @@ export function useAction(): Action {
   };
 }
 
-/** The error of an action. */
 export function ErrorMessage({ error }: { error: ApiError | undefined }) {
   if (error === undefined) return null;
   return (
@@ -203,7 +201,6 @@ interface BoundField {
   readonly onInput: (value: string) => void;
 }
 
-/** The values of a form and the action of its button. */
 export function useForm<Name extends string>(initial: Record<Name, string>): FormState<Name> {
   const action = useAction();
   const [values, setValues] = useState(initial);
@@ -247,9 +244,7 @@ export function Form({ submit, label, children, ...attributes }: FormProps) {
 interface ActionFormProps {
   readonly action: Action;
   readonly submit: () => void;
-  /** Label of the submit button. */
   readonly label: ComponentChildren;
-  /** Buttons before the submit button. */
   readonly others?: ComponentChildren;
   readonly children: ComponentChildren;
 }

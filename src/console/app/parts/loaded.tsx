@@ -25,7 +25,6 @@ export function NothingMatches({ title, clear }: { title: string; clear: () => v
   );
 }
 
-/** Placeholder lines. */
 export function Loading({ rows = 6 }: { rows?: number }) {
   return (
     <div class="loading" role="status">

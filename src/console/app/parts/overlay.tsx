@@ -8,11 +8,9 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 interface DialogButtonProps {
   readonly label: string;
   readonly class?: string;
-  /** Renders the overlay. */
   readonly children: (close: () => void) => ComponentChildren;
 }
 
-/** A button that opens an overlay. */
 export function DialogButton({ label, class: style, children }: DialogButtonProps) {
   const [isOpen, setOpen] = useState(false);
   return (

@@ -7,9 +7,7 @@ interface ShownOnceProps {
   readonly title: string;
   readonly secret: string;
   readonly close: () => void;
-  /** Text before the secret. */
   readonly about: ComponentChildren;
-  /** Content after the secret. */
   readonly children?: ComponentChildren;
 }
 

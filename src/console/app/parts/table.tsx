@@ -30,7 +30,6 @@ interface TableProps<T> {
   readonly columns: readonly Column<T>[];
   readonly rows: readonly T[];
   readonly keyOf: (row: T) => string;
-  /** Called for a click on a row. */
   readonly open?: (row: T) => void;
 }
 
@@ -75,7 +74,6 @@ function isControl(target: EventTarget | null): boolean {
 
 interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly list: CursorList<T>;
-  /** Shown if there are no rows. */
   readonly empty: ComponentChildren;
 }
 
@@ -101,12 +99,10 @@ export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
 
 interface LoadedTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly from: Resource<{ readonly data: readonly T[] }>;
-  /** Number of placeholder lines. */
   readonly lines?: number;
   readonly empty?: ComponentChildren;
 }
 
-/** A complete list as a table. */
 export function LoadedTable<T>({ from, lines = 6, empty, ...table }: LoadedTableProps<T>) {
   return (
     <Loaded from={from} rows={lines}>

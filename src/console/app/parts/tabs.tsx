@@ -4,7 +4,6 @@ import { useEffect, useRef } from 'preact/hooks';
 interface TabsProps {
   readonly label: string;
   readonly tabs: readonly (readonly [address: string, title: string])[];
-  /** Address of the current tab. */
   readonly at: string;
 }
 

@@ -12,7 +12,6 @@ export function Count({ value }: { value: number }) {
   return <span class="num">{countText(value)}</span>;
 }
 
-/** A missing value. */
 export const NONE = <span class="soft">–</span>;
 
 /** A time in the time zone of the browser, with UTC as tooltip. */
@@ -25,7 +24,6 @@ export function Time({ iso, ago = false }: { iso: string | null | undefined; ago
   );
 }
 
-/** A long id, shortened in its middle. */
 export function Id({ value, ends = 6 }: { value: string; ends?: number }) {
   return (
     <code class="id" title={value}>
@@ -34,7 +32,6 @@ export function Id({ value, ends = 6 }: { value: string; ends?: number }) {
   );
 }
 
-/** An id with a copy button. */
 export function CopyId({ value }: { value: string }) {
   return (
     <>
@@ -150,7 +147,6 @@ interface BarProps {
   readonly isCap?: boolean;
 }
 
-/** A bar with its figures below. */
 export function LabelledBar({ children, ...bar }: BarProps & { children: ComponentChildren }) {
   return (
     <div class="cap">

@@ -7,7 +7,6 @@ export interface Settings {
   readonly system: string;
   readonly search: 'off' | 'auto' | 'on';
   readonly effort: string;
-  /** Texts of the number fields. */
   readonly numbers: Readonly<Record<string, string>>;
 }
 
@@ -22,7 +21,6 @@ const NUMBERS = [
   ['seed', 'Seed', 0, undefined, 1],
 ] as const;
 
-/** The request parameters of the settings. */
 export function parametersOf({ numbers, effort }: Settings): Record<string, unknown> {
   const set = Object.entries(numbers).filter(
     ([, text]) => text.trim() !== '' && !Number.isNaN(Number(text)),

@@ -36,7 +36,6 @@ export interface Turn {
   readonly cost?: Partial<Cost>;
   readonly firstTokenMs?: number;
   readonly tookMs?: number;
-  /** The request of this response. */
   readonly body?: Readonly<Record<string, unknown>>;
 }
 
@@ -72,7 +71,6 @@ export async function sendMessage(
   await respond(options);
 }
 
-/** Replaces the last response with a new one. */
 export async function regenerate(options: Options): Promise<void> {
   const before = turns.peek();
   const last = before.findLastIndex(({ role }) => role === 'user');
@@ -100,7 +98,6 @@ async function respond(options: Options): Promise<void> {
   }
 }
 
-/** The request body for a conversation. */
 export function bodyOf(all: readonly Turn[], options: Options): Record<string, unknown> {
   const { model, system, parameters, search } = options;
   const messages = all

@@ -55,7 +55,6 @@ export function costText(cost: Partial<Cost> | undefined): string {
   return cost === undefined ? '' : usdText((cost.usd ?? 0) + (cost.diem ?? 0));
 }
 
-/** Reads a file as a `data:` URL. */
 export function dataUrlOf(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -77,7 +76,6 @@ export function useObjectUrl(blob: Blob | undefined): string | undefined {
   return url;
 }
 
-/** Shows a request as code. */
 export function CodeWindow({ samples, close }: { samples: readonly Sample[]; close: () => void }) {
   return (
     <Overlay title="This request as code" close={close}>
@@ -89,7 +87,6 @@ export function CodeWindow({ samples, close }: { samples: readonly Sample[]; clo
   );
 }
 
-/** A button that shows the next request as code. */
 export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
   return (
     <DialogButton label="Code">

@@ -14,7 +14,6 @@ interface Result {
   readonly requestId: string;
 }
 
-/** The responses of both routes. */
 interface Transcript {
   readonly transcript?: string;
   readonly lang?: string;

@@ -21,7 +21,6 @@ interface Provider {
 
 /** The wallet does not know the chain. */
 const UNKNOWN_CHAIN = 4902;
-/** Parameters of `wallet_addEthereumChain`. */
 const KNOWN_CHAINS: Readonly<
   Record<number, Readonly<Record<string, unknown>> & { readonly chainName: string }>
 > = {

@@ -196,7 +196,6 @@ async function transferOf(owner: Address, offer: Offer, units: bigint): Promise<
   return new Uint8Array(getTransactionEncoder().encode(compileTransaction(message)));
 }
 
-/** The associated token account of an owner. */
 async function tokenAccountOf(owner: Address, mint: Address): Promise<Address> {
   const encoder = getAddressEncoder();
   const seeds = [owner, TOKEN_PROGRAM, mint].map((one) => encoder.encode(one));

@@ -31,7 +31,6 @@ export interface WalletChoice {
   connect(): Promise<ConnectedWallet>;
 }
 
-/** Why a wallet did not sign, as a message for the user. */
 export class WalletError extends Error {}
 
 /** EIP-1193: the user rejected the request. */
@@ -39,7 +38,6 @@ const REJECTED = 4001;
 /** EIP-1193: an earlier request is still open. */
 const BUSY = -32_002;
 
-/** Converts an error of a wallet. */
 export function walletError(error: unknown): WalletError {
   if (error instanceof WalletError) return error;
   const { code, message = '' } = (error ?? {}) as { code?: unknown; message?: string };
