@@ -365,7 +365,7 @@ rpc:
     assert.match(out, /personas +wrong +personas\.folder cannot be read: .*nowhere/);
     assert.match(out, /search searxng +wrong +The search provider did not respond: .*ECONNREFUSED/);
     assert.match(out, /rpc ethereum-mainet +wrong +.*did you mean "ethereum-mainnet"/);
-    assert.match(out, /rpc mine +wrong +Gives no usable response to eth_chainId/);
+    assert.match(out, /rpc mine +wrong +Returns no usable response to eth_chainId/);
   });
 
   test('`check` warns about a price per token instead of per million tokens', async () => {
@@ -386,7 +386,7 @@ rpc:
       const { code, err } = await program(folder, command);
       assert.equal(code, 1);
       assert.match(err, /farebox\.yaml:3:\d+: http\.trustProxy\[1\]: .*not "nonsense"/);
-      assert.match(err, /farebox\.yaml:4:\d+: cluster\.workers: 4 workers need a database/);
+      assert.match(err, /farebox\.yaml:4:\d+: cluster\.workers: 4 workers need PostgreSQL/);
     }
   });
 
