@@ -13,19 +13,11 @@ import {
   roundUse,
   surchargesOf,
 } from './chat-bill.ts';
+import { NO_FACTS } from './wire/prompt-facts.ts';
 
 /** 1,000 nano-USD a token of the prompt, 2,000 of the output. */
 const PRICE = compilePrice({ input: '1', output: '2' });
-const NO_MEDIA = {
-  messageCount: 1,
-  textBytes: 100,
-  unknownBytes: 0,
-  imageCount: 0,
-  imageMessageCount: 0,
-  audioCount: 0,
-  videoCount: 0,
-  fileCount: 0,
-};
+const NO_MEDIA = { ...NO_FACTS, messageCount: 1, textBytes: 100 };
 /** A prompt of 100 bytes that can have 372 tokens, and a grant of 1,000. */
 const ROUND = { promptBytes: 100, promptTokens: 372, outputTokens: 1_000 };
 
