@@ -86,7 +86,7 @@ export async function transferHeader(
     ...changes.authorization,
   };
   const typed = transferTypedData(offer, { ...authorization, ...changes.signed } as never);
-  // What cannot be signed is sent with a bad signature.
+  // Data that cannot be signed is sent with an invalid signature.
   const signature = await account.signTypedData(typed as never).catch(() => BAD_SIGNATURE);
   const accepted = { scheme: 'exact', network: BASE, asset: USDC, payTo, ...changes.accepted };
   const payload = { authorization, signature, ...changes.payload };
