@@ -38,7 +38,8 @@ import { type Round, contextOverflow, minimalRound, planRound } from './chat-bou
 import { type ChatPlan, roundInputs } from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { type SearchResult, cleanResults } from './web/web.ts';
-import { noOutput } from './wire/chat-choice.ts';
+import { isJsonObject } from '../json/json-scan.ts';
+import { noOutput, toolCallsOf } from './wire/chat-choice.ts';
 import {
   type ChatResponse,
   NOTHING_CITED,
@@ -445,5 +446,8 @@ export class ChatRun implements WholeCall {
 function showChoice({ choices: [choice] }: ChatResponse, blocks: ResponseBlocks): void {
   if (choice === undefined) return;
   const { message, ...rest } = choice;
-  blocks.choice({ ...rest, delta: message });
+  if (!isJsonObject(message)) return;
+  // Some engines send `index: 0` for all calls.
+  const tool_calls = toolCallsOf(message).map((call, index) => ({ ...call, index }));
+  blocks.choice({ ...rest, delta: { ...message, tool_calls } });
 }

@@ -29,8 +29,10 @@ export function finishReason(reason: unknown, hasToolCalls: boolean): string {
   return hasToolCalls && known === 'stop' ? 'tool_calls' : known;
 }
 
+/** The tool calls; TGI streams one as an object instead of a list. */
 export function toolCallsOf(message: JsonObject): readonly JsonObject[] {
   const calls = message['tool_calls'];
+  if (isJsonObject(calls) && isJsonObject(calls['function'])) return [calls];
   return Array.isArray(calls) && calls.length > 0 ? calls.filter(isJsonObject) : NO_CALLS;
 }
 

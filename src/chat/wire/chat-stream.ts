@@ -74,7 +74,9 @@ export class ChatStream {
   readonly #canLearn: boolean;
   /** Layouts shared by the streams of the model. */
   readonly #layouts: ChunkLayout[] | undefined;
-  readonly #ownLayouts: ChunkLayout[] = [];
+  #ownLayouts: ChunkLayout[] = [];
+  /** Whether pieces of tool calls keep the engine's index. */
+  #canPassCalls: boolean;
   #learned = 0;
   readonly #match = new LayoutMatch();
   #isDone = false;
@@ -93,6 +95,7 @@ export class ChatStream {
     this.#canLearn =
       !options.stripThinkTags && !options.dropReasoning && options.searchTool === undefined;
     const isPlain = options.documents === undefined && options.readsCitations !== true;
+    this.#canPassCalls = options.documents === undefined;
     this.#layouts = this.#canLearn && isPlain ? options.layouts?.of(options.model) : undefined;
   }
 
@@ -320,6 +323,10 @@ export class ChatStream {
       const choice = this.#choice(index);
       const one = choice.show(given);
       if (choice.isCut) this.#endWhereCut(choice);
+      if (this.#canPassCalls && choice.areCallsRenumbered) {
+        this.#canPassCalls = false;
+        this.#ownLayouts = this.#ownLayouts.filter(({ kind }) => kind !== 'tool');
+      }
       if (one === undefined) continue;
       if (!choice.hasRole) before.addText(this.#started(choice));
       shown.push(one);
@@ -375,7 +382,7 @@ export class ChatStream {
   #learn(chunk: JsonObject, data: SseData): void {
     const { event, bytes } = data;
     if (!this.#canLearn || event === undefined || this.#learned >= MAX_LEARNED) return;
-    const step = stepOf(chunk, this.#options.documents !== undefined);
+    const step = stepOf(chunk, this.#canPassCalls);
     if (step === undefined || !this.#choices.has(step.choice)) return;
     const isBoundary = step.kind === 'boundary';
     // Role and end occur once per stream, so only shared layouts are worth learning.

@@ -334,8 +334,11 @@ function patched(bytes: Buffer, from: number, to: number, patches: readonly Patc
 
 const DELTA_TEXTS = ['content', 'reasoning_content', 'refusal'];
 
-/** Returns `undefined` if the chunk does anything else. */
-export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | undefined {
+/**
+ * Returns `undefined` if the chunk does anything else. `canPassCalls`: the indexes of tool calls
+ * stay as they are.
+ */
+export function stepOf(chunk: JsonObject, canPassCalls: boolean): ChunkStep | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
@@ -357,7 +360,7 @@ export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | un
     return { ...text, kind: 'content' };
   }
   if ((reasoningOf(delta) ?? '') !== '') return { ...text, kind: 'reasoning' };
-  const call = hasDocuments ? undefined : continuedCall(delta);
+  const call = canPassCalls && Array.isArray(calls) ? continuedCall(delta) : undefined;
   return call === undefined ? undefined : { ...text, kind: 'tool', call };
 }
 

@@ -11,9 +11,19 @@ interface SearchPiece {
   arguments: string;
 }
 
+/** The last call that began at an index of the engine. */
+interface CallAtIndex {
+  readonly number: number;
+  readonly id: string;
+}
+
 export class StreamCalls {
+  /** Whether a call has another number than the engine's index. */
+  areRenumbered = false;
+  readonly #atIndex = new Map<number, CallAtIndex>();
   readonly #begun = new Set<number>();
   readonly #ids = new Set<string>();
+  /** Search calls by number. */
   readonly #searches = new Map<number, SearchPiece>();
   readonly #searchTool: string | undefined;
   readonly #newCallId: () => string;
@@ -40,7 +50,7 @@ export class StreamCalls {
   /** Collects a piece of a search call; `false` for a piece of any other call. */
   #takeSearch(call: JsonObject): boolean {
     if (this.#searchTool === undefined) return false;
-    const index = this.#indexOf(call);
+    const index = this.#numberOf(call);
     const text = argumentsText(functionOf(call)['arguments']);
     const known = this.#searches.get(index);
     if (known !== undefined) {
@@ -53,7 +63,7 @@ export class StreamCalls {
   }
 
   #safePiece(call: JsonObject, firstCall: number): JsonObject {
-    const at = this.#indexOf(call);
+    const at = this.#numberOf(call);
     const made = functionOf(call);
     const isFirst = !this.#begun.has(at);
     let index = at + firstCall;
@@ -72,14 +82,31 @@ export class StreamCalls {
     return id;
   }
 
-  /** Without an index, a new id or a name begins a new call. */
-  #indexOf(call: JsonObject): number {
-    const index = call['index'];
-    if (typeof index === 'number' && Number.isSafeInteger(index) && index >= 0) return index;
-    const isNew =
-      typeof call['id'] === 'string' && call['id'] !== ''
-        ? !this.#ids.has(call['id'])
-        : (functionName(call) ?? '') !== '';
-    return isNew ? this.#begun.size : Math.max(0, this.#begun.size - 1);
+  /**
+   * The number of the call. It is the engine's index, unless that belongs to another call already:
+   * some engines send `index: 0` for all parallel calls. Then, and without an index, a new id with
+   * a name begins a new call.
+   */
+  #numberOf(call: JsonObject): number {
+    const { index } = call;
+    const id = typeof call['id'] === 'string' ? call['id'] : '';
+    const hasName = (functionName(call) ?? '') !== '';
+    if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) {
+      const isNew = id !== '' ? !this.#ids.has(id) : hasName;
+      return isNew ? this.#begun.size : Math.max(0, this.#begun.size - 1);
+    }
+    const known = this.#atIndex.get(index);
+    if (known !== undefined) {
+      const isOther = id !== '' && known.id !== '' && id !== known.id && hasName;
+      if (!isOther) return known.number;
+    }
+    let number = index;
+    if (this.#begun.has(index)) {
+      number = this.#begun.size;
+      while (this.#begun.has(number)) number += 1;
+    }
+    this.areRenumbered ||= number !== index;
+    this.#atIndex.set(index, { number, id });
+    return number;
   }
 }

@@ -127,6 +127,10 @@ export class StreamChoice {
     return this.tally.contentBytes === 0 ? undefined : false;
   }
 
+  get areCallsRenumbered(): boolean {
+    return this.#calls?.areRenumbered === true;
+  }
+
   get #hasToolCalls(): boolean {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall + this.#ownCalls > 0;
   }
