@@ -1,7 +1,7 @@
 /** The program: reads the command line and runs one command. */
 import { makeLasting } from './core/young-generation.ts';
 
-// What a server of money writes, its children too, is for its own user only.
+// Only the user of the server may read its files and those of its child processes.
 process.umask(0o077);
 
 const { runCommand } = await makeLasting(() => import('./cli/cli.ts'));

@@ -133,7 +133,7 @@ export class Segmenter {
     // memory.
     const result = await this.#session.run({ [inputName]: input }, [outputName]);
     const data = result[outputName]?.data;
-    assert(data instanceof Float32Array, 'the model answers with 32-bit floats');
+    assert(data instanceof Float32Array, 'the model returns 32-bit floats');
     assert(data.length === side * side, 'the mask has the size of the input');
     return { width: side, height: side, values: modelMask(data, this.#recipe) };
   }

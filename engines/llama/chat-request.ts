@@ -118,7 +118,7 @@ export function parseChatRequest(input: unknown) {
     cacheSalt: request.cache_salt ?? '',
     logprobs: request.logprobs ?? false,
     topLogprobs: request.top_logprobs ?? 0,
-    /** What the content must be; undefined leaves it open. */
+    /** Required content; `undefined` leaves it open. */
     schema: schemaOf(request.response_format),
     ...toolsOf(request),
     parallelToolCalls: request.parallel_tool_calls ?? true,

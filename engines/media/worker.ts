@@ -35,7 +35,7 @@ const DISPLAY_MATRIX_BYTES = 36;
 const MAX_PACKETS = 5_000_000;
 /** A packet or frame without a timestamp has this value or a lower one. */
 const NO_TIME = -(2n ** 62n);
-/** Packets or frames per turn of the event loop; their memory is freed only between turns. */
+/** Packets or frames per turn of the event loop; their memory is released only between turns. */
 const MAX_PIECES_PER_TURN = 256;
 /** Seconds of extracted sound between two progress reports. */
 const PROGRESS_SECONDS = 10;

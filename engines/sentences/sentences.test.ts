@@ -62,7 +62,7 @@ const PARAPHRASES = [
   ['How tall is Mount Everest?', 'The height of the highest mountain', 'How deep is the ocean?'],
 ] as const;
 
-/** A question and the text that answers it. */
+/** A question and the document about it. */
 const ANSWERS = [
   ['When are the tides highest?', 'Spring tides come when sun and moon pull in one line.'],
   ['I forgot my login', 'To reset your password, open Settings and choose Security.'],
@@ -90,7 +90,7 @@ describe('the sentence encoder', () => {
     }
   });
 
-  test('the document that answers the question has the first rank, in at least 9 of 10 cases', async () => {
+  test('the document about a question has the first rank, in at least 9 of 10 cases', async () => {
     const documents = ANSWERS.map(([, answer]) => answer);
     let right = 0;
     for (const [place, [query]] of ANSWERS.entries()) {

@@ -82,7 +82,7 @@ describe('activity, days and the statement', () => {
     assert.equal((await get('/billing/statement', mine.secret)).status, 401, 'for ADMIN keys');
   });
 
-  test('what is no cursor is told so', async () => {
+  test('an invalid cursor is rejected', async () => {
     for (const cursor of ['x', Buffer.from('[1]').toString('base64url'), 'bnVsbA']) {
       const answer = await get(`/usage/requests?cursor=${cursor}`);
       assert.equal(answer.status, 400);
@@ -163,7 +163,7 @@ describe('activity, days and the statement', () => {
     assert.equal(day.data.length, 2);
   });
 
-  test('the balance tells what is held and what is available', async () => {
+  test('the balance has the amounts that are held and available', async () => {
     const { ledger } = bench.farebox.app.stores;
     const { accountId, secret } = await bench.farebox.account('1');
     const amount = usdToNano('0.4');

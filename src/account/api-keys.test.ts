@@ -261,7 +261,7 @@ describe('/api_keys', () => {
   });
 });
 
-test('an account has at most its number of active keys, however many are asked for at once', async () => {
+test('concurrent requests cannot create more than the maximum number of active keys', async () => {
   const keysPerAccount = 3;
   const bench = await startWithEngine({ yaml: `limits: { keysPerAccount: ${keysPerAccount} }` });
   try {

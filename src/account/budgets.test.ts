@@ -4,7 +4,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { TestClock } from '../../test/support/test-clock.ts';
 import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 
-// A chat costs 12 tokens at 1 USD and 5 at 2 USD per million; at most 100 are asked for.
+// A chat costs 12 tokens at 1 USD and 5 at 2 USD per million; at most 100 are requested.
 const COST = 0.000022;
 
 /** A free model beside the one that is paid. */
@@ -159,7 +159,7 @@ describe('budgets and child keys', () => {
     assert.equal((await chat(tool)).status, 200);
     await manage('DELETE', `/api_keys?id=${parent.body.data.id}`);
     for (const secret of [above, child, tool]) assert.equal((await chat(secret)).status, 401);
-    // What is revoked above them takes no place of the account's keys.
+    // Keys that are revoked by a parent do not count as active keys of the account.
     const left = (await manage('GET', '/api_keys')).body.data;
     assert.deepEqual(
       left.filter((key: { parentId: string | null }) => key.parentId !== null),

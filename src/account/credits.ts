@@ -56,7 +56,7 @@ export const KeyStateResponse = z
         is_free_tier: z
           .boolean()
           .describe('Whether the account has spent nothing and has no credit.'),
-        is_provisioning_key: z.boolean().describe('Whether it is an ADMIN key.'),
+        is_provisioning_key: z.boolean().describe('Whether the key is an ADMIN key.'),
         expires_at: z.string().nullable().describe('ISO 8601, UTC; null: never.'),
       })
       .describe('The key or wallet of the request.'),

@@ -1,4 +1,4 @@
-/** Live events over HTTP: what is told, to whom, and when a stream is over. */
+/** Live events over HTTP: their content, their receivers, and the end of a stream. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
@@ -42,7 +42,7 @@ class Listener {
     this.isOver = true;
   }
 
-  /** Waits until it has been told so; time passes meanwhile. */
+  /** Waits for the notification, while the time advances. */
   async wait(what: (heard: Heard) => boolean, clock?: TestClock): Promise<Heard> {
     const untilMs = performance.now() + 60_000;
     for (;;) {
@@ -127,7 +127,7 @@ describe('live events', () => {
     for (const one of [listener, other, own]) one.close();
   });
 
-  test('a key that is no ADMIN key hears itself only', async () => {
+  test('a key that is not an ADMIN key receives only its own events', async () => {
     const lesser = await Listener.open(
       bench,
       await bench.farebox.key({ accountId: mine.accountId }),

@@ -88,7 +88,7 @@ describe('/api_keys/rate_limits', () => {
     assert.equal((await call(bench.farebox, '/chat/completions', { secret, body })).status, 200);
   });
 
-  test('refusals are in the log under both paths, the last 50, newest first', async () => {
+  test('the log of rejected requests is under both paths, with the last 50, newest first', async () => {
     const { accountId, secret } = await bench.farebox.account('2', {
       limits: { requestsPerMinute: 1 },
     });

@@ -214,7 +214,7 @@ describe('/usage and /billing', () => {
     assert.doesNotMatch(bench.upstream.seen.at(-2)?.body ?? 'metadata', /metadata/);
   });
 
-  test('the balance tells both currencies and whether the credit is enough', async () => {
+  test('the balance has both currencies and whether the credit is enough', async () => {
     const { accountId } = owner;
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('2'));
     const answer = BalanceResponse.parse((await get('/billing/balance')).body);

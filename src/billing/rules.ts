@@ -286,7 +286,7 @@ export interface HeldAmounts {
   readonly capIds: readonly string[] | undefined;
   /** The hold counts in the periods of its caps that began by this time, and in no later ones. */
   readonly capsMs: number;
-  /** Where the amounts are counted: in memory, in a row of this hold, or in a lease. */
+  /** Place that counts the amounts: memory, a row of this hold, or a lease. */
   readonly from: 'memory' | 'row' | 'lease';
   readonly reservedNano?: bigint;
 }

@@ -186,7 +186,7 @@ export class Sales {
 
   /** Throws 402 below the minimum credit, for use before the price is known. Holds nothing. */
   async requireCredit(caller: Caller): Promise<void> {
-    // Its payment covers at least the minimum top-up, and is taken once the price is known.
+    // The payment covers at least the minimum top-up, and is taken once the price is known.
     const { payment } = caller;
     if (payment?.quote !== undefined) throw await payment.quote(this.#context.minimumCreditNano());
     if (payment !== undefined) return;

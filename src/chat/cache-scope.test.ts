@@ -27,7 +27,7 @@ test('keys and salts differ by account and installation, and are stable', () => 
   assert.equal(restarted.keyOf('a', 'thread'), texts[0]);
   assert.equal(restarted.saltOf('a'), texts[4]);
   assert.equal(scope.saltOf('a'), texts[4]);
-  // What is no text parts nothing further.
+  // A salt that is not a string has no effect.
   assert.equal(scope.saltOf('a', ['x']), texts[4]);
 });
 

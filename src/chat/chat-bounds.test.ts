@@ -26,7 +26,7 @@ const PRICE = compilePrice({ input: '1', output: '2' });
 const IMAGE = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } };
 const AUDIO = { type: 'input_audio', input_audio: { data: 'AAAA' } };
 const TOOL = { type: 'function', function: { name: 'f' } };
-/** Of a template and one message. */
+/** Bytes of a template and one message. */
 const TEMPLATE = 272;
 
 function chat(bytes: number, more: object = {}): ChatRequest {
@@ -269,7 +269,7 @@ test('`planRound()` grants the output that the money covers', () => {
 });
 
 test('`planRound()` offers the searches that the money covers', () => {
-  // Three searches and their answer: 1,396 + 1,000 + 3 * 1,256 + 256 tokens, 16 of output.
+  // Three searches and their completion: 1,396 + 1,000 + 3 * 1,256 + 256 tokens, 16 of output.
   const three = 1_396_000 + 2_000_000 + 6_420_000 + 32_000 + 30_000_000;
   // One search with the shortest call: 1,396 + 128 + 1,256 + 256 tokens.
   const one = 1_396_000 + 256_000 + 3_036_000 + 32_000 + 10_000_000;

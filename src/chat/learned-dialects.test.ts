@@ -1,4 +1,4 @@
-/** An engine behind a name that tells nothing: what it refuses by name is learnt with one retry. */
+/** An engine of an unknown kind: a parameter that it rejects by name is learned with one retry. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
@@ -13,7 +13,7 @@ const BOTH_CAPS = {
   },
 };
 
-/** Refuses a body that has any of these members; answers every other. */
+/** Rejects a body that has any of these members; accepts every other. */
 function refusing(refusals: Readonly<Record<string, object>>): Behaviour {
   return {
     kind: 'own',
@@ -89,7 +89,8 @@ describe('learned dialects', () => {
         ([, said]) => said ?? '',
       );
     };
-    // Until an answer has shown that nothing is open the text waits for its end; then it streams.
+    // Until a response has shown that no block is open, the text waits for its end; then it
+    // streams.
     assert.equal((await contents('It is four indeed')).length, 1);
     assert.ok((await contents('It is four indeed')).length > 1);
     const other = { model: 'second' };

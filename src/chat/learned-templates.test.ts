@@ -20,7 +20,7 @@ test('two consecutive short prompts raise the template bound', () => {
     lines.map(({ fields }) => fields),
     [{ model: 'm', templateTokens: 800 }],
   );
-  // What needs less forgets nothing, and other models have learned nothing.
+  // A smaller report does not lower the bound, and other models have learned nothing.
   templates.note(MODEL, prompt(20));
   assert.equal(templates.tokensOf(MODEL), 800);
   assert.equal(templates.tokensOf({ ...MODEL, id: 'other' }), 256);

@@ -1,5 +1,5 @@
 /**
- * What responses of engines have shown, kept in memory.
+ * Facts learned from responses of engines, kept in memory.
  *
  * - Dialects: a parameter that a replica calls unknown is left out from then on, so that only one
  *   request needs a second attempt. Kept while the settings of the engine stay.
@@ -97,7 +97,7 @@ export class LearnedDialects {
   }
 
   /**
-   * Notes what a stream has shown. A model that was asked to think may skip it once, so only an
+   * Notes the reasoning of a stream. A model with thinking enabled may skip it once, so only an
    * opened block counts then, and a template that has opened one is assumed to continue.
    */
   noteThinking(replica: Replica, opens: boolean, isThinking: boolean): void {

@@ -96,7 +96,7 @@ async function databaseFinding(config: Config): Promise<Finding> {
   try {
     const store = await openDatabase(config);
     try {
-      await store.query('SELECT 1 AS answer');
+      await store.query('SELECT 1');
       return finding('database', 'ok', `${store.dialect} responds`);
     } finally {
       await store.close();

@@ -426,7 +426,7 @@ rpc:
     assert.match(wrong.out, /engine embedded-video +wrong +.*\/no\/ffmpeg is not a program/);
   });
 
-  test('`keys list` without any account tells how to create one', async () => {
+  test('`keys list` without any account prints how to create one', async () => {
     writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
     const { code, err } = await farebox(folder, 'keys', 'list');
     assert.equal(code, 1);

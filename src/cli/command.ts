@@ -1,6 +1,6 @@
 /**
- * What the commands share: output, parsers of option values, the configuration, and the database
- * with its accounts.
+ * Shared parts of the commands: output, parsers of option values, the configuration, and the
+ * database with its accounts.
  */
 import {
   Command,

@@ -1,4 +1,4 @@
-/** What `models pull` and `engines pull` share: options, progress, and cancellation by a signal. */
+/** Shared parts of `models pull` and `engines pull`: options, progress, and cancellation by a signal. */
 import type { Config, DownloadSettings } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';

@@ -87,7 +87,7 @@ test('a Solana receiver must be a public key: 32 bytes and on the curve', async 
   for (const [payTo, why] of [
     [DERIVED_ACCOUNT, /not on the Ed25519 curve/],
     [SOLANA_OWNER.slice(0, -2), /32 bytes/],
-    ['11111111111111111111111111111111', /nobody holds a key/],
+    ['11111111111111111111111111111111', /this one has no private key/],
     [`${SOLANA_OWNER.slice(0, -1)}0`, /base58/],
   ] as const) {
     const said = await refusalOf(solana(`payTo: ${payTo}\n    ${key}`));

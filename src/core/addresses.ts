@@ -46,7 +46,9 @@ export function evmAddressProblem(text: string): string | undefined {
   if (!hasValidChecksum(text)) {
     return 'The EIP-55 checksum (the capital letters) does not fit the address: a digit is mistyped; copy it from the wallet again';
   }
-  return /^0x0{40}$/.test(text) ? 'Nobody holds a key of the zero address' : undefined;
+  return /^0x0{40}$/.test(text)
+    ? 'Must not be the zero address, which has no private key'
+    : undefined;
 }
 
 /** Whether an EVM address has letters of one case only, and so no checksum. */
@@ -64,7 +66,7 @@ export function solanaOwnerProblem(text: string): string | undefined {
   const problem = solanaAddressProblem(text);
   const bytes = base58Decode(text, SOLANA_KEY_BYTES);
   if (problem !== undefined || bytes === undefined) return problem;
-  if (isSmallOrder(bytes)) return 'Must be the address of a wallet: nobody holds a key of this one';
+  if (isSmallOrder(bytes)) return 'Must be the address of a wallet; this one has no private key';
   if (isOnCurve(bytes)) return undefined;
   return 'Must be the address of a wallet: this one is not on the Ed25519 curve, so it is a token account or belongs to a program';
 }

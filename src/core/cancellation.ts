@@ -1,5 +1,5 @@
 /**
- * Tells whether a request's result is still wanted. An `AbortController` with its signal costs a
+ * Reports whether a request's result is still wanted. An `AbortController` with its signal costs a
  * tenth of a chat request, so one is created only for APIs that require a signal (`fetch`, timers).
  */
 

@@ -37,7 +37,7 @@ export type EngineWork =
   | 'rerank'
   | 'video';
 
-/** Tells an embedded engine which caller a request belongs to. */
+/** Sends the caller of a request to an embedded engine. */
 export const CALLER_HEADER = 'x-farebox-caller';
 
 export interface EngineSettings extends Route {

@@ -167,7 +167,7 @@ export class Engines {
     return isReached ? undefined : 'unreachable';
   }
 
-  /** Whether one of the replicas has spare capacity for low-priority work. */
+  /** True if one of the replicas has spare capacity for low-priority work. */
   hasSpareCapacity(replicas: readonly Replica[]): boolean {
     return this.#context.router
       .targetsOf(replicas)

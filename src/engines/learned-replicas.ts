@@ -1,7 +1,7 @@
 /** Remembers replicas by a learned property, such as a parameter that they reject. */
 import type { Replica } from './contract.ts';
 
-/** More replicas than any server has; a forgotten one is learned again. */
+/** More replicas than any server has; a dropped one is learned again. */
 const MAX_REPLICAS = 10_000;
 
 export class LearnedReplicas {

@@ -15,7 +15,7 @@ after(() => rmSync(root, { recursive: true, force: true }));
 test('the folder of a killed process is deleted within minutes, that of a living one is kept', async () => {
   const ids = systemIds();
   const clock = new TestClock();
-  // Its clock does not advance, so the folder is never touched again.
+  // The clock does not advance, so the folder is never touched again.
   const dead = await openWorkFolder(root, { ids, clock: new TestClock(), log: silentLog });
   writeFileSync(join(dead.path, 'film'), 'x');
   const diedSeconds = clock.nowMs() / 1_000;

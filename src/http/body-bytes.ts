@@ -94,7 +94,7 @@ export function readBytes<R extends Receiver>(
   request.on('end', () => {
     const only = pieces.length === 1 ? pieces[0] : undefined;
     resolve(only ?? Buffer.concat(pieces, sizeBytes));
-    // The request outlives its body, which can be freed once an engine has it.
+    // The request outlives its body, which can be released once an engine has it.
     pieces = [];
   });
   request.on('error', reject);
@@ -132,7 +132,7 @@ const GZIP_LEVEL = { atOnce: 3, elsewhere: 5 };
 const BROTLI_QUALITY = { atOnce: 2, elsewhere: 4 };
 /** Bits of the window, which covers `AT_ONCE_BYTES`. The default allocates 260 KB for each text. */
 const AT_ONCE_WINDOW = { gzip: 14, br: 16 };
-/** Of 9; more would not compress better. */
+/** Compression level, up to 9; a higher one would not compress better. */
 const AT_ONCE_GZIP_MEMORY = 6;
 
 export type Coding = 'br' | 'gzip';

@@ -41,7 +41,7 @@ describe('memory for bodies', () => {
   const send = (secret: string) =>
     call(bench.farebox, '/chat/completions', { secret, body: large() });
 
-  /** What others sent may still be held. */
+  /** Bodies of other requests may still be in memory. */
   async function isTaken(secret: string): Promise<void> {
     await until(async () => (await send(secret)).status === 404, 'that it is taken');
   }

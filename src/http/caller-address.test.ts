@@ -1,4 +1,4 @@
-/** What one host counts as, however many addresses it has. */
+/** The counted address of a host with several addresses. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { countedAddress } from './caller-address.ts';

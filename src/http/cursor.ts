@@ -21,7 +21,7 @@ export function cursorQuery({ max = 100, usual = 50 } = {}) {
       .string()
       .max(MAX_CURSOR_CHARS)
       .optional()
-      .describe('`nextCursor` of the page before, as it stands, with the same filters.'),
+      .describe('`nextCursor` of the previous page, unchanged, with the same filters.'),
   };
 }
 
@@ -48,7 +48,7 @@ export function decodeCursor<T extends z.ZodType<Place>>(
   if (cursor === undefined) return undefined;
   const read = place.safeParse(parsedJson(Buffer.from(cursor, 'base64url').toString()));
   if (read.success) return read.data;
-  const message = 'Must be the "nextCursor" of the page before, as it stands';
+  const message = 'Must be the unchanged "nextCursor" of the previous page';
   throw refuseIssues([{ code: 'custom', path: ['cursor'], message }]);
 }
 

@@ -36,7 +36,7 @@ export interface HeldWork extends FoundModel {
   readonly parts: SellingParts;
   readonly context: RequestContext;
   readonly sale: Sale;
-  /** Aborts when nobody needs the response. */
+  /** Aborts when no caller needs the response. */
   readonly signal: AbortSignal;
 }
 

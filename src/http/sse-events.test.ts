@@ -86,8 +86,8 @@ describe('SseEvents', () => {
 });
 
 /**
- * Bytes that are made room for, and looked through, while an event comes: its first half in one
- * piece, then byte by byte.
+ * Number of bytes that are allocated and scanned while an event arrives: its first half at once,
+ * then byte by byte.
  */
 function touchedBytes(t: TestContext, sizeBytes: number, byteAt: (at: number) => string): number {
   let touched = 0;

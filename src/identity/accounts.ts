@@ -9,7 +9,7 @@ export interface Account {
   readonly name: string;
   readonly plan: Plan;
   readonly disabled: boolean;
-  /** Whether it belongs to the operator: its ADMIN keys manage the service. */
+  /** True if the account belongs to the operator: its ADMIN keys manage the service. */
   readonly isOperator: boolean;
   readonly limits: LimitOverrides;
   readonly createdMs: number;

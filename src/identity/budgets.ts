@@ -23,7 +23,7 @@ export interface Budget {
   readonly createdMs: number;
 }
 
-/** What requests of a key or wallet count against in addition to the key's own cap. */
+/** Budgets of a key or wallet, in addition to the key's own cap. */
 export interface CallerBudgets {
   readonly parentIds: readonly string[];
   readonly budgets: readonly Budget[];

@@ -37,7 +37,7 @@ export interface RequestSpan {
   readonly paramsEnd: number;
   readonly idStart: number;
   readonly idEnd: number;
-  /** Whether it has members that JSON-RPC does not define. */
+  /** True if the call has members that JSON-RPC does not define. */
   readonly hasMore: boolean;
 }
 

@@ -53,7 +53,7 @@ function tunnel(
       const httpSocket = response.socket as Socket;
       if (response.statusCode !== 200) {
         httpSocket.on('error', () => undefined).destroy(); // its error is no longer relevant
-        const message = `The proxy answered CONNECT with status ${response.statusCode}`;
+        const message = `The proxy responded to CONNECT with status ${response.statusCode}`;
         callback(new Error(message), null);
       } else if (protocol === 'https:') secure({ ...options, httpSocket }, callback);
       else callback(null, httpSocket);

@@ -23,7 +23,7 @@ export const MAX_STALE_RETRIES = 3;
 const LARGE_REQUEST_BYTES = 262_144;
 /** Maximum total pause of a reader, because the server keeps the work in memory meanwhile. */
 const MAX_PAUSED_MS = 1_800_000;
-/** A chunk below this share of its read buffer is copied, so that the buffer can be freed. */
+/** A chunk below this share of its read buffer is copied, so that the buffer can be released. */
 const SPARSE_PART = 16;
 const AMBIGUOUS = 'The response may belong to an earlier request of the connection';
 

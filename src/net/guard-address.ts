@@ -50,7 +50,7 @@ function isWithin(address: Address, networks: readonly Network[]): boolean {
   );
 }
 
-/** Whether it is an address of this machine, which could reach local services. */
+/** True for an address of this machine, which could reach local services. */
 function isOwn(address: string): boolean {
   return Object.values(networkInterfaces()).some((list) =>
     list?.some((own) => own.address === address),

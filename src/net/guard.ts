@@ -268,7 +268,7 @@ async function bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise
     if (error instanceof Fault) throw error;
     if (wanted.signal?.aborted === true) throw wanted.signal.reason;
     const message = timeout.aborted
-      ? `The URL did not answer in full within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
+      ? `The URL did not send a complete response within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
       : 'The URL could not be fetched';
     throw new Fault('FETCH_FAILED', { message, cause: error });
   }
@@ -359,7 +359,7 @@ function headersFor(wanted: FetchOptions, userAgent: string): Record<string, str
 
 function readHead(response: Dispatcher.ResponseData, url: URL, wanted: FetchOptions): FetchedHead {
   if (response.statusCode !== 200) {
-    throw new Fault('FETCH_FAILED', { message: `The URL answered with ${response.statusCode}` });
+    throw new Fault('FETCH_FAILED', { message: `The URL responded with ${response.statusCode}` });
   }
   if (Number(headerText(response.headers, 'content-length') ?? 0) > wanted.maxBytes) {
     throw tooLarge(wanted.maxBytes);

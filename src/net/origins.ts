@@ -23,7 +23,7 @@ export class Origin {
     this.#onLoss = onLoss;
   }
 
-  /** Ends keep-alive for good. Only the first call has an effect. */
+  /** Ends keep-alive permanently. Only the first call has an effect. */
   loseKeepAlive(): void {
     if (!this.keepsAlive) return;
     this.keepsAlive = false;

@@ -94,7 +94,7 @@ export class UpstreamPool {
     return this.#pool.stats.connected;
   }
 
-  /** Whether connections serve more than one request; `false` for good after stray bytes. */
+  /** True if connections serve more than one request; permanently `false` after stray bytes. */
   get keepsAlive(): boolean {
     return this.#origin.keepsAlive;
   }
@@ -207,7 +207,7 @@ function connectionTo(origin: URL, options: object): Connection {
         const [, socket] = result;
         if (socket instanceof Socket) {
           readBeforeReset(socket);
-          // A destroyed socket would keep the bytes that nobody read from it.
+          // A destroyed socket would keep its unread bytes in memory.
           socket.once('close', () => {
             if (connection.socket === socket) connection.socket = null;
           });

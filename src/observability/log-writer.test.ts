@@ -1,4 +1,4 @@
-/** What the log of a running server contains, and what it must never contain. */
+/** Contents of the log of a running server, and data that it must never contain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';

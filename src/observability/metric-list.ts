@@ -19,18 +19,18 @@ export const METRICS = {
   requestSeconds: histogram(
     'farebox_request_seconds',
     ['route'],
-    'Time from the head of a request to the end of its answer.',
+    'Time from the head of a request to the end of its response.',
   ),
   requestsOpen: gauge('farebox_requests_open', [], 'Requests that have not ended.'),
   refusals: counter(
     'farebox_refusals_total',
     ['code'],
-    'Answers that were errors, by the code of the error catalogue.',
+    'Error responses, by the code of the error catalogue.',
   ),
   firstToken: histogram(
     'farebox_first_token_seconds',
     ['model'],
-    'Time from the call of an engine to the first byte of its answer.',
+    'Time from the call of an engine to the first byte of its response.',
   ),
   tokens: counter(
     'farebox_tokens_total',
@@ -63,7 +63,7 @@ export const METRICS = {
   debtsUsd: shared(
     'farebox_debts_usd',
     [],
-    'What accounts owe after credits were reversed that they had spent, in USD.',
+    'Debts of accounts after reversals of credit that was already spent, in USD.',
   ),
   topUps: shared(
     'farebox_topup_credits',
@@ -73,18 +73,18 @@ export const METRICS = {
   nodeContradictions: counter(
     'farebox_node_contradictions_total',
     ['network'],
-    'Answers about payments in which the nodes of a network contradicted each other: nothing was credited or given up on them. Nodes that differ by a block do so for a moment.',
+    'Responses about payments in which nodes of a network contradict each other; no payment is credited or given up on them. Nodes that differ by one block cause a few.',
   ),
   batches: shared('farebox_batches', ['state'], 'Batches that have not ended, by their state.'),
   batchRequests: counter(
     'farebox_batch_requests_total',
     ['result'],
-    'Requests of batches that this process ended: `completed` with an answer, `failed` with an error.',
+    'Requests of batches that this process ended: `completed` with a response, `failed` with an error.',
   ),
   databaseUp: gauge(
     'farebox_database_up',
     [],
-    '1 while the database answers and its disk takes writes.',
+    '1 while the database responds and its disk accepts writes.',
   ),
   journal: gauge(
     'farebox_settle_journal_entries',

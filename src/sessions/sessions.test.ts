@@ -1,7 +1,4 @@
-/**
- * Sessions over HTTP: what a cookie can do, when it is over, and that nobody gets one, or uses one,
- * who should not.
- */
+/** Sessions over HTTP: permissions of a cookie, its expiry, and protection against theft and misuse. */
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
@@ -18,7 +15,7 @@ import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { ConsoleResponse, SessionResponse, SessionListResponse } from './sessions-schema.ts';
 
-/** A rail whose chain nobody asks: signing in needs none. */
+/** A rail whose chain is never called, because signing in needs none. */
 const YAML = `
 payments:
   base:
@@ -284,7 +281,7 @@ describe('console sessions', () => {
     assert.equal(byToken.status, 401, 'a token has limits that a session would not have');
     const token2 = await write('/x402/token', session, { method: 'POST' });
     assert.equal(token2.status, 401, 'a token takes a signature');
-    // It is for whoever works for the wallet: where its owner signs in is not for them.
+    // A token does not allow access to the sign-in sessions of the wallet.
     const seen = await call(bench.farebox, '/console/sessions', { secret: token });
     const path = `/console/sessions/${console.session?.id}`;
     const ended = await call(bench.farebox, path, { method: 'DELETE', secret: token });

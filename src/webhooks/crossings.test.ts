@@ -12,11 +12,11 @@ import { WEBHOOKS_MIGRATIONS } from './migrations.ts';
 import { type Webhook, newSecret } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
 
-/** Values of a tag that have used their budget: more than a round tells. */
+/** Tag values that have used their budget: more than one round delivers. */
 const VALUES = 1_150;
 
 onEachStore('crossings', (fixture) => {
-  test('an account with very many used caps delays no other, and hears of each of them once', async () => {
+  test('an account with many used caps delays no other account, and receives each event once', async () => {
     const store = await fixture.open([
       ...STORE_MIGRATIONS,
       ...LEDGER_MIGRATIONS,
@@ -28,7 +28,7 @@ onEachStore('crossings', (fixture) => {
     const identity = {
       findKey: async () => undefined,
       budgets: async (accountId: string): Promise<Budget[]> => {
-        // Only its id and tag are told.
+        // Only its id and tag are used.
         return [{ id: `budget_${accountId}`, accountId, tag: 'user' } as unknown as Budget];
       },
     };
@@ -79,7 +79,7 @@ onEachStore('crossings', (fixture) => {
     await round();
     assert.equal(await told(crowded), VALUES);
     assert.equal(places.size, 0);
-    // What waits for an address that takes nothing gathers no further.
+    // Waiting messages of an unreachable address do not accumulate.
     const slow = await open('slow', 3);
     await store.transaction((tx) =>
       tx.query(
@@ -98,7 +98,7 @@ onEachStore('crossings', (fixture) => {
     assert.equal(await told(slow), 1_999 + 3);
     await table.remove('slow', slow.id);
 
-    // What was told for ever is remembered as long as its cap stands there, and not longer.
+    // Delivered crossings of a cap without a period are stored as long as the cap exists.
     await store.query(
       "UPDATE webhooks_delivery SET state = 'delivered', due_ms = 0, ended_ms = $1",
       [clock.nowMs()],

@@ -146,7 +146,7 @@ async function update(parts: WebhookRouteParts, context: RequestContext): Promis
     }
     const wrong = events === undefined ? [] : mismatches(events, current);
     if (wrong.length > 0) throw refuseIssues(wrong);
-    // A changed threshold is checked anew, even if the balance was below the previous one.
+    // A changed threshold is checked again, even if the balance was below the previous one.
     const isLow = before.isLow && after.balanceNano === before.balanceNano;
     return { ...after, isLow, isPaused: paused ?? before.isPaused };
   });

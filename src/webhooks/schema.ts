@@ -223,7 +223,7 @@ export const LIST_WEBHOOKS: RouteDescription = {
 export const UPDATE_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Change a webhook',
-  about: 'Waiting messages go to the new URL. A changed threshold is checked anew.',
+  about: 'Waiting messages go to the new URL. A changed threshold is checked again.',
   parameters,
   request: jsonContent(UpdateWebhook, { thresholds: { balanceUsd: 10, dailySpendUsd: null } }),
   response: jsonResponse('The changed webhook.', WebhookItem, {

@@ -22,7 +22,7 @@ const MESSAGES = 9;
 const NO_CALLBACKS = { callbackSecret: undefined, serviceName: 'svc' };
 
 onEachStore('sending webhooks', (fixture) => {
-  test('addresses that never answer hold up neither other accounts nor first attempts', async () => {
+  test('addresses that never respond delay neither other accounts nor first attempts', async () => {
     const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
     const table = new WebhookTable(store);
     const ids = seededIds(1);
@@ -86,7 +86,7 @@ onEachStore('sending webhooks', (fixture) => {
     const endMs = clock.monotonicMs() + 60_000;
     while (!(await states(live)).every(isDelivered) && clock.monotonicMs() < endMs)
       await clock.sleep(10);
-    // Of an account some at once, and of repeated ones as many as there are places.
+    // An account has a few concurrent attempts, and retries have a fixed number of slots.
     assert.ok(deaf <= 4 + 32, `${deaf} wait for their addresses`);
     const before = deaf;
     const isStopped = worker.stop();

@@ -92,7 +92,7 @@ export async function sendOne(
   if (signal.aborted) return delivery;
   const attempted = outcomeOf(parts, delivery, response);
   if (attempted.state === 'failed')
-    log.info({ delivery: delivery.id }, 'A webhook message has failed for good');
+    log.info({ delivery: delivery.id }, 'A webhook message has failed permanently');
   await table.attempted(delivery.id, attempted);
   return { ...delivery, ...attempted };
 }

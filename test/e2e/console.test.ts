@@ -514,7 +514,7 @@ describe('the console', () => {
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByRole('button', { name: 'Add credit' }).click();
-      await page.getByText('What happens next').waitFor();
+      await page.getByText('Next steps').waitFor();
       await visitor.checkAccess('the top-up');
       await page.getByLabel('Amount in USD').fill('250');
       await page.getByRole('button', { name: 'Test Wallet' }).click();

@@ -1556,7 +1556,10 @@ describe('POST /rerank', () => {
       [{ query: '' }, /query/],
       [{ documents: [] }, /documents/],
       [{ documents: ['a', 5] }, /documents/],
-      [{ documents: [{ title: 'a' }] }, /documents\.0: Must be a string, or an object with a string/],
+      [
+        { documents: [{ title: 'a' }] },
+        /documents\.0: Must be a string, or an object with a string/,
+      ],
       [{ documents: [{ a: 1 }], rank_fields: ['b'] }, /Has none of the fields b/],
       [{ documents: Array.from({ length: 301 }, () => 'a') }, /at most 300 documents, got 301/],
       [{ top_n: 0 }, /top_n/],

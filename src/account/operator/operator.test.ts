@@ -1,4 +1,4 @@
-/** The operator's routes about accounts, over HTTP: what they do, once, and for nobody else. */
+/** The operator's routes about accounts: effects, idempotency and authorization. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
@@ -32,7 +32,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
   const make = async (name: string, extra: object = {}): Promise<string> =>
     (await done('/accounts', { body: { name, ...extra } })).data.id;
 
-  test('nobody but an ADMIN key of the operator gets in', async () => {
+  test('only an ADMIN key of the operator is authorized', async () => {
     const stranger = await bench.farebox.account('1', { kind: 'ADMIN' });
     const paths = [
       '/accounts',
@@ -177,7 +177,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.equal(locked.status, 400, 'the operator locks itself out');
   });
 
-  test('a reference moves money once, whoever repeats it, and stands for one movement', async () => {
+  test('a reference transfers money once, and belongs to one credit or debit', async () => {
     const id = await make('money@example.com');
     const move = (direction: string, body: object) =>
       ask(`/accounts/${id}/${direction}`, { body: { reference: 'evt_1', ...body } });

@@ -234,7 +234,7 @@ export class Idempotency {
   /**
    * Runs the request of a key, or returns its stored response. A request that ends without spending
    * its key releases it. A request that has lost its key throws 409, or returns the response of the
-   * request that took it over; `hasBegun` tells whether the client has already received part of a
+   * request that took it over; `hasBegun` reports whether the client has already received part of a
    * response.
    */
   async once(

@@ -18,7 +18,7 @@ export interface ReversalRequest {
   readonly note?: string;
 }
 
-/** What a reversal took, and the rest, which is the new debt of the account. */
+/** Amount of a reversal, and the rest, which is the new debt of the account. */
 export interface Reversal {
   readonly takenNano: Nano;
   readonly missingNano: Nano;

@@ -72,7 +72,7 @@ export interface ReceiptPlace {
 
 export interface ReceiptPage {
   readonly rows: readonly UsageRow[];
-  /** Where to continue; `undefined` at the end. A page before the end can be short or empty. */
+  /** Cursor of the next page; `undefined` at the end. A page before the end can be short or empty. */
   readonly next: ReceiptPlace | undefined;
 }
 

@@ -173,7 +173,7 @@ interface Charge extends Taken {
   readonly usage: UsageRecord;
   readonly creditDay: number;
   readonly balanceAfterNano: bigint;
-  /** What its hold set aside; `null` if the hold was gone. */
+  /** Amounts that the hold set aside; `null` if the hold was gone. */
   readonly reservedNano: bigint | null;
 }
 

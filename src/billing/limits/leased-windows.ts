@@ -113,7 +113,7 @@ export class LeasedWindows implements Windows {
       if (bucket.tokensLeased === 0) this.#leases.add(bucket);
       return bucket.counters;
     }
-    // Its minute has ended: usage above the estimate counts in the current one.
+    // The minute has ended: usage above the estimate counts in the current one.
     if (change > 0) {
       const { bucket: name } = reservation;
       const take = { bucket: name, tokens: 0, requestLimit: 0, tokenLimit: 0 };

@@ -1,4 +1,4 @@
-/** What the protocols of agents share: history, sealed reasoning, names of tools, marks. */
+/** Shared parts of the agent protocols: history, sealed reasoning, names of tools, marks. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** What the Messages routes answer, and what they say of themselves. */
+/** Descriptions of the Messages routes and their responses. */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import {
@@ -210,7 +210,7 @@ const MessageEvent = z
 
 const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
-/** How refusals look; a 402 with payment options is the body of x402 instead. */
+/** Format of error responses; a 402 with payment options is the body of x402 instead. */
 const MessageError = {
   schema: z
     .looseObject({

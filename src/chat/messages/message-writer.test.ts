@@ -1,6 +1,6 @@
 /**
- * Whatever an engine sends, the events keep the grammar of Anthropic's streams, and they fold to the
- * message that the same answer is in one piece.
+ * For any output of an engine, the events follow the grammar of Anthropic's streams, and fold to
+ * the message of the non-streaming response.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -94,7 +94,7 @@ const script = fc.record({
 });
 type Script = typeof script extends fc.Arbitrary<infer T> ? T : never;
 
-/** What an engine sends for a script, in pieces that are cut anywhere. */
+/** Output of an engine for a script, cut at any byte. */
 function* enginePieces({ deltas, finish, stopReason, cut }: Script): Iterable<Buffer> {
   const head = { id: 'x', object: 'chat.completion.chunk', created: 1, model: 'x' };
   const chunk = (one: object) => `data: ${JSON.stringify({ ...head, choices: [one] })}\n\n`;
@@ -141,7 +141,7 @@ function parsed(out: string): Event[] {
   });
 }
 
-/** The message of the same script in one piece. */
+/** The non-streaming message of the same script. */
 function wholeOf(given: Script): Delta {
   const blocks = blocksOf(given.thinking);
   const stream = streamed(given, blocks);
@@ -211,7 +211,7 @@ test('any engine output yields a valid event sequence that folds to the JSON mes
   fc.assert(
     fc.property(script, (given) => {
       const message = folded(eventsOf(given));
-      // One without an end has none in one piece.
+      // A stream without an end has no non-streaming message.
       if (given.finish !== null) assert.deepEqual(message, wholeOf(given));
       const content = message['content'] as Record<string, unknown>[];
       const ids = content.flatMap((block) => (block['type'] === 'tool_use' ? [block['id']] : []));

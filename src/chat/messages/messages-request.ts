@@ -155,8 +155,8 @@ const LOW_BUDGET_TOKENS = 4_096;
 const MEDIUM_BUDGET_TOKENS = 16_384;
 
 /**
- * As in Anthropic's API, there is no thinking unless requested: the model is told not to think, and
- * reasoning that it writes anyway is hidden.
+ * As in Anthropic's API, there is no thinking unless requested: the server disables it in the
+ * request to the model, and hides reasoning that the model writes anyway.
  */
 function thinkingOf({ thinking, output_config: config }: MessagesBody) {
   const asked = config?.effort ?? undefined;

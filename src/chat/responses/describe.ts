@@ -1,4 +1,4 @@
-/** What the routes of `/responses` say of themselves. */
+/** Descriptions of the routes of `/responses`. */
 import { z } from 'zod';
 import {
   type RouteDescription,
@@ -80,7 +80,7 @@ export const RESPONSES_DESCRIPTION: RouteDescription = {
   summary: 'Create a response',
   about: `The protocol of Codex, the Agents SDK and the \`openai\` client's \`responses\`. Models, prices, limits and receipts are those of \`POST /chat/completions\`.
 
-Tools: \`function\`, \`custom\` (the description tells the model its grammar), \`namespace\`, and \`web_search\`, the search of this server. Unknown items and tools are ignored. Reasoning is returned as a summary and, with \`include: ["reasoning.encrypted_content"]\`, sealed for the next turn.
+Tools: \`function\`, \`custom\` (the description contains the grammar for the model), \`namespace\`, and \`web_search\`, the search of this server. Unknown items and tools are ignored. Reasoning is returned as a summary and, with \`include: ["reasoning.encrypted_content"]\`, sealed for the next turn.
 
 With \`stream: true\` the response is a stream of events; the last one (\`response.completed\`, \`.incomplete\` or \`.failed\`) is sent after the charge. Unless \`store\` is false, \`previous_response_id\` can continue the response until it expires.`,
   request: jsonContent(ResponsesBody.meta({ id: 'ResponsesRequest' }), REQUEST),

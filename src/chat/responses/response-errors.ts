@@ -12,7 +12,7 @@ import { isJsonObject } from '../../json/json-scan.ts';
 /** Codex retries a 402 five times, but stops at once at this status with `insufficient_quota`. */
 const CODEX = /^codex/i;
 const CODEX_MONEY_STATUS = 429;
-/** Codex gives up for good at a rate limit without `retry-after`. */
+/** Codex stops retrying after a rate limit without `retry-after`. */
 const USUAL_RETRY_SECONDS = '1';
 
 export const responsesErrors: ErrorForm = (fault, context) => {

@@ -1,6 +1,6 @@
 /**
- * The grammar of the stream, whatever an engine sends and however its bytes are cut: every event by
- * the rules of Open Responses, one item at a time, and the whole answer what its stream folds to.
+ * The grammar of the stream for any output of an engine, cut at any byte: every event follows Open
+ * Responses, one item at a time, and the events fold to the non-streaming response.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -113,7 +113,7 @@ function chunksOf(pieces: readonly Piece[], finish: string): Buffer {
   return Buffer.from(`${events.join('')}data: [DONE]\n\n`);
 }
 
-/** The same as the message of a whole answer. */
+/** The same as a non-streaming message. */
 function messageOf(pieces: readonly Piece[]) {
   const text = (kind: Piece['kind']) =>
     pieces.map((piece) => (piece.kind === kind ? piece.text : '')).join('');
@@ -136,7 +136,7 @@ function messageOf(pieces: readonly Piece[]) {
 interface Piece {
   readonly kind: 'content' | 'reasoning' | 'call';
   readonly text: string;
-  /** Of the call. */
+  /** Id of the call. */
   readonly index: number;
 }
 
@@ -213,7 +213,7 @@ function streamed(bytes: Buffer, cuts: readonly number[], fault?: Fault): Event[
     });
 }
 
-/** Follows the events as a client does; gives the items as they were told, and the last event. */
+/** Folds the events as a client does; returns the items and the final event. */
 function followed(events: readonly Event[], isFailed: boolean) {
   assert.deepEqual(
     events.map(({ sequence_number }) => sequence_number),
@@ -258,7 +258,7 @@ function followed(events: readonly Event[], isFailed: boolean) {
   return { items, last };
 }
 
-/** What the items say, whatever blocks it stands in: white space between blocks is nobody's. */
+/** Text of the items. White space between blocks belongs to no item. */
 function saidBy(items: readonly Event[]) {
   const squeezed = (text: string) => text.replaceAll(/\s+/g, '');
   const of = (type: string) => items.filter((item) => item.type === type);

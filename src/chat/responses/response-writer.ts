@@ -69,8 +69,8 @@ export class ResponseWriter implements ProtocolWriter {
   #sequence = 0;
   #keepAlives = 0;
   /**
-   * Of the open block: the id of its item, the members that name it, and the text around its
-   * pieces.
+   * State of the open block: the id of its item, the members that identify it, and the text around
+   * its chunks.
    */
   #itemId = '';
   #itemMembers = '';

@@ -1,4 +1,4 @@
-/** Stored turns on both databases: chains, their bounds and ends, retention, room. */
+/** Stored turns on both databases: chains, limits, retention and storage. */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';

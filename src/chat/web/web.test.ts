@@ -221,7 +221,7 @@ describe('scraping', () => {
       markdown: 'hello',
       truncated: false,
     });
-    assert.ok(missing?.ok === false && missing.reason === 'The URL answered with 404');
+    assert.ok(missing?.ok === false && missing.reason === 'The URL responded with 404');
     assert.ok(inside?.ok === false && /public address/.test(inside.reason));
     const [pdf] = await open().scrape([`${url}/broken.pdf`]);
     assert.deepEqual(pdf, { ok: false, url: `${url}/broken.pdf`, reason: 'It is damaged' });

@@ -1,4 +1,4 @@
-/** The count of an answer's text, and the place where a grant cuts it. */
+/** The count of the text of a completion, and its truncation at a grant. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

@@ -1,6 +1,6 @@
 /**
  * Functions for one choice of an engine, of a response or a stream delta: normalizes it for the
- * SDKs, counts its output in UTF-8 bytes (content, refusals, reasoning, names and arguments of tool
+ * SDKs, counts its output in UTF-8 bytes (content, `refusal`, reasoning, names and arguments of tool
  * calls) and truncates it at its grant.
  *
  * Invariants: a value that needs no change is returned as the same object; a text counts the same

@@ -1,4 +1,4 @@
-/** What a chat body may be, and what is said about one that may not. */
+/** Valid chat bodies, and the errors of invalid ones. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-/** Whole answers of several engines, and usage in every spelling. */
+/** Non-streaming responses of several engines, and usage in every format. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -136,7 +136,7 @@ test('short and long responses are written alike, with any characters', () => {
         choices: [{ ...safe, message: { ...fitting, content } }],
       };
       const short = Buffer.from(JSON.stringify(given, null, 1));
-      // White space alone tells them apart.
+      // The bodies differ only in white space.
       const long = Buffer.from(`${' '.repeat(9_000)}${short.toString()}`);
       assert.equal(written(short, KEEP, frame), written(long, KEEP, frame));
       assert.equal(shaped(short, KEEP, frame).choices[0]?.message['content'], content);

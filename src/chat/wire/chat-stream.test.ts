@@ -319,7 +319,7 @@ test('a thinking block opened by the prompt is never sent, however it is cut', (
     assert.equal(seen.stream.opensThinking, opens);
     assert.equal(seen.stream.tally.contentBytes, Buffer.byteLength(pieces.join('')));
   }
-  // What comes after the block streams again.
+  // Text after the block streams again.
   const stream = new ChatStream({ ...OPTIONS, ...stripped });
   const said = saying('Hm', '</think>', 'Four', ' five').split(/(?<=\n\n)/);
   const shown = said.map((event) => pushed(stream, Buffer.from(event)).toString());
@@ -327,12 +327,12 @@ test('a thinking block opened by the prompt is never sent, however it is cut', (
     shown.map((text) => /"content":"([^"]+)"/.exec(text)?.[1]),
     [undefined, undefined, 'Four', ' five', undefined, undefined],
   );
-  // An engine that tells its reasoning apart leaves nothing open.
+  // An engine with separate reasoning leaves no block open.
   const apart = new ChatStream({ ...OPTIONS, ...stripped });
   pushed(apart, Buffer.from(vllm([delta({ reasoning_content: 'Hm' })])));
   const four = pushed(apart, Buffer.from(vllm([delta({ content: 'Four' })])));
   assert.match(four.toString(), /Four/);
-  // What was held comes with a call, or at the end.
+  // Held text is sent with a call, or at the end.
   const call = { index: 0, id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } };
   const calling = run(
     saying('I call').replace(
@@ -511,11 +511,11 @@ test('a stream is equal whatever layouts other streams have added', () => {
     }),
     { numRuns: 300 },
   );
-  // What one has learned the next has without parsing, and models and their layouts are bounded.
+  // A layout is shared by later streams without parsing; models and their layouts are bounded.
   const layouts = new ChunkLayouts();
   for (let at = 0; at < 20; at += 1) {
     run(PLAIN.replaceAll('chatcmpl-up', `up-${at}`), { layouts });
-    // Its first event, those with a text, and its last.
+    // The first event, events with text, and the last event.
     assert.equal(layouts.of(OPTIONS.model).length, 3);
   }
   const known = layouts.of(OPTIONS.model);
@@ -630,7 +630,7 @@ const TEXT = vllm([delta({ content: 'Hello' })]);
 
 interface Piece {
   readonly content: string;
-  /** Of the chunk, and of its choice. */
+  /** Layouts of the chunk, and of its choice. */
   readonly usage: object | null | undefined;
   readonly ofChoice: object | null | undefined;
   readonly twice: boolean;

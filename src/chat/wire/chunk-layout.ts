@@ -33,7 +33,7 @@ export interface ShownFrame {
   readonly createdS: number;
 }
 
-/** What a chunk does if it changes one choice and contains nothing else. */
+/** Effect of a chunk that changes one choice and contains nothing else. */
 type ChunkStep = TextStep | BoundaryStep;
 
 interface StepOfChoice {
@@ -154,7 +154,7 @@ export class LayoutMatch {
       at += 1;
       byte = bytes[at] ?? 0;
       if (byte < SPACE) return -1;
-      // `\u` stands for one to three bytes, alone or in a pair: the parser counts them.
+      // `\u` encodes one to three bytes, alone or in a pair: the parser counts them.
       if (byte === LETTER_U) isExact = false;
       escapes += 1;
     }

@@ -1,4 +1,4 @@
-/** What reaches an engine, and what a model refuses before. */
+/** Requests to engines, and requests that a model rejects before. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

@@ -1,4 +1,4 @@
-/** The quick look at a plain chat against the schema: it reads what the schema reads, or nothing. */
+/** The fast parser of plain chats accepts only bodies that the schema accepts, with the same result. */
 import { parseJsonObject } from '../../json/json-scan.ts';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

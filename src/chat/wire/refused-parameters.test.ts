@@ -1,4 +1,4 @@
-/** The refusals of services and servers, as they stand on the wire. */
+/** Error responses of services and servers about parameters, as sent on the wire. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { refusedParameters } from './refused-parameters.ts';
@@ -123,7 +123,7 @@ const REFUSALS: readonly (readonly [who: string, body: unknown, names: readonly 
     { error: "Additional properties are not allowed ('top_k' was unexpected)" },
     ['top_k'],
   ],
-  // What names no parameter to leave out.
+  // Errors that name no parameter to omit.
   ['a value', openAi('max_tokens is too large: 5000', 'max_tokens', 'invalid_value'), []],
   [
     'a value of effort',

@@ -232,7 +232,7 @@ function read(): Kept | undefined {
 export function explain(rail: Rail, amountUsd: number, payTo: string): readonly string[] {
   const amount = usdText(amountUsd);
   return [
-    `Your wallet asks you to sign a payment of ${amount} in USDC on ${rail === 'base' ? 'Base' : 'Solana'} to ${payTo}.`,
+    `Your wallet shows a request to sign a payment of ${amount} in USDC on ${rail === 'base' ? 'Base' : 'Solana'} to ${payTo}.`,
     'The service sends the payment and pays the network fee. You need only USDC.',
     `When the chain has confirmed the payment, ${amount} is credited to the account of your wallet. You can close this page while you wait.`,
   ];

@@ -78,7 +78,7 @@ export class PostgresNotices {
 
   async #notify(message: string): Promise<void> {
     const client = this.#client;
-    // Its own connection: the caller may be in a transaction with the last one of the pool.
+    // Uses a separate connection: the caller may be in a transaction with the last one of the pool.
     if (client === undefined) await this.#parts.send(message);
     else {
       const sent = this.#sent.then(() => client.query(NOTIFY, [message]));

@@ -52,7 +52,7 @@ const SHORT_STATEMENT_MS = SECOND_MS;
 /** Minimum time limit of probes and of statements outside the pool. */
 const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
 const PROBE_EVERY_MS = 500;
-/** Maximum number of concurrent probes: a network partition answers none. */
+/** Maximum number of concurrent probes: in a network partition none of them returns. */
 const PROBES_AT_ONCE = 8;
 const KEEP_ALIVE_AFTER_MS = 5 * SECOND_MS;
 const MAX_ATTEMPTS = 8;

@@ -26,7 +26,7 @@ export function shareDivisor(processes: number): number {
 
 export interface Counter<P> {
   readonly name: string;
-  /** What this process may lease of it; an account has a part for each set of caps. */
+  /** Amounts that this process may lease; an account has a part for each set of caps. */
   readonly parts: P[];
   /** A call for it is running: its parts do not change. */
   isBusy: boolean;
@@ -54,7 +54,7 @@ export interface Part<P, Q, R> {
   onEnd: (() => void)[] | undefined;
 }
 
-/** What one call requests for a part. */
+/** Amounts that one call requests for a part. */
 export interface PartCall<P, Q, R> {
   readonly part: P;
   readonly waiting: readonly Waiting<Q, R>[];
@@ -132,7 +132,7 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
     return part;
   }
 
-  /** Forgets a part; `false` if a call or a request needs it. */
+  /** Drops a part; returns `false` if a call or a request needs it. */
   close(part: P): boolean {
     const { counter, isDue, waiting } = part;
     if (counter.isBusy || isDue || waiting.length > 0) return false;

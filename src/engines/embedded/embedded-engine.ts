@@ -19,7 +19,7 @@ export interface EngineOffer {
   /** The settings of calls, except the address. */
   readonly calls: Omit<EngineSettings, 'id' | 'url' | 'apiKey'>;
   readonly models: () => readonly DiscoveredModel[];
-  /** Its models are not available before the fetch of the process has ended. */
+  /** The models of the engine are not available before its packages are downloaded. */
   readonly needsFetch?: boolean;
   /** Called when its packages are available, before it starts. */
   readonly onInstalled?: () => void;

@@ -1,9 +1,9 @@
-/** What the server and the programs of `engines/` share: settings, messages and model names. */
+/** Contract between the server and the programs of `engines/`: settings, messages and model names. */
 
 /** The first message to a program. */
 export interface ProgramStart {
   readonly settings: unknown;
-  /** Where the packages of the program are, and their names. */
+  /** Path of the packages of the program, and their names. */
   readonly packages?: { readonly folder: string; readonly names: readonly string[] } | undefined;
   /** The Bearer token that the program requires. */
   readonly apiKey: string;

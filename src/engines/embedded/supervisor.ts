@@ -212,7 +212,7 @@ export class EngineProcess {
       fail('it did not start in time');
       child.kill('SIGKILL');
     });
-    // The failure is returned to those who wait for the address; without a waiter it is logged.
+    // The failure is returned to callers that wait for the address; without a waiter it is logged.
     running.started.promise.then(cancel, cancel);
     child.on('message', (message: unknown) => {
       this.#receive(running, message ?? {}, fail);

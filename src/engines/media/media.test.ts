@@ -229,7 +229,7 @@ describe('`checkVideo`', () => {
     });
   });
 
-  test('it rejects a video that is cut off, damaged, or without pictures', async () => {
+  test('a video that is truncated, damaged, or without frames is rejected', async () => {
     const whole = readFileSync(at('clip.mp4'));
     const refused = async (bytes: Buffer, what: string): Promise<void> => {
       writeFileSync(at('cut.mp4'), bytes);

@@ -43,7 +43,7 @@ export interface MediaOptions {
   /** Default: beside `ffmpeg`. */
   readonly ffprobe?: string | undefined;
   readonly searchPath: string;
-  /** Where node-av may be installed, in addition to the folder of the program. */
+  /** Folders in which node-av may be installed, in addition to the folder of the program. */
   readonly dataFolder?: string | undefined;
   readonly limits?: Partial<MediaLimits>;
   /** Runs the programs; a large process delegates this to a small one. Default: in this process. */

@@ -60,7 +60,7 @@ test('`ended` names the process that left the journal file', async () => {
   };
   const living = new SettleJournal(folder, 'living');
   await living.open();
-  // Its file is locked, so the next process uses another one.
+  // The file of the running process is locked, so the next process uses another one.
   assert.deepEqual(await ended('beside'), []);
   const left = readFileSync(owner, 'utf8');
   await living.close();

@@ -95,7 +95,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
       <ErrorMessage error={error} />
       {offer !== undefined && !isTooLittle && (
         <>
-          <h3>What happens next</h3>
+          <h3>Next steps</h3>
           <ol class="steps">
             {explain(rail, usd, shortId(offer.offer.payTo)).map((text) => (
               <li key={text}>{text}</li>

@@ -1,4 +1,4 @@
-/** A dialog that asks for confirmation of an action that cannot be undone, and runs it. */
+/** A dialog that requests confirmation of an action that cannot be undone, and runs it. */
 import type { ComponentChildren } from 'preact';
 import { toast } from './announce.tsx';
 import { ErrorMessage, useAction } from './form.tsx';
