@@ -38,7 +38,7 @@ describe('a response body', () => {
   const text = Buffer.from('{"role":"assistant"}'.repeat(2_000));
   for (const coding of ['br', 'gzip'] as const) {
     test(`survives ${coding}, whatever its size and compressibility`, async () => {
-      // The last size is the first that another thread is asked for.
+      // The last size is the first one that is compressed in another thread.
       for (const size of [1_024, 2_000, 16_384, 16_385]) {
         for (const body of [text.subarray(0, size), randomBytes(size)]) {
           const packed = await encoded(coding, body);

@@ -30,7 +30,7 @@ async function isTaken(localAddress: string): Promise<boolean> {
   const { port } = server.address() as AddressInfo; // it listens on a port
   const socket = connect({ port, host: '127.0.0.1', localAddress });
   sockets.push(socket);
-  socket.on('error', () => undefined); // refused, which is what is asked
+  socket.on('error', () => undefined); // the connection is rejected, as expected
   return await Promise.race([
     once(socket, 'data').then(() => true),
     once(socket, 'close').then(() => false),
@@ -59,7 +59,7 @@ describe('open connections', () => {
       ['warn New connections of an address with many open ones are rejected'],
     );
     for (const socket of sockets.splice(0)) socket.destroy();
-    // The server hears of it when it hears of it.
+    // The server notices the end of the connection a moment later.
     await until(async () => isTaken('127.0.0.1'), 'room for another');
     assert.equal(await taken('127.0.0.1', 2), 2);
   });

@@ -12,7 +12,7 @@ import { TestClock } from '../../test/support/test-clock.ts';
 
 const COST = usdToNano('0.000022');
 
-/** Its answers may be larger than what is kept. */
+/** Responses of this route can be larger than the stored maximum. */
 const ENDLESS =
   '  - { id: endless, type: text, context: 20000000, maxCompletionTokens: 10000000, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }';
 

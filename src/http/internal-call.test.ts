@@ -114,7 +114,7 @@ describe('an internal call', () => {
       }
     });
     await until(async () => (await spent(accountId)) > 0n);
-    // Its socket is closed at once, and the other end hears of it when it hears of it.
+    // The socket is closed immediately, and the other end notices it later.
     await until(async () => bench.upstream.abandoned > before);
     assert.ok((await spent(accountId)) < usdToNano('0.004'));
     await until(async () => bench.farebox.app.server.open === 0);

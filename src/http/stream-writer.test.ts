@@ -1,4 +1,4 @@
-/** What a caller reads of a streamed body, on real connections: chunked, old, pipelined, slow, gone. */
+/** Streamed bodies on real connections: chunked, HTTP/1.0, pipelined, slow, closed. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
@@ -10,7 +10,7 @@ import { StreamWriter } from './stream-writer.ts';
 
 type Answer = (writer: StreamWriter, path: string, response: ServerResponse) => Promise<void>;
 
-/** A server whose every answer is a stream; gives the port. */
+/** A server that responds to every request with a stream; returns the port. */
 async function serve(t: TestContext, answer: Answer): Promise<number> {
   const server = createServer((request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' });

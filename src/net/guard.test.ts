@@ -348,7 +348,7 @@ describe('with loopback allowed by the setting', () => {
       else response.writeHead(200, { 'content-type': 'text/html' }).end('x');
     });
     const missing = await refusal(`${server.url}/404`, { allow: LOOPBACK });
-    assert.equal(missing.message, 'The URL answered with 404');
+    assert.equal(missing.message, 'The URL responded with 404');
     const typed = await refusal(server.url, { allow: LOOPBACK }, { accept: ['image/*'] });
     assert.equal(typed.message, 'The URL gives text/html, expected image/*');
     const dead = await refusal('http://127.0.0.1:1/', { allow: LOOPBACK });

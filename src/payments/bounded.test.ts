@@ -1,4 +1,4 @@
-/** Facilitators and nodes that answer without end, and what they may say at all. */
+/** Endless responses of facilitators and nodes, and the limits of their content. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
@@ -14,7 +14,7 @@ import { openSolanaNodes } from './solana/chain.ts';
 const FAR_BEYOND = 5 * MAX_RESPONSE_BYTES;
 const PIECE = Buffer.alloc(64 * 1024, ' ');
 
-describe('answers of nodes and facilitators', () => {
+describe('responses of nodes and facilitators', () => {
   let answer: (request: IncomingMessage, response: ServerResponse) => void;
   const server = createServer((request, response) => answer(request, response));
   let url: string;
@@ -74,7 +74,7 @@ describe('answers of nodes and facilitators', () => {
     assert.equal(await slot(), 9_007_199_254_740_993n);
   });
 
-  test('a facilitator that refuses or answers something else is told apart from one that takes it', async () => {
+  test('an error of a facilitator and an unknown response differ from a settlement', async () => {
     const said = (text: string, status = 200) => {
       answer = (_request, response) => void response.writeHead(status).end(text);
     };

@@ -1,4 +1,4 @@
-/** What may be logged of an error from a chain. */
+/** Details of chain errors that the log may contain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';

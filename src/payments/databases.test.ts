@@ -52,7 +52,7 @@ function bothSuites(fixture: StoreFixture): void {
     return { header, wallet: wallet as Hex }; // an EVM address
   }
 
-  test('a wallet has at most 100 tokens, however many are asked for at once', async () => {
+  test('concurrent requests cannot create more than 100 tokens of a wallet', async () => {
     const { address } = privateKeyToAccount(generatePrivateKey());
     const noLimits = { usdNano: undefined, diemNano: undefined };
     const asked = Array.from({ length: 120 }, (_, at) =>

@@ -1,6 +1,7 @@
 /**
- * What a payer, a stranger or the receiver's delegate can do on Solana: empty the account between the
- * check and the block, fill the history of somebody else's account, move tokens in a circle.
+ * Attacks on Solana by payers, other wallets or the receiver's delegate: emptying the account
+ * between the check and the block, filling the history of another account, transferring tokens in a
+ * circle.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -47,7 +48,7 @@ function memo(text: string): Instruction {
   return { programAddress: MEMO, data: Buffer.from(text) };
 }
 
-/** Of these instructions, which nobody has signed. */
+/** A transaction with these instructions and without signatures. */
 function wireOf(feePayer: Address, instructions: readonly Instruction[]): string {
   const message = pipe(
     createTransactionMessage({ version: 0 }),
@@ -62,7 +63,7 @@ function wireOf(feePayer: Address, instructions: readonly Instruction[]): string
   return getBase64EncodedWireTransaction(compileTransaction(message));
 }
 
-describe('hostile payers and strangers on Solana', () => {
+describe('hostile payers and other wallets on Solana', () => {
   let chain: SolanaChain;
   let proxy: FaultProxy;
   let fixture: Fixture;
@@ -158,7 +159,7 @@ describe('hostile payers and strangers on Solana', () => {
   });
 });
 
-test('a payment by another facilitator is found whatever strangers do to the account afterwards', async () => {
+test('a payment by another facilitator is found independent of later transactions of the account', async () => {
   const feePayer = await generateKeyPairSigner();
   const { address: source } = await generateKeyPairSigner();
   const accounts = [{ address: source, role: AccountRole.READONLY }];

@@ -56,7 +56,7 @@ const BAD_SIGNATURE = {
 
 interface VerifiedHeader {
   payment: SignedPayment;
-  /** Whether it has no row, so that this request may open it. */
+  /** True if the payment has no row, so that this request may open it. */
   readonly isNew: boolean;
   /** How long the response may still wait for the chain. */
   leftMs: number;

@@ -23,7 +23,7 @@ export type Verdict =
 /** The payment was on the chain before it was sent here. */
 export const USED_BEFORE = 'authorization_already_used';
 
-/** The payment was in a block, cost our fee and failed for good. */
+/** The payment was in a block, cost our fee and failed permanently. */
 export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
 
 /** The state of a payment on the chain. A function that returns it rejects if the chain does not respond. */

@@ -69,7 +69,7 @@ export interface CreditCounts {
 
 type Mined = Pick<Paid, 'transaction' | 'height'>;
 
-/** What the chain shows about a watched row; a missing member keeps its value. */
+/** Observations of a watched row on the chain; a missing member keeps its value. */
 interface CheckResult {
   readonly transaction?: string;
   readonly height?: bigint;
@@ -105,9 +105,9 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
   }
 
   /**
-   * Inserts an `open` row with our lease, in place of a row under the same authorization that has failed
-   * for good. Returns `undefined` if there is another row. Throws a Fault if the wallet has used the
-   * identifier for another payment.
+   * Inserts an `open` row with our lease, in place of a row under the same authorization that has
+   * failed permanently. Returns `undefined` if there is another row. Throws a Fault if the wallet
+   * has used the identifier for another payment.
    */
   async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
     const { clock, leaseMs } = this.#options;

@@ -75,7 +75,7 @@ interface Traces {
 interface UsedBlock {
   readonly number: bigint;
   readonly isPastEnd: boolean;
-  /** Whether it has expired at a block that is deep enough. */
+  /** True if the authorization has expired at a block that is deep enough. */
   readonly isEndDeep: () => Promise<boolean>;
 }
 

@@ -1,4 +1,4 @@
-/** The exposed facilitator answers in time, whatever the chain does, and settles a payment once. */
+/** The exposed facilitator responds in time with any chain, and settles a payment once. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { SchemeNetworkFacilitator, SettleResponse } from '@x402/core/types';
@@ -16,7 +16,7 @@ const body = {
   paymentRequirements: { ...accepted, maxTimeoutSeconds: 300, extra: {} },
 };
 
-test('a settlement that takes too long is 503; the same request joins it and gets its answer', async () => {
+test('a settlement that takes too long gets 503; the same request joins it and gets its response', async () => {
   const clock = new TestClock();
   const settled = Promise.withResolvers<SettleResponse>();
   let calls = 0;
@@ -42,7 +42,7 @@ test('a settlement that takes too long is 503; the same request joins it and get
   clock.advance(MINUTE_MS);
   await assert.rejects(first, (error: Fault) => error.code === 'SERVICE_UNAVAILABLE');
   const second = facilitator.call('settle', body);
-  // A slow node gathers no more than it can be asked.
+  // A slow node receives a bounded number of calls.
   const others = Array.from({ length: 1_000 }, (_, n) => {
     const payload = { authorization: { from: String(n) } };
     const paymentPayload = { ...body.paymentPayload, payload };

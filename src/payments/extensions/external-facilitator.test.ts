@@ -1,6 +1,6 @@
 /**
- * An external facilitator (another Farebox that exposes its own) settles in place of the embedded
- * one: the same states, the same evidence from the chain, whatever it answers.
+ * An external facilitator (another Farebox) settles instead of the embedded one: with any response,
+ * the states and the evidence from the chain are the same.
  */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
@@ -33,7 +33,7 @@ describe('an external facilitator', () => {
   let server: Server;
   let receiver: KeyPairSigner;
   let settings: FixtureOptions['settings'];
-  /** What the facilitator's answers to `settle` turn into. */
+  /** Outcome of each facilitator response to `settle`. */
   let answer: 'true' | 'lost' | 'lie' = 'true';
 
   before(async () => {
