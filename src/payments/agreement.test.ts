@@ -1,4 +1,4 @@
-/** What several nodes must report before one answer is made of it. */
+/** Results of several nodes, and the agreement that a payment needs. */
 import assert from 'node:assert/strict';
 import { beforeEach, describe, test } from 'node:test';
 import type { LogLine } from '../../test/support/memory-log.ts';
@@ -30,7 +30,7 @@ describe('the agreement of nodes', () => {
     contradictions = new Contradictions(memoryLog(log), ['net']);
   });
 
-  /** Asks the nodes, with so much time passing meanwhile. */
+  /** Queries the nodes, while the given time passes. */
   async function ask(nodes: readonly Node[], passesMs = 0): Promise<Evidence> {
     const agreement = new Agreement<Node>({
       network: 'net',
@@ -56,7 +56,7 @@ describe('the agreement of nodes', () => {
     assert.deepEqual(await ask([{ evidence: PAID }]), PAID);
   });
 
-  test('two nodes that agree are believed, with the smaller of their depths', async () => {
+  test('two nodes that agree are trusted, with the smaller of their depths', async () => {
     const shallow: Evidence = { ...PAID, height: 8n, isConfirmed: false };
     assert.deepEqual(await ask([{ evidence: PAID }, { evidence: shallow }]), shallow);
     const unsure: Evidence = { ...FINAL, isConfirmed: false };

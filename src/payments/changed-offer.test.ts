@@ -1,6 +1,6 @@
 /**
- * A receiver, token or key that is changed while payments are under way: a payment is judged by the
- * offer that it was made under, and its stored answer outlives that offer.
+ * A receiver, token or key changes while a payment is pending: the payment is checked against the
+ * offer that it was made for, and its stored response outlives that offer.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';

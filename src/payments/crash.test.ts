@@ -87,7 +87,7 @@ describe('kill -9', () => {
     }
   }
 
-  test('a killed payment that nobody repeats is finished by the sweep of the next process', async () => {
+  test('the sweep of the next process completes a killed payment without a retry', async () => {
     const first = await openFixture({ settings });
     const { folder } = first;
     const { header, wallet } = await payment('base', first);

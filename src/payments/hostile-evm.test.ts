@@ -1,7 +1,7 @@
 /**
- * What a payer or a node of Base can do to the operator: signatures of any age, wallets whose code
- * answers nothing or burns gas, and a node that is slow or gone. Nothing of it is a 500, a refusal
- * of good money, or gas without end.
+ * Attacks on the operator by payers or nodes of Base: signatures of any age, wallet contracts that
+ * return nothing or burn gas, slow or unreachable nodes. None causes a 500, the rejection of a
+ * valid payment, or unlimited gas.
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, afterEach, before, describe, test } from 'node:test';
@@ -34,13 +34,13 @@ const gas = privateKeyToAccount(gasKey).address;
 
 /** For nodes that are slow. */
 const TIMES = 4;
-/** Of an answer that comes long after a caller has its own. */
+/** Delay of a reply that arrives long after the response to the caller. */
 const LATE_MS = 3_000;
 /** Runs and gives nothing back. */
 const EMPTY: Hex = '0x00';
 /** Never ends. */
 const LOOPS: Hex = '0x5b600056';
-/** Accepts every signature while nobody pays for the gas, and never ends when somebody does. */
+/** Accepts every signature in a call, and never ends in a transaction. */
 const LOOPS_WHEN_PAID: Hex = '0x3a601457631626ba7e60e01b60005260206000f35b601456';
 /** Accepts every signature until its first storage slot is set, then never ends. */
 const LOOPS_WHEN_SET: Hex = '0x600054601657631626ba7e60e01b60005260206000f35b601656';
@@ -173,7 +173,7 @@ describe('hostile payers and nodes of Base', () => {
     };
     let ended = 0;
     const refusals = headers.map(async (header, at) => {
-      // Of so many addresses that none has more than its share.
+      // The requests come from so many addresses that each stays within its share.
       const proof = {
         claim: undefined,
         idempotencyKey: undefined,
@@ -182,7 +182,7 @@ describe('hostile payers and nodes of Base', () => {
       };
       const fault = await refusal(header, proof);
       ended += 1;
-      // Those beyond the bound hear so at once; from then on the node answers the others.
+      // Requests beyond the bound fail immediately; then the node responds to the others.
       if (ended === headers.length - 32) held.resolve();
       return fault;
     });
@@ -271,7 +271,7 @@ describe('hostile payers and nodes of Base', () => {
     assert.equal(backoff.waitMs('0xa'), 0);
   });
 
-  test('an answer does not wait for a slow node, and the payment is credited once all the same', async (t) => {
+  test('a response does not wait for a slow node, and the payment is still credited once', async (t) => {
     const fast = await openFast(t);
     const account = await wallet();
     const header = await pay(account);
@@ -287,7 +287,7 @@ describe('hostile payers and nodes of Base', () => {
       assert.ok(status === 503 || status === 202, String(status));
     }
     assert.equal(statuses.at(-1), 200);
-    // Nothing was said to be sent before it was.
+    // A transaction is recorded as sent only after it was sent.
     assert.deepEqual(
       statuses,
       statuses.toSorted((a, b) => rank(a) - rank(b)),
@@ -295,7 +295,7 @@ describe('hostile payers and nodes of Base', () => {
     assert.equal(await fast.balance(account.address.toLowerCase()), 5_000_000_000n);
     const unheard = await pay(await wallet());
     proxy.fate = () => ({ delayMs: LATE_MS });
-    // Many answers, each of them late, would be waited for otherwise.
+    // Otherwise many late replies would delay the end of the test.
     await assert.rejects(
       fast.payments.headers.topUp(unheard),
       (error: Fault) => error.status === 503,
@@ -305,7 +305,7 @@ describe('hostile payers and nodes of Base', () => {
 
   const rank = (status: number): number => [503, 202, 200].indexOf(status);
 
-  /** The sign-in of a contract wallet, signed by whoever is said to own it. */
+  /** The sign-in of a contract wallet, signed by its claimed owner. */
   async function signInOf(contract: Hex, owner: PrivateKeyAccount): Promise<string> {
     const message = createSiweMessage({
       address: contract,
@@ -357,7 +357,7 @@ describe('hostile payers and nodes of Base', () => {
     );
   });
 
-  test('an address that asks about many contract wallets leaves room for others', async () => {
+  test('an address with many contract wallets cannot use all node calls', async () => {
     const owner = newAccount();
     const contract = newAccount().address;
     await chain.placeWallet(contract, owner.address);

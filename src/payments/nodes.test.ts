@@ -1,4 +1,4 @@
-/** Several nodes of a chain: the next is asked when one fails, and two must agree about money. */
+/** Several nodes of a chain: the next one is called if one fails, and two must agree about money. */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
@@ -247,7 +247,7 @@ describe('nodes of Base', () => {
     });
   }
 
-  test('a refusal of the chain is an answer: no other node is asked', async () => {
+  test('a rejection by the chain is a result: no other node is called', async () => {
     const fixture = await openBase(first.url, second.url);
     const { header } = await payment(fixture);
     first.alter = async ({ method }, ask) =>
@@ -336,7 +336,7 @@ describe('nodes of Solana', () => {
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
-  test('the next node is asked when the first fails', async () => {
+  test('the next node is called if the first one fails', async () => {
     const { fixture, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl, third.url);
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));

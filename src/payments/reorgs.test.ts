@@ -64,7 +64,7 @@ describe('reorganisations', () => {
       [hours * 3_600_000],
     );
 
-  /** Looks at every payment now. */
+  /** Checks every payment now. */
   async function look(hours = 0): Promise<void> {
     await rewound(hours);
     await fixture.payments.sweep();
@@ -294,7 +294,7 @@ describe('reorganisations', () => {
     });
   });
 
-  describe('the depth that an amount asks for', () => {
+  describe('the required depth of an amount', () => {
     const rules = [
       { fromUsd: 0, wait: 1 },
       { fromUsd: 5, wait: 3 },

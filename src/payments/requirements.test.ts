@@ -110,7 +110,7 @@ describe('payment required', () => {
     );
   });
 
-  test('the top-up response asks for the minimum or the first payment, with the same JSON in header and body', async () => {
+  test('the top-up response offers the minimum or the first payment, with the same JSON in header and body', async () => {
     const { body, header } = await requirements.topUp(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.deepEqual(decoded, body);
@@ -194,7 +194,7 @@ describe('payment required', () => {
     assert.deepEqual(optionsFor('discovery'), [['base', '100000'], ['solana', '100000'], ...topUp]);
   });
 
-  test('the header carries signed offers in both forms, in one or in none, by its room', async () => {
+  test('the header has signed offers in both formats, in one or in none, depending on its size', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'farebox-offers-'));
     const store = await openTestStore(`sqlite:${join(folder, 'test.db')}`);
     await store.migrate(PAYMENTS_MIGRATIONS);

@@ -1,6 +1,6 @@
 /**
- * Top-ups on a private Base with official clients, unmodified, and every fault that the design
- * must survive: after each, the ledger equals the chain and nobody was told to pay twice.
+ * Top-ups on a private Base with unmodified official clients, and every fault of the design: after
+ * each, the ledger equals the chain, and no response requests a second payment.
  */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
@@ -86,7 +86,7 @@ describe('top-ups on Base', () => {
     await assertLedgerIsChain();
   });
 
-  /** What came to the receiver and pays for something else. */
+  /** Transfers to the receiver that pay for something else. */
   let foreign = 0n;
 
   /** Postings that came from payments, against the balance of the receiver. */
@@ -387,7 +387,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('an unmined payment that nobody repeats is credited by the sweep', async () => {
+    test('the sweep credits a payment that is mined without a retry', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       await chain.client.setAutomine(false);
@@ -422,7 +422,8 @@ describe('top-ups on Base', () => {
         assert.equal(answer.status, 400, JSON.stringify(answer.body));
         assert.equal(answer.body.details?.reason, 'authorization_already_used');
       }
-      // A node that has not seen the use yet finds the payment valid; its block still tells.
+      // A node that has not seen the use yet reports the payment as valid; its block number proves
+      // that it is late.
       const late = await signPayment(account);
       loseBroadcasts();
       assert.equal((await post(late)).status, 202);
@@ -464,7 +465,7 @@ describe('top-ups on Base', () => {
       assert.equal(answer.body.details?.reason, 'authorization_cancelled');
     });
 
-    test('one transfer cannot stand for two authorizations of one transaction', async () => {
+    test('one transfer cannot settle two authorizations of one transaction', async () => {
       const account = await buyer();
       const paid = await signPayment(account);
       const nonce = generatePrivateKey();
@@ -517,7 +518,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 200);
     });
 
-    test('a chain that does not respond is 503, never a refusal of the payment', async () => {
+    test('an unreachable chain causes 503, never a rejection of the payment', async () => {
       const account = await buyer();
       const header = await signPayment(account);
       proxy.fate = () => 'lose-request';

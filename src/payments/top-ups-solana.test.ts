@@ -1,6 +1,6 @@
 /**
  * Top-ups on a private Solana with the official client, and the faults of that rail: after each,
- * the ledger equals the chain and nobody was told to pay twice.
+ * the ledger equals the chain, and no response requests a second payment.
  */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
@@ -262,7 +262,7 @@ describe('top-ups on Solana', () => {
     await other.close();
   });
 
-  /** Looks at every payment now, as if so much time had passed. */
+  /** Checks every payment now, as if the given time had passed. */
   async function look(hours = 0): Promise<void> {
     await fixture.store.query(
       `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,

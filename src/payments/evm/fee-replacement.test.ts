@@ -59,7 +59,7 @@ describe('a stuck transaction', () => {
     return { header, wallet: account.address.toLowerCase() };
   }
 
-  /** Sends a payment and lets the price rise above what it offers; anvil then forgets it, as full pools do. */
+  /** Sends a payment and raises the price above its fee; anvil then drops it, as full pools do. */
   async function stuck(fixture: Fixture): Promise<{ header: string; wallet: string; sent: Hex }> {
     await mineAt(1n);
     const paid = await payment();

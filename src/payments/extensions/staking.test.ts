@@ -110,7 +110,7 @@ describe('linked staking', () => {
       if (next !== undefined) await move(wallet, next);
     }
     assert.deepEqual(given, [GIVES, 0n, 0n, 0n]);
-    // Who shows it again, through another process, learns nothing else.
+    // The same query through another process returns the same result.
     read = reader();
     assert.deepEqual(await Promise.all(wallets.map(creditOf)), [GIVES, 0n, 0n, 0n]);
     await at(dayStartMs(day + 1) + MINUTE_MS);
@@ -152,7 +152,7 @@ describe('linked staking', () => {
     await anvil.client.mine({ blocks: 1 });
   }
 
-  test('a node that has forgotten the state of that block gives nothing, and is not asked for newer state', async () => {
+  test('a node without the state of that block yields no credit, and is not queried for newer state', async () => {
     const wallet = newWallet();
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallet, HELD);
@@ -182,7 +182,7 @@ describe('linked staking', () => {
     assert.equal(await creditOf(wallet), GIVES);
   });
 
-  test('one contract call that hangs holds a request for seconds, not for good', async () => {
+  test('one contract call that hangs delays a request for seconds only', async () => {
     const wallet = newWallet();
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallet, HELD);
@@ -249,7 +249,7 @@ describe('linked staking', () => {
       const stake = await read(wallet);
       if (stake !== undefined) return;
       unknown += 1;
-      // Those beyond the bound hear so at once; from then on the node answers the others.
+      // Requests beyond the bound fail immediately; then the node responds to the others.
       if (unknown === 8) held.resolve();
     });
     await Promise.all(reads);
@@ -262,7 +262,7 @@ describe('linked staking', () => {
   });
 });
 
-/** Storage slot of a mapping's entry whose mapping stands in slot 0. */
+/** Storage slot of an entry of the mapping in slot 0. */
 async function slotOf(wallet: Hex): Promise<Hex> {
   const { encodeAbiParameters, keccak256 } = await import('viem');
   return keccak256(encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [wallet, 0n]));

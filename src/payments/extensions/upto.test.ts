@@ -74,7 +74,7 @@ describe('upto on Base', () => {
     await chain.stop();
   });
 
-  /** What other ledgers of these tests have credited, in base units. */
+  /** Credits of other ledgers of these tests, in base units. */
   let elsewhere = 0n;
 
   async function assertLedgerIsChain(): Promise<void> {
@@ -99,7 +99,7 @@ describe('upto on Base', () => {
     return account;
   }
 
-  /** What the official client, as it comes, makes of the 402; with a node it looks what is approved. */
+  /** The payment of the unmodified official client for the 402; with a node it reads the allowance. */
   async function officialHeader(
     account: PrivateKeyAccount,
     from = fixture,
@@ -627,7 +627,7 @@ describe('upto on Base', () => {
       await pay(header, usdToNano('0.4'));
     });
 
-    test('a 402 asks for it only where it offers a ceiling', async () => {
+    test('a 402 requests the approval only together with a ceiling', async () => {
       const { requirements } = fixture.payments;
       const asked = async (answer: Promise<{ header: string }>) =>
         Object.keys(decodePaymentRequiredHeader((await answer).header).extensions ?? {});

@@ -446,7 +446,7 @@ describe('sign-in', () => {
         Array.from({ length: rounds * 4 }, async () => await structured()),
       );
       const solanaHeaders = Array.from({ length: rounds * 4 }, () => solanaProof());
-      // What is measured is what runs on the loop, without what the database does.
+      // Measures work on the event loop without the database.
       const tx = { query: async () => await Promise.resolve([{}]) };
       const free = {
         transaction: async (work: (tx: unknown) => Promise<unknown>) => await work(tx),
@@ -455,7 +455,7 @@ describe('sign-in', () => {
       const cost = async (list: readonly string[]): Promise<number> => {
         const times: number[] = [];
         for (let at = 0; at + 20 <= list.length; at += 20) {
-          // CPU of this thread: a busy machine makes no proof dearer.
+          // CPU time of this thread, which does not depend on the load of the machine.
           const before = process.threadCpuUsage();
           for (const header of list.slice(at, at + 20)) await fast.verify(header, '');
           const { user, system } = process.threadCpuUsage(before);
