@@ -184,7 +184,7 @@ export const Receipt = z
         countedBy: z
           .string()
           .describe(
-            'engine; bytes (four bytes of text per token, if the engine did not count); none. Receipts of version 0.1.0 may have deltas.',
+            'engine; bytes (four bytes of text per token, if the engine did not count); none. Older receipts can have `deltas`.',
           )
           .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
       })
