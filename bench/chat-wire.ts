@@ -195,7 +195,14 @@ function responseBlocks(): ResponseBlocks {
   const request = parseChatRequest(chatBody(900, 3), OPTIONS);
   const turn = { body, request, tools: planTools(body), items: [], callIds: new Set<string>() };
   const nowS = (): number => 1;
-  const writer = new ResponseWriter({ turn, frame, keeper: undefined, seal: undefined, nowS });
+  const writer = new ResponseWriter({
+    turn,
+    frame,
+    keeper: undefined,
+    seal: (text) => text,
+    isSealed: false,
+    nowS,
+  });
   const newCallId = (): string => 'call_1';
   return new ResponseBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
 }

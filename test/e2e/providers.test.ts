@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { type Called, call, chatBody } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { type Behaviour, TestUpstream } from '../support/test-upstream.ts';
+import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
 
 interface ToolCall {
   readonly name: string;
@@ -13,6 +13,8 @@ interface ToolCall {
 
 interface Provider {
   readonly dialect: string;
+  /** Members of a tool call that the next request has to repeat. */
+  readonly callMembers?: Readonly<Record<string, unknown>>;
   readonly streams?: readonly {
     readonly name: string;
     readonly deltas: readonly { readonly tool_calls?: unknown }[];
@@ -71,6 +73,81 @@ function chatCalls(called: Called): ToolCall[] {
   return calls.map(({ name, arguments: text }) => ({ name, arguments: text }));
 }
 
+interface Protocol {
+  readonly name: string;
+  readonly path: string;
+  body(history: readonly object[]): object;
+  output(body: Called['body']): readonly Called['body'][];
+  streamed(answer: Called): readonly Called['body'][];
+  /** The items that a client adds to the history: the output and the results of its calls. */
+  next(output: readonly Called['body'][]): readonly object[];
+}
+
+const PROTOCOLS: readonly Protocol[] = [
+  {
+    name: 'Responses',
+    path: '/responses',
+    body: (input) => ({
+      input,
+      store: false,
+      tools: TOOLS.map((tool) => ({ type: 'function', ...tool.function })),
+    }),
+    output: ({ output }) => output,
+    streamed: (answer) => eventsOf(answer).at(-1).response.output,
+    next: (output) => [
+      ...output,
+      ...output.flatMap(({ call_id }) =>
+        call_id === undefined ? [] : [{ type: 'function_call_output', call_id, output: '3' }],
+      ),
+    ],
+  },
+  {
+    name: 'Messages',
+    path: '/messages',
+    body: (messages) => ({
+      messages,
+      max_tokens: 2_000,
+      tools: TOOLS.map(({ function: { name, parameters } }) => ({
+        name,
+        input_schema: parameters,
+      })),
+    }),
+    output: ({ content }) => content,
+    streamed: (answer) =>
+      eventsOf(answer).flatMap(({ content_block }) => (content_block ? [content_block] : [])),
+    next: (content) => [
+      { role: 'assistant', content },
+      {
+        role: 'user',
+        content: content.flatMap(({ type, id }) =>
+          type === 'tool_use' ? [{ type: 'tool_result', tool_use_id: id, content: '3' }] : [],
+        ),
+      },
+    ],
+  },
+];
+
+/** An engine that calls a tool in every response, with these members. */
+function toolLoop(members: object): Behaviour {
+  return {
+    kind: 'own',
+    answer: (response, body) => {
+      const made = { name: 'add', arguments: '{"a":1}' };
+      const call = {
+        index: 0,
+        id: 'function-call-1',
+        type: 'function',
+        function: made,
+        ...members,
+      };
+      const message = { role: 'assistant', content: null, tool_calls: [call] };
+      const isStream = JSON.parse(body).stream === true;
+      const behaviour = isStream ? streamOf([message]) : jsonOf(message);
+      void behave(behaviour, response, { model: 'm', body });
+    },
+  };
+}
+
 describe('providers', () => {
   let upstream: TestUpstream;
   let farebox: TestApp;
@@ -100,7 +177,7 @@ describe('providers', () => {
 
   const post = (path: string, body: object) => call(farebox, path, { secret, body });
 
-  for (const [provider, { streams = [] }] of PROVIDERS) {
+  for (const [provider, { streams = [], callMembers }] of PROVIDERS) {
     for (const { name, deltas, calls } of streams) {
       test(`${provider}: ${name} are read in every protocol`, async () => {
         upstream.otherwise = streamOf(deltas);
@@ -118,6 +195,32 @@ describe('providers', () => {
         const made = output.map((one: ToolCall) => ({ name: one.name, arguments: one.arguments }));
         assert.deepEqual(made, calls);
       });
+    }
+    if (callMembers !== undefined) {
+      for (const protocol of PROTOCOLS) {
+        for (const stream of [false, true]) {
+          const way = `${protocol.name}, ${stream ? 'streaming' : 'non-streaming'}`;
+          test(`${provider}: a tool call is repeated with its signature (${way})`, async () => {
+            upstream.otherwise = toolLoop(callMembers);
+            const ask = { role: 'user', content: 'Add' };
+            let history: readonly object[] = [ask];
+            for (const turns of [1, 2]) {
+              const body = { model: provider, stream, ...protocol.body(history) };
+              const answer = await post(protocol.path, body);
+              assert.equal(answer.status, 200, answer.text);
+              const output = stream ? protocol.streamed(answer) : protocol.output(answer.body);
+              history = [...history, ...protocol.next(output)];
+              await post(protocol.path, { ...body, ...protocol.body(history) });
+              const { messages } = JSON.parse(upstream.seen.at(-1)?.body ?? '');
+              const made = messages.flatMap(
+                (one: { tool_calls?: object[] }) => one.tool_calls ?? [],
+              );
+              assert.equal(made.length, turns);
+              for (const one of made) assert.partialDeepStrictEqual(one, callMembers);
+            }
+          });
+        }
+      }
     }
     const [first] = streams;
     if (first === undefined) continue;

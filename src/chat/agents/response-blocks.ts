@@ -34,6 +34,8 @@ import { CitationMarks } from './citation-marks.ts';
 interface EngineCall {
   id: string;
   name: string;
+  /** Gemini rejects the next request without it. */
+  readonly signature: string | undefined;
   block: CallBlock | undefined;
 }
 
@@ -234,7 +236,7 @@ export class ResponseBlocks {
     let call = this.#calls.get(index);
     if (call === undefined) {
       const id = typeof piece['id'] === 'string' ? piece['id'] : '';
-      call = { id: this.#safeId(id), name, block: undefined };
+      call = { id: this.#safeId(id), name, signature: signatureOf(piece), block: undefined };
       this.#calls.set(index, call);
     } else if (call.name === '') call.name = name;
     return this.#addArguments(call, json);
@@ -259,9 +261,21 @@ export class ResponseBlocks {
   }
 
   #openCall(call: EngineCall, json: string): string {
-    const { id, name } = call;
+    const { id, name, signature } = call;
+    const before =
+      this.#closeBlock() + (signature === undefined ? '' : this.#addSignature(signature));
     call.block = { kind: 'call', index: this.blocks.length, json: '', id, name };
-    return this.#closeBlock() + this.#openBlock(call.block) + this.#append(json);
+    return before + this.#openBlock(call.block) + this.#append(json);
+  }
+
+  #addSignature(signature: string): string {
+    const block: Block = {
+      kind: 'signature',
+      index: this.blocks.length,
+      json: jsonContent(signature),
+    };
+    this.blocks.push(block);
+    return this.writer.open(block) + this.writer.close(block, false);
   }
 
   #queue(kind: TextBlock['kind'], call: EngineCall | undefined, json: string): void {
@@ -270,7 +284,7 @@ export class ResponseBlocks {
     else queued.json += json;
   }
 
-  #openBlock(block: Block): string {
+  #openBlock(block: TextBlock | CallBlock | SearchBlock): string {
     this.blocks.push(block);
     this.#open = block;
     this.#leadingSpace = '';
@@ -307,6 +321,12 @@ export class ResponseBlocks {
 function logprobsOf({ logprobs }: JsonObject): readonly JsonObject[] | undefined {
   const content = isJsonObject(logprobs) ? logprobs['content'] : undefined;
   return Array.isArray(content) ? content.filter(isJsonObject) : undefined;
+}
+
+function signatureOf({ extra_content: extra }: JsonObject): string | undefined {
+  const google = isJsonObject(extra) ? extra['google'] : undefined;
+  const signature = isJsonObject(google) ? google['thought_signature'] : undefined;
+  return typeof signature === 'string' && signature !== '' ? signature : undefined;
 }
 
 export function jsonContent(text: string): string {

@@ -58,7 +58,10 @@ export type SearchBlock = AnyBlock & {
   results: readonly SearchResult[] | undefined;
 };
 
-export type Block = TextBlock | CallBlock | SearchBlock;
+/** The engine's signature of the reasoning before the tool call that follows. */
+export type SignatureBlock = AnyBlock & { readonly kind: 'signature' };
+
+export type Block = TextBlock | CallBlock | SearchBlock | SignatureBlock;
 
 export interface Citation extends SearchResult {
   readonly number: number;

@@ -10,6 +10,11 @@ import type { Ids } from '../../core/ids.ts';
 import type { Store } from '../../db/db.ts';
 import { storedKey } from './stored-key.ts';
 
+/**
+ * Begins a sealed text that is not reasoning but the engine's signature of it, for the tool call
+ * that follows.
+ */
+export const SIGNATURE_MARK = '\0signature:';
 const PREFIX = 'fbx1.';
 const CIPHER = 'aes-256-gcm';
 const NONCE_BYTES = 12;

@@ -10,6 +10,7 @@
  *   result without a call is dropped, and images of results follow in a user message.
  * - Only reasoning since the last user message is sent back, as templates expect.
  */
+import { SIGNATURE_MARK } from './sealed-text.ts';
 import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
 
 export interface TranscriptCall {
@@ -19,6 +20,7 @@ export interface TranscriptCall {
 }
 
 interface CallWithResult extends TranscriptCall {
+  readonly signature: string | undefined;
   result: readonly ContentPart[] | undefined;
 }
 
@@ -44,6 +46,7 @@ export class Transcript {
   #hasAssistant = false;
   /** Whether the next assistant item belongs to the last assistant message. */
   #isResponding = false;
+  #signature: string | undefined;
   readonly callIds = new Set<string>();
   readonly #openCalls = new Map<string, CallWithResult[]>();
 
@@ -61,12 +64,15 @@ export class Transcript {
     if (text !== '') this.#assistant().texts.push(text);
   }
 
+  /** Adds reasoning, or the signature that the next call repeats. */
   reasoning(text: string): void {
-    if (text !== '') this.#assistant().reasoning.push(text);
+    if (text.startsWith(SIGNATURE_MARK)) this.#signature = text.slice(SIGNATURE_MARK.length);
+    else if (text !== '') this.#assistant().reasoning.push(text);
   }
 
   call(call: TranscriptCall): void {
-    const open = { ...call, result: undefined };
+    const open = { ...call, signature: this.#signature, result: undefined };
+    this.#signature = undefined;
     this.#assistant().calls.push(open);
     this.callIds.add(call.id);
     const others = this.#openCalls.get(call.id);
@@ -77,6 +83,7 @@ export class Transcript {
   /** Adds the result of the last call with that id that has none. */
   result(callId: string, parts: readonly ContentPart[]): void {
     this.#isResponding = false;
+    this.#signature = undefined;
     this.#hasAssistant = true;
     const call = this.#openCalls.get(callId)?.pop();
     if (call !== undefined) call.result = parts;
@@ -105,6 +112,7 @@ export class Transcript {
 
   #addUser(parts: readonly ContentPart[], isUsers: boolean): void {
     this.#isResponding = false;
+    this.#signature = undefined;
     const last = this.#turns.at(-1);
     if (last?.role !== 'user') this.#turns.push({ role: 'user', parts: [...parts], isUsers });
     else {
@@ -143,8 +151,10 @@ function assistantMessage(
   };
 }
 
-function toolCall({ id, name, arguments: text }: CallWithResult) {
-  return { id, type: 'function' as const, function: { name, arguments: text } };
+function toolCall({ id, name, arguments: text, signature }: CallWithResult) {
+  const extra =
+    signature === undefined ? {} : { extra_content: { google: { thought_signature: signature } } };
+  return { id, type: 'function' as const, function: { name, arguments: text }, ...extra };
 }
 
 /** Adds the tool messages of the calls; returns the media of their results. */

@@ -70,6 +70,12 @@ const Block = z
       signature: z.string().describe('Sealed reasoning; send it back unchanged.'),
     }),
     z.looseObject({
+      type: z.literal('redacted_thinking').describe('Kind of the block.'),
+      data: z
+        .string()
+        .describe("Sealed signature of the engine's reasoning; send it back unchanged."),
+    }),
+    z.looseObject({
       type: z.literal('tool_use').describe('Kind of the block: a call for the caller to run.'),
       id: z.string().describe('Id of the call; its `tool_result` block repeats it.'),
       name: z.string().describe('Name of the tool.'),

@@ -7,6 +7,7 @@ import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { TokenUsage } from '../../engines/usage.ts';
+import { SIGNATURE_MARK } from '../agents/sealed-text.ts';
 import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
 import type {
   ProtocolWriter,
@@ -14,6 +15,7 @@ import type {
   CallBlock,
   Citation,
   SearchBlock,
+  SignatureBlock,
   TextBlock,
   WriterFrame,
   WrittenEnd,
@@ -64,6 +66,8 @@ export class MessageWriter implements ProtocolWriter {
         return this.#start({ type: 'thinking', thinking: '', signature: '' });
       case 'call':
         return this.#start({ ...this.#toolUse(block), input: {} });
+      case 'signature':
+        return this.#start(this.#redacted(block));
       case 'search':
         return '';
     }
@@ -111,6 +115,8 @@ export class MessageWriter implements ProtocolWriter {
           ...this.#toolUse(block),
           input: parsedJsonObject(textOfJson(block.json)) ?? {},
         });
+      case 'signature':
+        return this.#stop(this.#redacted(block));
       case 'search':
         return this.#searched(block);
     }
@@ -165,6 +171,12 @@ export class MessageWriter implements ProtocolWriter {
 
   #toolUse({ id, name }: CallBlock): JsonObject {
     return { type: 'tool_use', id, name: this.#options.toolNames.get(name) ?? name };
+  }
+
+  /** Clients send the block back unchanged, as they do with encrypted thinking. */
+  #redacted({ json }: SignatureBlock): JsonObject {
+    const data = this.#options.seal(SIGNATURE_MARK + textOfJson(json));
+    return { type: 'redacted_thinking', data };
   }
 
   #closeThinking(text: string): string {

@@ -140,8 +140,8 @@ function addAssistant(
   if (typeof content === 'string') return transcript.text(content);
   for (const block of content) {
     if (block.type === 'text' && typeof block['text'] === 'string') transcript.text(block['text']);
-    else if (block.type === 'thinking') {
-      const text = openSealed(block['signature']);
+    else if (block.type === 'thinking' || block.type === 'redacted_thinking') {
+      const text = openSealed(block[block.type === 'thinking' ? 'signature' : 'data']);
       if (text !== undefined) transcript.reasoning(text);
     } else if (block.type === 'tool_use') {
       const { id, name, input } = block;

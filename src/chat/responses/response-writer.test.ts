@@ -64,6 +64,7 @@ function writing() {
       promptTokens: 9,
     },
     keeper: undefined,
+    isSealed: true,
     seal: (text) => `sealed ${text.length}`,
     nowS: () => 2,
   });

@@ -10,6 +10,7 @@ import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { SIGNATURE_MARK } from '../agents/sealed-text.ts';
 import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
 import type {
   ProtocolWriter,
@@ -43,7 +44,9 @@ export interface ResponseWriterOptions {
   readonly turn: Turn;
   readonly frame: WriterFrame;
   readonly keeper: TurnKeeper | undefined;
-  readonly seal: ((text: string) => string) | undefined;
+  readonly seal: (text: string) => string;
+  /** Whether the caller requested encrypted reasoning. */
+  readonly isSealed: boolean;
   readonly nowS: () => number;
 }
 
@@ -56,7 +59,13 @@ interface ResponseState {
   readonly isStored: boolean;
 }
 
-const ID_PREFIXES = { text: 'msg', reasoning: 'rs', call: 'fc', search: 'ws' } as const;
+const ID_PREFIXES = {
+  text: 'msg',
+  reasoning: 'rs',
+  signature: 'rs',
+  call: 'fc',
+  search: 'ws',
+} as const;
 const CUSTOM_PREFIX = 'ctc';
 /** A message has one part of content, and reasoning one part of summary. */
 const CONTENT_INDEX = ',"content_index":0';
@@ -112,6 +121,8 @@ export class ResponseWriter implements ProtocolWriter {
         return added + this.#summaryEvent('reasoning_summary_part.added', summaryJson(''));
       case 'call':
         this.#setPieces('function_call_arguments.delta', '', '');
+        return added;
+      case 'signature':
         return added;
       case 'search':
         return (
@@ -186,6 +197,8 @@ export class ResponseWriter implements ProtocolWriter {
           this.#itemEvent('custom_tool_call_input.done', `,"input":${input}`)
         );
       }
+      case 'signature':
+        return '';
       case 'search':
         return block.results === undefined ? '' : this.#itemEvent('web_search_call.completed');
     }
@@ -290,15 +303,23 @@ export class ResponseWriter implements ProtocolWriter {
       }
       case 'reasoning': {
         if (status === 'in_progress') return `${head},"type":"reasoning","summary":[]}`;
-        const sealed = this.#options.seal?.(textOfJson(json));
-        const encrypted = sealed === undefined ? '' : `,"encrypted_content":"${sealed}"`;
+        const encrypted = this.#options.isSealed ? this.#encrypted(textOfJson(json)) : '';
         return `${head},"type":"reasoning","summary":[${summaryJson(json)}]${encrypted}}`;
+      }
+      case 'signature': {
+        const isNew = status === 'in_progress';
+        const encrypted = isNew ? '' : this.#encrypted(SIGNATURE_MARK + textOfJson(json));
+        return `${head},"type":"reasoning","summary":[]${encrypted}}`;
       }
       case 'call':
         return head + this.#callMembers(block, status, json);
       case 'search':
         return head + searchMembers(block, status);
     }
+  }
+
+  #encrypted(text: string): string {
+    return `,"encrypted_content":"${this.#options.seal(text)}"`;
   }
 
   #callMembers(block: CallBlock, status: string, json: string): string {

@@ -109,7 +109,8 @@ function protocolOf(
         turn,
         frame,
         keeper,
-        seal: isSealed ? (text) => sealer.seal(text, accountId) : undefined,
+        seal: (text) => sealer.seal(text, accountId),
+        isSealed,
         nowS: () => Math.floor(clock.nowMs() / 1_000),
       }),
   };

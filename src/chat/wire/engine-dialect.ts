@@ -42,6 +42,7 @@ const HOSTED: EngineDialect = {
   outputCap: 'max_completion_tokens',
   thinkingSwitch: false,
   cacheSalt: false,
+  leaveOutOfMessages: ['extra_content'],
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
 
@@ -50,11 +51,14 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
   anthropic: HOSTED,
   deepseek: OLDER_CAP,
-  gemini: OLDER_CAP,
+  gemini: { ...OLDER_CAP, leaveOutOfMessages: [] },
   groq: HOSTED,
-  litellm: { ...OLDER_CAP, fallbacks: true },
-  mistral: { ...OLDER_CAP, leaveOutOfMessages: ['reasoning_content', 'reasoning_details'] },
-  openrouter: OLDER_CAP,
+  litellm: { ...OLDER_CAP, fallbacks: true, leaveOutOfMessages: [] },
+  mistral: {
+    ...OLDER_CAP,
+    leaveOutOfMessages: ['extra_content', 'reasoning_content', 'reasoning_details'],
+  },
+  openrouter: { ...OLDER_CAP, leaveOutOfMessages: [] },
   xai: HOSTED,
 };
 
@@ -105,7 +109,9 @@ const ESSENTIAL = new Set(
     'functions function_call modalities audio'
   ).split(' '),
 );
-const ESSENTIAL_OF_MESSAGES = new Set(['role', 'content', 'tool_calls', 'tool_call_id']);
+const ESSENTIAL_OF_MESSAGES = new Set(
+  'role content tool_calls tool_call_id id type function'.split(' '),
+);
 
 /**
  * Returns the dialect without the parameter; `undefined` if it is essential or already left out.

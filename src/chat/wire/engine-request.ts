@@ -143,7 +143,7 @@ const ADDED = new Set([
  * Whether the request contains the rejected parameter; otherwise the rejection has another cause.
  */
 export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParameter): boolean {
-  if (inMessages) return request.messages.some((message) => Object.hasOwn(message, name));
+  if (inMessages) return request.messages.some((message) => hasMember(message, name));
   return ADDED.has(name) || Object.hasOwn(request.fields, name);
 }
 
@@ -194,6 +194,15 @@ function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): st
   return best;
 }
 
+/** Whether the message or one of its tool calls has the member. */
+function hasMember(message: ChatMessage, name: string): boolean {
+  return Object.hasOwn(message, name) || callsOf(message).some((call) => Object.hasOwn(call, name));
+}
+
+function callsOf(message: ChatMessage): readonly JsonObject[] {
+  return message.role === 'assistant' ? (message.tool_calls ?? []) : [];
+}
+
 function knownMessages(
   messages: readonly ChatMessage[],
   { developerRole, leaveOutOfMessages }: EngineDialect,
@@ -205,11 +214,14 @@ function knownMessages(
     );
   }
   for (const name of leaveOutOfMessages) {
-    if (!known.some((message) => Object.hasOwn(message, name))) continue;
+    if (!known.some((message) => hasMember(message, name))) continue;
     known = known.map((message) => {
-      if (!Object.hasOwn(message, name)) return message;
+      if (!hasMember(message, name)) return message;
       const { [name]: _refused, ...rest } = message;
-      return rest as ChatMessage; // only members that a message can do without are left out
+      const calls = callsOf(message).map(({ [name]: _ofCall, ...call }) => call);
+      const more = calls.length === 0 ? {} : { tool_calls: calls };
+      // Only members that a message and its calls can do without are left out.
+      return { ...rest, ...more } as ChatMessage;
     });
   }
   return known;

@@ -87,8 +87,8 @@ function countMessage(message: ChatMessage, counts: Counts): void {
   if (counts.imageCount > imagesBefore) counts.imageMessageCount += 1;
   if (message.role !== 'assistant') return;
   counts.textBytes += textBytes(message.reasoning_content);
-  for (const { function: made } of message.tool_calls ?? []) {
-    counts.textBytes += textBytes(made.name) + textBytes(made.arguments);
+  for (const { function: made, extra_content: extra } of message.tool_calls ?? []) {
+    counts.textBytes += textBytes(made.name) + textBytes(made.arguments) + jsonBytes(extra);
   }
 }
 
