@@ -6,7 +6,7 @@
  */
 import { type Call, hasParams } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
-import type { NodeError } from './classify.ts';
+import type { NodeError } from './node-errors.ts';
 
 const ALREADY_KNOWN =
   /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;

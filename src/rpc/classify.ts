@@ -3,30 +3,21 @@
  *
  * The body takes precedence over the status. A result is a response under any status. So is an
  * error object, unless its HTTP status or code means quota, account or outage: these are faults of
- * the upstream, another upstream may succeed, and their text is never sent to a caller. Error
- * messages are only read together with the one code that a provider is known to use with them,
- * because a message alone may be a revert reason or an echo of the request, which the caller
- * controls.
+ * the upstream, another upstream may succeed, and their text is never sent to a caller. The codes
+ * and messages of nodes and providers are in `node-errors.ts`.
  */
 import type { ReplySpan } from '../json/json-spans.ts';
 import type { Family } from './catalogue.ts';
-
-/**
- * Faults of an upstream. `refused`: it rejected the request itself (a plain 4xx);
- * `request-too-large`: it rejects requests of this size; `unread`: it closed the connection before
- * reading a large request; `stray`: it sent the reply to another call.
- */
-export type UpstreamFault =
-  | 'transport'
-  | 'timeout'
-  | 'unread'
-  | 'quota'
-  | 'auth'
-  | 'broken'
-  | 'stray'
-  | 'refused'
-  | 'too-large'
-  | 'request-too-large';
+import {
+  CALL_CODES,
+  isAccountLimit,
+  lackOf,
+  LIMIT_CODE,
+  type NodeError,
+  providerFault,
+  QUOTA_CODES,
+  type UpstreamFault,
+} from './node-errors.ts';
 
 export interface ItemResponse {
   readonly kind: 'response';
@@ -37,47 +28,9 @@ export interface ItemResponse {
   readonly error: NodeError | undefined;
 }
 
-export interface NodeError {
-  readonly code: number;
-  readonly message: string;
-}
-
 /** Larger error objects are passed on as a response without being read. */
 const MAX_ERROR_READ_BYTES = 65_536;
 const LETTER_N = 0x6e;
-
-/** Codes that concern the call under any status: revert, unknown method, invalid params. */
-const CALL_CODES = new Set([3, -32601, -32602]);
-/** Codes that mean the quota of the operator's account. */
-const QUOTA_CODES = new Set([429, -32029, -32090, -32097]);
-/** EIP-1474 "limit exceeded": of the account, or of a single call. */
-const LIMIT_CODE = -32005;
-const ACCOUNT_LIMIT =
-  /rate.?limit|request rate|request count|(requests?|rps) limit|too many (queued |concurrent )?requests|queued requests|capacity|compute unit|quota/i;
-
-/** Messages of single providers with a code that other nodes use for errors of the call. */
-const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = new Map([
-  // 1RPC.
-  [-32001, [/^you've reached the usage limit for your current plan/i, 'quota']],
-  // QuickNode; Besu: the sender is not authorized.
-  [-32007, [/^\d{1,12}\/(second|minute) request limit reached/i, 'quota']],
-  // QuickNode; Besu: the gas price is too low.
-  [-32009, [/^trace requests limited to \d/i, 'quota']],
-  // proxyd (Base, OP); Nethermind: the transaction is refused.
-  [-32010, [/^backend offline$/i, 'broken']],
-  [-32011, [/^no backends? (is currently healthy|available)/i, 'broken']],
-  // QuickNode and proxyd.
-  [-32012, [/^(credits limited to \d|backend is over capacity$)/i, 'quota']],
-  [-32013, [/^backend returned an invalid response$/i, 'broken']],
-  // proxyd; Nethermind: the call reverted.
-  [-32015, [/^gateway timeout$/i, 'broken']],
-  [-32016, [/^over rate limit$/i, 'quota']],
-  // Ankr.
-  [-32055, [/^no nodes available$/i, 'broken']],
-  // dRPC.
-  [15, [/^too many requests?\b/i, 'quota']],
-  [19, [/^temporary internal error/i, 'broken']],
-]);
 
 /**
  * Classifies one item of a reply. `status` is the HTTP status of the reply; `hasId` is `false` for
@@ -100,7 +53,9 @@ export function judgeItem(
   // The body is from a gateway instead of a node.
   if (error === undefined) return faultOfStatus(status);
   const fault = faultOfError(error, status, family);
-  return fault ?? { kind: 'response', outcome: 'error', bytes, span, isNull: false, error };
+  if (fault !== undefined) return fault;
+  const known = { ...error, lack: lackOf(error, family) };
+  return { kind: 'response', outcome: 'error', bytes, span, isNull: false, error: known };
 }
 
 export function faultOfStatus(status: number): UpstreamFault {
@@ -121,9 +76,8 @@ function faultOfError(error: NodeError, status: number, family: Family): Upstrea
   if (QUOTA_CODES.has(error.code)) return 'quota';
   // On Solana the code means that the node is behind or unhealthy.
   if (error.code === LIMIT_CODE)
-    return family === 'solana' || ACCOUNT_LIMIT.test(error.message) ? 'quota' : undefined;
-  const known = family === 'evm' ? PROVIDER_FAULTS.get(error.code) : undefined;
-  return known !== undefined && known[0].test(error.message) ? known[1] : undefined;
+    return family === 'solana' || isAccountLimit(error) ? 'quota' : undefined;
+  return family === 'evm' ? providerFault(error) : undefined;
 }
 
 function readError(bytes: Buffer, start: number, end: number): NodeError | undefined {

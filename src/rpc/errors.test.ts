@@ -1,12 +1,23 @@
 /**
  * Errors that nodes, bundlers and providers return: which of them are passed to the caller
- * unchanged for five credits, and which are faults of the node and are retried elsewhere.
+ * unchanged for five credits, which only if no other node has what this node lacks, and which are
+ * faults of the node and are retried elsewhere.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { benches, call, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import {
+  benches,
+  call,
+  fault,
+  idsAndResults,
+  json,
+  list,
+  NETWORK,
+  requestCounts,
+} from '../../test/rpc/bench.ts';
 import { echoNode, sendText } from '../../test/rpc/node.ts';
 import type { NodeResponse } from '../../test/rpc/node.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 
 const { bench, close } = benches();
 after(close);
@@ -49,6 +60,7 @@ const CHOSEN = [
   'execution reverted: caller is not authorized',
   'execution reverted: subscription expired',
   'execution reverted: apiKey unknown, rate limit, too many requests, quota exceeded',
+  'execution reverted: header not found, missing trie node, method not found, internal error',
   'execution reverted: over capacity, compute units, credits exhausted, payment required',
 ];
 
@@ -64,22 +76,15 @@ const OF_THE_CALL = errorsOf(`
 ethereum-mainnet:
   geth | -32000 | insufficient funds for gas * price + value
   geth | -32000 | nonce too low: next nonce 5, tx nonce 4
-  geth | -32000 | header not found
-  geth | -32000 | missing trie node abc (path )
-  geth | -32000 | transaction indexing is in progress
   geth | -32000 | only replay-protected (EIP-155) transactions allowed
-  geth | -32002 | request timed out
   geth | -32003 | response too large
   geth | -32600 | batch too large
-  geth | -32601 | the method forbidden_apiKey does not exist
   geth | -32602 | invalid argument 0: hex string "0xforbidden"
   geth | -38014 | insufficient funds, throttled
   erigon | -32000 | exceed max rpc response size limit
   erigon | -32602 | query returned more than 10000 results
   reth | -32602 | query exceeds max block range 100000
   reth | -32003 | EVM error: not authorized, throttled
-  reth | 4444 | pruned history unavailable
-  reth | -32001 | block not found: 0xffffff
   nethermind | -32010 | FeeTooLow, MaxFeePerGas too low
   nethermind | -32005 | Too many logs. Max logs per response is 20000.
   besu | -32005 | Requested range exceeds maximum RPC range limit
@@ -90,15 +95,12 @@ ethereum-mainnet:
   bsc | -32005 | limit exceeded
   bor | -32000 | exceed maximum block range: 5000
   Infura | -32005 | query returned more than 10000 results. Try [0x1, 0x2].
-  Infura | -32000 | unauthorized method call for this subscription
   Alchemy | -32602 | Log response size exceeded. Limit your block range.
   Alchemy | -32000 | transaction underpriced
   QuickNode | -32614 (413) | eth_getLogs is limited to a 10,000 range
   QuickNode | -32602 | eth_getLogs is limited to a 10,000 range
   1RPC | -32000 | response size should not greater than 2097152 bytes
   dRPC | 35 | ranges over 10000 blocks are not supported on freetier
-  proxyd | -32601 (403) | rpc method is not whitelisted
-  proxyd | -32019 (400) | block is out of range
   jayson | -32602 (500) | Invalid params
   a gateway | -32000 (500) | execution reverted
   bundler | -32500 | AA23 reverted: not authorized
@@ -113,19 +115,14 @@ ethereum-mainnet:
 solana-mainnet:
   agave | -32002 | Transaction simulation failed: custom error: forbidden | {"err":{"InstructionError":[0,{"Custom":1}]},"logs":["Program log: throttled"]}
   agave | -32003 | Transaction signature verification failure
-  agave | -32004 | Block not available for slot 1
-  agave | -32007 | Slot 1 was skipped, or missing due to ledger jump to recent snapshot
   agave | -32009 | Slot 1 was skipped, or missing in long-term storage
-  agave | -32010 | X excluded from account secondary indexes; this RPC method unavailable for key
   agave | -32013 | Transaction signature length mismatch
   agave | -32015 | Transaction version (0) is not supported by the requesting client
-  agave | -32016 | Minimum context slot has not been reached | {"contextSlot":1}
   agave | -32602 | Invalid param: WrongSize
 starknet-mainnet:
   pathfinder | 1 | Failed to write transaction
   pathfinder | 15 | Too many requests: not what the standard means by 15
   juno | 20 | Contract not found
-  juno | 24 | Block not found
   juno | 29 | Transaction hash not found
   juno | 31 | Requested page size is too big
   juno | 34 | Too many keys provided in a filter
@@ -137,6 +134,57 @@ zksync-mainnet:
   zkSync | 3 | execution reverted: Bootloader: forbidden | "0x"
   zkSync | 104 | max fee per gas less than block base fee
   zkSync | -32602 | Query returned more than 10000 results. Try with this block range [0x1, 0x2].
+`);
+
+const OF_THIS_NODE = errorsOf(`
+ethereum-mainnet:
+  geth | -32000 | header not found
+  geth | -32000 | missing trie node abc (path )
+  geth | -32000 | transaction indexing is in progress
+  geth | -32002 | request timed out
+  geth | -32601 | the method forbidden_apiKey does not exist
+  reth | 4444 | pruned history unavailable
+  reth | -32001 | block not found: 0xffffff
+  Infura | -32000 | unauthorized method call for this subscription
+  proxyd | -32601 (403) | rpc method is not whitelisted
+  proxyd | -32019 (400) | block is out of range
+  geth | -32000 | required historical state unavailable (reexec=128)
+  geth | -32000 | historical state 0xabc is not available
+  geth | -39001 | Unknown block
+  geth | -32000 | finalized block not found
+  geth | -32000 | history has been pruned
+  geth | -32601 | the method trace_block does not exist/is not available
+  erigon | -32000 | block not found: 5
+  erigon | -32000 | old data not available due to pruning
+  nethermind | -32002 | No state available for block 0x1
+  nethermind | -32601 | Method trace_block is not supported
+  nethermind | -32603 | Internal error
+  besu | -32000 | World state unavailable
+  besu | -32604 (200) | Method not enabled
+  reth | -32603 | state at block #1 is pruned
+  bsc | -32000 | missing trie node abc (path ) state 0xabc is not available
+  avalanche | -32000 | cannot query unfinalized data
+  Alchemy | -32600 | Unsupported method: trace_block on ETH_MAINNET
+  Infura | -32004 | Method not supported
+  QuickNode | -32601 | Method not found
+  Chainstack | -32600 | trace_block is not available on your current plan
+  Ankr | -32601 | the method trace_block does not exist/is not available
+  dRPC | -32601 | the method trace_block does not exist/is not available
+  zkSync | -32603 | Internal server error
+solana-mainnet:
+  agave | -32004 | Block not available for slot 1
+  agave | -32007 | Slot 1 was skipped, or missing due to ledger jump to recent snapshot
+  agave | -32010 | X excluded from account secondary indexes; this RPC method unavailable for key
+  agave | -32016 | Minimum context slot has not been reached | {"contextSlot":1}
+  agave | -32001 | Block 1 cleaned up, does not exist on node. First available block: 9
+  agave | -32011 | Transaction history is not available from this node
+  agave | -32014 | Block status not yet available for slot 1
+  agave | -32603 | Internal error
+  a Solana provider | -32601 | Method not found
+starknet-mainnet:
+  juno | 24 | Block not found
+  pathfinder | -32603 | Internal error
+  juno | -32601 | Method Not Found
 `);
 
 const OF_THE_NODE = errorsOf(`
@@ -167,6 +215,10 @@ ethereum-mainnet:
   proxyd | -32015 (504) | gateway timeout
   Besu | -32603 (500) | Internal error
   any | -32000 (402) | payment required
+  Alchemy, under 200 | -32600 | Monthly capacity limit exceeded. Visit the dashboard
+  Infura, under 200 | -32001 | daily request count exceeded
+  dRPC, under 200 | -32000 | You have reached the free tier limit
+  Ankr, under 200 | -32600 | Too many requests
 solana-mainnet:
   agave | -32005 | Node is behind by 42 slots | {"numSlotsBehind":42}
   a Solana provider | 429 (429) | Too many requests for a specific RPC call
@@ -210,6 +262,110 @@ describe('an error of the call reaches the caller unchanged and costs five credi
       assert.deepEqual(two.lines, []);
     });
   }
+});
+
+const WRITES: Readonly<Record<string, string>> = {
+  'solana-mainnet': 'sendTransaction',
+  'starknet-mainnet': 'starknet_addInvokeTransaction',
+};
+
+describe('an error that says what one node lacks reaches the caller only if all nodes agree', () => {
+  for (const error of OF_THIS_NODE) {
+    test(nameOf(error), async () => {
+      const two = await bench([failing(error), echoNode()], error);
+      const method = readOf(error);
+      const single = await two.send(call(method, 'a'));
+      assert.equal(json(single).result, `${method} done`);
+      assert.equal(single.retries, 1);
+      const batch = await two.send([call(method, 1), call(method, 2)], 'bob');
+      assert.deepEqual(
+        list(batch).map((item) => item.result),
+        [`${method} done`, `${method} done`],
+      );
+      assert.equal(batch.credits, single.credits * 2);
+      const write = call(WRITES[error.network] ?? 'eth_sendRawTransaction', 1, ['0x00']);
+      const three = await bench([failing(error), echoNode()], error);
+      const sent = await three.send(write);
+      assert.deepEqual([sent.body.toString(), sent.credits], [reply(error, 1), 5]);
+      assert.equal(three.nodes[1]!.requests.length, 0);
+      const alike = await bench([failing(error), failing({ ...error, data: 'other' })], error);
+      const agreed = await alike.send(call(method, 'a'));
+      assert.deepEqual([agreed.body.toString(), agreed.credits], [reply(error, 'a'), 5]);
+      assert.deepEqual(requestCounts(alike), [1, 1]);
+      assert.deepEqual([...two.lines, ...three.lines, ...alike.lines], []);
+    });
+  }
+});
+
+const MISSING: NodeError = {
+  from: 'geth',
+  code: -32601,
+  message: 'the method trace_block does not exist/is not available',
+  network: NETWORK,
+};
+const PRUNED = { ...MISSING, code: 4444, message: 'pruned history unavailable' };
+
+test('a node is used last for five minutes for a method that it does not have', async () => {
+  const clock = new TestClock();
+  const lacking: NodeResponse = (request, response) =>
+    (request.calls.some(({ method }) => method === 'trace_block') ? failing(MISSING) : echoNode())(
+      request,
+      response,
+    );
+  const two = await bench([lacking, echoNode()], { clock });
+  for (const caller of ['alice', 'bob', 'carol'])
+    assert.equal(json(await two.send(call('trace_block'), caller)).result, 'trace_block done');
+  assert.deepEqual(requestCounts(two), [1, 3]);
+  await two.send(call('eth_call'), 'dave');
+  assert.deepEqual(requestCounts(two), [2, 3]);
+  clock.advance(300_000);
+  await two.send(call('trace_block'), 'erin');
+  assert.deepEqual(requestCounts(two), [3, 4]);
+});
+
+test('nodes that are known to lack a method are not called after another error', async () => {
+  const two = await bench([failing(MISSING), failing(MISSING)]);
+  for (let round = 0; round < 5; round += 1) {
+    const refused = await two.send(call('trace_block'), `caller ${round}`);
+    assert.deepEqual([refused.body.toString(), refused.credits], [reply(MISSING, 1), 5]);
+  }
+  const [first = 0, second = 0] = requestCounts(two);
+  assert.equal(first + second, 6);
+});
+
+test('the error about data takes precedence over the error about the method', async () => {
+  const three = await bench([failing(MISSING), failing(PRUNED), failing(PRUNED)]);
+  const refused = await three.send(call('trace_block', 'a'));
+  assert.equal(refused.body.toString(), reply(PRUNED, 'a'));
+});
+
+test('an error of the call from the next node replaces the error about a lack', async () => {
+  const revert = { ...MISSING, code: 3, message: 'execution reverted' };
+  const two = await bench([failing(PRUNED), failing(revert)]);
+  const refused = await two.send(call('eth_call', 'a'));
+  assert.deepEqual([refused.body.toString(), refused.credits], [reply(revert, 'a'), 5]);
+});
+
+test('only the items that a node lacks are sent to the next node', async () => {
+  const mixed: NodeResponse = (request, response) =>
+    sendText(
+      response,
+      `[${request.calls.map(({ id, method }) => (method === 'eth_call' ? reply(PRUNED, id) : JSON.stringify({ id, result: 'first' }))).join(',')}]`,
+    );
+  const two = await bench([mixed, echoNode(() => 'second')]);
+  const batch = await two.send([
+    call('eth_getBalance', 'a'),
+    call('eth_call', 'b'),
+    call('eth_sendRawTransaction', 'c'),
+  ]);
+  assert.deepEqual(idsAndResults(batch), ['a', 'first', 'b', 'second', 'c', 'first']);
+  assert.equal(two.nodes[1]!.requests[0]!.calls.length, 1);
+});
+
+test('the error stays if the next node fails', async () => {
+  const two = await bench([failing(PRUNED), (_request, response) => response.destroy()]);
+  const refused = await two.send(call('eth_call', 'a'));
+  assert.deepEqual([refused.body.toString(), refused.credits], [reply(PRUNED, 'a'), 5]);
 });
 
 describe('a fault of the node is retried at another node, costs nothing and is not shown', () => {

@@ -12,7 +12,8 @@ import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
-import { faultOfStatus, type ItemResponse, judgeItem, type UpstreamFault } from './classify.ts';
+import { faultOfStatus, type ItemResponse, judgeItem } from './classify.ts';
+import type { UpstreamFault } from './node-errors.ts';
 import {
   type ByteBudget,
   type NodeFailure,

@@ -1,10 +1,13 @@
-/** The result of a run, and the error messages that Farebox itself returns. */
+/** The result of a run, its bytes, and the error messages that Farebox itself returns. */
 import { Readable } from 'node:stream';
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
-import type { ParsedRequest } from './parse-request.ts';
-import type { AttemptFault } from './node-attempt.ts';
-import type { UpstreamFault } from './classify.ts';
+import type { ReplySpan } from '../json/json-spans.ts';
+import { type Call, callerId, type ParsedRequest } from './parse-request.ts';
+import type { AttemptFault, StreamResponse } from './node-attempt.ts';
+import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
+import { withIdAtEnd } from './stream-id.ts';
+import type { UpstreamFault } from './node-errors.ts';
 import type { ByteBudget } from './node-client.ts';
 
 export interface RpcResponse {
@@ -23,6 +26,8 @@ const RETRY_AFTER_SECONDS = 5;
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 
+const NO_BYTES = Buffer.alloc(0);
+
 /** Messages for the caller without names or messages of nodes. */
 const REASONS: Readonly<Record<UpstreamFault, string>> = {
   transport: 'The connection to the node failed',
@@ -38,11 +43,72 @@ const REASONS: Readonly<Record<UpstreamFault, string>> = {
   'request-too-large': 'No node accepts a request of this size; send smaller parameters',
 };
 
-export function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number, text: string] {
+function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number, text: string] {
   const reason = REASONS[fault];
   if (fault === 'refused') return [INVALID_REQUEST_CODE, reason];
   const code = fault === 'request-too-large' ? INVALID_REQUEST_CODE : INTERNAL_ERROR_CODE;
   return [code, `${reason}; it was not billed`];
+}
+
+/** The response to a batch: one item per call, in order, with the caller's ids. */
+export function batchReply(
+  body: Buffer,
+  calls: readonly Call[],
+): Pick<RpcResponse, 'body' | 'rest'> {
+  const spans: ReplySpan[] = [];
+  let idsBytes = 0;
+  const bytes = calls[0]?.response?.bytes;
+  for (const { response, result, span } of calls) {
+    if (response === undefined || result !== undefined || response.bytes !== bytes) break;
+    spans.push(response.span);
+    idsBytes += span.idEnd - span.idStart;
+  }
+  if (bytes !== undefined && spans.length === calls.length) {
+    const spliced = spliceBatch(bytes, spans, idsBytes, (target, at, index) => {
+      const { idStart = 0, idEnd = 0 } = calls[index]?.span ?? {};
+      for (let from = idStart, to = at; from < idEnd; from += 1, to += 1)
+        target[to] = body[from] ?? 0;
+      return at + idEnd - idStart;
+    });
+    if (spliced !== undefined) return { body: spliced, rest: undefined };
+  }
+  const slices = slicedBatch(calls, (into, call) => writeItem(into, body, call));
+  if (slices.sizeBytes <= MAX_COPY_BYTES) return { body: slices.join(), rest: undefined };
+  return { body: NO_BYTES, rest: Readable.from(slices.pieces(), { objectMode: false }) };
+}
+
+function writeItem(slices: Slices, body: Buffer, { response, fault, result, span }: Call): void {
+  const id = callerId(body, span);
+  if (result !== undefined) slices.addResult(id, result);
+  else if (response !== undefined) slices.addWithId(response.bytes, response.span, id);
+  else slices.addError(id, ...errorOf(fault?.fault));
+}
+
+/** The response to a single request: the node's bytes with the caller's id. */
+export function oneReply(body: Buffer, call: Call): Buffer {
+  const { response, result } = call;
+  return sliced((slices) => {
+    if (response === undefined || result !== undefined) return writeItem(slices, body, call);
+    const { bytes, span } = response;
+    slices.add(bytes, 0, span.start);
+    writeItem(slices, body, call);
+    slices.add(bytes, span.end);
+  }).join();
+}
+
+/** A streamed response with the caller's id in its first or last bytes. */
+export function streamReply(
+  id: Buffer,
+  stream: StreamResponse,
+): Pick<RpcResponse, 'body' | 'rest'> {
+  const { head, idStart, idEnd, ownId, rest } = stream;
+  if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
+  const body = sliced((slices) => {
+    slices.add(head, 0, idStart);
+    slices.add(id);
+    slices.add(head, idEnd);
+  }).join();
+  return { body, rest };
 }
 
 /** Cost of an item with an error, and of a success whose id matches no request. */

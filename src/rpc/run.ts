@@ -1,21 +1,23 @@
 /**
  * Runs one request over the nodes: exactly one response for each call, in the order of the request
  * and with the caller's ids, whatever the nodes return. Further nodes are called only as far as the
- * retry class of a method allows. Calls of a batch without a node reply get an error of the server
- * and are not charged; a request without any reply is a Fault.
+ * retry class of a method allows. A read whose error says that the node lacks something goes to the
+ * other nodes before the caller receives the error. Calls of a batch without a node reply get an
+ * error of the server and are not charged; a request without any reply is a Fault.
  *
  * Only the ids are changed in requests and responses.
  */
-import { Readable } from 'node:stream';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
 import type { ResponseCache } from './response-cache.ts';
 import {
-  errorOf,
+  batchReply,
   itemCredits,
+  oneReply,
   requestTooLarge,
   type RpcResponse,
+  streamReply,
   unansweredFault,
 } from './rpc-response.ts';
 import {
@@ -28,12 +30,10 @@ import {
   type StreamResponse,
 } from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { Network, NodeKind } from './catalogue.ts';
-import type { ReplySpan } from '../json/json-spans.ts';
-import type { ItemResponse, NodeError, UpstreamFault } from './classify.ts';
+import type { Method, Network, NodeKind } from './catalogue.ts';
+import type { ItemResponse } from './classify.ts';
+import type { NodeError, UpstreamFault } from './node-errors.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
-import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
-import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -141,9 +141,10 @@ export class RpcRun implements RunState {
     const candidates = this.#group.candidates(kind, caller, calls);
     for (let index = 0; index < candidates.length; index += 1) {
       const upstream = candidates[index];
-      const open = index === 0 ? calls : calls.filter(isOpen);
+      if (upstream === undefined) return;
+      const open = index === 0 ? calls : calls.filter((call) => isOpen(call, upstream));
       const [only] = open;
-      if (upstream === undefined || only === undefined) return;
+      if (only === undefined) continue;
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const attempt = new NodeAttempt(this, upstream, isLast, isShared);
@@ -154,6 +155,7 @@ export class RpcRun implements RunState {
         const { response } = call;
         // A second opinion without a result keeps the null of the previous node.
         if (response === undefined || (response.isNull && call.hadSecondOpinion)) continue;
+        if (response.error?.lack !== undefined && isRead(call.method)) continue;
         isResponding = true;
         if (response.error === undefined) continue;
         const hash = await this.#broadcastHash(attempt, call, response.error);
@@ -204,7 +206,7 @@ export class RpcRun implements RunState {
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
     noteTime(attempt, this.caller, [call], reply);
-    if (reply.kind === 'response') noteResponse(call, reply);
+    if (reply.kind === 'response') noteResponse(attempt, this.caller, call, reply);
     else this.#note(call, reply);
   }
 
@@ -235,11 +237,16 @@ export class RpcRun implements RunState {
     for (const call of calls) {
       const response = reply.responses[position];
       position += 1;
-      if (response !== undefined && call.response === undefined) call.response = response;
-      else noteResponse(call, response);
+      if (response?.outcome === 'success' && call.response === undefined) call.response = response;
+      else noteResponse(attempt, this.caller, call, response);
     }
     if (!reply.isIrregular) return;
-    const missing = calls.filter((call) => call.response === undefined && call.method.mayRepeat);
+    const missing = calls.filter(
+      ({ response, method }, index) =>
+        reply.responses[index] === undefined &&
+        (response === undefined || response.error !== undefined) &&
+        method.mayRepeat,
+    );
     await this.#callEach(attempt, missing);
   }
 
@@ -297,12 +304,24 @@ export class RpcRun implements RunState {
   }
 }
 
-/** Whether another node should be called: no response, or a null without second opinion. */
-function isOpen({ response, fault, method, hadSecondOpinion }: Call): boolean {
+/**
+ * Whether `upstream` should be called as a further node: the call has no response, a null without
+ * second opinion, or an error that says what the previous nodes lack.
+ */
+function isOpen(call: Call, upstream: Upstream): boolean {
+  const { response, fault, method, hadSecondOpinion } = call;
+  if (response?.error !== undefined) {
+    const isLacking = response.error.lack !== undefined && isRead(method);
+    return isLacking && !upstream.missingMethods.has(method.name);
+  }
   if (response !== undefined)
     return response.isNull && method.retry === 'safe-notnull' && !hadSecondOpinion;
   if (fault === undefined) return true;
   return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
+}
+
+function isRead({ retry }: Method): boolean {
+  return retry === 'safe' || retry === 'safe-notnull';
 }
 
 function attemptOptions(
@@ -313,7 +332,7 @@ function attemptOptions(
   let isSecondOpinion = true;
   let mayRepeat = true;
   for (const call of calls) {
-    if (call.response === undefined) isSecondOpinion = false;
+    if (call.response?.isNull !== true) isSecondOpinion = false;
     else call.hadSecondOpinion = true;
     mayRepeat &&= call.method.mayRepeat;
   }
@@ -325,13 +344,27 @@ function attemptOptions(
   };
 }
 
-function noteResponse(call: Call, response: ItemResponse | undefined): void {
+function noteResponse(
+  { upstream }: NodeAttempt,
+  caller: string,
+  call: Call,
+  response: ItemResponse | undefined,
+): void {
   if (response === undefined) {
     call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
-  } else if (call.response === undefined || (response.outcome === 'success' && !response.isNull)) {
-    // A second opinion counts only if it is not null.
-    call.response = response;
+    return;
   }
+  const lack = response.error?.lack;
+  if (lack === 'method') upstream.missingMethods.note(call.method.name);
+  if (lack === 'capacity') upstream.slowMethods.note(call.method.name, caller);
+  const before = call.response;
+  // A second opinion counts only if it is not null. Of two errors that say what the nodes lack, the
+  // first is kept, unless that node did not even have the method.
+  const isBetter =
+    before?.error === undefined
+      ? response.outcome === 'success' && !response.isNull
+      : lack === undefined || (before.error.lack === 'method' && lack !== 'method');
+  if (before === undefined || isBetter) call.response = response;
 }
 
 /** Records the methods for which the node was too slow, and those for which it no longer is. */
@@ -355,61 +388,6 @@ function creditsOf(call: Call, stream: StreamResponse | undefined): number {
   const outcome = response?.outcome ?? stream?.outcome;
   if (outcome !== undefined) return itemCredits(outcome, credits);
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
-}
-
-/** The response to a batch: one item per call, in order, with the caller's ids. */
-function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcResponse, 'body' | 'rest'> {
-  const spans: ReplySpan[] = [];
-  let idsBytes = 0;
-  const bytes = calls[0]?.response?.bytes;
-  for (const { response, result, span } of calls) {
-    if (response === undefined || result !== undefined || response.bytes !== bytes) break;
-    spans.push(response.span);
-    idsBytes += span.idEnd - span.idStart;
-  }
-  if (bytes !== undefined && spans.length === calls.length) {
-    const spliced = spliceBatch(bytes, spans, idsBytes, (target, at, index) => {
-      const { idStart = 0, idEnd = 0 } = calls[index]?.span ?? {};
-      for (let from = idStart, to = at; from < idEnd; from += 1, to += 1)
-        target[to] = body[from] ?? 0;
-      return at + idEnd - idStart;
-    });
-    if (spliced !== undefined) return { body: spliced, rest: undefined };
-  }
-  const slices = slicedBatch(calls, (into, call) => writeItem(into, body, call));
-  if (slices.sizeBytes <= MAX_COPY_BYTES) return { body: slices.join(), rest: undefined };
-  return { body: NO_BYTES, rest: Readable.from(slices.pieces(), { objectMode: false }) };
-}
-
-function writeItem(slices: Slices, body: Buffer, { response, fault, result, span }: Call): void {
-  const id = callerId(body, span);
-  if (result !== undefined) slices.addResult(id, result);
-  else if (response !== undefined) slices.addWithId(response.bytes, response.span, id);
-  else slices.addError(id, ...errorOf(fault?.fault));
-}
-
-/** The response to a single request: the node's bytes with the caller's id. */
-function oneReply(body: Buffer, call: Call): Buffer {
-  const { response, result } = call;
-  return sliced((slices) => {
-    if (response === undefined || result !== undefined) return writeItem(slices, body, call);
-    const { bytes, span } = response;
-    slices.add(bytes, 0, span.start);
-    writeItem(slices, body, call);
-    slices.add(bytes, span.end);
-  }).join();
-}
-
-/** A streamed response with the caller's id in its first or last bytes. */
-function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'body' | 'rest'> {
-  const { head, idStart, idEnd, ownId, rest } = stream;
-  if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
-  const body = sliced((slices) => {
-    slices.add(head, 0, idStart);
-    slices.add(id);
-    slices.add(head, idEnd);
-  }).join();
-  return { body, rest };
 }
 
 /** Splits calls into requests by number and by bytes, within the limits of the node. */

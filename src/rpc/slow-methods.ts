@@ -1,5 +1,5 @@
 /**
- * The methods for which one node was too slow, and the callers affected. For such a method the node
+ * The methods for which one node was too slow or failed, and the callers affected. For such a method the node
  * is used last: for these callers, or for all callers once several were affected. This covers nodes
  * that pass their health checks but hang in one method.
  *

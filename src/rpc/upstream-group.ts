@@ -2,7 +2,7 @@
  * The nodes of one network, and the order in which they are used.
  *
  * A caller stays with one node for a few seconds, so that one operation does not mix the state of
- * several nodes. Nodes that lag, are paused or fail are used last. Heads are polled only while
+ * several nodes. Nodes that lag, are paused, fail or lack the method are used last. Heads are polled only while
  * there is traffic and more than one node.
  */
 import type { Clock } from '../core/clock.ts';
@@ -127,12 +127,14 @@ export class UpstreamGroup {
     return ranked.map((one) => one.upstream);
   }
 
-  /** 0 healthy, 1 lagging, 2 paused after a fault of quota, account or time, 3 syncing. */
+  /** 0 healthy, 1 lagging, 2 paused after a fault, 3 syncing, 4 without a method of the calls. */
   #rankOf(upstream: Upstream, best: number, { caller, calls }: Selection): number {
+    const { missingMethods, slowMethods } = upstream;
+    if (missingMethods.hasAny)
+      for (const { method } of calls) if (missingMethods.has(method.name)) return 4;
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
     if (upstream.isPaused) return 2;
-    const { slowMethods } = upstream;
     if (slowMethods.hasAny)
       for (const { method } of calls) if (slowMethods.isPaused(method.name, caller)) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;

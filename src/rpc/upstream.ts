@@ -17,8 +17,10 @@ import { scanReply } from '../json/json-spans.ts';
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
-import { faultOfStatus, judgeItem, type UpstreamFault } from './classify.ts';
+import { faultOfStatus, judgeItem } from './classify.ts';
+import type { UpstreamFault } from './node-errors.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
+import { MissingMethods } from './missing-methods.ts';
 import { NodeShare } from './node-share.ts';
 import { SlowMethods } from './slow-methods.ts';
 
@@ -83,6 +85,7 @@ export class Upstream {
   readonly client: NodeClient;
   readonly share: NodeShare;
   readonly slowMethods: SlowMethods;
+  readonly missingMethods: MissingMethods;
   isVerified = false;
   /** The newest block number reported by this node; `undefined` if it was not polled. */
   head: number | undefined;
@@ -110,6 +113,7 @@ export class Upstream {
     this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
     this.slowMethods = new SlowMethods(clock);
+    this.missingMethods = new MissingMethods(clock);
   }
 
   /** Whether the node is usable now: it is on the right chain and its breaker is not open. */
