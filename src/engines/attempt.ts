@@ -15,7 +15,7 @@ import {
 } from '../net/exchange.ts';
 import type { WholeCall } from './contract.ts';
 import type { Target } from './engine-state.ts';
-import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
+import { type Verdict, verdictOfError, verdictOfFailure } from './verdict.ts';
 
 /** Enough for any error object, small enough to keep in memory. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
@@ -99,7 +99,7 @@ export class Attempt extends Exchange {
   }
 
   get #verdict(): Verdict {
-    return verdictOfStatus(this.status, this.#call.isOptionalPath);
+    return verdictOfError(this.status, this.refusal(), this.#call.isOptionalPath);
   }
 
   refusal(): Buffer | null {

@@ -3,9 +3,9 @@
  * only if the engine rejects the request; it is shortened and stripped of addresses. All other
  * messages are only logged.
  */
-import { parsedJson } from '../json/json-text.ts';
 import type { EngineFailure } from './engines.ts';
 import { Fault } from '../core/faults.ts';
+import { errorMeaning, errorWords, type ErrorWords } from './error-meanings.ts';
 
 /** `Retry-After` of 30 seconds, because an overloaded model recovers slowly. */
 const OVERLOADED_RETRY_SECONDS = 30;
@@ -45,49 +45,25 @@ export function engineFault(failure: KnownFailure, modelId: string): Fault {
 
 function refusedFault(failure: KnownFailure, modelId: string): Fault {
   const words = engineWords(failure.body);
-  if (failure.status === 413) return new Fault('PAYLOAD_TOO_LARGE');
-  if (/content.?(?:policy|filter)|moderation/i.test(words.code)) {
+  const meaning = errorMeaning(failure.status ?? 0, failure.body);
+  if (meaning === 'moderation') {
     return new Fault('CONTENT_POLICY_VIOLATION', { message: words.message });
   }
+  if (failure.status === 413 && meaning === undefined) return new Fault('PAYLOAD_TOO_LARGE');
   return new Fault('INVALID_REQUEST', {
     message: `The engine of ${modelId} rejected the request: ${words.message}`,
     cause: failure.message,
   });
 }
 
-export function saysContextOverflow(failure: EngineFailure): boolean {
-  if (failure.reason !== 'refused') return false;
-  const words = engineWords(failure.body);
-  return (
-    words.code === 'context_length_exceeded' ||
-    words.code === 'exceed_context_size_error' ||
-    /maximum context length|context (?:size|length|window)|too many tokens|prompt is too long/i.test(
-      words.message,
-    )
-  );
+export function saysContextOverflow({ reason, status, body }: EngineFailure): boolean {
+  return reason === 'refused' && errorMeaning(status ?? 0, body) === 'overflow';
 }
 
-interface EngineWords {
-  readonly message: string;
-  readonly code: string;
-}
-
-/** Message and code of an engine's error body, in the formats of common engines. */
-export function engineWords(body: Buffer | null): EngineWords {
-  const text = body?.toString('utf8').trim() ?? '';
-  const parsed = parsedJson(text);
-  if (parsed === undefined) return { message: shown(text), code: '' };
-  const error = memberOf(parsed, 'error') ?? parsed;
-  const reason = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
-  const message = typeof reason === 'string' ? reason : JSON.stringify(reason);
-  const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
-  const isCode = typeof coded === 'string' || typeof coded === 'number';
-  return { message: shown(message), code: isCode ? String(coded) : '' };
-}
-
-function memberOf(value: unknown, name: string): unknown {
-  if (typeof value !== 'object' || value === null) return undefined;
-  return (value as Record<string, unknown>)[name] ?? undefined; // an object, checked above
+/** Code and message of an error body; the message is safe to show to the caller. */
+export function engineWords(body: Buffer | null): ErrorWords {
+  const { message, code } = errorWords(body);
+  return { message: shown(message), code };
 }
 
 /** Matches messages about the machine or the program instead of the request. */

@@ -4,6 +4,7 @@
  */
 import type { UpstreamFailureKind } from '../net/exchange.ts';
 import type { FailureReason } from './contract.ts';
+import { errorMeaning, type ErrorMeaning } from './error-meanings.ts';
 
 export interface Verdict {
   readonly reason: FailureReason;
@@ -28,6 +29,8 @@ function verdict(
 const DEAD = { isAlive: false };
 const MISCONFIGURED = verdict('misconfigured', 'elsewhere', 'failure');
 const OVERLOADED = verdict('overloaded', 'anywhere', 'unknown');
+const FAILED = verdict('failed', 'anywhere', 'failure');
+const REFUSED = verdict('refused', 'never', 'success');
 const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure');
 const UNREACHABLE = verdict('unreachable', 'anywhere', 'failure', { ...DEAD, isCertain: true });
 const RESET = verdict('unreachable', 'anywhere', 'failure', DEAD);
@@ -41,11 +44,17 @@ const OF_STATUS: Readonly<Record<number, Verdict>> = {
   404: MISCONFIGURED,
   405: MISCONFIGURED,
   408: GATEWAY_LATE,
+  // TGI: the generation failed.
+  424: FAILED,
   425: OVERLOADED,
   429: OVERLOADED,
+  // Groq: no capacity in the flex tier.
+  498: OVERLOADED,
   502: verdict('unreachable', 'anywhere', 'failure'),
   503: OVERLOADED,
   504: GATEWAY_LATE,
+  // Anthropic: overloaded.
+  529: OVERLOADED,
 };
 /** For a path that engines may lack. */
 const OF_MISSING_PATH: Readonly<Record<number, Verdict>> = {
@@ -53,14 +62,31 @@ const OF_MISSING_PATH: Readonly<Record<number, Verdict>> = {
   405: verdict('unsupported', 'elsewhere', 'success'),
   501: verdict('unsupported', 'elsewhere', 'success'),
 };
-const FAILED = verdict('failed', 'anywhere', 'failure');
-const REFUSED = verdict('refused', 'never', 'success');
 
 export function verdictOfStatus(status: number, isOptionalPath = false): Verdict {
   const missing = isOptionalPath ? OF_MISSING_PATH[status] : undefined;
   if (missing !== undefined) return missing;
   if (status >= 500) return OF_STATUS[status] ?? FAILED;
   return OF_STATUS[status] ?? (status >= 400 ? REFUSED : MISCONFIGURED);
+}
+
+const OF_MEANING: Readonly<Record<ErrorMeaning, Verdict>> = {
+  moderation: REFUSED,
+  overflow: REFUSED,
+  // The same request never fits the limit of this engine.
+  'rate-limit': verdict('overloaded', 'elsewhere', 'unknown'),
+  operator: MISCONFIGURED,
+  generation: verdict('failed', 'anywhere', 'success'),
+};
+
+/** As `verdictOfStatus`, for a response whose body may state another meaning. */
+export function verdictOfError(
+  status: number,
+  body: Buffer | null,
+  isOptionalPath?: boolean,
+): Verdict {
+  const meaning = errorMeaning(status, body);
+  return meaning === undefined ? verdictOfStatus(status, isOptionalPath) : OF_MEANING[meaning];
 }
 
 const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {

@@ -1,32 +1,10 @@
 /** Replays what model providers send, as published: one file of data per provider. */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { type Called, call, chatBody } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { PROVIDERS, type ToolCall } from '../support/providers.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
-
-interface ToolCall {
-  readonly name: string;
-  readonly arguments: string;
-}
-
-interface Provider {
-  readonly dialect: string;
-  /** Members of a tool call that the next request has to repeat. */
-  readonly callMembers?: Readonly<Record<string, unknown>>;
-  readonly streams?: readonly {
-    readonly name: string;
-    readonly deltas: readonly { readonly tool_calls?: unknown }[];
-    readonly calls: readonly ToolCall[];
-  }[];
-}
-
-const FOLDER = new URL('../fixtures/providers/', import.meta.url);
-const PROVIDERS = readdirSync(FOLDER).map((file): readonly [name: string, data: Provider] => {
-  const data = JSON.parse(readFileSync(new URL(file, FOLDER), 'utf8')) as Provider; // our own file
-  return [file.replace('.json', ''), data];
-});
 
 const TOOLS = ['add', 'sub'].map((name) => ({
   type: 'function',
@@ -165,6 +143,7 @@ describe('providers', () => {
         ...PROVIDERS.map(([name, { dialect }]) => engine(name, dialect)),
         'models:',
         ...PROVIDERS.map(([name]) => model(name, `{ engine: ${name}, model: tiny }`)),
+        model('two', '{ engine: groq, model: a }, { engine: groq, model: b }'),
       ].join('\n'),
     });
     ({ secret } = await farebox.account('50'));
@@ -176,6 +155,28 @@ describe('providers', () => {
   });
 
   const post = (path: string, body: object) => call(farebox, path, { secret, body });
+
+  test('a request above the rate limit of one replica is sent to the next', async () => {
+    const groq = PROVIDERS.find(([name]) => name === 'groq')?.[1];
+    const limit = groq?.errors?.find(({ meaning }) => meaning === 'rate-limit');
+    const { status = 0, body } = limit ?? {};
+    upstream.script.push({ kind: 'status', status, body: JSON.stringify(body) });
+    upstream.otherwise = { kind: 'json' };
+    const retried = await post('/chat/completions', { ...chatBody(), model: 'two' });
+    assert.equal(retried.status, 200, retried.text);
+    upstream.otherwise = { kind: 'status', status, body: JSON.stringify(body) };
+    const limited = await post('/chat/completions', { ...chatBody(), model: 'two' });
+    assert.equal(limited.status, 429, limited.text);
+    assert.ok(Number(limited.headers.get('retry-after')) > 0);
+  });
+
+  test('a prompt that an engine calls too long gets the error of a long prompt', async () => {
+    const tgi = PROVIDERS.find(([name]) => name === 'tgi')?.[1];
+    const { status = 0, body } = tgi?.errors?.[0] ?? {};
+    upstream.otherwise = { kind: 'status', status, body: JSON.stringify(body) };
+    const { text, body: answer } = await post('/chat/completions', { ...chatBody(), model: 'tgi' });
+    assert.equal(answer.error?.code ?? answer.code, 'context_length_exceeded', text);
+  });
 
   for (const [provider, { streams = [], callMembers }] of PROVIDERS) {
     for (const { name, deltas, calls } of streams) {

@@ -1,0 +1,95 @@
+/**
+ * The meaning of error responses that the status alone does not show, as model providers and model
+ * servers send them. `test/fixtures/providers/` has an example of each.
+ */
+import { parsedJson } from '../json/json-text.ts';
+
+export type ErrorMeaning =
+  /** The content was rejected. */
+  | 'moderation'
+  /** The prompt is longer than the context of the model. */
+  | 'overflow'
+  /** The rate limit of this engine is too small for the request. */
+  | 'rate-limit'
+  /** The key or the balance of the operator. */
+  | 'operator'
+  /** The model wrote an invalid completion; another attempt may succeed. */
+  | 'generation';
+
+interface KnownError {
+  readonly meaning: ErrorMeaning;
+  readonly statuses: readonly number[];
+  readonly code?: RegExp;
+  readonly message?: RegExp;
+}
+
+const INVALID = [400, 413, 422];
+
+/** The first entry whose status and code or message match applies. */
+const KNOWN_ERRORS: readonly KnownError[] = [
+  {
+    meaning: 'operator',
+    statuses: [400, 429],
+    code: /^(?:insufficient_quota|billing_not_active|access_terminated|model_decommissioned|organization_restricted)$/,
+    message:
+      /api key not valid|incorrect api key|credit balance is too low|exceeded your current quota, please check your plan|location is not supported for the api/i,
+  },
+  { meaning: 'rate-limit', statuses: INVALID, code: /^rate_limit_exceeded$/ },
+  {
+    meaning: 'moderation',
+    statuses: [...INVALID, 403, 451],
+    code: /content.?(?:policy|filter)|moderation|data_inspection_failed/i,
+    message: /content exists risk/i,
+  },
+  {
+    meaning: 'moderation',
+    statuses: [403],
+    message: /moderation|flagged|violates usage guidelines/i,
+  },
+  {
+    meaning: 'overflow',
+    statuses: INVALID,
+    code: /^(?:context_length_exceeded|exceed_context_size_error|tokens_limit_reached)$/,
+    message:
+      /maximum (?:context|model|prompt) length|context (?:size|length|window|limit)|too many tokens|(?:prompt|input) is too long|input token count.{1,40}exceeds|inputs?`? (?:tokens \+|must have less than)/i,
+  },
+  {
+    meaning: 'generation',
+    statuses: [400],
+    code: /^(?:tool_use_failed|json_validate_failed|output_parse_failed)$/,
+  },
+];
+
+export function errorMeaning(status: number, body: Buffer | null): ErrorMeaning | undefined {
+  const { code, message } = errorWords(body);
+  return KNOWN_ERRORS.find(
+    (known) =>
+      known.statuses.includes(status) &&
+      (known.code?.test(code) === true || known.message?.test(message) === true),
+  )?.meaning;
+}
+
+export interface ErrorWords {
+  readonly message: string;
+  readonly code: string;
+}
+
+/** Message and code of an error body, in the formats of common engines. */
+export function errorWords(body: Buffer | null): ErrorWords {
+  const text = body?.toString('utf8').trim() ?? '';
+  const json = parsedJson(text);
+  if (json === undefined) return { message: text, code: '' };
+  // Gemini's compatible API returns a list of one error.
+  const parsed: unknown = Array.isArray(json) ? json[0] : json;
+  const error = memberOf(parsed, 'error') ?? parsed;
+  const reason = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
+  const message = typeof reason === 'string' ? reason : (JSON.stringify(reason) ?? '');
+  const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
+  const isCode = typeof coded === 'string' || typeof coded === 'number';
+  return { message, code: isCode ? String(coded) : '' };
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  if (typeof value !== 'object' || value === null) return undefined;
+  return (value as Record<string, unknown>)[name] ?? undefined; // an object, checked above
+}

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { PROVIDERS } from '../../test/support/providers.ts';
+import type { EngineFailure } from './contract.ts';
+import { engineFault, saysContextOverflow } from './engine-refusal.ts';
+import { verdictOfError } from './verdict.ts';
+
+/** Code for the caller, and whether another replica is tried. */
+const MEANINGS: Readonly<Record<string, readonly [code: string, isRetried: boolean]>> = {
+  moderation: ['CONTENT_POLICY_VIOLATION', false],
+  overflow: ['overflow', false],
+  invalid: ['INVALID_REQUEST', false],
+  large: ['PAYLOAD_TOO_LARGE', false],
+  'rate-limit': ['MODEL_OVERLOADED', true],
+  overloaded: ['MODEL_OVERLOADED', true],
+  operator: ['INFERENCE_FAILED', true],
+  generation: ['INFERENCE_FAILED', true],
+  failed: ['INFERENCE_FAILED', true],
+};
+
+for (const [provider, { errors = [] }] of PROVIDERS) {
+  for (const { name, status, body, meaning } of errors) {
+    test(`the error "${name}" of ${provider} means ${meaning}`, () => {
+      const bytes = Buffer.from(JSON.stringify(body));
+      const { reason, retry } = verdictOfError(status, bytes);
+      const failure: EngineFailure = {
+        ok: false,
+        reason,
+        message: `HTTP ${status}`,
+        status,
+        body: bytes,
+        retryAfterSeconds: null,
+        attempts: 1,
+        replica: null,
+        sawFirstByte: false,
+        bytes: 0,
+        wasSent: true,
+        isOwn: false,
+      };
+      const code = saysContextOverflow(failure) ? 'overflow' : engineFault(failure, 'm').code;
+      assert.deepEqual([code, retry !== 'never'], MEANINGS[meaning]);
+    });
+  }
+}

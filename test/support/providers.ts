@@ -1,0 +1,34 @@
+/** What model providers send, as published: one file of data per provider. */
+import { readdirSync, readFileSync } from 'node:fs';
+
+export interface ToolCall {
+  readonly name: string;
+  readonly arguments: string;
+}
+
+export interface Provider {
+  readonly dialect: string;
+  readonly errors?: readonly {
+    readonly name: string;
+    readonly status: number;
+    readonly body: unknown;
+    /** A key of the table in the test. */
+    readonly meaning: string;
+  }[];
+  /** Members of a tool call that the next request has to repeat. */
+  readonly callMembers?: Readonly<Record<string, unknown>>;
+  readonly streams?: readonly {
+    readonly name: string;
+    readonly deltas: readonly { readonly tool_calls?: unknown }[];
+    readonly calls: readonly ToolCall[];
+  }[];
+}
+
+const FOLDER = new URL('../fixtures/providers/', import.meta.url);
+
+export const PROVIDERS = readdirSync(FOLDER).map(
+  (file): readonly [name: string, data: Provider] => {
+    const data = JSON.parse(readFileSync(new URL(file, FOLDER), 'utf8')) as Provider; // our own file
+    return [file.replace('.json', ''), data];
+  },
+);
