@@ -41,7 +41,7 @@ models:
   ): Promise<void> {
     const visitor = await Visitor.open(browser, origin, options);
     await visitor.open('/docs');
-    await visitor.page.getByRole('heading', { name: 'Chat' }).waitFor();
+    await visitor.page.getByRole('heading', { name: /^Chat / }).waitFor();
     await run(visitor);
     assert.equal(await visitor.page.evaluate(() => 'pwned' in globalThis), false);
     await visitor.close();

@@ -160,7 +160,7 @@ test('the disk space of each caller and of all callers is limited', async () => 
   };
   const full = await refusedFor(crowded.owner.secret, mine);
   assert.deepEqual([full.status, full.body['code']], [429, 'RATE_LIMIT_EXCEEDED']);
-  assert.match(String(full.body['error']), /more than 750 MB on this server/);
+  assert.match(String(full.body['error']), /exceeds 750 MB on this server/);
   assert.equal(mine.length, 3);
   const theirs: string[] = [];
   const all = await refusedFor(other.secret, theirs);
