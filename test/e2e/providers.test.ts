@@ -170,6 +170,19 @@ describe('providers', () => {
     assert.ok(Number(limited.headers.get('retry-after')) > 0);
   });
 
+  test('an interrupted completion without text is retried, or an error in a stream', async () => {
+    const nothing = { role: 'assistant', content: '' };
+    const reason = 'insufficient_system_resource';
+    upstream.script.push(jsonOf(nothing, reason));
+    upstream.otherwise = { kind: 'json' };
+    const retried = await post('/chat/completions', { ...chatBody(), model: 'two' });
+    assert.equal(retried.body.choices[0].message.content, 'Hello ', retried.text);
+    upstream.otherwise = streamOf([nothing], reason);
+    const failed = await post('/chat/completions', { ...chatBody({ stream: true }), model: 'two' });
+    assert.match(failed.text, /"code":"upstream_error"/);
+    assert.doesNotMatch(failed.text, /"cost"/);
+  });
+
   test('a prompt that an engine calls too long gets the error of a long prompt', async () => {
     const tgi = PROVIDERS.find(([name]) => name === 'tgi')?.[1];
     const { status = 0, body } = tgi?.errors?.[0] ?? {};
@@ -178,7 +191,31 @@ describe('providers', () => {
     assert.equal(answer.error?.code ?? answer.code, 'context_length_exceeded', text);
   });
 
-  for (const [provider, { streams = [], callMembers }] of PROVIDERS) {
+  for (const [provider, data] of PROVIDERS) {
+    const { streams = [], callMembers, requests = [], finishReasons = {} } = data;
+    for (const { name, body, sends, omits = [] } of requests) {
+      test(`${provider}: ${name} reaches the engine in its spelling`, async () => {
+        upstream.otherwise = { kind: 'json' };
+        const answer = await post('/chat/completions', { ...chatBody(body), model: provider });
+        assert.equal(answer.status, 200, answer.text);
+        const sent = JSON.parse(upstream.seen.at(-1)?.body ?? '');
+        for (const [member, value] of Object.entries(sends)) {
+          assert.deepEqual(sent[member], value, member);
+        }
+        for (const member of omits) assert.equal(sent[member], undefined, member);
+      });
+    }
+    for (const [reason, shown] of Object.entries(finishReasons)) {
+      test(`${provider}: the finish reason ${reason} becomes ${shown}`, async () => {
+        const message = { role: 'assistant', content: 'Hi' };
+        for (const stream of [false, true]) {
+          upstream.otherwise = stream ? streamOf([message], reason) : jsonOf(message, reason);
+          const body = { ...chatBody({ stream }), model: provider };
+          const { text } = await post('/chat/completions', body);
+          assert.match(text, new RegExp(`"finish_reason":"${shown}"`));
+        }
+      });
+    }
     for (const { name, deltas, calls } of streams) {
       test(`${provider}: ${name} are read in every protocol`, async () => {
         upstream.otherwise = streamOf(deltas);

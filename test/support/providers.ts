@@ -15,6 +15,15 @@ export interface Provider {
     /** A key of the table in the test. */
     readonly meaning: string;
   }[];
+  /** Requests of callers, and members of the body that the engine receives. */
+  readonly requests?: readonly {
+    readonly name: string;
+    readonly body: Readonly<Record<string, unknown>>;
+    readonly sends: Readonly<Record<string, unknown>>;
+    readonly omits?: readonly string[];
+  }[];
+  /** The finish reasons of the provider, each with the reason that the caller receives. */
+  readonly finishReasons?: Readonly<Record<string, string>>;
   /** Members of a tool call that the next request has to repeat. */
   readonly callMembers?: Readonly<Record<string, unknown>>;
   readonly streams?: readonly {

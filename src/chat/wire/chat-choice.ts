@@ -20,11 +20,35 @@ const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
   ['model_length', 'length'],
   ['tool_use', 'tool_calls'],
   ['function_call', 'tool_calls'],
-  ['SAFETY', 'content_filter'],
+  ['model_context_window_exceeded', 'length'],
+  ['pause_turn', 'stop'],
+  ['COMPLETE', 'stop'],
+  ['refusal', 'content_filter'],
+  ['sensitive', 'content_filter'],
+  ...['SAFETY', 'RECITATION', 'BLOCKLIST', 'PROHIBITED_CONTENT', 'SPII'].map(
+    (reason) => [reason, 'content_filter'] as const,
+  ),
 ]);
 
-/** `tool_calls` if there are tool calls, unless the choice was truncated or blocked. */
+/** The engine failed within the completion. */
+const INTERRUPTED = new Set([
+  'abort',
+  'error',
+  'insufficient_system_resource',
+  'network_error',
+  'MALFORMED_FUNCTION_CALL',
+]);
+
+export function isInterrupted(reason: unknown): boolean {
+  return typeof reason === 'string' && INTERRUPTED.has(reason);
+}
+
+/**
+ * `tool_calls` if there are tool calls, unless the choice was truncated or blocked. An interrupted
+ * completion is truncated, because SDKs know no reason for it.
+ */
 export function finishReason(reason: unknown, hasToolCalls: boolean): string {
+  if (isInterrupted(reason)) return 'length';
   const known = typeof reason === 'string' ? (FINISH_REASONS.get(reason) ?? reason) : 'stop';
   return hasToolCalls && known === 'stop' ? 'tool_calls' : known;
 }

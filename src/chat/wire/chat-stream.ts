@@ -23,6 +23,7 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
+  isInterrupted,
   noOutput,
   outputBytes,
   type OutputTally,
@@ -48,6 +49,7 @@ import {
   DONE_EVENT,
   type EngineFailure,
   engineFailure,
+  INTERRUPTED_STREAM,
   eventText,
 } from './stream-events.ts';
 
@@ -322,6 +324,10 @@ export class ChatStream {
       if (!Number.isSafeInteger(index) || index < 0 || index >= this.#options.choiceCount) continue;
       const choice = this.#choice(index);
       const one = choice.show(given);
+      if (choice.bytes === 0 && isInterrupted(given['finish_reason'])) {
+        this.failure = INTERRUPTED_STREAM;
+        return [];
+      }
       if (choice.isCut) this.#endWhereCut(choice);
       if (this.#canPassCalls && choice.areCallsRenumbered) {
         this.#canPassCalls = false;

@@ -3,6 +3,7 @@
  * what rejections of an engine have shown.
  */
 import type { Config } from '../../config/config.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 
 export interface EngineDialect {
   /** Name of the output cap; some engines read only one, some reject both together. */
@@ -12,6 +13,12 @@ export interface EngineDialect {
   readonly promptCacheRetention: boolean;
   readonly fallbacks: boolean;
   readonly thinkingSwitch: boolean;
+  /** Members that turn reasoning off; the effort is then left out. */
+  readonly thinkingOff?: JsonObject;
+  /** Other names of members. */
+  readonly renamed: readonly (readonly [name: string, engineName: string])[];
+  /** Length of the ids of tool calls, if the engine accepts only letters and digits of that length. */
+  readonly callIdCharacters?: number;
   /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
   /** Whether to request usage in every chunk (vLLM, SGLang). */
@@ -33,6 +40,7 @@ const SELF_HOSTED: EngineDialect = {
   thinkingSwitch: true,
   padding: false,
   continuousUsage: false,
+  renamed: [],
   cacheSalt: true,
   leaveOut: [],
   leaveOutOfMessages: [],
@@ -46,17 +54,23 @@ const HOSTED: EngineDialect = {
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
 
+const NO_REASONING = ['extra_content', 'reasoning_content', 'reasoning_details'];
+/** Also required by the tokenizer of Mistral in vLLM, whose error shows it. */
+const MISTRAL_ID_CHARACTERS = 9;
+
 const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   'self-hosted': SELF_HOSTED,
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
   anthropic: HOSTED,
-  deepseek: OLDER_CAP,
+  deepseek: { ...OLDER_CAP, thinkingOff: { thinking: { type: 'disabled' } } },
   gemini: { ...OLDER_CAP, leaveOutOfMessages: [] },
-  groq: HOSTED,
+  groq: { ...HOSTED, leaveOutOfMessages: NO_REASONING },
   litellm: { ...OLDER_CAP, fallbacks: true, leaveOutOfMessages: [] },
   mistral: {
     ...OLDER_CAP,
-    leaveOutOfMessages: ['extra_content', 'reasoning_content', 'reasoning_details'],
+    leaveOutOfMessages: NO_REASONING,
+    renamed: [['seed', 'random_seed']],
+    callIdCharacters: MISTRAL_ID_CHARACTERS,
   },
   openrouter: { ...OLDER_CAP, leaveOutOfMessages: [] },
   xai: HOSTED,
@@ -99,6 +113,7 @@ function presetOf(url: string): Preset {
 export interface RefusedParameter {
   readonly name: string;
   readonly inMessages: boolean;
+  /** The rejected inner member; `length` of the id of a tool call. */
   readonly inner: string | undefined;
 }
 
@@ -122,6 +137,9 @@ export function withoutRefused(
   { name, inMessages, inner }: RefusedParameter,
 ): EngineDialect | undefined {
   if (inMessages) {
+    if (inner === 'length' && dialect.callIdCharacters === undefined) {
+      return { ...dialect, callIdCharacters: MISTRAL_ID_CHARACTERS };
+    }
     const { leaveOutOfMessages } = dialect;
     if (ESSENTIAL_OF_MESSAGES.has(name) || leaveOutOfMessages.includes(name)) return undefined;
     return { ...dialect, leaveOutOfMessages: [...leaveOutOfMessages, name] };

@@ -268,6 +268,10 @@ test('a rejected parameter is left out unless it is essential', () => {
   const named = { name: 'name', inMessages: true, inner: undefined };
   assert.deepEqual(withoutRefused(dialect, named)?.leaveOutOfMessages, ['name']);
   assert.equal(withoutRefused(dialect, { ...named, name: 'content' }), undefined);
+  const long = { name: 'tool_call_id', inMessages: true, inner: 'length' };
+  const short = withoutRefused(dialect, long);
+  assert.equal(short?.callIdCharacters, 9);
+  assert.equal(withoutRefused(short, long), undefined);
 });
 
 test('a stream always requests usage', () => {

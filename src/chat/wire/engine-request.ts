@@ -10,6 +10,7 @@ import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage, ChatTool, ReasoningEffort } from './chat-schema.ts';
+import { sha256Hex } from '../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
@@ -76,7 +77,8 @@ function plainChanges(
   const { model, dialect, maxOutputTokens, systemPrompt, messages, extraTool, extraMembers } =
     target;
   const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
-  if (!isPlain || hasMore || systemPrompt !== '' || dialect.leaveOut.length > 0) return undefined;
+  if (!isPlain || hasMore || systemPrompt !== '') return undefined;
+  if (dialect.leaveOut.length + dialect.renamed.length > 0) return undefined;
   // The body may need no change at all, which only `spliceObject` detects.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
@@ -125,6 +127,11 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   if (target.cacheSalt !== undefined) fields['cache_salt'] = target.cacheSalt;
   if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
   if (target.extraMembers !== undefined) Object.assign(fields, target.extraMembers);
+  for (const [name, engineName] of dialect.renamed) {
+    if (fields[name] === undefined) continue;
+    fields[engineName] = fields[name];
+    fields[name] = undefined;
+  }
   for (const name of dialect.leaveOut) fields[name] = undefined;
   return fields;
 }
@@ -168,6 +175,10 @@ function setThinking(
   const { capabilities, reasoningEfforts } = abilities;
   fields['reasoning_effort'] = undefined;
   if (!capabilities.has('reasoning')) return;
+  if (request.isThinkingOff && dialect.thinkingOff !== undefined) {
+    Object.assign(fields, dialect.thinkingOff);
+    return;
+  }
   const effort = request.isThinkingOff ? 'none' : request.reasoningEffort;
   if (effort !== undefined && capabilities.has('reasoningEffort')) {
     fields['reasoning_effort'] = nearestEffort(effort, reasoningEfforts);
@@ -205,7 +216,7 @@ function callsOf(message: ChatMessage): readonly JsonObject[] {
 
 function knownMessages(
   messages: readonly ChatMessage[],
-  { developerRole, leaveOutOfMessages }: EngineDialect,
+  { developerRole, leaveOutOfMessages, callIdCharacters }: EngineDialect,
 ): readonly ChatMessage[] {
   let known = messages;
   if (!developerRole && messages.some((message) => message.role === 'developer')) {
@@ -224,7 +235,21 @@ function knownMessages(
       return { ...rest, ...more } as ChatMessage;
     });
   }
-  return known;
+  return callIdCharacters === undefined ? known : withShortIds(known, callIdCharacters);
+}
+
+/** Replaces ids of tool calls by hashes, which are the same in every turn. */
+function withShortIds(messages: readonly ChatMessage[], length: number): readonly ChatMessage[] {
+  const isShort = (id: string): boolean => id.length === length && /^[A-Za-z0-9]*$/.test(id);
+  const short = (id: string): string => (isShort(id) ? id : sha256Hex(id).slice(0, length));
+  return messages.map((message) => {
+    if (message.role === 'tool') {
+      return { ...message, tool_call_id: short(message.tool_call_id) };
+    }
+    if (message.role !== 'assistant' || !message.tool_calls) return message;
+    const tool_calls = message.tool_calls.map((call) => ({ ...call, id: short(call.id) }));
+    return { ...message, tool_calls };
+  });
 }
 
 /**

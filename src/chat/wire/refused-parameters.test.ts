@@ -109,6 +109,24 @@ const REFUSALS: readonly (readonly [who: string, body: unknown, names: readonly 
     ],
     ['frequency_penalty', 'top_k'],
   ],
+  [
+    'Groq, messages',
+    openAi(
+      "'messages.2' : for 'role:assistant' the following must be satisfied[('messages.2' : property 'reasoning_content' is unsupported)]",
+      null,
+      null,
+    ),
+    ['messages: reasoning_content'],
+  ],
+  [
+    'vLLM with the tokenizer of Mistral',
+    openAi(
+      'Tool call id was call_8f3b1c but must be a-z, A-Z, 0-9, with a length of 9.',
+      null,
+      null,
+    ),
+    ['messages: tool_call_id.length'],
+  ],
   ['Groq', openAi("property 'min_p' is unsupported", null, null), ['min_p']],
   [
     'xAI',

@@ -21,6 +21,7 @@ const SENTENCES: readonly RegExp[] = [
   // Only the default value is accepted, so the parameter can be left out.
   /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? does not support .{1,40} with this model\. Only the default/gi,
 ];
+const CALL_ID_LENGTH = /tool call id was .{1,300} with a length of 9/i;
 const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
 
 export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
@@ -82,10 +83,14 @@ function ofText(text: string): RefusedParameter[] {
     const one = ofPlace(steps.filter((step) => step !== ''));
     if (one !== undefined) named.push(one);
   }
+  const inMessages = /['"`]messages\.\d+['"`]/.test(flat);
   for (const sentence of SENTENCES) {
     for (const [, name = ''] of flat.matchAll(sentence)) {
-      named.push({ name, inMessages: false, inner: undefined });
+      named.push({ name, inMessages, inner: undefined });
     }
+  }
+  if (CALL_ID_LENGTH.test(flat)) {
+    named.push({ name: 'tool_call_id', inMessages: true, inner: 'length' });
   }
   return named;
 }

@@ -22,6 +22,12 @@ export const BROKEN_STREAM: EngineFailure = {
   code: 'broken_stream',
 };
 
+export const INTERRUPTED_STREAM: EngineFailure = {
+  message: 'The engine ended the completion by an error before its first token',
+  type: undefined,
+  code: 'interrupted',
+};
+
 export function engineFailure(error: unknown): EngineFailure {
   if (!isJsonObject(error)) return { message: String(error), type: undefined, code: undefined };
   const text = (value: unknown): string | undefined =>
