@@ -93,7 +93,10 @@ export class StreamCalls {
     const hasName = (functionName(call) ?? '') !== '';
     if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) {
       const isNew = id !== '' ? !this.#ids.has(id) : hasName;
-      return isNew ? this.#begun.size : Math.max(0, this.#begun.size - 1);
+      if (!isNew) return Math.max(0, this.#begun.size - 1);
+      const number = this.#begun.size;
+      this.#atIndex.set(number, { number, id }); // the next piece of the call may have an index
+      return number;
     }
     const known = this.#atIndex.get(index);
     if (known !== undefined) {
