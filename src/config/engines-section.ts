@@ -64,7 +64,7 @@ const ConfiguredEngine = z.strictObject({
       '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `rembg`: background removal by one POST of an image.',
     ),
   url: engineUrl().describe(
-    'Base URL, which for OpenAI engines ends with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`.',
+    'Base URL, which for most OpenAI engines ends with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`. A query, such as the `?api-version=…` of Azure, is added to every request.',
   ),
   apiKey: secret().optional().describe('Sent as `Authorization: Bearer`.'),
   headers: z

@@ -63,10 +63,12 @@ function isHttpUrl(text: string): boolean {
 
 /** As `httpUrl`, without credentials and query, so that paths can be appended. */
 export function baseUrl() {
-  return httpUrl().superRefine(explainUpstream);
+  return httpUrl()
+    .superRefine(explainUpstream)
+    .refine((url) => !url.includes('?'), 'Must not contain a query, because paths are appended');
 }
 
-/** As `baseUrl`, or a local socket such as `unix:/path.sock:/v1`. */
+/** As `baseUrl`, but with an optional query, or a local socket such as `unix:/path.sock:/v1`. */
 export function engineUrl() {
   return z
     .string()

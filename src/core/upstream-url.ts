@@ -1,9 +1,11 @@
-/** Upstream URLs: `http(s)://host[:port][/base]` and `unix:/path/to.sock[:/base]`. */
+/** Upstream URLs: `http(s)://host[:port][/base][?query]` and `unix:/path/to.sock[:/base]`. */
 
 export interface UpstreamTarget {
   readonly origin: string;
   /** Without a trailing slash; empty for the root. */
   readonly basePath: string;
+  /** Added to every path, without `?`; Azure needs `api-version`. */
+  readonly query: string;
   readonly socketPath: string | null;
 }
 
@@ -29,10 +31,13 @@ export function parseUpstreamUrl(url: string): UpstreamTarget {
       'Must not contain a user name or a password; use "apiKey" or "headers" for credentials',
     );
   }
-  if (parsed.search !== '' || parsed.hash !== '') {
-    throw new RangeError('Must not have a query or a fragment: paths are put behind the address');
-  }
-  return { origin: parsed.origin, basePath: trimSlash(parsed.pathname), socketPath: null };
+  if (parsed.hash !== '') throw new RangeError('Must not contain a fragment');
+  return {
+    origin: parsed.origin,
+    basePath: trimSlash(parsed.pathname),
+    query: parsed.search.slice(1),
+    socketPath: null,
+  };
 }
 
 function parseUnix(rest: string): UpstreamTarget {
@@ -42,7 +47,7 @@ function parseUnix(rest: string): UpstreamTarget {
   if (socketPath === '')
     throw new RangeError('Must name a socket, as in unix:/run/engine.sock:/v1');
   const basePath = cut > 0 ? trimSlash(rest.slice(cut + 1)) : '';
-  return { origin: 'http://localhost', basePath, socketPath };
+  return { origin: 'http://localhost', basePath, query: '', socketPath };
 }
 
 function trimSlash(path: string): string {

@@ -53,6 +53,7 @@ export class UpstreamPool {
   readonly #origin: Origin;
   readonly #stopWatching: () => void;
   readonly #basePath: string;
+  readonly #query: string;
   readonly #open: () => Pool;
   #pool: Pool;
   /** Resolves when the connections from before the loss of keep-alive have closed. */
@@ -69,6 +70,7 @@ export class UpstreamPool {
     this.#origin = (options.origins ?? new Origins(() => undefined)).of(target);
     this.#stopWatching = this.#origin.watch(() => this.#dropReused());
     this.#basePath = target.basePath;
+    this.#query = target.query;
     const connect = connectorOf(options, connectMs, target.socketPath);
     this.#open = () => {
       const pool = new Pool(target.origin, {
@@ -107,7 +109,7 @@ export class UpstreamPool {
     if (this.#stopSweep === undefined) this.#startSweep();
     const options: ExchangeOptions = {
       method,
-      path: this.#basePath + path,
+      path: this.#pathOf(path),
       // undici reads the flat list and never writes to it.
       headers:
         piecesBytes === null
@@ -119,6 +121,12 @@ export class UpstreamPool {
       exchange,
     };
     this.#pool.dispatch(options as Dispatcher.DispatchOptions, exchange);
+  }
+
+  #pathOf(path: string): string {
+    const full = this.#basePath + path;
+    if (this.#query === '') return full;
+    return `${full}${path.includes('?') ? '&' : '?'}${this.#query}`;
   }
 
   strayed(): void {

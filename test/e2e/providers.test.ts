@@ -133,14 +133,14 @@ describe('providers', () => {
 
   before(async () => {
     upstream = await TestUpstream.start();
-    const engine = (name: string, dialect: string) =>
-      `  ${name}: { url: "${upstream.url}", dialect: ${dialect} }`;
+    const engine = (name: string, dialect: string, path = '/v1') =>
+      `  ${name}: { url: "http://127.0.0.1:${upstream.port}${path}", dialect: ${dialect} }`;
     const model = (name: string, replicas: string) =>
       `  - { id: ${name}, type: text, context: 65536, capabilities: [functionCalling, reasoning, reasoningEffort], price: { input: 1, output: 2 }, replicas: [${replicas}] }`;
     farebox = await startTestApp({
       yaml: [
         'engines:',
-        ...PROVIDERS.map(([name, { dialect }]) => engine(name, dialect)),
+        ...PROVIDERS.map(([name, { dialect, url }]) => engine(name, dialect, url)),
         'models:',
         ...PROVIDERS.map(([name]) => model(name, `{ engine: ${name}, model: tiny }`)),
         model('two', '{ engine: groq, model: a }, { engine: groq, model: b }'),
@@ -192,7 +192,15 @@ describe('providers', () => {
   });
 
   for (const [provider, data] of PROVIDERS) {
-    const { streams = [], callMembers, requests = [], finishReasons = {} } = data;
+    const { streams = [], callMembers, requests = [], finishReasons = {}, paths = {} } = data;
+    for (const [path, enginePath] of Object.entries(paths)) {
+      test(`${provider}: ${path} is sent to the URL of the engine`, async () => {
+        upstream.otherwise = { kind: 'json' };
+        const answer = await post(path, { ...chatBody(), model: provider });
+        assert.equal(answer.status, 200, answer.text);
+        assert.equal(upstream.seen.at(-1)?.path, enginePath);
+      });
+    }
     for (const { name, body, sends, omits = [] } of requests) {
       test(`${provider}: ${name} reaches the engine in its spelling`, async () => {
         upstream.otherwise = { kind: 'json' };

@@ -8,6 +8,10 @@ export interface ToolCall {
 
 export interface Provider {
   readonly dialect: string;
+  /** Path and query of the engine's URL, if other than `/v1`. */
+  readonly url?: string;
+  /** The paths of calls, and the paths and queries that the engine receives. */
+  readonly paths?: Readonly<Record<string, string>>;
   readonly errors?: readonly {
     readonly name: string;
     readonly status: number;

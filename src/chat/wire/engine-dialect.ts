@@ -77,7 +77,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
 };
 
 const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
-  [/^api\.openai\.com$|\.openai\.azure\.com$/, 'openai'],
+  [/^api\.openai\.com$|\.(?:openai|cognitiveservices|services\.ai)\.azure\.com$/, 'openai'],
   [/^api\.anthropic\.com$/, 'anthropic'],
   [/^api\.deepseek\.com$/, 'deepseek'],
   [/^generativelanguage\.googleapis\.com$/, 'gemini'],
