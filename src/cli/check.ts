@@ -15,7 +15,7 @@ import { enginePackages, missingPackages } from '../engines/embedded/packages.ts
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, checkRails, checkStaking } from '../payments/payments.ts';
-import { Rpc } from '../rpc/rpc.ts';
+import { Rpc, RpcFigures } from '../rpc/rpc.ts';
 import type { Cli } from './command.ts';
 import { findServer } from './models.ts';
 import { table } from './terminal.ts';
@@ -253,7 +253,11 @@ async function searchFindings({ search }: Config): Promise<Finding[]> {
 /** Calls each configured RPC node once, but not public nodes. */
 async function nodeFindings({ rpc: settings, proxies }: Config): Promise<Finding[]> {
   if (!settings.enabled) return [];
-  const rpc = new Rpc(settings, { ...PARTS, proxyOf: (url) => proxyOf(proxies, url) });
+  const rpc = new Rpc(settings, {
+    ...PARTS,
+    figures: new RpcFigures(),
+    proxyOf: (url) => proxyOf(proxies, url),
+  });
   try {
     const nodes = await rpc.probeNodes();
     return nodes.map(({ network, node, problem }) => {

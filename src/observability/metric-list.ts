@@ -125,6 +125,26 @@ export const METRICS = {
     ['engine', 'model'],
     'Failed calls since the engine was configured.',
   ),
+  rpcCalls: counter(
+    'farebox_rpc_calls_total',
+    ['network', 'node', 'class', 'result'],
+    'JSON-RPC calls that a node was sent, by class of the method (`standard`, `advanced`, `large`, `write`) and result: `success`, `error` (of the call), `lacking` (the node lacks the method, block, state or history, or reports an internal error), `fault` (of the node). Node `cache`: results from the cache or from a concurrent call.',
+  ),
+  rpcCallSeconds: histogram(
+    'farebox_rpc_call_seconds',
+    ['network', 'node', 'class'],
+    'Time from a request to a node to its response, or to the first bytes of a response above 1 MiB. A batch counts once, in the class of its first call.',
+  ),
+  rpcCredits: counter(
+    'farebox_rpc_credits_total',
+    ['network', 'node', 'class'],
+    'RPC credits of the results that callers received, by the node that returned them.',
+  ),
+  rpcFailovers: counter(
+    'farebox_rpc_failovers_total',
+    ['network', 'node', 'class'],
+    'JSON-RPC calls that went to another node after this node returned no final result.',
+  ),
   chores: counter(
     'farebox_chores_total',
     ['result'],

@@ -23,10 +23,14 @@ export type Sharing = 'static' | 'head' | 'by-hash';
 
 export type NodeKind = 'node' | 'bundler';
 
+/** Classes of methods in the metrics: the tiers of reads, and writes. */
+export type MethodClass = 'standard' | 'advanced' | 'large' | 'write';
+
 export interface Method {
   readonly name: string;
   /** Multiplier of the base credits of the network. */
   readonly tier: 1 | 2 | 4;
+  readonly class: MethodClass;
   readonly retry: RetryClass;
   /** Whether a call may go to another node although a node may have received it. */
   readonly mayRepeat: boolean;
@@ -84,6 +88,7 @@ const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 const WEBSOCKET_NAME =
   /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
 export const RAW_BROADCAST = 'eth_sendRawTransaction';
+const CLASS_OF_TIER = { 1: 'standard', 2: 'advanced', 4: 'large' } as const;
 /** Verbs of unlisted methods that change the chain; such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
@@ -157,7 +162,8 @@ function isMatch(pattern: string, name: string): boolean {
 function prefixedMethod(name: string, tier: Method['tier']): Method {
   const mayRepeat = !WRITING_NAME.test(name);
   const retry = mayRepeat ? 'safe' : 'write-no-retry';
-  return { name, tier, retry, mayRepeat, sharing: undefined, node: 'node' };
+  const methodClass = mayRepeat ? CLASS_OF_TIER[tier] : 'write';
+  return { name, tier, class: methodClass, retry, mayRepeat, sharing: undefined, node: 'node' };
 }
 
 function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Method {
@@ -165,6 +171,7 @@ function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Metho
   return {
     name,
     tier,
+    class: retry.startsWith('safe') ? CLASS_OF_TIER[tier] : 'write',
     retry,
     // Only the plain broadcast is a write that a second node can recognise by its hash.
     mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),

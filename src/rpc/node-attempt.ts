@@ -8,7 +8,7 @@
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
 import type { RpcSection } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
@@ -21,6 +21,7 @@ import {
   type RequestBody,
   sizeOf,
 } from './node-client.ts';
+import type { ClassFigures } from './node-figures.ts';
 import type { Holder } from './node-share.ts';
 import { plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
@@ -88,6 +89,7 @@ export interface AttemptOptions {
   readonly timeoutMs: number;
   /** Wait for a slot of the node instead of giving up. */
   readonly mayWait: boolean;
+  readonly figures: ClassFigures;
 }
 
 interface IdRange {
@@ -213,15 +215,19 @@ export class NodeAttempt {
       caller,
       signal: this.#signal,
     };
-    return upstream.client.post(request).then((reply) => this.#received(reply, body, holder));
+    return upstream.client
+      .post(request)
+      .then((reply) => this.#received(reply, body, options, holder));
   }
 
   #received(
     reply: NodeReply | NodeFailure,
     body: RequestBody,
+    { figures }: AttemptOptions,
     holder: Holder,
   ): NodeReply | AttemptFault {
     const { upstream } = this;
+    figures.seconds.observe(reply.tookMs / SECOND_MS);
     const { share } = upstream;
     if (reply.ok && reply.rest !== undefined) reply.rest.once('close', () => share.give(holder));
     else share.give(holder);
@@ -317,4 +323,18 @@ function statusFault({ status }: NodeReply): UpstreamFault {
 
 function unsent(fault: UpstreamFault): AttemptFault {
   return { kind: 'fault', fault, isSent: false, isAborted: false };
+}
+
+export function countReply(to: ClassFigures, reply: OneReply): void {
+  if (reply.kind === 'fault') {
+    if (isOfNode(reply)) to.fault.value += 1;
+  } else if (reply.outcome === 'success') to.success.value += 1;
+  else if (reply.kind === 'response' && reply.error?.lack !== undefined) to.lacking.value += 1;
+  else to.error.value += 1;
+}
+
+/** Whether a fault is not one of the caller or of a limit of Farebox. */
+function isOfNode({ fault, isSent, isAborted }: AttemptFault): boolean {
+  if (isAborted || fault === 'too-large') return false;
+  return isSent || fault === 'transport' || fault === 'unread';
 }

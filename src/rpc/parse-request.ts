@@ -16,6 +16,7 @@ import {
 } from '../json/json-spans.ts';
 import { updateInTurns } from '../core/event-loop.ts';
 import type { AttemptFault } from './node-attempt.ts';
+import type { ClassFigures } from './node-figures.ts';
 import { MAX_BATCH_ITEMS } from './call-ids.ts';
 import type { ItemResponse } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
@@ -35,6 +36,8 @@ export interface Call {
   /** Fault of the last node that returned no response to the call. */
   fault: AttemptFault | undefined;
   hadSecondOpinion: boolean;
+  /** Metrics of the node that returned the response; `undefined` for the cache. */
+  figures: ClassFigures | undefined;
 }
 
 /** A validated request; it runs once. */
@@ -172,6 +175,7 @@ function resolveCalls(
       result: undefined,
       fault: undefined,
       hadSecondOpinion: false,
+      figures: undefined,
     };
     creditsMax += credits;
     isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';

@@ -20,6 +20,7 @@ import { type RpcResponse, unansweredFault } from './rpc-response.ts';
 import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './node-attempt.ts';
+import type { RpcFigures } from './node-figures.ts';
 import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
@@ -29,6 +30,7 @@ export type { RpcResponse } from './rpc-response.ts';
 export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
 export { MAX_BATCH_ITEMS } from './call-ids.ts';
 export { type CreditReservation, type Credits, MemoryCredits, SharedCredits } from './credits.ts';
+export { RpcFigures } from './node-figures.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
 export type RpcSettings = Omit<
@@ -41,6 +43,7 @@ export interface RpcDependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  readonly figures: RpcFigures;
   readonly proxyOf: (url: string) => string | undefined;
 }
 
@@ -151,7 +154,7 @@ export class Rpc {
     const { networks, publicNodes } = this.#settings;
     const own = networks[network.slug]?.upstreams ?? [];
     const isPublic = publicNodes && !own.some(({ kind }) => kind === 'node');
-    const { clock, ids, proxyOf } = this.#dependencies;
+    const { proxyOf } = this.#dependencies;
     const upstreams = [
       ...this.#configured(network, own),
       ...(isPublic ? network.publicNodes : []).map((url, at) =>
@@ -162,7 +165,7 @@ export class Rpc {
         ),
       ),
     ];
-    group = new UpstreamGroup(network, upstreams, clock, ids);
+    group = new UpstreamGroup(network, upstreams, this.#dependencies);
     this.#groups.set(network.slug, group);
     return group;
   }
@@ -176,12 +179,13 @@ export class Rpc {
   }
 
   #upstream(network: Network, settings: RpcUpstream, name: string): Upstream {
-    const { clock, log } = this.#dependencies;
+    const { clock, figures, log } = this.#dependencies;
+    const nodeName = settings.name ?? name;
     const connections = CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS;
     const origins = new Origins(() => {
       const message =
         'A node sent bytes that belong to no request: from now on, each request to it uses its own connection';
-      log.warn({ node: settings.name ?? name }, message);
+      log.warn({ node: nodeName }, message);
     });
     const client = nodeClient({ ...settings, connections, clock, origins });
     const { maxBatch, ratePerSecond } = settings;
@@ -190,11 +194,18 @@ export class Rpc {
     return new Upstream(
       {
         ...settings,
-        name: settings.name ?? name,
+        name: nodeName,
         maxBatch: Math.min(maxBatch, perSecond),
         connections: CONNECTIONS_PER_UPSTREAM,
       },
-      { network, client, callIds: this.#callIds, clock, log },
+      {
+        network,
+        client,
+        callIds: this.#callIds,
+        clock,
+        log,
+        figures: figures.of(network.slug, nodeName),
+      },
     );
   }
 }

@@ -23,6 +23,7 @@ import {
 import {
   type AttemptFault,
   type AttemptOptions,
+  countReply,
   NodeAttempt,
   type OneReply,
   type RunState,
@@ -33,6 +34,7 @@ import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { Method, Network, NodeKind } from './catalogue.ts';
 import type { ItemResponse } from './classify.ts';
 import type { NodeError, UpstreamFault } from './node-errors.ts';
+import type { ClassFigures } from './node-figures.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
@@ -44,6 +46,7 @@ const EXPANDED_AT_ONCE = 8;
 /** Bytes that the id of Farebox may add to a call. */
 const ADDED_ID_BYTES = 20;
 
+const BROKEN = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false } as const;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface RunOptions {
@@ -139,6 +142,7 @@ export class RpcRun implements RunState {
   async #callNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller, calls);
+    let previous: Upstream | undefined;
     for (let index = 0; index < candidates.length; index += 1) {
       const upstream = candidates[index];
       if (upstream === undefined) return;
@@ -146,6 +150,9 @@ export class RpcRun implements RunState {
       const [only] = open;
       if (only === undefined) continue;
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
+      if (previous !== undefined)
+        for (const { method } of open) previous.figures.of(method.class).failovers.value += 1;
+      previous = upstream;
       const isLast = index === candidates.length - 1;
       const attempt = new NodeAttempt(this, upstream, isLast, isShared);
       if (open.length === 1) await this.#callOne(attempt, only);
@@ -188,6 +195,7 @@ export class RpcRun implements RunState {
       mayRepeat: true,
       timeoutMs: Infinity,
       mayWait: false,
+      figures: attempt.upstream.figures.of(call.method.class),
     });
     const isFound = reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
     return isFound ? hash : undefined;
@@ -206,8 +214,9 @@ export class RpcRun implements RunState {
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
     noteTime(attempt, this.caller, [call], reply);
-    if (reply.kind === 'response') noteResponse(attempt, this.caller, call, reply);
-    else this.#note(call, reply);
+    countReply(options.figures, reply);
+    if (reply.kind === 'response') noteResponse(attempt, this.caller, call, reply, options.figures);
+    else this.#note(call, reply, options.figures);
   }
 
   #callParts(attempt: NodeAttempt, parts: readonly (readonly Call[])[]): Promise<unknown> {
@@ -221,7 +230,8 @@ export class RpcRun implements RunState {
   async #callTogether(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const ids = { firstId: this.settings.callIds.take(), count: calls.length };
     const body = batchRequest(this.#parsed.body, calls, ids.firstId);
-    const reply = await attempt.callMany(body, ids, attemptOptions(attempt, calls, false));
+    const options = attemptOptions(attempt, calls, false);
+    const reply = await attempt.callMany(body, ids, options);
     noteTime(attempt, this.caller, calls, reply);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') {
@@ -230,15 +240,28 @@ export class RpcRun implements RunState {
         await this.#callParts(attempt, [calls.slice(0, middle), calls.slice(middle)]);
         return;
       }
-      for (const call of calls) this.#note(call, reply);
+      for (const call of calls) {
+        const figures = attempt.upstream.figures.of(call.method.class);
+        countReply(figures, reply);
+        this.#note(call, reply, figures);
+      }
       return;
     }
     let position = 0;
+    let { figures } = options;
     for (const call of calls) {
       const response = reply.responses[position];
       position += 1;
-      if (response?.outcome === 'success' && call.response === undefined) call.response = response;
-      else noteResponse(attempt, this.caller, call, response);
+      if (figures.class !== call.method.class)
+        figures = attempt.upstream.figures.of(call.method.class);
+      if (response?.outcome === 'success' && call.response === undefined) {
+        call.response = response;
+        call.figures = figures;
+        figures.success.value += 1;
+      } else {
+        countReply(figures, response ?? BROKEN);
+        noteResponse(attempt, this.caller, call, response, figures);
+      }
     }
     if (!reply.isIrregular) return;
     const missing = calls.filter(
@@ -259,7 +282,8 @@ export class RpcRun implements RunState {
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }
 
-  #note(call: Call, reply: AttemptFault | StreamResponse): void {
+  #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {
+    if (call.response === undefined) call.figures = figures;
     if (reply.kind === 'stream') this.#stream = reply;
     // A rejection by a node takes precedence over faults of later nodes.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
@@ -280,7 +304,9 @@ export class RpcRun implements RunState {
       // A plain 4xx of the node is billed like an error item.
       hasReply ||= (call.response ?? call.result) !== undefined || call.fault?.fault === 'refused';
       const isPlain = call.response?.outcome === 'success' && call.result === undefined;
-      credits += isPlain ? call.credits : creditsOf(call, stream);
+      const ofCall = isPlain ? call.credits : creditsOf(call, stream);
+      credits += ofCall;
+      if (ofCall > 0) (call.figures ?? this.#countCached(call)).credits.value += ofCall;
     }
     if (!hasReply) throw this.#unanswered();
     const [only] = calls;
@@ -288,6 +314,13 @@ export class RpcRun implements RunState {
     if (isBatch || only === undefined) return { ...answered, ...batchReply(body, calls) };
     if (stream === undefined) return { ...answered, body: oneReply(body, only) };
     return { ...answered, ...streamReply(callerId(body, only.span), stream) };
+  }
+
+  #countCached({ method, response }: Call): ClassFigures {
+    const figures = this.#group.cacheFigures.of(method.class);
+    if (response === undefined) figures.success.value += 1;
+    else countReply(figures, response);
+    return figures;
   }
 
   #unanswered(): Fault {
@@ -341,6 +374,7 @@ function attemptOptions(
     mayRepeat,
     timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
     mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
+    figures: attempt.upstream.figures.of(calls[0]?.method.class ?? 'standard'),
   };
 }
 
@@ -349,9 +383,10 @@ function noteResponse(
   caller: string,
   call: Call,
   response: ItemResponse | undefined,
+  figures: ClassFigures,
 ): void {
   if (response === undefined) {
-    call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
+    call.fault = BROKEN;
     return;
   }
   const lack = response.error?.lack;
@@ -364,7 +399,9 @@ function noteResponse(
     before?.error === undefined
       ? response.outcome === 'success' && !response.isNull
       : lack === undefined || (before.error.lack === 'method' && lack !== 'method');
-  if (before === undefined || isBetter) call.response = response;
+  if (before !== undefined && !isBetter) return;
+  call.response = response;
+  call.figures = figures;
 }
 
 /** Records the methods for which the node was too slow, and those for which it no longer is. */

@@ -7,6 +7,7 @@ import { TestClock } from '../../test/support/test-clock.ts';
 import { CallIds } from './call-ids.ts';
 import { Catalogue } from './catalogue.ts';
 import type { NodeClient } from './node-client.ts';
+import { RpcFigures } from './node-figures.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
@@ -35,6 +36,7 @@ interface Bench {
 function bench(weights: readonly number[]): Bench {
   const clock = new TestClock();
   const callIds = new CallIds(0.5);
+  const figures = new RpcFigures();
   const heads = weights.map(() => '0x64');
   let polls = 0;
   const upstreams = weights.map((weight, index) => {
@@ -63,9 +65,16 @@ function bench(weights: readonly number[]): Bench {
       connections: 8,
       maxRequestBytes: 0,
     } as const;
-    return new Upstream(settings, { network: NETWORK, client, callIds, clock, log: silentLog });
+    return new Upstream(settings, {
+      network: NETWORK,
+      client,
+      callIds,
+      clock,
+      log: silentLog,
+      figures: figures.of(NETWORK.slug, settings.name),
+    });
   });
-  const group = new UpstreamGroup(NETWORK, upstreams, clock, seededIds(5));
+  const group = new UpstreamGroup(NETWORK, upstreams, { clock, ids: seededIds(5), figures });
   return {
     clock,
     group,

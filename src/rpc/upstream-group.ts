@@ -9,6 +9,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { isAny } from '../core/is-any.ts';
 import type { Network, NodeKind } from './catalogue.ts';
+import type { NodeFigures, RpcFigures } from './node-figures.ts';
 import type { Call } from './parse-request.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -25,6 +26,12 @@ interface Sticky {
   readonly untilMs: number;
 }
 
+interface GroupDependencies {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly figures: RpcFigures;
+}
+
 interface Selection {
   readonly caller: string;
   readonly calls: readonly Call[];
@@ -33,6 +40,7 @@ interface Selection {
 
 export class UpstreamGroup {
   readonly network: Network;
+  readonly cacheFigures: NodeFigures;
   readonly #upstreams: readonly Upstream[];
   readonly #clock: Clock;
   readonly #ids: Ids;
@@ -40,8 +48,13 @@ export class UpstreamGroup {
   readonly #hasBundler: boolean;
   #polledAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(network: Network, upstreams: readonly Upstream[], clock: Clock, ids: Ids) {
+  constructor(
+    network: Network,
+    upstreams: readonly Upstream[],
+    { clock, ids, figures }: GroupDependencies,
+  ) {
     this.network = network;
+    this.cacheFigures = figures.of(network.slug);
     this.#upstreams = upstreams;
     this.#clock = clock;
     this.#ids = ids;

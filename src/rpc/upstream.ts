@@ -21,6 +21,7 @@ import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './node-errors.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
 import { MissingMethods } from './missing-methods.ts';
+import type { NodeFigures } from './node-figures.ts';
 import { NodeShare } from './node-share.ts';
 import { SlowMethods } from './slow-methods.ts';
 
@@ -39,6 +40,7 @@ export interface UpstreamDependencies {
   readonly callIds: CallIds;
   readonly clock: Clock;
   readonly log: Log;
+  readonly figures: NodeFigures;
 }
 
 /** Caller id of the server's own requests. */
@@ -83,6 +85,7 @@ const HEAD_METHOD: Readonly<Record<Family, string>> = {
 export class Upstream {
   readonly settings: UpstreamSettings;
   readonly client: NodeClient;
+  readonly figures: NodeFigures;
   readonly share: NodeShare;
   readonly slowMethods: SlowMethods;
   readonly missingMethods: MissingMethods;
@@ -109,6 +112,7 @@ export class Upstream {
     const { client, clock } = dependencies;
     this.settings = settings;
     this.client = client;
+    this.figures = dependencies.figures;
     this.#parts = dependencies;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);

@@ -23,6 +23,7 @@ import { nano, toUsdNumber } from '../core/money.ts';
 import { NO_TOKENS, type Settlement } from '../billing/ledger/ledger.ts';
 import type { Payments } from '../payments/payments.ts';
 import { METRICS } from '../observability/metric-list.ts';
+import { RpcFigures } from '../rpc/rpc.ts';
 import type { Stores } from './stores.ts';
 import type { Traces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
@@ -102,6 +103,7 @@ export class ServerMetrics implements RequestObserver {
   readonly #settled = figures(METRICS.settled);
   readonly #chores = figures(METRICS.chores);
   readonly #batchRequests = figures(METRICS.batchRequests);
+  readonly rpc = new RpcFigures();
   readonly #routes = new Map<RouteName | undefined, RouteFigures>();
   /** Keys: kind of work, then model. */
   readonly #sold = new Map<string, Map<string, SoldFigures>>();
@@ -204,6 +206,7 @@ export class ServerMetrics implements RequestObserver {
       this.#settled,
       this.#chores,
       this.#batchRequests,
+      ...this.rpc.all,
       ...gauges.all.values(),
     ];
     const { siblings } = this.#parts;

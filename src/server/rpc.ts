@@ -3,7 +3,7 @@ import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { isShared } from '../db/db.ts';
-import { SharedCredits, type Credits, MemoryCredits, Rpc } from '../rpc/rpc.ts';
+import { SharedCredits, type Credits, MemoryCredits, Rpc, type RpcFigures } from '../rpc/rpc.ts';
 import { proxyOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
@@ -18,12 +18,19 @@ export function rpcFeature(
   credits: Credits,
   idempotency: Idempotency,
   largeBodies: LargeBodies,
+  figures: RpcFigures,
 ): Feature {
   const { clock, ids, log } = shared;
   const section = shared.config.current.rpc;
   if (!section.enabled) return { routes: [] };
   const { proxies } = shared.config.current;
-  const rpc = new Rpc(section, { clock, ids, log, proxyOf: (url) => proxyOf(proxies, url) });
+  const rpc = new Rpc(section, {
+    clock,
+    ids,
+    log,
+    figures,
+    proxyOf: (url) => proxyOf(proxies, url),
+  });
   return {
     routes: cryptoRpcRoutes(
       {

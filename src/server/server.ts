@@ -127,7 +127,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
-    rpcFeature(shared, credits, idempotency, largeBodies),
+    rpcFeature(shared, credits, idempotency, largeBodies, metrics.rpc),
     accountFeature(accountParts(shared, server, credits), payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),

@@ -7,7 +7,7 @@ import { seededIds } from '../support/seeded-ids.ts';
 import { memoryLog } from '../support/memory-log.ts';
 import type { LogLine } from '../support/memory-log.ts';
 import { RpcSection } from '../../src/config/rpc-section.ts';
-import { Rpc } from '../../src/rpc/rpc.ts';
+import { Rpc, RpcFigures } from '../../src/rpc/rpc.ts';
 import type { RpcResponse, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
 import { startNode } from './node.ts';
 import type { NodeResponse, TestNode } from './node.ts';
@@ -32,7 +32,8 @@ export interface TestSettings extends Partial<Omit<RpcSettings, 'networks'>> {
 /** Creates the proxy with settings of a test, which can be below the minimum of the configuration. */
 export function makeRpc(
   { networks, ...more }: TestSettings,
-  dependencies: Omit<RpcDependencies, 'proxyOf'>,
+  dependencies: Omit<RpcDependencies, 'proxyOf' | 'figures'>,
+  figures = new RpcFigures(),
 ): Rpc {
   const upstream = { kind: 'node', weight: 1, maxBatch: 100, ratePerSecond: 0, timeoutMs: 30_000 };
   const full = Object.entries(networks).map(([slug, { upstreams }]) => [
@@ -40,13 +41,14 @@ export function makeRpc(
     { upstreams: upstreams.map((one) => ({ ...upstream, ...one })) },
   ]);
   const settings = { ...RpcSection.parse({}), ...more, networks: Object.fromEntries(full) };
-  return new Rpc(settings, { ...dependencies, proxyOf: () => undefined });
+  return new Rpc(settings, { ...dependencies, figures, proxyOf: () => undefined });
 }
 
 export interface Bench {
   readonly rpc: Rpc;
   readonly nodes: readonly TestNode[];
   readonly lines: LogLine[];
+  readonly figures: RpcFigures;
   /** Sends a body as JSON text, bytes, or a value to stringify. */
   send(body: unknown, caller?: string, signal?: Cancelling): Promise<RpcResponse>;
 }
@@ -109,13 +111,16 @@ async function makeBench(
 
 function makeProxy(network: string, settings: TestSettings, clock: Clock): Omit<Bench, 'nodes'> {
   const lines: LogLine[] = [];
+  const figures = new RpcFigures();
   const rpc = makeRpc(
     { publicNodes: false, ...settings },
     { clock, ids: seededIds(7), log: memoryLog(lines) },
+    figures,
   );
   return {
     rpc,
     lines,
+    figures,
     send: async (body, caller = 'alice', signal) =>
       rpc.run(rpc.parse(network, bytesOf(body)), { caller, signal }),
   };

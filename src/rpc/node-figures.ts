@@ -1,0 +1,78 @@
+/**
+ * The metrics of nodes, by network, node and class of the method. Labels are configured names and
+ * the four classes, never text of a request or a response.
+ */
+import { METRICS } from '../observability/metric-list.ts';
+import {
+  type Buckets,
+  type Figure,
+  figures,
+  histogram,
+  type Metric,
+} from '../observability/metrics.ts';
+import type { MethodClass } from './catalogue.ts';
+
+const BOUNDS_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+/** Label of results from the cache, or from a pending call of another caller. */
+const CACHE_NODE = 'cache';
+
+/** The metrics of one node and class. */
+export interface ClassFigures {
+  readonly class: MethodClass;
+  readonly success: Figure;
+  /** Errors of the call itself. */
+  readonly error: Figure;
+  /** Errors that say what the node lacks. */
+  readonly lacking: Figure;
+  readonly fault: Figure;
+  readonly credits: Figure;
+  readonly failovers: Figure;
+  readonly seconds: Buckets;
+}
+
+export class RpcFigures {
+  readonly calls = figures(METRICS.rpcCalls);
+  readonly seconds = histogram(METRICS.rpcCallSeconds, BOUNDS_SECONDS);
+  readonly credits = figures(METRICS.rpcCredits);
+  readonly failovers = figures(METRICS.rpcFailovers);
+
+  get all(): readonly Pick<Metric<unknown>, 'info' | 'lines'>[] {
+    return [this.calls, this.seconds, this.credits, this.failovers];
+  }
+
+  of(network: string, node = CACHE_NODE): NodeFigures {
+    return new NodeFigures(this, network, node);
+  }
+}
+
+export class NodeFigures {
+  readonly #figures: RpcFigures;
+  readonly #network: string;
+  readonly #node: string;
+  readonly #byClass: Partial<Record<MethodClass, ClassFigures>> = {};
+
+  constructor(all: RpcFigures, network: string, node: string) {
+    this.#figures = all;
+    this.#network = network;
+    this.#node = node;
+  }
+
+  of(methodClass: MethodClass): ClassFigures {
+    return (this.#byClass[methodClass] ??= this.#create(methodClass));
+  }
+
+  #create(methodClass: MethodClass): ClassFigures {
+    const { calls, credits, failovers, seconds } = this.#figures;
+    const labels = [this.#network, this.#node, methodClass];
+    return {
+      class: methodClass,
+      success: calls.at(...labels, 'success'),
+      error: calls.at(...labels, 'error'),
+      lacking: calls.at(...labels, 'lacking'),
+      fault: calls.at(...labels, 'fault'),
+      credits: credits.at(...labels),
+      failovers: failovers.at(...labels),
+      seconds: seconds.at(...labels),
+    };
+  }
+}
