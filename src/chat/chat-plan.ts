@@ -35,6 +35,7 @@ export interface ChatParts {
   readonly sealer: Sealer;
   readonly templates: LearnedTemplates;
   /** Bound of the prompt tokens that an engine's own search adds. */
+  readonly addedPromptTokens: (engineId: string) => number;
   readonly searchPromptTokens: () => number;
   readonly cacheScope: CacheScope;
   readonly canSearch: boolean;

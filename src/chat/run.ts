@@ -329,7 +329,7 @@ export class ChatRun implements WholeCall {
     const reported = { replica: outcome.replica?.engine, promptTokens, completionTokens };
     parts.log.warn(
       { requestId: context.requestId, ...reported },
-      'An engine reported more tokens than the hold of the request covers; only those are billed. The settings templateTokens of a model and socialSearch.maxPromptTokens raise the hold',
+      'An engine reported more tokens than the hold of the request covers; only those are billed. The settings templateTokens of a model, addedPromptTokens of an engine and socialSearch.maxPromptTokens raise the hold',
     );
   }
 

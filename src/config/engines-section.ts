@@ -108,6 +108,9 @@ const ConfiguredEngine = z.strictObject({
   continuousUsage: flag(false).describe(
     'Request the usage in every chunk of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang). If a caller disconnects, it is then billed by the token count of the engine instead of the bytes of the text. Parsing costs more CPU, and other engines may reject the request.',
   ),
+  addedPromptTokens: whole(0, 10_000_000).describe(
+    'Maximum number of tokens that this engine adds to a prompt, such as a system prompt or search results of the provider. Holds of its models include it, and reported prompt tokens are billed up to it. Higher reports are never billed.',
+  ),
   fetchesMedia: flag(false).describe(
     '`true` if the engine fetches remote images and videos itself. The server then validates their URLs and forwards them.',
   ),

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Called, call, chatBody } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { PROVIDERS, type ToolCall } from '../support/providers.ts';
+import { type Provider, PROVIDERS, type ToolCall } from '../support/providers.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
 
 const TOOLS = ['add', 'sub'].map((name) => ({
@@ -27,9 +27,9 @@ function streamOf(deltas: readonly object[], finish = 'stop'): Behaviour {
   };
 }
 
-function jsonOf(message: object, finish = 'stop'): Behaviour {
+function jsonOf(message: object, finish = 'stop', usage: object = USAGE): Behaviour {
   const choices = [{ index: 0, message, finish_reason: finish }];
-  const body = JSON.stringify({ id: 'u', object: 'chat.completion', choices, usage: USAGE });
+  const body = JSON.stringify({ id: 'u', object: 'chat.completion', choices, usage });
   return { kind: 'status', status: 200, body };
 }
 
@@ -133,14 +133,16 @@ describe('providers', () => {
 
   before(async () => {
     upstream = await TestUpstream.start();
-    const engine = (name: string, dialect: string, path = '/v1') =>
-      `  ${name}: { url: "http://127.0.0.1:${upstream.port}${path}", dialect: ${dialect} }`;
+    const engine = (name: string, { dialect, url: path = '/v1', settings }: Provider) => {
+      const url = `http://127.0.0.1:${upstream.port}${path}`;
+      return `  ${name}: ${JSON.stringify({ url, dialect, ...settings })}`;
+    };
     const model = (name: string, replicas: string) =>
       `  - { id: ${name}, type: text, context: 65536, capabilities: [functionCalling, reasoning, reasoningEffort], price: { input: 1, output: 2 }, replicas: [${replicas}] }`;
     farebox = await startTestApp({
       yaml: [
         'engines:',
-        ...PROVIDERS.map(([name, { dialect, url }]) => engine(name, dialect, url)),
+        ...PROVIDERS.map(([name, data]) => engine(name, data)),
         'models:',
         ...PROVIDERS.map(([name]) => model(name, `{ engine: ${name}, model: tiny }`)),
         model('two', '{ engine: groq, model: a }, { engine: groq, model: b }'),
@@ -193,6 +195,14 @@ describe('providers', () => {
 
   for (const [provider, data] of PROVIDERS) {
     const { streams = [], callMembers, requests = [], finishReasons = {}, paths = {} } = data;
+    for (const { name, usage, billed } of data.usages ?? []) {
+      test(`${provider}: ${name} is billed within the bound of its engine`, async () => {
+        const body = { ...chatBody(), model: provider };
+        upstream.otherwise = jsonOf({ role: 'assistant', content: 'Hi' }, 'stop', usage);
+        const { text, body: answer } = await post('/chat/completions', body);
+        assert.partialDeepStrictEqual(answer.usage, billed, text);
+      });
+    }
     for (const [path, enginePath] of Object.entries(paths)) {
       test(`${provider}: ${path} is sent to the URL of the engine`, async () => {
         upstream.otherwise = { kind: 'json' };

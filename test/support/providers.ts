@@ -10,6 +10,14 @@ export interface Provider {
   readonly dialect: string;
   /** Path and query of the engine's URL, if other than `/v1`. */
   readonly url?: string;
+  /** Other settings of the engine. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Reported usages, each with the tokens that are billed. */
+  readonly usages?: readonly {
+    readonly name: string;
+    readonly usage: Readonly<Record<string, unknown>>;
+    readonly billed: Readonly<Record<string, unknown>>;
+  }[];
   /** The paths of calls, and the paths and queries that the engine receives. */
   readonly paths?: Readonly<Record<string, string>>;
   readonly errors?: readonly {
