@@ -12,10 +12,10 @@ import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
 export const Count = z.int().min(0);
 
-export function responseId(prefix: string): z.ZodString {
+export function responseId(pattern: RegExp): z.ZodString {
   return z
     .string()
-    .regex(new RegExp(`^${prefix}[0-9a-f]{32}$`))
+    .regex(pattern)
     .describe('Id of the response; `GET /usage/{id}` finds its receipt.');
 }
 
@@ -97,7 +97,7 @@ export const Echo = z
 
 const ChatCompletion = z
   .looseObject({
-    id: responseId('chatcmpl-'),
+    id: responseId(/^chatcmpl-[0-9a-f]{32}$/),
     object: z.literal('chat.completion').describe('Kind of the object.'),
     created: z.int().describe('Unix time in seconds.'),
     model: z.string().describe('Id of the model that served the request.'),

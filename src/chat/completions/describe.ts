@@ -26,7 +26,7 @@ const Choice = z.looseObject({
 
 const Completion = z
   .strictObject({
-    id: responseId('cmpl-'),
+    id: responseId(/^cmpl-[0-9a-f]{32}$/),
     object: z.literal('text_completion').describe('Kind of the object.'),
     created: z.int().describe('Unix time in seconds.'),
     model: z.string().describe('Id of the model that served the request.'),

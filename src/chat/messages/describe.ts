@@ -100,7 +100,7 @@ const Block = z
 const StopReason = z.enum(['end_turn', 'stop_sequence', 'max_tokens', 'tool_use', 'refusal']);
 
 const MESSAGE_MEMBERS = {
-  id: responseId('msg_'),
+  id: responseId(/^msg_[0-9a-f]{32}$/),
   type: z.literal('message').describe('Kind of the object.'),
   role: z.literal('assistant').describe('Role of the author.'),
   model: z.string().describe('Id of the model that served the request.'),

@@ -99,7 +99,7 @@ export const nullable = <T extends z.ZodType>(schema: T) => z.union([schema, z.n
 
 export const ResponseObject = z
   .looseObject({
-    id: responseId('resp_'),
+    id: responseId(/^resp_[0-9a-f]{32}$/),
     object: z.literal('response').describe('Kind of the object.'),
     created_at: z.int().describe('Unix time in seconds.'),
     completed_at: nullable(z.int()).describe('Unix time in seconds; null until complete.'),
