@@ -27,7 +27,7 @@ export type UpstreamFault =
   | 'request-too-large';
 
 /**
- * What a node lacks. `method`: the method, or a plan that includes it; `data`: the block, the state
+ * The reason why a node cannot serve a call. `method`: the method, or a plan that includes it; `data`: the block, the state
  * or the history, because the node is pruned or behind; `capacity`: it failed or ran out of time.
  */
 export type Lack = 'method' | 'data' | 'capacity';
@@ -35,7 +35,7 @@ export type Lack = 'method' | 'data' | 'capacity';
 export interface NodeError {
   readonly code: number;
   readonly message: string;
-  /** What the node lacks according to the error; another node may have it. */
+  /** Set if another node may be able to serve the call. */
   readonly lack?: Lack | undefined;
 }
 
@@ -173,7 +173,7 @@ export function providerFault({ code, message }: NodeError): UpstreamFault | und
     ?.means;
 }
 
-/** What the node lacks; `undefined` for an error that every node would return. */
+/** Classifies an error by its wording; `undefined` for an error that every node would return. */
 export function lackOf({ code, message }: NodeError, family: Family): Lack | undefined {
   return LACKS.find(
     ({ families, codes, message: pattern }) =>

@@ -47,7 +47,7 @@ models:
     const target = await emptyPostgresDatabase();
     const running = await farebox('move', '--to', target);
     assert.equal(running.code, 1);
-    assert.match(running.error, /A server runs on the data folder/);
+    assert.match(running.error, /A server uses the data folder/);
     await before.stop();
 
     const moved = await farebox('move', '--to', target, '--json');
@@ -74,6 +74,6 @@ models:
   test('`farebox move` needs the URL of a PostgreSQL database', async () => {
     const { code, error } = await farebox('move', '--to', 'sqlite:./other.db');
     assert.equal(code, 2);
-    assert.match(error, /--to must name a PostgreSQL database/);
+    assert.match(error, /--to must be the URL of a PostgreSQL database/);
   });
 });

@@ -1,4 +1,4 @@
-/** What model providers send, as published: one file of data per provider. */
+/** Recorded shapes of model providers, as published: one file of data per provider. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 export interface ToolCall {

@@ -113,6 +113,9 @@ describe('the check of the language', () => {
   test('prints the place, the words and what to write instead', () => {
     const [finding] = findingsIn('src/a.ts', '\n// The caller hears 410.', false);
     assert.ok(finding !== undefined);
-    assert.equal(formatFinding(finding), 'src/a.ts:2: "hears": write "receives", "is notified"');
+    assert.equal(
+      formatFinding(finding),
+      'src/a.ts:2: "hears": instead write "receives", "is notified"',
+    );
   });
 });

@@ -74,114 +74,134 @@ const OPENINGS: readonly Rule[] = [
 const WORDS: readonly Rule[] = [
   {
     pattern: /\bwhoever\b/gi,
-    instead: '"the caller", "any client"',
+    instead: 'write "the caller", "any client"',
     example: 'it serves whoever comes',
   },
   {
     pattern: /\b(?:the\s+one|one|those)\s+who\b/gi,
-    instead: '"the caller", "the client", "the account"',
+    instead: 'write "the caller", "the client", "the account"',
     example: 'the one who pays',
   },
   {
     pattern: /\bnobody(?:'s)?\b/gi,
-    instead: '"no caller", "no process", or the positive statement',
+    instead: 'write "no caller", "no process", or the positive statement',
     example: 'nobody is charged',
   },
   {
     pattern: /\btold\b|\btells\b/gi,
-    instead: '"is notified", "receives", "returns", "reports"',
+    instead: 'write "is notified", "receives", "returns", "reports"',
     example: 'the caller is told',
   },
   {
     pattern: /\bhears?\b|\bheard\b/gi,
-    instead: '"receives", "is notified"',
+    instead: 'write "receives", "is notified"',
     example: 'the retry hears 410',
   },
   {
     pattern: /\basks?\b(?!-)|\basked\b|\basking\b/gi,
-    instead: '"requests", "calls", "queries"',
+    instead: 'write "requests", "calls", "queries"',
     example: 'a node that is asked',
   },
   {
     pattern: /\banswers?\b|\banswered\b|\banswering\b/gi,
-    instead: '"response", "responds", "completion" (of a model), "result"',
+    instead: 'write "response", "responds", "completion" (of a model), "result"',
     example: 'the answer of the engine',
   },
   {
     pattern: /\bsaid\b/gi,
-    instead: '"reported", "contained", "stated"',
+    instead: 'write "reported", "contained", "stated"',
     example: 'as was said by the engine',
   },
   {
     pattern: /\bbeliev(?:es?|ed)\b/gi,
-    instead: '"trusted", "validated"',
+    instead: 'write "trusted", "validated"',
     example: 'a header is believed',
   },
   {
     pattern: /\bheal(?:s|ed|ing)?\b|\bmend(?:s|ed|ing)?\b/gi,
-    instead: '"fix", "repair", "recover"',
+    instead: 'write "fix", "repair", "recover"',
     example: 'it heals by itself',
   },
-  { pattern: /\bfilms?\b/gi, instead: '"video"', example: 'the film is made' },
-  { pattern: /\bpictures?\b/gi, instead: '"image"', example: 'the picture is made' },
+  { pattern: /\bfilms?\b/gi, instead: 'write "video"', example: 'the film is made' },
+  { pattern: /\bpictures?\b/gi, instead: 'write "image"', example: 'the picture is made' },
   {
     pattern: /\bdear(?:er|est)?\b/gi,
-    instead: '"expensive"; "exceeds the hold"',
+    instead: 'write "expensive"; "exceeds the hold"',
     example: 'a request that is too dear',
   },
   {
     pattern: /\banew\b|\bbegun\s+again\b/gi,
-    instead: '"again", "restarted"',
+    instead: 'write "again", "restarted"',
     example: 'the window is begun anew',
   },
-  { pattern: /\blen(?:t|ds?|ding)\b/gi, instead: '"leased"', example: 'credit that is lent' },
-  { pattern: /\bfreed\b/gi, instead: '"released"', example: 'the slot is freed' },
-  { pattern: /\bdoubt(?:s|ful)?\b/gi, instead: '"unknown state"', example: 'a payment in doubt' },
+  { pattern: /\blen(?:t|ds?|ding)\b/gi, instead: 'write "leased"', example: 'credit that is lent' },
+  { pattern: /\bfreed\b/gi, instead: 'write "released"', example: 'the slot is freed' },
+  {
+    pattern: /\bdoubt(?:s|ful)?\b/gi,
+    instead: 'write "unknown state"',
+    example: 'a payment in doubt',
+  },
   {
     pattern: /\brefusals?\b/gi,
-    instead: '"rejection" (of a request), "error response"',
+    instead: 'write "rejection" (of a request), "error response"',
     example: 'the refusal has a code',
   },
   {
     pattern: /\bseams?\b|\bdoors?\b/gi,
-    instead: '"interface", "entry point"',
+    instead: 'write "interface", "entry point"',
     example: 'the door',
   },
   {
     pattern: /\btak(?:es?|en|ing)\s+apart\b|\btook\s+apart\b/gi,
-    instead: '"parse"',
+    instead: 'write "parse"',
     example: 'the body is taken apart',
   },
   {
     pattern: /\bin\s+one\s+piece\b|\bwhole\s+(?:answer|response|reply)s?\b/gi,
-    instead: '"non-streaming response"',
+    instead: 'write "non-streaming response"',
     example: 'a reply in one piece',
   },
-  { pattern: /\broom\b/gi, instead: '"capacity", "slot", "space"', example: 'room for a job' },
+  {
+    pattern: /\broom\b/gi,
+    instead: 'write "capacity", "slot", "space"',
+    example: 'room for a job',
+  },
   {
     pattern: /\bstand(?:s|ing)?\b(?!-|\s+in\s+for\b)|\bstood\b/gi,
-    instead: '"is", "contains", "state", "represents"',
+    instead: 'write "is", "contains", "state", "represents"',
     example: 'the name stands in the header',
   },
-  { pattern: /\blast\s+word\b/gi, instead: '"final event"', example: 'the last word of a stream' },
+  {
+    pattern: /\blast\s+word\b/gi,
+    instead: 'write "final event"',
+    example: 'the last word of a stream',
+  },
   {
     pattern: /\bforg[eo]t(?:s|ten|ting)?\b/gi,
-    instead: '"drops", "deletes", "omits"',
+    instead: 'write "drops", "deletes", "omits"',
     example: 'the key is forgotten',
   },
   {
     pattern: /\blook(?:s|ed|ing)?\s+(?:at|after)\b/gi,
-    instead: '"reads", "checks", "inspects"',
+    instead: 'write "reads", "checks", "inspects"',
     example: 'the body is looked at',
   },
-  { pattern: /\bwish(?:es|ed)?\b/gi, instead: '"request", "setting"', example: 'as you wish' },
-  { pattern: /\bfor\s+good\b/gi, instead: '"permanently"', example: 'it is off for good' },
+  {
+    pattern: /\bwish(?:es|ed)?\b/gi,
+    instead: 'write "request", "setting"',
+    example: 'as you wish',
+  },
+  { pattern: /\bfor\s+good\b/gi, instead: 'write "permanently"', example: 'it is off for good' },
   {
     pattern: /\bstrangers?\b/gi,
-    instead: '"anonymous client", "another account"',
+    instead: 'write "anonymous client", "another account"',
     example: 'a stranger calls',
   },
-  { pattern: /\bjudg(?:es?|ed|ing)\b/gi, instead: '"decides", "checks"', example: 'it is judged' },
+  {
+    pattern: /\bjudg(?:es?|ed|ing)\b/gi,
+    instead: 'write "decides", "checks"',
+    example: 'it is judged',
+  },
 ];
 
 export const RULES: readonly Rule[] = [...OPENINGS, ...WORDS];
@@ -199,7 +219,7 @@ export interface Finding {
 }
 
 export function formatFinding({ path, line, words, instead }: Finding): string {
-  return `${path}:${line}: "${words}": write ${instead}`;
+  return `${path}:${line}: "${words}": instead ${instead}`;
 }
 
 /** Places of a file that break a rule, in the order of the lines; none for an unknown format. */
