@@ -13,6 +13,8 @@ export type ErrorMeaning =
   | 'rate-limit'
   /** The key or the balance of the operator. */
   | 'operator'
+  /** The model is not available by this path. */
+  | 'unsupported'
   /** The model wrote an invalid completion; another attempt may succeed. */
   | 'generation';
 
@@ -33,6 +35,11 @@ const KNOWN_ERRORS: readonly KnownError[] = [
     code: /^(?:insufficient_quota|billing_not_active|access_terminated|model_decommissioned|organization_restricted)$/,
     message:
       /api key not valid|incorrect api key|credit balance is too low|exceeded your current quota, please check your plan|location is not supported for the api/i,
+  },
+  {
+    meaning: 'unsupported',
+    statuses: [400, 404],
+    message: /only supported in v1\/responses|not supported (?:in|with) the v1\/chat\/completions/i,
   },
   { meaning: 'rate-limit', statuses: INVALID, code: /^rate_limit_exceeded$/ },
   {

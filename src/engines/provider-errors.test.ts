@@ -14,6 +14,7 @@ const MEANINGS: Readonly<Record<string, readonly [code: string, isRetried: boole
   'rate-limit': ['MODEL_OVERLOADED', true],
   overloaded: ['MODEL_OVERLOADED', true],
   operator: ['INFERENCE_FAILED', true],
+  unsupported: ['INVALID_MODEL', true],
   generation: ['INFERENCE_FAILED', true],
   failed: ['INFERENCE_FAILED', true],
 };

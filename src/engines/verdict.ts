@@ -56,11 +56,12 @@ const OF_STATUS: Readonly<Record<number, Verdict>> = {
   // Anthropic: overloaded.
   529: OVERLOADED,
 };
+const UNSUPPORTED = verdict('unsupported', 'elsewhere', 'success');
 /** For a path that engines may lack. */
 const OF_MISSING_PATH: Readonly<Record<number, Verdict>> = {
-  404: verdict('unsupported', 'elsewhere', 'success'),
-  405: verdict('unsupported', 'elsewhere', 'success'),
-  501: verdict('unsupported', 'elsewhere', 'success'),
+  404: UNSUPPORTED,
+  405: UNSUPPORTED,
+  501: UNSUPPORTED,
 };
 
 export function verdictOfStatus(status: number, isOptionalPath = false): Verdict {
@@ -76,6 +77,7 @@ const OF_MEANING: Readonly<Record<ErrorMeaning, Verdict>> = {
   // The same request never fits the limit of this engine.
   'rate-limit': verdict('overloaded', 'elsewhere', 'unknown'),
   operator: MISCONFIGURED,
+  unsupported: UNSUPPORTED,
   generation: verdict('failed', 'anywhere', 'success'),
 };
 

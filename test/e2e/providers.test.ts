@@ -193,6 +193,32 @@ describe('providers', () => {
     assert.equal(answer.error?.code ?? answer.code, 'context_length_exceeded', text);
   });
 
+  for (const protocol of PROTOCOLS) {
+    test(`a tool loop in ${protocol.name} may change the provider in each turn`, async () => {
+      const strict = PROVIDERS.filter(([, { rejects }]) => rejects !== undefined);
+      assert.ok(strict.length > 1);
+      const gemini = PROVIDERS.find(([name]) => name === 'gemini')?.[1];
+      let history: readonly object[] = [{ role: 'user', content: 'Add' }];
+      for (const [provider, { rejects = '' }] of [...strict, ...PROVIDERS, ...strict]) {
+        upstream.otherwise = toolLoop({ ...gemini?.callMembers, id: `call-${history.length}` });
+        const body = { model: provider, ...protocol.body(history) };
+        const answer = await post(protocol.path, body);
+        assert.equal(answer.status, 200, answer.text);
+        const { messages } = JSON.parse(upstream.seen.at(-1)?.body ?? '');
+        if (rejects !== '') assert.doesNotMatch(JSON.stringify(messages), new RegExp(rejects));
+        const made = messages.flatMap(({ tool_calls = [] }: { tool_calls?: { id: string }[] }) =>
+          tool_calls.map(({ id }) => id),
+        );
+        const answered = messages.flatMap(
+          (one: { tool_call_id?: string }) => one.tool_call_id ?? [],
+        );
+        assert.deepEqual(answered, made);
+        assert.equal(new Set(made).size, made.length);
+        history = [...history, ...protocol.next(protocol.output(answer.body))];
+      }
+    });
+  }
+
   for (const [provider, data] of PROVIDERS) {
     const { streams = [], callMembers, requests = [], finishReasons = {}, paths = {} } = data;
     for (const { name, usage, billed } of data.usages ?? []) {

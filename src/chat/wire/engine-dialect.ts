@@ -19,6 +19,8 @@ export interface EngineDialect {
   readonly renamed: readonly (readonly [name: string, engineName: string])[];
   /** Length of the ids of tool calls, if the engine accepts only letters and digits of that length. */
   readonly callIdCharacters?: number;
+  /** Members of a last message by the assistant, which the model continues. */
+  readonly prefill?: JsonObject;
   /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
   /** Whether to request usage in every chunk (vLLM, SGLang). */
@@ -71,6 +73,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     leaveOutOfMessages: NO_REASONING,
     renamed: [['seed', 'random_seed']],
     callIdCharacters: MISTRAL_ID_CHARACTERS,
+    prefill: { prefix: true },
   },
   openrouter: { ...OLDER_CAP, leaveOutOfMessages: [] },
   xai: HOSTED,

@@ -79,6 +79,7 @@ function plainChanges(
   const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
   if (!isPlain || hasMore || systemPrompt !== '') return undefined;
   if (dialect.leaveOut.length + dialect.renamed.length > 0) return undefined;
+  if (dialect.prefill !== undefined) return undefined;
   // The body may need no change at all, which only `spliceObject` detects.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
@@ -113,7 +114,9 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
       : undefined,
   };
   let messages = target.messages ?? request.messages;
-  if (!request.isPlain) messages = knownMessages(messages, dialect);
+  if (!request.isPlain || dialect.prefill !== undefined) {
+    messages = knownMessages(messages, dialect);
+  }
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
   if (!request.isPlain) {
@@ -216,7 +219,7 @@ function callsOf(message: ChatMessage): readonly JsonObject[] {
 
 function knownMessages(
   messages: readonly ChatMessage[],
-  { developerRole, leaveOutOfMessages, callIdCharacters }: EngineDialect,
+  { developerRole, leaveOutOfMessages, callIdCharacters, prefill }: EngineDialect,
 ): readonly ChatMessage[] {
   let known = messages;
   if (!developerRole && messages.some((message) => message.role === 'developer')) {
@@ -234,6 +237,10 @@ function knownMessages(
       // Only members that a message and its calls can do without are left out.
       return { ...rest, ...more } as ChatMessage;
     });
+  }
+  const last = known.at(-1);
+  if (prefill !== undefined && last?.role === 'assistant') {
+    known = [...known.slice(0, -1), { ...last, ...prefill }];
   }
   return callIdCharacters === undefined ? known : withShortIds(known, callIdCharacters);
 }
