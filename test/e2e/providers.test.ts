@@ -193,6 +193,45 @@ describe('providers', () => {
     assert.equal(answer.error?.code ?? answer.code, 'context_length_exceeded', text);
   });
 
+  test('marks of `/messages` for a prompt cache reach engines that read them', async () => {
+    const mark = { type: 'ephemeral', ttl: '1h' };
+    const text = (words: string, more: object = {}) => ({ type: 'text', text: words, ...more });
+    const marked = { cache_control: mark };
+    const use = { type: 'tool_use', id: 'toolu_1', name: 'add', input: { a: 1 } };
+    const result = { type: 'tool_result', tool_use_id: 'toolu_1', content: '3', ...marked };
+    const body = {
+      max_tokens: 2_000,
+      system: [text('x-anthropic-billing-header: 1'), text('Rules', marked), text('Facts', marked)],
+      tools: [{ name: 'add', input_schema: { type: 'object' } }],
+      messages: [
+        { role: 'user', content: [text('Reminder'), text('Add', marked)] },
+        { role: 'assistant', content: [use] },
+        { role: 'user', content: [result] },
+      ],
+    };
+    upstream.otherwise = { kind: 'json' };
+    const sent = async (model: string) => {
+      const answer = await post('/messages', { model, ...body });
+      assert.equal(answer.status, 200, answer.text);
+      return JSON.parse(upstream.seen.at(-1)?.body ?? '').messages;
+    };
+    const made = { name: 'add', arguments: '{"a":1}' };
+    const tool_calls = [{ id: 'toolu_1', type: 'function', function: made }];
+    const call = { role: 'assistant', content: null, tool_calls };
+    assert.deepEqual(await sent('openrouter'), [
+      { role: 'system', content: [text('Rules', marked), text('Facts', marked)] },
+      { role: 'user', content: [text('Reminder'), text('Add', marked)] },
+      call,
+      { role: 'tool', tool_call_id: 'toolu_1', content: [text('3', marked)] },
+    ]);
+    assert.deepEqual(await sent('vllm'), [
+      { role: 'system', content: 'Rules\n\nFacts' },
+      { role: 'user', content: 'Reminder\n\nAdd' },
+      call,
+      { role: 'tool', tool_call_id: 'toolu_1', content: '3' },
+    ]);
+  });
+
   for (const protocol of PROTOCOLS) {
     test(`a tool loop in ${protocol.name} may change the provider in each turn`, async () => {
       const strict = PROVIDERS.filter(([, { rejects }]) => rejects !== undefined);

@@ -13,6 +13,9 @@
 import { SIGNATURE_MARK } from './sealed-text.ts';
 import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
 
+type TextPart = Extract<ContentPart, { type: 'text' }>;
+type CacheMark = TextPart['cache_control'];
+
 export interface TranscriptCall {
   readonly id: string;
   readonly name: string;
@@ -41,18 +44,24 @@ const NO_OUTPUT = '(no output)';
 const PART_BREAK = '\n\n';
 
 export class Transcript {
-  readonly #system: string[] = [];
+  readonly #system: TextPart[] = [];
   readonly #turns: (UserTurn | AssistantTurn)[] = [];
   #hasAssistant = false;
   /** Whether the next assistant item belongs to the last assistant message. */
   #isResponding = false;
   #signature: string | undefined;
+  /** Whether any part has a mark for a prompt cache. */
+  hasMarks = false;
   readonly callIds = new Set<string>();
   readonly #openCalls = new Map<string, CallWithResult[]>();
 
-  system(text: string): void {
+  system(text: string, mark?: CacheMark): void {
     if (text === '') return;
-    if (!this.#hasAssistant) this.#system.push(text);
+    this.hasMarks ||= mark !== undefined;
+    if (!this.#hasAssistant)
+      this.#system.push(
+        mark === undefined ? textPart(text) : { ...textPart(text), cache_control: mark },
+      );
     else this.#addUser([textPart(`<system-reminder>\n${text}\n</system-reminder>`)], false);
   }
 
@@ -87,38 +96,49 @@ export class Transcript {
     this.#hasAssistant = true;
     const call = this.#openCalls.get(callId)?.pop();
     if (call !== undefined) call.result = parts;
+    this.#noteMarks(parts);
   }
 
-  messages(): ChatMessage[] {
+  /**
+   * With `isMarked`, texts stay separate parts with their marks for a prompt cache, as only some
+   * engines accept them.
+   */
+  messages(isMarked = false): ChatMessage[] {
     const messages: ChatMessage[] = [];
     if (this.#system.length > 0) {
-      messages.push({ role: 'system', content: this.#system.join(PART_BREAK) });
+      const joined = this.#system.map(({ text }) => text).join(PART_BREAK);
+      messages.push({ role: 'system', content: isMarked ? this.#system : joined });
     }
     const lastUser = this.#turns.findLastIndex((turn) => turn.role === 'user' && turn.isUsers);
     let parts: ContentPart[] = [];
     for (const [at, turn] of this.#turns.entries()) {
       if (turn.role === 'user') {
-        parts = joinedParts(messages, parts, turn.parts);
+        parts = joinedParts(messages, parts, turn.parts, isMarked);
         continue;
       }
-      pushUser(messages, parts);
+      pushUser(messages, parts, isMarked);
       const message = assistantMessage(turn, at > lastUser);
       if (message !== undefined) messages.push(message);
-      parts = pushResults(messages, turn.calls);
+      parts = pushResults(messages, turn.calls, isMarked);
     }
-    pushUser(messages, parts);
+    pushUser(messages, parts, isMarked);
     return messages;
   }
 
   #addUser(parts: readonly ContentPart[], isUsers: boolean): void {
     this.#isResponding = false;
     this.#signature = undefined;
+    this.#noteMarks(parts);
     const last = this.#turns.at(-1);
     if (last?.role !== 'user') this.#turns.push({ role: 'user', parts: [...parts], isUsers });
     else {
       for (const part of parts) last.parts.push(part);
       last.isUsers ||= isUsers;
     }
+  }
+
+  #noteMarks(parts: readonly ContentPart[]): void {
+    this.hasMarks ||= parts.some((part) => part.cache_control !== undefined);
   }
 
   #assistant(): AssistantTurn {
@@ -132,7 +152,13 @@ export class Transcript {
   }
 }
 
-export function textPart(text: string): ContentPart {
+function unmarked(part: ContentPart): ContentPart {
+  if (part.cache_control === undefined) return part;
+  const { cache_control: _mark, ...rest } = part;
+  return rest;
+}
+
+export function textPart(text: string): TextPart {
   return { type: 'text', text };
 }
 
@@ -158,14 +184,20 @@ function toolCall({ id, name, arguments: text, signature }: CallWithResult) {
 }
 
 /** Adds the tool messages of the calls; returns the media of their results. */
-function pushResults(messages: ChatMessage[], calls: readonly CallWithResult[]): ContentPart[] {
+function pushResults(
+  messages: ChatMessage[],
+  calls: readonly CallWithResult[],
+  isMarked: boolean,
+): ContentPart[] {
   const media: ContentPart[] = [];
   for (const { id, result } of calls) {
-    const texts = result?.flatMap((part) => (part.type === 'text' ? [part.text] : []));
+    const texts = result?.filter((part) => part.type === 'text') ?? [];
     const others = result?.filter((part) => part.type !== 'text') ?? [];
     for (const other of others) media.push(other);
     const none = others.length > 0 ? '(see the next message)' : NO_OUTPUT;
-    messages.push({ role: 'tool', tool_call_id: id, content: texts?.join('\n') || none });
+    const joined = texts.map(({ text }) => text).join('\n') || none;
+    const content = isMarked && texts.length > 0 ? texts : joined;
+    messages.push({ role: 'tool', tool_call_id: id, content });
   }
   return media;
 }
@@ -175,13 +207,14 @@ function joinedParts(
   messages: ChatMessage[],
   before: readonly ContentPart[],
   more: readonly ContentPart[],
+  isMarked: boolean,
 ): ContentPart[] {
   let parts: ContentPart[] = [];
   let counts = new Map<string, number>();
   for (const part of [...before, ...more]) {
     const count = (counts.get(part.type) ?? 0) + 1;
     if (part.type !== 'text' && count > MAX_PARTS_PER_MESSAGE[part.type]) {
-      pushUser(messages, parts);
+      pushUser(messages, parts, isMarked);
       parts = [];
       counts = new Map();
     }
@@ -192,9 +225,13 @@ function joinedParts(
 }
 
 /** Parts of text alone are sent as a string, which every template accepts. */
-function pushUser(messages: ChatMessage[], parts: readonly ContentPart[]): void {
+function pushUser(messages: ChatMessage[], parts: readonly ContentPart[], isMarked: boolean): void {
   if (parts.length === 0) return;
+  if (isMarked) {
+    messages.push({ role: 'user', content: [...parts] });
+    return;
+  }
   const isText = parts.every((part) => part.type === 'text');
   const texts = parts.flatMap((part) => (part.type === 'text' ? [part.text] : []));
-  messages.push({ role: 'user', content: isText ? texts.join(PART_BREAK) : [...parts] });
+  messages.push({ role: 'user', content: isText ? texts.join(PART_BREAK) : parts.map(unmarked) });
 }

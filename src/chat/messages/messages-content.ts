@@ -25,7 +25,30 @@ export function textsOf(content: unknown): string[] {
   });
 }
 
+/** The parts of a block; the last one has the block's mark for a prompt cache. */
 export function blockParts(block: JsonObject, path: BlockPath): ContentPart[] {
+  return withMark(unmarkedParts(block, path), block);
+}
+
+export function withMark(parts: ContentPart[], block: JsonObject): ContentPart[] {
+  const mark = cacheMark(block);
+  const last = parts.at(-1);
+  if (mark === undefined || last === undefined) return parts;
+  return [...parts.slice(0, -1), { ...last, cache_control: mark }];
+}
+
+export function cacheMark({ cache_control: mark }: JsonObject): CacheMark | undefined {
+  if (!isJsonObject(mark) || typeof mark['type'] !== 'string') return undefined;
+  const { type, ttl } = mark;
+  return typeof ttl === 'string' ? { type, ttl } : { type };
+}
+
+interface CacheMark extends JsonObject {
+  readonly type: string;
+  readonly ttl?: string;
+}
+
+function unmarkedParts(block: JsonObject, path: BlockPath): ContentPart[] {
   switch (block['type']) {
     case 'text':
       return textParts(block['text']);

@@ -8,9 +8,10 @@ import { invalidRequest } from '../../json/validation.ts';
 import { Fault } from '../../core/faults.ts';
 import { effortOf, engineToolName } from '../agents/engine-values.ts';
 import { Transcript } from '../agents/transcript.ts';
+import type { ChatMessage } from '../wire/chat-schema.ts';
 import { MAX_STOPS } from '../wire/request-fields.ts';
 import { agentParameters } from '../wire/svc-parameters.ts';
-import { blockParts, partsOf, textsOf } from './messages-content.ts';
+import { blockParts, cacheMark, partsOf, textsOf, withMark } from './messages-content.ts';
 import { MessagesBody } from './messages-schema.ts';
 import { toolOffer } from './messages-tools.ts';
 
@@ -19,6 +20,8 @@ export type ThinkingShown = 'whole' | 'signed' | 'hidden';
 
 export interface MessagesRequest {
   readonly chat: JsonObject;
+  /** The messages with marks for a prompt cache, if there are any. */
+  readonly markedMessages: readonly ChatMessage[] | undefined;
   readonly thinking: ThinkingShown;
   readonly stopSequences: readonly string[];
   readonly maxSearches: number | undefined;
@@ -63,6 +66,7 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
   };
   return {
     chat,
+    markedMessages: transcript.hasMarks ? transcript.messages(true) : undefined,
     thinking: thinking.shown,
     stopSequences: stop,
     maxSearches: offer.maxSearches,
@@ -92,8 +96,12 @@ const BILLING_HEADER = 'x-anthropic-billing-header:';
 
 function transcriptOf(body: MessagesBody, { openSealed }: MessagesOptions): Transcript {
   const transcript = new Transcript();
-  for (const text of textsOf(body.system)) {
-    if (text !== '' && !text.startsWith(BILLING_HEADER)) transcript.system(text);
+  const { system } = body;
+  const blocks = typeof system === 'string' ? [{ type: 'text', text: system }] : (system ?? []);
+  for (const block of blocks) {
+    for (const text of textsOf([block])) {
+      if (!text.startsWith(BILLING_HEADER)) transcript.system(text, cacheMark(block));
+    }
   }
   for (const [at, { role, content }] of body.messages.entries()) {
     const path = ['messages', at, 'content'];
@@ -122,7 +130,7 @@ function addUser(
     const { tool_use_id: id, content: result, is_error: isError } = block;
     if (typeof id !== 'string') continue;
     const parts = partsOf(result, [...place, 'content']);
-    transcript.result(id, isError === true ? asError(parts) : parts);
+    transcript.result(id, withMark(isError === true ? asError(parts) : parts, block));
   }
 }
 

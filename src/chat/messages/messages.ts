@@ -80,7 +80,8 @@ function read(parts: ChatParts, context: RequestContext, body: JsonObject): Tran
     openSealed: (signature) => sealer.open(signature, accountId),
     sessionId: context.header(SESSION_HEADER),
   });
-  return { given, request: chatRequestOf(given.chat, { serviceName }) };
+  const { chat, markedMessages } = given;
+  return { given, request: { ...chatRequestOf(chat, { serviceName }), markedMessages } };
 }
 
 async function answer(parts: ChatParts, context: RequestContext, body: JsonObject): Promise<void> {

@@ -41,6 +41,8 @@ export interface ChatRequest {
   readonly isPlain: boolean;
   readonly model: string;
   readonly messages: readonly ChatMessage[];
+  /** The same messages with marks for a prompt cache, for engines that read them. */
+  readonly markedMessages?: readonly ChatMessage[] | undefined;
   readonly stream: boolean;
   readonly choiceCount: number;
   /** `max_completion_tokens` overrides `max_tokens`. */

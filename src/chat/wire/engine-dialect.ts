@@ -21,6 +21,8 @@ export interface EngineDialect {
   readonly callIdCharacters?: number;
   /** Members of a last message by the assistant, which the model continues. */
   readonly prefill?: JsonObject;
+  /** Whether content parts may have `cache_control`. */
+  readonly cacheMarks: boolean;
   /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
   /** Whether to request usage in every chunk (vLLM, SGLang). */
@@ -43,6 +45,7 @@ const SELF_HOSTED: EngineDialect = {
   padding: false,
   continuousUsage: false,
   renamed: [],
+  cacheMarks: false,
   cacheSalt: true,
   leaveOut: [],
   leaveOutOfMessages: [],
@@ -67,7 +70,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   deepseek: { ...OLDER_CAP, thinkingOff: { thinking: { type: 'disabled' } } },
   gemini: { ...OLDER_CAP, leaveOutOfMessages: [] },
   groq: { ...HOSTED, leaveOutOfMessages: NO_REASONING },
-  litellm: { ...OLDER_CAP, fallbacks: true, leaveOutOfMessages: [] },
+  litellm: { ...OLDER_CAP, cacheMarks: true, fallbacks: true, leaveOutOfMessages: [] },
   mistral: {
     ...OLDER_CAP,
     leaveOutOfMessages: NO_REASONING,
@@ -75,7 +78,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     callIdCharacters: MISTRAL_ID_CHARACTERS,
     prefill: { prefix: true },
   },
-  openrouter: { ...OLDER_CAP, leaveOutOfMessages: [] },
+  openrouter: { ...OLDER_CAP, cacheMarks: true, leaveOutOfMessages: [] },
   xai: HOSTED,
 };
 

@@ -71,7 +71,7 @@ export function engineRequest(request: ChatRequest, target: EngineTarget): Buffe
 }
 
 function plainChanges(
-  { isPlain, stream, fields }: ChatRequest,
+  { isPlain, stream, fields, markedMessages }: ChatRequest,
   target: EngineTarget,
 ): Record<string, string | undefined> | undefined {
   const { model, dialect, maxOutputTokens, systemPrompt, messages, extraTool, extraMembers } =
@@ -79,7 +79,7 @@ function plainChanges(
   const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
   if (!isPlain || hasMore || systemPrompt !== '') return undefined;
   if (dialect.leaveOut.length + dialect.renamed.length > 0) return undefined;
-  if (dialect.prefill !== undefined) return undefined;
+  if (dialect.prefill !== undefined || markedMessages !== undefined) return undefined;
   // The body may need no change at all, which only `spliceObject` detects.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
@@ -113,7 +113,8 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
       ? streamOptions(request.fields['stream_options'], dialect)
       : undefined,
   };
-  let messages = target.messages ?? request.messages;
+  const marked = dialect.cacheMarks ? request.markedMessages : undefined;
+  let messages = target.messages ?? marked ?? request.messages;
   if (!request.isPlain || dialect.prefill !== undefined) {
     messages = knownMessages(messages, dialect);
   }
