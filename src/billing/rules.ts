@@ -1,5 +1,6 @@
 /**
- * Decides amounts, in pure functions; no other file decides them.
+ * Decides the amounts of holds and charges, in pure functions. The size of a lease is decided by
+ * `ledger/postgres/grants.ts`.
  *
  * - A hold: what the account and its caps can still cover, how much of that the request gets, and
  *   its division into daily credit and USD. Daily credit is spent before USD.

@@ -213,7 +213,7 @@ export class Sales {
     throw await moneyRefusal(this.#context, caller, priceNano, placement);
   }
 
-  /** Settles a job inside the transaction that makes it final; a cost of 0 releases it. */
+  /** Charges a job inside the transaction of one of its steps; a cost of 0 releases its hold. */
   settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     // Waiting requests are not woken, because this transaction is still open; they poll.
     const { ledger, tagBounds, clock } = this.#context;

@@ -1,8 +1,9 @@
 /**
  * Turns a signed payment into exactly one credit, whichever process ends in between.
  *
- * - The row is read before anything is verified: a credited payment returns its stored result, and every
- *   payment is verified under the offer that its row was opened with.
+ * - `payment-headers.ts` has checked the signature. The row is read before the payment is verified on the
+ *   chain: a credited payment returns its stored result, and every payment is verified under the offer that
+ *   its row was opened with.
  * - A row is opened for an unused authorization, and only a later use credits it: an earlier use belongs
  *   to another ledger or shop.
  * - A transaction is written to the row before it is sent.

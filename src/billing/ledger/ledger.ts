@@ -4,7 +4,7 @@
  * `available = balance − open holds`, where `balance` is what is posted. Each request holds, runs,
  * and then either settles exactly once or releases its hold (a settle of zero). Holds of requests
  * are in memory: set aside from the posted balance with SQLite, and from the leases of this process
- * with a shared database. Holds of jobs are rows.
+ * with a shared database. Holds of jobs, and holds that no lease covers, are rows.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';

@@ -1,6 +1,6 @@
 /**
- * Every 402 response of the server, and the headers that report the result of a payment: those of x402
- * and, if it is offered, those of the Machine Payments Protocol for the same payment.
+ * 402 responses in the format of x402, and the headers that report the result of a payment: those of x402 and,
+ * if it is offered, those of the Machine Payments Protocol for the same payment.
  */
 import { Fault } from '../../core/faults.ts';
 import type { Nano } from '../../core/money.ts';

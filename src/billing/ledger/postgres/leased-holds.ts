@@ -1,7 +1,8 @@
 /**
  * Holds with a shared database. A process has leases: parts of account balances and caps that rows
  * set aside for it. A request that a lease covers is held in memory at once (`leases.ts`). The
- * settles of a tick are one statement that the responses wait for (`lease-settles.ts`).
+ * settles of a tick share one transaction that the responses wait for (`lease-settles.ts`). A hold
+ * that no lease covers, and that of a job, is a row of its own.
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
