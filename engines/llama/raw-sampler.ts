@@ -23,7 +23,7 @@ export interface RawSampling {
 
 interface Candidate<Token> {
   readonly token: Token;
-  /** Up to an additive constant that is the same for all tokens. */
+  /** The logit, shifted by a constant that is the same for all tokens. */
   readonly logit: number;
 }
 

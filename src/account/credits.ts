@@ -20,7 +20,7 @@ export const CreditsResponse = z
         total_usage: z
           .number()
           .describe(
-            'USD spent since the account exists, without refunds. The rest is the difference of the two.',
+            'USD spent since the account exists, minus refunds. The rest is the difference of the two.',
           ),
       })
       .describe('Sums of the whole account.'),
@@ -52,7 +52,7 @@ export const KeyStateResponse = z
           .describe('Period of `limit`, which starts at 00:00 UTC; null: unlimited.'),
         usage: z
           .number()
-          .describe('USD spent since the key exists, without refunds; includes daily credit.'),
+          .describe('USD spent since the key exists, minus refunds; includes daily credit.'),
         is_free_tier: z
           .boolean()
           .describe('Whether the account has spent nothing and has no credit.'),
@@ -96,7 +96,7 @@ export function creditRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/** Spending without refunds of the account and of the key, and the posted balance. */
+/** Spending of the account and of the key, minus refunds, and the posted balance. */
 async function sumsOf(
   { stores: { store, ledger }, clock }: AccountParts,
   { accountId, keyId }: Caller,

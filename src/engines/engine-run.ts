@@ -319,7 +319,11 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#staleRetries += 1;
     if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {
       const verdict = verdictOfFailure('reset');
-      return this.failed(attempt, verdict, 'Idle connections were closed repeatedly');
+      return this.failed(
+        attempt,
+        verdict,
+        'The engine closed an idle connection when the request was sent',
+      );
     }
     this.#attempt = null;
     attempt.target.state.cancel(attempt.ticket);

@@ -88,8 +88,8 @@ export class EngineState {
   }
 
   /**
-   * Whether no call waits and a slot would remain free after one more call; an idle engine may give
-   * its only slot.
+   * Whether a batch request may start: no call waits, and one slot stays free after it. An engine
+   * without running calls accepts one even if it has only one slot.
    */
   get hasSpareCapacity(): boolean {
     if (this.#waiters.size > 0) return false;

@@ -21,7 +21,10 @@ export interface IdentifyParts {
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
   /** The caller behind a console session. Throws 401, and 403 for a page of another origin. */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
-  /** A caller for pricing an anonymous request; `undefined` for the discovery response. */
+  /**
+   * Returns a temporary caller for an anonymous request of x402 version 1, so that its 402 contains
+   * the price; `undefined` if the general 402 (`discovery`) is to be sent.
+   */
   readonly callerOfQuote: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
   /** The 402 discovery response. */
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;

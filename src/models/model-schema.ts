@@ -70,7 +70,7 @@ const CAPABILITY_WORDS: Readonly<Record<Capability, string>> = {
   vision: 'Accepts `image_url` parts.',
   videoInput: 'Accepts `video_url` parts.',
   webSearch: 'Supports `enable_web_search`.',
-  xSearch: 'Supports `enable_x_search`, the search of its engine.',
+  xSearch: 'Supports `enable_x_search`: its engine searches the web and social networks itself.',
   logProbs: 'Supports `logprobs`.',
   teeAttestation: 'Runs in an attested enclave, according to the operator.',
   e2ee: 'Supports end-to-end encryption, according to the operator.',

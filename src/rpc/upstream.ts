@@ -47,22 +47,22 @@ export interface UpstreamDependencies {
 const OWN_CALLER = '';
 const PROBE_TIMEOUT_MS = 10_000;
 const PROBE_MAX_BYTES = 65_536;
-/** Time for which a node of another chain is disabled. */
+/** How long a node is disabled after it reported the id of another chain. */
 const DISABLED_MS = 600_000;
 /** No node has a smaller limit; a 413 below it has another meaning. */
 export const MIN_LIMIT_BYTES = 65_536;
 /** Time for which a learned size limit applies; the operator of the node may raise it. */
 const SIZE_KNOWN_MS = 600_000;
-/** Minimum interval between two own requests after faults of callers. */
+/** After failed requests of callers the server tests the node itself, at most once in this time. */
 const CHECK_INTERVAL_MS = 1_000;
 
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
 const MAX_FAULTS_IN_A_ROW = 5;
-/** Number of callers with faults from which the node is used last for all of them. */
+/** Number of callers with failed requests from which the node is used last for all of them. */
 const MIN_CALLERS = 3;
 const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
-/** Time for which a node with a fault of quota, callers or account is used last. */
+/** How long a node is used last after a fault of its quota, of callers, or of its account. */
 const QUOTA_PAUSE_MS = 2_000;
 const FAULT_PAUSE_MS = 10_000;
 const AUTH_PAUSE_MS = 60_000;
@@ -173,7 +173,7 @@ export class Upstream {
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
-  /** Whether its breaker has opened and no own request has closed it yet. */
+  /** Whether its breaker has opened and no request of the server has closed it yet. */
   get isOut(): boolean {
     return this.#breaker.state !== 'closed';
   }
@@ -222,7 +222,7 @@ export class Upstream {
     const fields = { network: network.slug, upstream: this.settings.name, fault };
     if (witnesses.has(OWN_CALLER)) {
       this.#breaker.open();
-      // After the pause the node must be verified by an own request again.
+      // After the pause a request of the server must verify the node again.
       this.isVerified = false;
       log.warn(fields, 'RPC upstream is disabled');
       return;
@@ -258,7 +258,7 @@ export class Upstream {
     this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
   }
 
-  /** An own request succeeded, so the faults of callers no longer count. */
+  /** A request of the server succeeded, so failed requests of callers no longer count. */
   #clearFaults(): void {
     this.#breaker.close();
     this.#window.fill(undefined);
@@ -267,8 +267,8 @@ export class Upstream {
   }
 
   /**
-   * After faults of callers, sends an own request: its failure counts against the node, its success
-   * clears the faults.
+   * Tests the node with a request of the server after requests of callers have failed. A failure
+   * counts against the node, a success clears the faults.
    */
   async #checkAfterFaults(): Promise<void> {
     const nowMs = this.#parts.clock.monotonicMs();
@@ -304,7 +304,7 @@ export class Upstream {
     return this.isVerified;
   }
 
-  /** The result of an own request; `undefined` after recording its fault. */
+  /** The result of a request of the server; `undefined` after recording its fault. */
   async #probe(method: string): Promise<unknown> {
     const id = this.#parts.callIds.take();
     const reply = await this.client.post({

@@ -293,7 +293,7 @@ type GaugeName = keyof typeof METRICS;
 class Gauges {
   readonly all = new Map<GaugeName, Metric<Figure>>();
 
-  /** Adds metrics that may have no value. */
+  /** Includes metrics in the scrape even if no value is set for them. */
   show(...names: readonly GaugeName[]): void {
     for (const name of names) this.all.set(name, figures(METRICS[name]));
   }

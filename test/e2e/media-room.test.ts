@@ -62,7 +62,7 @@ function padded(bytes: number) {
 before(async () => {
   engine.listen(0, '127.0.0.1');
   await once(engine, 'listening');
-  const { port } = engine.address() as AddressInfo; // a listening TCP server has one
+  const { port } = engine.address() as AddressInfo; // the address of a TCP server
   site = await openSite();
   clip = await makeClip(folder, {
     letters: 'ab',

@@ -729,7 +729,8 @@ describe('POST /images/generations', () => {
   });
 
   test('a failed engine is not charged, also if its caller reads slowly', async () => {
-    // The head identifies a partial image; this one is larger than the buffer of a connection.
+    // The server checks only the first bytes of a partial image. The rest exceeds the buffer of a
+    // connection, so that a slow reader delays the server.
     const large = Buffer.concat([(await png(64, 64)).subarray(0, 64), Buffer.alloc(12_000_000)]);
     const event = (bytes: Buffer) => {
       const b64_json = bytes.toString('base64');

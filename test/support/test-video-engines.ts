@@ -90,7 +90,7 @@ export const anyVideo: CheckVideo = async () => ({ kind: 'fit', mimeType: 'video
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
   readonly removed: string[] = [];
-  /** Ids of jobs that were queried. */
+  /** Ids of the jobs that `find` was called for. */
   readonly sought: string[] = [];
   findResult: FindResult = { kind: 'unknown' };
   createResult: CreateResult | undefined;

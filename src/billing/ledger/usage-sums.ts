@@ -168,7 +168,7 @@ export interface ChargedDay {
   readonly diem_nano: bigint;
 }
 
-/** Returns the days on which an account was charged, newest first; refunds are not included. */
+/** Returns the days on which an account was charged, newest first; amounts before refunds. */
 export function chargedDays(
   store: Queryable,
   accountId: string,

@@ -67,8 +67,9 @@ export type TextLayout = TextStep & LaidOut;
 export type BoundaryLayout = BoundaryStep & LaidOut;
 export type ChunkLayout = TextLayout | BoundaryLayout;
 
-/** Layouts per model, and models; the oldest model is dropped first. */
+/** Maximum number of layouts of one model. */
 const MAX_LAYOUTS = 16;
+/** Maximum number of models; the oldest is dropped first. */
 const MAX_MODELS = 1_000;
 
 /** The layouts of all models, shared by their streams. They contain no text of any stream. */

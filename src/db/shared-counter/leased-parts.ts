@@ -252,7 +252,11 @@ export class LeasedParts<P extends Part<P, Q, R>, Q, R, C extends PartCall<P, Q,
     }
   }
 
-  /** A recall of known holders reaches all of them; of unknown ones it may need several. */
+  /**
+   * Whether to recall leased parts, perhaps again. A recall of known holders waits for all of them
+   * and is sent once. A recall of unknown holders ends with the first reply and is repeated within
+   * `RECALL_MS`.
+   */
   #mayRecall(waiting: Waiting<Q, R>, isOnce: boolean): boolean {
     if (!this.recalls.areDelivered) return false;
     const nowMs = this.#options.clock.monotonicMs();

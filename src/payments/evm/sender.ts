@@ -239,7 +239,7 @@ export class EvmSender {
       try {
         await client.sendRawTransaction({ serializedTransaction });
       } catch (error) {
-        // Usually the node already has it.
+        // Usually the node rejects the transaction because it already has it.
         log.debug({ reason: chainReason(error) }, 'The node did not accept a repeated transaction');
       }
     }

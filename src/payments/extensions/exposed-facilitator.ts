@@ -57,7 +57,7 @@ export class ExposedFacilitator {
       return await work;
     } catch (error) {
       if (error instanceof Fault) throw error;
-      // The scheme classes throw on unexpected shapes; they return their own failures.
+      // The x402 scheme classes return a failed check; they throw only on input of another shape.
       log.info({ reason: chainReason(error) }, `A ${call} request was malformed`);
       return MALFORMED[call](request[1].network);
     }

@@ -78,7 +78,7 @@ export async function isSignedByContract(
 ): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;
   return await check({
-    address: wallet as `0x${string}`, // an EVM identity, checked by the caller
+    address: wallet as `0x${string}`, // the calling function has checked that it begins with 0x
     hash: `0x${personalMessageHash(text).toString('hex')}`,
     signature: signature as `0x${string}`, // matched HEX_SIGNATURE
     clientAddress,
