@@ -3,7 +3,7 @@
  *
  *   request id and standard headers → method, path, Host [400, 404, 405] → not while it closes [503]
  *   → identify [400, 401, 402, 403, 429, 503] → abuse guard, instead of such an error too [429] →
- *   body [415, 413] → idempotency [400, 409, 410] → handler → error body → observers
+ *   body [400, 413, 415, 429, 503] → idempotency [400, 409, 410, 429] → handler → error body → observers
  *
  * A request is open from its first byte until its response has left and its handler has ended, so that
  * a closing server knows when the last hold is settled. The context writes the responses.
