@@ -318,6 +318,18 @@ describe('providers', () => {
       });
     }
     if (callMembers !== undefined) {
+      test(`${provider}: a stored response keeps the signature of its tool call`, async () => {
+        upstream.otherwise = toolLoop(callMembers);
+        const first = await post('/responses', { model: provider, input: 'Add' });
+        const { call_id } = first.body.output.at(-1);
+        await post('/responses', {
+          model: provider,
+          previous_response_id: first.body.id,
+          input: [{ type: 'function_call_output', call_id, output: '3' }],
+        });
+        const { messages } = JSON.parse(upstream.seen.at(-1)?.body ?? '');
+        assert.partialDeepStrictEqual(messages[1].tool_calls[0], callMembers);
+      });
       for (const protocol of PROTOCOLS) {
         for (const stream of [false, true]) {
           const way = `${protocol.name}, ${stream ? 'streaming' : 'non-streaming'}`;
