@@ -1,17 +1,16 @@
 /**
- * Finds the end of a JSON value in bytes, without decoding it.
+ * Finds the end of a JSON string, number or word in bytes, without decoding it.
  *
- * The strict functions reject what `JSON.parse` rejects. The loose ones check structure only:
- * matching brackets and closed strings. All return the index after the value, or `~position` of the
- * invalid byte: a negative number, so that hot loops allocate nothing.
+ * The functions reject what `JSON.parse` rejects, except `skipLooseString`, which only finds the
+ * closing quote. All return the index after the value, or `~position` of the invalid byte: a
+ * negative number, so that hot loops allocate nothing.
  */
 
-/** Deepest nesting of a request; the limits of Node's JSON.parse and of clients are higher. */
-const REQUEST_MAX_DEPTH = 256;
-/** Deepest nesting of a reply: call traces nest two levels for each of 1,024 EVM frames. */
-const REPLY_MAX_DEPTH = 8192;
 /** Strings up to a 32-byte word in hex are read byte by byte, which is faster than `indexOf`. */
 const SHORT_STRING_BYTES = 80;
+
+/** Text of a string after this many bytes is read in words. */
+const LONG_STRING_BYTES = 1_024;
 
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
@@ -34,45 +33,20 @@ export function skipSpace(bytes: Buffer, from: number): number {
   return at;
 }
 
-export function skipStrict(bytes: Buffer, at: number, depth: number): number {
-  const byte = bytes[at];
-  if (byte === QUOTE) return skipStrictString(bytes, at);
-  if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-    return depth >= REQUEST_MAX_DEPTH ? DEPTH_EXCEEDED : skipStrictContainer(bytes, at, depth + 1);
-  }
-  return skipScalar(bytes, at);
-}
-
-function skipStrictContainer(bytes: Buffer, from: number, depth: number): number {
-  const isObject = bytes[from] === OPEN_OBJECT;
-  const close = isObject ? CLOSE_OBJECT : CLOSE_ARRAY;
-  let at = skipSpace(bytes, from + 1);
-  if (bytes[at] === close) return at + 1;
-  for (;;) {
-    if (isObject) {
-      const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
-      if (keyEnd < 0) return keyEnd;
-      at = skipSpace(bytes, keyEnd);
-      if (bytes[at] !== COLON) return ~at;
-      at = skipSpace(bytes, at + 1);
-    }
-    const end = skipStrict(bytes, at, depth);
-    if (end < 0) return end;
-    at = skipSpace(bytes, end);
-    if (bytes[at] === close) return at + 1;
-    if (bytes[at] !== COMMA) return ~at;
-    at = skipSpace(bytes, at + 1);
-  }
-}
-
 export function skipStrictString(bytes: Buffer, from: number): number {
   let at = from + 1;
+  let longFrom = at + LONG_STRING_BYTES;
   for (;;) {
     const byte = bytes[at] ?? 0;
     if (byte === QUOTE) return at + 1;
     if (byte < 0x20) return ~at;
     if (byte !== BACKSLASH) {
       at += 1;
+      // Words begin at a multiple of four.
+      if (at >= longFrom && (bytes.byteOffset + at) % 4 === 0) {
+        at = skipPlainWords(bytes, at);
+        longFrom = at + LONG_STRING_BYTES;
+      }
       continue;
     }
     const escaped = bytes[at + 1] ?? 0;
@@ -86,11 +60,34 @@ export function skipStrictString(bytes: Buffer, from: number): number {
   }
 }
 
+/**
+ * Skips text of a string in words of four bytes, several times as fast as byte by byte, until a word
+ * may contain a quote, a backslash or a control character.
+ */
+function skipPlainWords(bytes: Buffer, from: number): number {
+  const count = (bytes.length - from) >> 2;
+  if (count <= 0) return from;
+  const words = new Int32Array(bytes.buffer, bytes.byteOffset + from, count);
+  let index = 0;
+  for (; index < count; index += 1) {
+    const word = words[index] ?? 0;
+    const quote = word ^ 0x22222222;
+    const escape = word ^ 0x5c5c5c5c;
+    // The highest bit of a byte is set if it is below 0x20, or zero in the other two.
+    const found =
+      ((word - 0x20202020) & ~word) |
+      ((quote - 0x01010101) & ~quote) |
+      ((escape - 0x01010101) & ~escape);
+    if ((found & 0x80808080) !== 0) break;
+  }
+  return from + 4 * index;
+}
+
 /** The bytes that may follow a backslash, except `u`; and the digits of `\u`. */
 const SIMPLE_ESCAPES = Buffer.from('"\\/bfnrt');
 const HEX_DIGITS = Buffer.from('0123456789abcdefABCDEF');
 
-function skipScalar(bytes: Buffer, at: number): number {
+export function skipScalar(bytes: Buffer, at: number): number {
   const byte = bytes[at];
   if (byte === 0x74) return skipWord(bytes, at, 'true');
   if (byte === 0x66) return skipWord(bytes, at, 'false');
@@ -124,13 +121,6 @@ function skipDigits(bytes: Buffer, from: number): number {
   }
 }
 
-export function skipLoose(bytes: Buffer, at: number): number {
-  const byte = bytes[at];
-  if (byte === QUOTE) return skipLooseString(bytes, at);
-  if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return skipBalanced(bytes, at);
-  return skipScalar(bytes, at);
-}
-
 /** Returns the end of a string, at a quote after an even number of backslashes. */
 export function skipLooseString(bytes: Buffer, from: number): number {
   let at = from + 1;
@@ -150,24 +140,4 @@ export function skipLooseString(bytes: Buffer, from: number): number {
     // After one escaped quote, the next is usually near.
     at = quote + 1;
   }
-}
-
-/** Returns the end of a container with matching brackets; its content is not checked. */
-function skipBalanced(bytes: Buffer, from: number): number {
-  const open: number[] = [];
-  for (let at = from; at < bytes.length; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) {
-      const end = skipLooseString(bytes, at);
-      if (end < 0) return end;
-      at = end - 1;
-    } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-      if (open.length === REPLY_MAX_DEPTH) return ~at;
-      open.push(byte + 2); // each closing bracket is two code points after its opening one
-    } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
-      if (open.pop() !== byte) return ~at;
-      if (open.length === 0) return at + 1;
-    }
-  }
-  return ~bytes.length;
 }

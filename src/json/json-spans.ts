@@ -3,9 +3,9 @@
  * independent of methods and networks.
  *
  * Params, results and ids are never parsed, so numbers and strings are forwarded unchanged.
- * Requests are read strictly: everything that `JSON.parse` rejects is rejected, and so is
- * everything that two parsers could read differently (duplicate members, members that differ only
- * in case). Replies are checked for structure only: balanced, complete, strings closed.
+ * Everything that `JSON.parse` rejects is rejected (in replies except invalid UTF-8), and in requests
+ * also everything that two parsers could read differently (duplicate members, members that differ
+ * only in case).
  */
 import { isUtf8 } from 'node:buffer';
 import {
@@ -18,12 +18,15 @@ import {
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-  skipLoose,
-  skipLooseString,
   skipSpace,
-  skipStrict,
   skipStrictString,
 } from './json-skip.ts';
+import { skipValue } from './json-checker.ts';
+
+/** Deepest nesting of a request; the limits of Node's JSON.parse and of clients are higher. */
+const REQUEST_MAX_DEPTH = 256;
+/** Deepest nesting of a reply: call traces nest two levels for each of 1,024 EVM frames. */
+export const REPLY_MAX_DEPTH = 8192;
 
 /** Half-open byte ranges; a start of -1 means that the member is absent. */
 export interface RequestSpan {
@@ -105,27 +108,20 @@ interface ItemKind {
    * escapes. It is several times as fast as the scanner, which handles all other members.
    */
   readonly plain: RegExp;
-  readonly skipKey: (bytes: Buffer, at: number) => number;
-  readonly skipValue: (bytes: Buffer, at: number, depth: number) => number;
+  readonly maxDepth: number;
 }
 
 const REQUEST: ItemKind = {
   members: ['jsonrpc', 'method', 'params', 'id'],
   initials: 'jmpi',
   plain: new RegExp(`"(?:jsonrpc|method|params|id)":${valueSource(PARAMS_DEPTH)}${ENDS}`, 'y'),
-  skipKey: skipStrictString,
-  skipValue: skipStrict,
+  maxDepth: REQUEST_MAX_DEPTH,
 };
 const REPLY: ItemKind = {
   members: ['id', 'result', 'error'],
   initials: 'ire',
-  // Strings of a node's reply are not validated.
-  plain: new RegExp(
-    String.raw`"(?:jsonrpc|id|result)":(?:"[^"\\]*"|${NUMBER}|${WORD})${ENDS}`,
-    'y',
-  ),
-  skipKey: skipLooseString,
-  skipValue: skipLoose,
+  plain: new RegExp(`"(?:jsonrpc|id|result)":(?:${STRING}|${NUMBER}|${WORD})${ENDS}`, 'y'),
+  maxDepth: REPLY_MAX_DEPTH,
 };
 
 /** Size limits for the expressions, which are slower than the scanner on large input. */
@@ -180,7 +176,7 @@ export function peekReply(bytes: Buffer): ReplyPeek {
   if (bytes[at] !== OPEN_OBJECT) return { first: 'none', idStart, idEnd };
   at = skipSpace(bytes, at + 1);
   while (bytes[at] === QUOTE) {
-    const keyEnd = skipLooseString(bytes, at);
+    const keyEnd = skipStrictString(bytes, at);
     if (keyEnd < 0) break;
     const name = REPLY.members[memberAt(bytes, at, keyEnd, REPLY.members)];
     at = skipSpace(bytes, keyEnd);
@@ -188,7 +184,7 @@ export function peekReply(bytes: Buffer): ReplyPeek {
     const start = skipSpace(bytes, at + 1);
     if (start >= bytes.length) break;
     if (name === 'result' || name === 'error') return { first: name, idStart, idEnd };
-    const end = skipLoose(bytes, start);
+    const end = skipValue(bytes, start, REPLY_MAX_DEPTH);
     if (end < 0 || end >= bytes.length) break;
     if (name === 'id') {
       idStart = start;
@@ -217,7 +213,7 @@ function requestItem(
   found: number[],
 ): RequestSpan | ScanFailure {
   if (bytes[from] !== OPEN_OBJECT) {
-    const end = skipStrict(bytes, from, 0);
+    const end = skipValue(bytes, from, REQUEST_MAX_DEPTH);
     return end < 0 ? broken(end) : failure(from, 'item');
   }
   const end = scanMembers(bytes, text, from, REQUEST, found);
@@ -284,12 +280,12 @@ function scanMembers(
       start = at + '"":'.length + (members[member]?.length ?? 0);
       end = plain.lastIndex;
     } else {
-      const keyEnd = bytes[at] === QUOTE ? kind.skipKey(bytes, at) : ~at;
+      const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
       if (keyEnd < 0) return broken(keyEnd);
       const colon = skipSpace(bytes, keyEnd);
       if (bytes[colon] !== COLON) return failure(colon, 'syntax');
       start = skipSpace(bytes, colon + 1);
-      end = kind.skipValue(bytes, start, 1);
+      end = skipValue(bytes, start, kind.maxDepth - 1);
       if (end < 0) return broken(end);
       member = memberAt(bytes, at, keyEnd, members);
       if (member < 0 && kind === REQUEST) {

@@ -3,13 +3,16 @@
  *
  * Invariant: at most `HEAD_BYTES` of a streamed reply and `maxBytes` of a buffered one are in
  * memory; a compressed reply counts with its decompressed size. Redirects are not followed.
- * Failures contain no URL. This file does not parse JSON.
+ * Failures contain no URL. A streamed reply is checked to be one JSON object while it arrives, so
+ * that an invalid or incomplete one fails.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
+import { JsonChecker } from '../json/json-checker.ts';
+import { REPLY_MAX_DEPTH } from '../json/json-spans.ts';
 import type { Route } from '../net/connector.ts';
 import type { Origins } from '../net/origins.ts';
 import {
@@ -203,6 +206,8 @@ class NodeExchange extends Exchange {
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
   #budgetBytes = 0;
+  /** Set for a stream. */
+  #checker: JsonChecker | undefined;
   #gunzip: Gunzip | undefined;
   #stream: Readable | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -303,6 +308,7 @@ class NodeExchange extends Exchange {
     this.#sizeBytes += chunk.length;
     if (this.#sizeBytes > maxBytes) return this.#stop('too-large');
     if (this.#stream !== undefined) {
+      if (this.#checker?.accepts(chunk) === false) return this.#stop('garbage');
       if (!this.#stream.push(chunk)) this.#pauseReading();
       return;
     }
@@ -318,6 +324,9 @@ class NodeExchange extends Exchange {
   }
 
   #startStream(): void {
+    const checker = new JsonChecker(REPLY_MAX_DEPTH);
+    if (!this.#chunks.every((chunk) => checker.accepts(chunk))) return this.#stop('garbage');
+    this.#checker = checker;
     const stream = new Readable({
       highWaterMark: 262_144,
       read: () => this.#resumeReading(),
@@ -360,6 +369,7 @@ class NodeExchange extends Exchange {
 
   #finish(): void {
     if (this.#isOver) return;
+    if (this.#checker?.isDone === false) return this.#stop('garbage');
     this.#close();
     if (this.#stream === undefined) this.#respond(undefined);
     else this.#stream.push(null);

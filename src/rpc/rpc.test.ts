@@ -751,6 +751,50 @@ describe('sizes', () => {
     assert.equal(settled, false);
   });
 
+  for (const [name, text] of [
+    ['an invalid number', '{"a":01}'],
+    ['an invalid literal', '[tru]'],
+    ['a control character', '["\n"]'],
+    ['an invalid escape', '["\\x"]'],
+    ['a missing comma', '[1 2]'],
+    ['an incomplete result', '{"a":['],
+  ] as const) {
+    test(`a reply with ${name} goes to the next node and is not sold`, async () => {
+      const invalid: NodeResponse = ({ calls, isBatch }, response) => {
+        const items = calls.map(({ id }) => `{"id":${JSON.stringify(id)},"result":${text}}`);
+        sendText(response, isBatch ? `[${items.join(',')}]` : items[0]!);
+      };
+      const two = await bench([invalid, echoNode()]);
+      assert.equal(json(await two.send(call('eth_call'))).result, 'eth_call done');
+      assertThree(await two.send(THREE, 'bob'));
+      const one = await bench([invalid]);
+      assert.equal((await fault(one.send(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
+    });
+
+    test(`a long reply with ${name} fails over before its first byte, or fails its stream`, async () => {
+      const long =
+        (padded: number): NodeResponse =>
+        ({ calls }, response) => {
+          const padding = `"${'a'.repeat(padded)}"`;
+          const rest = `"${'a'.repeat(2 * MEGABYTE)}"`;
+          const id = JSON.stringify(calls[0]!.id);
+          sendText(response, `{"id":${id},"result":[${padding},${text},${rest}]}`);
+        };
+      const two = await bench([long(10), echoNode()]);
+      if (text !== '{"a":[') {
+        assert.equal(json(await two.send(call('eth_call'))).result, 'eth_call done');
+        assert.equal(two.nodes[1]!.requests.length, 1);
+      }
+      const one = await bench([long(2 * MEGABYTE)]);
+      const begun = await one.send(call('eth_call'));
+      let settled = false;
+      await assert.rejects(
+        delayLastBytes(begun.rest!, async () => void (settled = true)).toArray(),
+      );
+      assert.equal(settled, false);
+    });
+  }
+
   test('a long reply is requested from one node only', async () => {
     const two = await bench([huge(3), huge(3)]);
     for (const method of ['eth_call', 'eth_sendRawTransaction']) {
