@@ -46,10 +46,11 @@ export class RpcFigures {
 }
 
 export class NodeFigures {
+  /** The classes with a call so far; `of` creates the others. */
+  readonly byClass: Partial<Record<MethodClass, ClassFigures>> = {};
   readonly #figures: RpcFigures;
   readonly #network: string;
   readonly #node: string;
-  readonly #byClass: Partial<Record<MethodClass, ClassFigures>> = {};
 
   constructor(all: RpcFigures, network: string, node: string) {
     this.#figures = all;
@@ -58,7 +59,7 @@ export class NodeFigures {
   }
 
   of(methodClass: MethodClass): ClassFigures {
-    return (this.#byClass[methodClass] ??= this.#create(methodClass));
+    return (this.byClass[methodClass] ??= this.#create(methodClass));
   }
 
   #create(methodClass: MethodClass): ClassFigures {

@@ -362,6 +362,8 @@ function attemptOptions(
   calls: readonly Call[],
   canStream: boolean,
 ): AttemptOptions {
+  const { figures } = attempt.upstream;
+  const methodClass = calls[0]?.method.class ?? 'standard';
   let isSecondOpinion = true;
   let mayRepeat = true;
   for (const call of calls) {
@@ -374,7 +376,7 @@ function attemptOptions(
     mayRepeat,
     timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
     mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
-    figures: attempt.upstream.figures.of(calls[0]?.method.class ?? 'standard'),
+    figures: figures.byClass[methodClass] ?? figures.of(methodClass),
   };
 }
 
