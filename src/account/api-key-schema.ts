@@ -140,7 +140,9 @@ export const ApiKeyItem = z
       .nullable()
       .describe('Id of the key that created it (see `/key/children`), or null.'),
     createdAt: Time,
-    lastUsedAt: Time.nullable().describe('Up to 20 seconds old if several servers run.'),
+    lastUsedAt: Time.nullable().describe(
+      'Time of the last use; up to 20 seconds behind if several servers run.',
+    ),
     last6Chars: z.string().describe('End of the secret, to distinguish keys.'),
     consumptionLimits: Limits.describe(SPENDING_LIMITS),
     usage: z

@@ -26,7 +26,10 @@ export const StatementQuery = z.object({
 });
 
 const Transaction = z.string().nullable().describe('Id of the transaction on the chain.');
-const ExplorerUrl = z.string().nullable().describe('Web page of the transaction.');
+const ExplorerUrl = z
+  .string()
+  .nullable()
+  .describe('URL of the transaction in a block explorer, or null.');
 
 type Entry = z.infer<typeof Entry>;
 const Entry = z.object({

@@ -100,7 +100,7 @@ export class TranscriptStream {
     this.#space = '';
   }
 
-  /** Sends text of the current piece; `false` while the caller does not read. */
+  /** Sends text of the current piece. Returns `false` while the connection to the caller is full. */
   writeText(text: string): boolean {
     const before = this.hasPiece ? this.#space : this.text === '' ? '' : ' ';
     const given = this.hasPiece ? text : text.trimStart();

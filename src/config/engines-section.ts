@@ -52,7 +52,7 @@ const Quirks = group({
     .array(z.string())
     .optional()
     .describe(
-      'Members of messages that the server omits for this engine. Default: the reasoning, for Mistral.',
+      'Members of messages that the server omits for this engine. Default: `extra_content` for hosted engines except Gemini, LiteLLM and OpenRouter; for Mistral and Groq also `reasoning_content` and `reasoning_details`.',
     ),
 });
 

@@ -229,10 +229,12 @@ export const ModelSettings = z.strictObject({
     .describe(
       'Maximum number of tokens that the chat template adds to a prompt: default system prompt, role marks, start of the completion. Holds include it, and more is never billed. Default: 256, raised up to 4096 if engines report more for short prompts.',
     ),
-  imageTokens: whole(2_048).describe('Maximum prompt tokens of one image.'),
-  audioTokensPerSecond: whole(64).describe('Maximum prompt tokens of one second of audio input.'),
+  imageTokens: whole(2_048).describe('Maximum prompt tokens that one image counts for.'),
+  audioTokensPerSecond: whole(64).describe(
+    'Maximum prompt tokens that one second of audio counts for.',
+  ),
   videoTokensPerSecond: whole(1_024).describe(
-    'Maximum prompt tokens of one second of video input.',
+    'Maximum prompt tokens that one second of video counts for.',
   ),
   sampling: Sampling.prefault({}).describe('Default sampling parameters, shown in `constraints`.'),
   price: PriceSettings.optional().describe('Prices. A model without a price is not sold.'),

@@ -1,6 +1,6 @@
 /**
- * Adds the proxy and the texts of PEM files to the settings of upstream servers. Loading the files with the
- * configuration makes a rotated certificate a change of the configuration.
+ * Adds the proxy and the texts of PEM files to the settings of upstream servers. The files are
+ * loaded with the configuration, so a rotated certificate counts as a change of the configuration.
  */
 import { X509Certificate } from 'node:crypto';
 import { resolve } from 'node:path';

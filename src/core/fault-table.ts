@@ -145,7 +145,7 @@ export const FAULTS = {
     ],
     PAYMENT_VERIFICATION_FAILED: [
       'The payment could not be verified',
-      'Correct the cause in the message, then sign a new payment.',
+      'Correct the problem that the message names, then sign a new payment.',
     ],
   }),
   ...faults(401, {

@@ -57,8 +57,8 @@ export class MediaFiles {
   }
 
   /**
-   * Runs `work` with a folder that is deleted afterwards. `caller`: account or address that the bytes
-   * count for.
+   * Runs `work` with a folder that is deleted afterwards. `caller` is the account id or IP address
+   * whose storage limit the bytes count against.
    */
   async within<T>(caller: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));

@@ -15,7 +15,7 @@ import { assert } from '../core/assert.ts';
 import { encodeFrame, FrameReader } from './pipe-frames.ts';
 import type { JobHeader, RunJob, SentHeader } from './jobs.ts';
 
-/** Delay after the server's own time limit before the second thread acts. */
+/** The watchdog thread kills the process this long after the time limit at which the server ends a job. */
 const GRACE_MS = 3_000;
 const CHECK_EVERY_MS = 20;
 /** The largest request body or generated image, with a margin. */

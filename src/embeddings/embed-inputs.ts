@@ -30,7 +30,7 @@ export interface EmbedRun extends HeldWork {
   readonly tokensBound: number;
 }
 
-/** Characters of one counting job, which takes a fraction of a second. */
+/** Characters whose tokens one job counts; a job takes a fraction of a second. */
 const MAX_JOB_CHARS = 2_000_000;
 
 type Encoding = 'cl100k' | 'o200k';

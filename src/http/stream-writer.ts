@@ -10,7 +10,7 @@ const RETURN = 0x0d;
 const LINE_FEED = 0x0a;
 const HEX_DIGITS = Buffer.from('0123456789abcdef');
 const LAST_CHUNK = '0\r\n\r\n';
-/** Space before the bytes for their number in hex and a line end. */
+/** Space before the bytes of a chunk for the line with their number in hex (up to 8 digits). */
 const HEAD_BYTES = 10;
 /** Space after the bytes for a line end and the last chunk. */
 const TAIL_BYTES = 2 + LAST_CHUNK.length;

@@ -70,7 +70,7 @@ export interface Caller {
   /** The parent key whose limits apply: the caller counts in the windows of that key. */
   readonly limitKeyId?: string;
   readonly wallet?: string;
-  /** The wallet of the caller signed this request itself, instead of sending a token. */
+  /** Set if the wallet signed this request itself; a wallet token does not set it. */
   readonly isSigned?: true;
   readonly payment?: CallerPayment;
   /** Set if its requests count against more than the cap of its key. */

@@ -111,7 +111,7 @@ onEachStore('cached API keys', (fixture) => {
       clock.advance(3_001);
     }
     const alone = await identity.createKey({ ...parent, accountId: otherId, parentId: parent.id });
-    // A key of another account does not count as a parent.
+    // The key of one account cannot have a parent key of another account.
     await assert.rejects(async () => identity.keys.callerOf(alone.secret), INACTIVE);
     await useAll();
     clock.advance(54_000);

@@ -32,7 +32,7 @@ export interface SignInPlace {
   readonly address: string;
 }
 
-/** A valid session, with the caller of its key; the caller of a wallet is created elsewhere. */
+/** A valid session. `caller` belongs to its key; for the session of a wallet it is `undefined`. */
 export interface OpenSession {
   readonly session: ConsoleSession;
   readonly caller: Caller | undefined;

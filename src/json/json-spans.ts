@@ -337,7 +337,8 @@ function looseText(bytes: Buffer, start: number, end: number): string {
   try {
     return JSON.parse(bytes.toString('utf8', start, end)) as string; // the span is in quotes
   } catch {
-    // A reply's key with an invalid escape matches no member; requests were checked before.
+    // Only a reply can have a key with an invalid escape: requests are validated before. No member
+    // is named ''.
     return '';
   }
 }

@@ -127,7 +127,8 @@ export class Refunds {
         try {
           await refunds.send(row.authorization_text, this.table.journal);
         } catch (error) {
-          // A lost response or a rejection: the chain shows which.
+          // Either the response was lost or the node rejected the refund: the next search of the chain
+          // shows which.
           log.warn({ reason: chainReason(error), refundId }, 'A refund got no response');
         }
         continue;

@@ -201,7 +201,7 @@ describe('Solana clients', () => {
       },
     });
     const account = await connection.getAccountInfo(new PublicKey(system));
-    // web3.js 1 converts numbers to doubles; the digits that it received are exact.
+    // web3.js 1 parses numbers as doubles, so the test also checks the digits in the response body.
     assert.equal(account!.rentEpoch, Number(U64_MAX));
     assert.match(text, /"rentEpoch":18446744073709551615/);
     assert.deepEqual(proxy.credits, [30, 30]);

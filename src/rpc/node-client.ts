@@ -28,8 +28,9 @@ import { UpstreamPool } from '../net/upstream-pool.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 30_000;
-/** Longest pause within a reply, and time limit of a whole stream. */
+/** Longest pause between two pieces of a reply. */
 const IDLE_MS = 30_000;
+/** Longest duration of a reply that is streamed to the caller. */
 const STREAM_TOTAL_MS = 600_000;
 /** A stream has a timer of its own, which also runs while its reader pauses. */
 const STREAM_LIMITS: TimeLimits = {

@@ -333,7 +333,7 @@ export class Worker {
     await this.#files.remove('inputs', id);
   }
 
-  /** The only step that refunds: state and refund change in one transaction. */
+  /** The only step that refunds a job: its state and its refund change in one transaction. */
   async #refund(
     id: string,
     by: Parameters<JobTable['failed']>[2],
@@ -374,7 +374,7 @@ export class Worker {
     // The request was aborted by our own shutdown; the engine was not silent.
     if (this.#signal.aborted) return await this.#pause(job, 0);
     const nowMs = clock.nowMs();
-    // Time in which no process sent requests does not count as silence.
+    // Silence before the start of this process does not count: maybe no process called the engine.
     const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#startedMs);
     if (nowMs - sinceMs >= maxSilenceMinutes * MINUTE_MS) {
       return await this.#fail(job, FAILURES.away, delay.detail);

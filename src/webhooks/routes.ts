@@ -89,7 +89,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   const { url, thresholds } = readBody(context, CreateWebhook);
   const { table, clock, ids } = parts;
   const { accountId } = context.caller;
-  // Before the DNS lookup; the insert below counts again.
+  // Checks the limit before the DNS lookup, which takes longer. The insert below checks it again.
   if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
   await requireCallbackUrl(parts.guard, 'url', url);
   const createdMs = clock.nowMs();

@@ -31,7 +31,7 @@ const WEBHOOK = rowShape({
   url: z.string(),
   /** `whsec_` and base64. */
   secret: z.string(),
-  /** The previous secret, which signs as well until then. */
+  /** The previous secret. Messages are signed with both until `oldSecretUntilMs`. */
   oldSecret: maybe(z.string()),
   oldSecretUntilMs: maybeNumber,
   /** The thresholds; an event without one is not sent. */

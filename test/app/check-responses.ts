@@ -10,14 +10,14 @@ import type { Route } from '../../src/http/route.ts';
 import { type ResponseChecker, checkerOf } from './response-checker.ts';
 import { copyResponse } from './sent-responses.ts';
 
-/** Most misfits that a failure shows. */
+/** Maximum number of misfitting responses that a failure shows. */
 const MAX_SHOWN = 20;
 
 /** Responses of one server. */
 export interface ResponseCheck {
-  /** How many were checked so far. */
+  /** Number of responses checked so far. */
   readonly checked: number;
-  /** Throws once for what did not fit since the last call. */
+  /** Throws if any response since the last call does not fit the OpenAPI document. */
   assertFitting(): void;
 }
 

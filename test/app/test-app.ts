@@ -31,7 +31,7 @@ export interface TestAppOptions {
   readonly port?: number;
   readonly clock?: Clock;
   readonly log?: Log;
-  /** Text of the file when it is read again. Default: unchanged. */
+  /** Returns the content of `farebox.yaml` for a reload. Default: unchanged. */
   readonly changedYaml?: () => string | undefined;
   /** Further environment variables. */
   readonly env?: Readonly<Record<string, string>>;

@@ -113,7 +113,7 @@ describe('limit headers', () => {
     assert.deepEqual([unsupported.status, requests(unsupported)], [400, [3, 3]]);
     for (const left of [2, 1, 0]) {
       const answer = await rpc('eth_blockNumber');
-      // No node responds, but the request counts.
+      // No node responds (503), but the request counts against the limit.
       assert.deepEqual([answer.status, requests(answer)], [503, [3, left]]);
     }
     const refused = await rpc('eth_blockNumber');

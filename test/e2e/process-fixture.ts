@@ -80,7 +80,7 @@ export interface Settings {
   readonly database: string;
   readonly creditUsd?: string;
   readonly requestsPerMinute?: number;
-  /** Short times, so that faults are noticed within the patience of a test. */
+  /** Short timeouts, so that a test can wait until a fault is noticed. */
   readonly isNervous?: boolean;
   /** How long the database may take, when that is not short or long. */
   readonly replySeconds?: number;

@@ -109,7 +109,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }]
       body: '{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}',
     });
 
-  /** Sends the header wherever a payer would; it gets no service and no data. */
+  /** Sends `header` to each endpoint under each payment name, and expects no service and no balance. */
   async function assertWorthless(header: string, statuses: readonly number[]): Promise<void> {
     for (const name of NAMES) {
       for (const ask of [chat, async (_: string, headers: object) => rpc(headers as never)]) {

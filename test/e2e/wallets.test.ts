@@ -236,7 +236,7 @@ describe('wallets', () => {
     assert.equal(answer.status, 200, await answer.clone().text());
     assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
-    // The parameter is no hindrance to a client of version 2.
+    // A client of version 2 can also pay if the URL has `x402Version=1`.
     const other = await fixture.evmWallet();
     const payer = new x402Client().register(BASE, new ExactEvmScheme(other));
     assert.equal((await wrapFetchWithPayment(fetch, payer)(url, POST_CHAT)).status, 200);

@@ -39,6 +39,6 @@ function responseTo(request: unknown): unknown {
 }
 
 server.listen(0, '127.0.0.1', () =>
-  // An address of this kind, because the server listens on TCP.
+  // `address()` returns an `AddressInfo`, because the server listens on TCP.
   parentPort?.postMessage((server.address() as AddressInfo).port),
 );

@@ -386,8 +386,8 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
     },
   },
   {
-    // Refunds of the charges of a day, subtracted from its sums. Tag sums of earlier refunds stay
-    // as they were, since tags of receipts are stored as text.
+    // Adds the refunded amounts to the sums of each day; reports subtract them. The update covers
+    // refunds before this version, but not in the sums by tag: receipts store their tags as text.
     id: 'ledger-0021',
     up: `
 ALTER TABLE ledger_usage_day ADD COLUMN refunded_usd_nano BIGINT NOT NULL DEFAULT 0;

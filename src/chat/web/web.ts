@@ -83,8 +83,8 @@ export class Web {
   }
 
   /**
-   * Reads all pages concurrently, in the given order; those with `ok` are billed. Rejects only with
-   * the reason of an abort.
+   * Reads all pages concurrently; the results are in the order of `urls`. Pages with `ok` are billed.
+   * Rejects only with the reason of an abort.
    */
   scrape(urls: readonly string[], options: ScrapeOptions = {}): Promise<ScrapedPage[]> {
     const wanted = urls.slice(0, this.#options.scraping.maxUrls);

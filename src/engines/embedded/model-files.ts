@@ -95,7 +95,10 @@ export async function downloadModel(
   }
 }
 
-/** Fetches into the data folder, once, with progress on the terminal and in the log. */
+/**
+ * Returns a function that downloads a missing model file into the data folder, and reports the progress
+ * in the terminal and the log.
+ */
 export function modelFetcher(
   { config, viewOf, clock, log }: FetchParts,
   titleOf: (file: ModelFile) => string,

@@ -145,7 +145,7 @@ export function sentenceOffers(parts: LocalEnginesParts): DescribeEngine[] {
   ];
 }
 
-/** `work` is a folder for their files. */
+/** Returns the media engines that the configuration does not replace. Each works in a folder inside `work`. */
 export async function mediaOffers(
   parts: LocalEnginesParts,
   work: string,

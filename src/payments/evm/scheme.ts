@@ -56,7 +56,7 @@ export function trackedScheme(options: SchemeOptions) {
         return await client.readContract({ ...call, ...from, abi });
       },
       verifyTypedData: async () => {
-        throw new Error('Signatures are checked by digest');
+        throw new Error('verifyTypedData is not used: signatures are verified by the digest');
       },
       writeContract: async (call) => {
         const { address: to, functionName, args } = call;

@@ -52,7 +52,10 @@ const Queued = z
     model: z.string().describe('Id of the model.'),
     queue_id: z.string().describe('Id of the job, for `POST /video/retrieve`.'),
     download_url: z.string().optional().describe('Secret URL of the result.'),
-    webhook_secret: z.string().optional().describe('Key of the signatures of webhook calls.'),
+    webhook_secret: z
+      .string()
+      .optional()
+      .describe('Secret to verify the signature of the webhook call.'),
     quote: Usd.describe('Price in USD.'),
   })
   .meta({ id: 'QueuedVideo' });

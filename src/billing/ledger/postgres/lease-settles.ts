@@ -259,6 +259,6 @@ type Work = (tx: Queryable, settlement: Settlement) => Promise<void>;
 /** Rolls back a settle whose key belongs to another request. */
 class KeyLost extends Error {}
 
-const LATE = 'Settled after the lease of its process was closed: out of what was available';
+const LATE = 'Settled after the lease of its process was closed: charged to the available balance';
 const LATE_AND_SHORT =
-  'Settled after the lease of its process was closed, and less was available than it cost';
+  'Settled after the lease of its process was closed: the available balance did not cover the cost';

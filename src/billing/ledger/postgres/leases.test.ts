@@ -118,7 +118,7 @@ describe('leases of several processes', () => {
     return answer.hold;
   }
 
-  /** Buys twice, because a returning account gets a lease. */
+  /** Makes two requests: an account gets a lease only with its second one. */
   async function comeBack(process: Process, accountId: string): Promise<void> {
     for (let time = 0; time < 2; time += 1) await settled(process, await held(process, accountId));
   }

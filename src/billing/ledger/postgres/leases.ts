@@ -126,7 +126,7 @@ export class Leases {
         this.#endLease(part);
       },
       hasUnused,
-      // The recalling process knows the holders, and waits for all of them.
+      // The process that recalls leases waits for a reply from each holder, so this one always replies.
       repliesFor: () => true,
       received: (kind, accountId) => {
         if (kind === CHANGED) void this.#leased.giveBack(accountId);

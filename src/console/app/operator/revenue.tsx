@@ -16,7 +16,7 @@ import { usageColumns } from '../usage-columns.tsx';
 import type { GroupsResponse } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 
-/** Rows by day and model have both members. */
+/** A row of the revenue by day and model, which always has `date` and `model`. */
 type Row = GroupsResponse['data'][number] & { readonly date: string; readonly model: string };
 type Revenue = GroupsResponse & { readonly data: readonly Row[] };
 type ModelSums = Omit<Row, 'date' | 'usd' | 'diem'> & Record<'usd' | 'diem', number>;
