@@ -48,135 +48,106 @@ export const LIMIT_CODE = -32005;
 const ACCOUNT_LIMIT =
   /rate.?limit|request rate|request count|(requests?|rps) limit|too many (queued |concurrent )?requests|queued requests|capacity|compute unit|quota/i;
 
-interface Rule<T> {
-  readonly codes: readonly number[];
-  readonly message: RegExp;
-  readonly means: T;
-}
+type Rule<T> = readonly [codes: readonly number[], message: RegExp, means: T];
 
 /** Faults of EVM providers with codes that other nodes use for errors of the call. */
 const PROVIDER_FAULTS: readonly Rule<UpstreamFault>[] = [
   // 1RPC.
-  {
-    codes: [-32001],
-    message: /^you've reached the usage limit for your current plan/i,
-    means: 'quota',
-  },
+  [[-32001], /^you've reached the usage limit for your current plan/i, 'quota'],
   // QuickNode; Besu: the sender is not authorized.
-  { codes: [-32007], message: /^\d{1,12}\/(second|minute) request limit reached/i, means: 'quota' },
+  [[-32007], /^\d{1,12}\/(second|minute) request limit reached/i, 'quota'],
   // QuickNode; Besu: the gas price is too low.
-  { codes: [-32009], message: /^trace requests limited to \d/i, means: 'quota' },
+  [[-32009], /^trace requests limited to \d/i, 'quota'],
   // proxyd (Base, OP); Nethermind: the transaction is refused.
-  { codes: [-32010], message: /^backend offline$/i, means: 'broken' },
-  {
-    codes: [-32011],
-    message: /^no backends? (is currently healthy|available)/i,
-    means: 'broken',
-  },
+  [[-32010], /^backend offline$/i, 'broken'],
+  [[-32011], /^no backends? (is currently healthy|available)/i, 'broken'],
   // QuickNode and proxyd.
-  {
-    codes: [-32012],
-    message: /^(credits limited to \d|backend is over capacity$)/i,
-    means: 'quota',
-  },
-  { codes: [-32013], message: /^backend returned an invalid response$/i, means: 'broken' },
+  [[-32012], /^(credits limited to \d|backend is over capacity$)/i, 'quota'],
+  [[-32013], /^backend returned an invalid response$/i, 'broken'],
   // proxyd; Nethermind: the call reverted.
-  { codes: [-32015], message: /^gateway timeout$/i, means: 'broken' },
-  { codes: [-32016], message: /^over rate limit$/i, means: 'quota' },
+  [[-32015], /^gateway timeout$/i, 'broken'],
+  [[-32016], /^over rate limit$/i, 'quota'],
   // Ankr.
-  { codes: [-32055], message: /^no nodes available$/i, means: 'broken' },
+  [[-32055], /^no nodes available$/i, 'broken'],
   // dRPC.
-  { codes: [15], message: /^too many requests?\b/i, means: 'quota' },
-  { codes: [19], message: /^temporary internal error/i, means: 'broken' },
+  [[15], /^too many requests?\b/i, 'quota'],
+  [[19], /^temporary internal error/i, 'broken'],
   // Alchemy, Infura, Ankr and others under status 200.
-  {
-    codes: [-32000, -32001, -32600],
-    message:
-      /^(?:your app has exceeded its|monthly capacity limit exceeded|daily request (?:count|limit)|you(?:'ve| have) (?:reached|exceeded) (?:the|your) (?:free tier|quota|daily|monthly|rate)|too many requests\b|(?:request )?rate limit)/i,
-    means: 'quota',
-  },
+  [
+    [-32000, -32001, -32600],
+    /^(?:your app has exceeded its|monthly capacity limit exceeded|daily request (?:count|limit)|you(?:'ve| have) (?:reached|exceeded) (?:the|your) (?:free tier|quota|daily|monthly|rate)|too many requests\b|(?:request )?rate limit)/i,
+    'quota',
+  ],
 ];
 
-interface LackRule extends Rule<Lack> {
-  readonly families: readonly Family[];
-}
-
-const EVM: readonly Family[] = ['evm'];
-const STARKNET: readonly Family[] = ['starknet'];
-const SOLANA: readonly Family[] = ['solana'];
-const ALL: readonly Family[] = ['evm', 'starknet', 'solana'];
 const ANY_MESSAGE = /^/;
 
 /** Codes under which EVM nodes report missing blocks and state. */
 const DATA_CODES = [4444, -32000, -32001, -32002, -32019, -32603, -38001, -39001];
 
-const LACKS: readonly LackRule[] = [
+/** Errors of nodes of every family. */
+const LACKS: readonly Rule<Lack>[] = [
   // All nodes; proxyd: not whitelisted.
-  { families: ALL, codes: [-32601], message: ANY_MESSAGE, means: 'method' },
-  // EIP-1474, Alchemy, Infura, QuickNode, Chainstack: the plan does not include the method.
-  {
-    families: EVM,
-    codes: [-32000, -32004, -32600, -32604],
-    message:
-      /^(?:unsupported method|unauthorized method call|(?:the )?(?:rpc )?method (?:\S{1,100} )?(?:is )?(?:not (?:found|supported|available|whitelisted|allowed|enabled)|disabled|does not exist)|\S{1,100} is not (?:available|included) (?:on|in) (?:the|your) (?:current )?plan)/i,
-    means: 'method',
-  },
-  // Geth, Nethermind, Erigon, Besu, reth, proxyd and their forks.
-  {
-    families: EVM,
-    codes: DATA_CODES,
-    message:
-      /^(?:err: )?(?:header (?:for hash )?not found|(?:(?:latest|pending|safe|finalized|requested) )?block(?: \S{1,70})? (?:is )?not (?:found|available)|unknown block|could not find block|block (?:is out of range|height passed is invalid)|one of the blocks specified in filter|height is not available|cannot query unfinalized data|transaction indexing)/i,
-    means: 'data',
-  },
-  {
-    families: EVM,
-    codes: DATA_CODES,
-    message:
-      /^(?:err: )?(?:missing trie node|no state (?:available|found)|(?:required |requested )?historical state|(?:world )?state (?:at block \S{1,70} |is |histories |has |already )*(?:pruned|unavailable|not available|been pruned)|pruned history|history (?:has been )?pruned|old data not available due to pruning|failed to load state at height)/i,
-    means: 'data',
-  },
-  // Geth and its forks, Erigon.
-  {
-    families: EVM,
-    codes: [-32000, -32002],
-    message: /^(?:request timed out|context deadline exceeded|internal (?:server )?error)/i,
-    means: 'capacity',
-  },
+  [[-32601], ANY_MESSAGE, 'method'],
   // Hardhat, Ganache, Erigon and zkSync also report reverts and invalid transactions as -32603.
-  {
-    families: ALL,
-    codes: [-32603],
-    message:
-      /^(?!.*(?:revert|vm exception|out of gas|opcode|insufficient|gas (?:too low|required)|nonce|already known|invalid (?:argument|param|input)))/is,
-    means: 'capacity',
-  },
-  { families: STARKNET, codes: [24], message: /^block not found/i, means: 'data' },
-  // Agave: cleaned up, not available, behind a snapshot, without the index or the transaction
-  // history, status not yet available, behind `minContextSlot`. -32009 is final: such a node has
-  // the long-term storage.
-  {
-    families: SOLANA,
-    codes: [-32001, -32004, -32007, -32010, -32011, -32014, -32016],
-    message: ANY_MESSAGE,
-    means: 'data',
-  },
+  [
+    [-32603],
+    /^(?!.*(?:revert|vm exception|out of gas|opcode|insufficient|gas (?:too low|required)|nonce|already known|invalid (?:argument|param|input)))/is,
+    'capacity',
+  ],
 ];
+
+const LACKS_OF: Readonly<Record<Family, readonly Rule<Lack>[]>> = {
+  evm: [
+    // EIP-1474, Alchemy, Infura, QuickNode, Chainstack: the plan does not include the method.
+    [
+      [-32000, -32004, -32600, -32604],
+      /^(?:unsupported method|unauthorized method call|(?:the )?(?:rpc )?method (?:\S{1,100} )?(?:is )?(?:not (?:found|supported|available|whitelisted|allowed|enabled)|disabled|does not exist)|\S{1,100} is not (?:available|included) (?:on|in) (?:the|your) (?:current )?plan)/i,
+      'method',
+    ],
+    // Geth, Nethermind, Erigon, Besu, reth, proxyd and their forks.
+    [
+      DATA_CODES,
+      /^(?:err: )?(?:header (?:for hash )?not found|(?:(?:latest|pending|safe|finalized|requested) )?block(?: \S{1,70})? (?:is )?not (?:found|available)|unknown block|could not find block|block (?:is out of range|height passed is invalid)|one of the blocks specified in filter|height is not available|cannot query unfinalized data|transaction indexing)/i,
+      'data',
+    ],
+    [
+      DATA_CODES,
+      /^(?:err: )?(?:missing trie node|no state (?:available|found)|(?:required |requested )?historical state|(?:world )?state (?:at block \S{1,70} |is |histories |has |already )*(?:pruned|unavailable|not available|been pruned)|pruned history|history (?:has been )?pruned|old data not available due to pruning|failed to load state at height)/i,
+      'data',
+    ],
+    // Geth and its forks, Erigon.
+    [
+      [-32000, -32002],
+      /^(?:request timed out|context deadline exceeded|internal (?:server )?error)/i,
+      'capacity',
+    ],
+    ...LACKS,
+  ],
+  starknet: [[[24], /^block not found/i, 'data'], ...LACKS],
+  solana: [
+    // Agave: cleaned up, not available, behind a snapshot, without the index or the transaction
+    // history, status not yet available, behind `minContextSlot`. -32009 is final: such a node has
+    // the long-term storage.
+    [[-32001, -32004, -32007, -32010, -32011, -32014, -32016], ANY_MESSAGE, 'data'],
+    ...LACKS,
+  ],
+};
 
 export function isAccountLimit({ message }: NodeError): boolean {
   return ACCOUNT_LIMIT.test(message);
 }
 
 /** The fault of an EVM provider; `undefined` if the error is not known as one. */
-export function providerFault({ code, message }: NodeError): UpstreamFault | undefined {
-  return PROVIDER_FAULTS.find((rule) => rule.codes.includes(code) && rule.message.test(message))
-    ?.means;
+export function providerFault(error: NodeError): UpstreamFault | undefined {
+  return meaningOf(error, PROVIDER_FAULTS);
 }
 
-/** Classifies an error by its wording; `undefined` for an error that every node would return. */
-export function lackOf({ code, message }: NodeError, family: Family): Lack | undefined {
-  return LACKS.find(
-    ({ families, codes, message: pattern }) =>
-      families.includes(family) && codes.includes(code) && pattern.test(message),
-  )?.means;
+/** What the node lacks; `undefined` for an error that every node would return. */
+export function lackOf(error: NodeError, family: Family): Lack | undefined {
+  return meaningOf(error, LACKS_OF[family]);
+}
+
+function meaningOf<T>({ code, message }: NodeError, rules: readonly Rule<T>[]): T | undefined {
+  return rules.find(([codes, pattern]) => codes.includes(code) && pattern.test(message))?.[2];
 }
