@@ -22,7 +22,7 @@ const INCOMPLETE = -0x7ffffffe;
 /** Longer numbers that are split between two chunks are rejected, since they are read again. */
 const MAX_SPLIT_SCALAR_BYTES = 1_024;
 
-/** What comes next; `rest-of-key` and `rest-of-string` continue a string of the last chunk. */
+/** The expected token; `rest-of-key` and `rest-of-string` continue a string of the last chunk. */
 type State =
   | 'value'
   | 'first-item'

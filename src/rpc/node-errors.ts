@@ -27,8 +27,9 @@ export type UpstreamFault =
   | 'request-too-large';
 
 /**
- * The reason why a node cannot serve a call. `method`: the method, or a plan that includes it; `data`: the block, the state
- * or the history, because the node is pruned or behind; `capacity`: it failed or ran out of time.
+ * The reason why a node cannot serve a call. `method`: it lacks the method, or a plan that includes
+ * it; `data`: it lacks the block, the state or the history, because it is pruned or behind;
+ * `capacity`: it failed or ran out of time.
  */
 export type Lack = 'method' | 'data' | 'capacity';
 
@@ -143,7 +144,7 @@ export function providerFault(error: NodeError): UpstreamFault | undefined {
   return meaningOf(error, PROVIDER_FAULTS);
 }
 
-/** What the node lacks; `undefined` for an error that every node would return. */
+/** Reports why the node cannot serve the call; `undefined` if every node would return the error. */
 export function lackOf(error: NodeError, family: Family): Lack | undefined {
   return meaningOf(error, LACKS_OF[family]);
 }

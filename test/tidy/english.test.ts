@@ -115,7 +115,7 @@ describe('the check of the language', () => {
     assert.ok(finding !== undefined);
     assert.equal(
       formatFinding(finding),
-      'src/a.ts:2: "hears": instead write "receives", "is notified"',
+      'src/a.ts:2: "hears": instead, write "receives", "is notified"',
     );
   });
 });

@@ -219,7 +219,7 @@ export interface Finding {
 }
 
 export function formatFinding({ path, line, words, instead }: Finding): string {
-  return `${path}:${line}: "${words}": instead ${instead}`;
+  return `${path}:${line}: "${words}": instead, ${instead}`;
 }
 
 /** Places of a file that break a rule, in the order of the lines; none for an unknown format. */
