@@ -46,7 +46,7 @@ const INSIDES: readonly RegExp[] = [
 const UNREAD = [/\[object \w+\]/, /(?<!received )\b(?:undefined|NaN)\b/];
 
 /** Current settings, and the findings of the check. */
-const SETTINGS = /\/admin\/(?:config|check)$/;
+const SETTINGS = /\/admin\/(?:config|check)\/?$/;
 
 /** Documents contain code samples. */
 const DOCUMENTS = /\/(?:docs|openapi\.json)$/;
