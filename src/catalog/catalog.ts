@@ -56,7 +56,10 @@ export {
 } from './pricing.ts';
 
 /** The part of the configuration that the catalog reads; a whole `Config` fits. */
-export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults' | 'batches'>;
+export type CatalogSettings = Pick<
+  Config,
+  'service' | 'models' | 'defaults' | 'batches' | 'engines'
+>;
 
 export interface CatalogOptions {
   readonly settings: CatalogSettings;
@@ -240,7 +243,7 @@ export class Catalog {
   }
 
   #build(): Snapshot {
-    const { service, models: configured, defaults, batches } = this.#settings;
+    const { service, models: configured, defaults, batches, engines } = this.#settings;
     const nowMs = this.#clock.nowMs();
     const given = {
       serviceName: service.name,
@@ -248,6 +251,7 @@ export class Catalog {
       nowMs,
       defaults,
       batchPriceFactor: batches.priceFactor,
+      engines,
     };
     const found = mergeDiscovered(this.#discovered);
     const models = new Map<string, CatalogModel>();

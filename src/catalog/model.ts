@@ -4,6 +4,7 @@
  */
 import type {
   Capability,
+  Config,
   DefaultsSection,
   ModelSettings,
   ModelType,
@@ -83,6 +84,8 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   /** Price of a request in a batch; missing if the model does not support batches. */
   readonly batchPrice: Price | undefined;
   readonly replicas: readonly Replica[];
+  /** Maximum number of prompt tokens that an engine of the model adds. */
+  readonly addedPromptTokens: number;
   /** Deprecation stage when the snapshot was built. */
   readonly stage: Stage;
   /** Time of the next stage; `Infinity` for never. */
@@ -118,6 +121,7 @@ export interface ModelDefaults {
   readonly nowMs: number;
   readonly defaults: DefaultsSection;
   readonly batchPriceFactor: string;
+  readonly engines: Config['engines'];
 }
 
 /** A configured model; an engine's report for the same id fills missing settings. */
@@ -126,9 +130,10 @@ export function configuredModel(
   found: DiscoveredModel | undefined,
   given: ModelDefaults,
 ): CatalogModel {
-  const replicas = settings.replicas.map(({ engine, model, weight, order }) => {
+  const configured = settings.replicas.map(({ engine, model, weight, order }) => {
     return { engine, model: model ?? settings.id, weight, order };
   });
+  const replicas = configured.length > 0 ? configured : replicasOf(found);
   const context = settings.context ?? found?.context ?? 0;
   const created = settings.created;
   return {
@@ -148,7 +153,11 @@ export function configuredModel(
       settings.price === undefined || !settings.batch || !isBatchType(settings.type)
         ? undefined
         : compilePrice(scaledRow(settings.price, given.batchPriceFactor, settings.type)),
-    replicas: replicas.length > 0 ? replicas : replicasOf(found),
+    replicas,
+    addedPromptTokens: Math.max(
+      0,
+      ...replicas.map(({ engine }) => given.engines[engine]?.addedPromptTokens ?? 0),
+    ),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
     rerank: settings.rerank ?? found?.rerank,

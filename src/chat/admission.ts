@@ -54,12 +54,6 @@ export function chatHandler(parts: ChatParts, readLarge: ReadLargeChat): Route['
 }
 
 /** Any replica may serve the request, so the largest setting of their engines counts. */
-function addedByEngines(parts: ChatParts, { replicas }: CatalogModel): number {
-  let most = 0;
-  for (const { engine } of replicas) most = Math.max(most, parts.addedPromptTokens(engine));
-  return most;
-}
-
 /** `protocol`: how to write the response, unless as a chat completion. */
 export function sellChat(
   parts: ChatParts,
@@ -91,7 +85,7 @@ export function sellChat(
   const mayEngineAdd =
     additions.socialSearch !== undefined || (!request.isPlain && mayEngineSearch(request.fields));
   const extras: PromptExtras = {
-    templateTokens: parts.templates.tokensOf(model) + addedByEngines(parts, model),
+    templateTokens: parts.templates.tokensOf(model) + model.addedPromptTokens,
     searchTokens: mayEngineAdd ? parts.searchPromptTokens() : 0,
   };
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);

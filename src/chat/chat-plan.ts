@@ -34,8 +34,6 @@ export interface ChatParts {
   readonly layouts: ChunkLayouts;
   readonly sealer: Sealer;
   readonly templates: LearnedTemplates;
-  /** Maximum number of prompt tokens that an engine adds. */
-  readonly addedPromptTokens: (engineId: string) => number;
   /** Bound of the prompt tokens that an engine's own search adds. */
   readonly searchPromptTokens: () => number;
   readonly cacheScope: CacheScope;

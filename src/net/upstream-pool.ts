@@ -109,7 +109,7 @@ export class UpstreamPool {
     if (this.#stopSweep === undefined) this.#startSweep();
     const options: ExchangeOptions = {
       method,
-      path: this.#pathOf(path),
+      path: this.#query === '' ? this.#basePath + path : this.#withQuery(path),
       // undici reads the flat list and never writes to it.
       headers:
         piecesBytes === null
@@ -123,10 +123,8 @@ export class UpstreamPool {
     this.#pool.dispatch(options as Dispatcher.DispatchOptions, exchange);
   }
 
-  #pathOf(path: string): string {
-    const full = this.#basePath + path;
-    if (this.#query === '') return full;
-    return `${full}${path.includes('?') ? '&' : '?'}${this.#query}`;
+  #withQuery(path: string): string {
+    return `${this.#basePath}${path}${path.includes('?') ? '&' : '?'}${this.#query}`;
   }
 
   strayed(): void {

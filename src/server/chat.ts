@@ -144,7 +144,6 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     dialects: new LearnedDialects(dialects, log),
     layouts: new ChunkLayouts(),
     templates: new LearnedTemplates(log),
-    addedPromptTokens: (engineId) => config.current.engines[engineId]?.addedPromptTokens ?? 0,
     searchPromptTokens: () => config.current.socialSearch.maxPromptTokens,
     sealer: extras.sealer,
     cacheScope: extras.cacheScope,

@@ -9,7 +9,17 @@
 import { bytesAtMost, bytesUsually } from '../../core/token-count.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
+/** Reasons of engines that failed within the completion. */
+const INTERRUPTED = new Set([
+  'abort',
+  'error',
+  'insufficient_system_resource',
+  'network_error',
+  'MALFORMED_FUNCTION_CALL',
+]);
+
 const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
+  ...Array.from(INTERRUPTED, (reason) => [reason, 'length'] as const),
   ['eos', 'stop'],
   ['end_turn', 'stop'],
   ['stop_sequence', 'stop'],
@@ -30,15 +40,6 @@ const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
   ),
 ]);
 
-/** The engine failed within the completion. */
-const INTERRUPTED = new Set([
-  'abort',
-  'error',
-  'insufficient_system_resource',
-  'network_error',
-  'MALFORMED_FUNCTION_CALL',
-]);
-
 export function isInterrupted(reason: unknown): boolean {
   return typeof reason === 'string' && INTERRUPTED.has(reason);
 }
@@ -48,7 +49,6 @@ export function isInterrupted(reason: unknown): boolean {
  * completion is truncated, because SDKs know no reason for it.
  */
 export function finishReason(reason: unknown, hasToolCalls: boolean): string {
-  if (isInterrupted(reason)) return 'length';
   const known = typeof reason === 'string' ? (FINISH_REASONS.get(reason) ?? reason) : 'stop';
   return hasToolCalls && known === 'stop' ? 'tool_calls' : known;
 }

@@ -166,7 +166,7 @@ function readChoice(
   else addTally(output.tally, shown);
   const message = safeMessage(granted, calls, options);
   const given = choice['finish_reason'];
-  if (isInterrupted(given) && outputBytes(size) === 0) throw garbage('no completion');
+  if (outputBytes(size) === 0 && isInterrupted(given)) throw garbage('no completion');
   const reason = finishReason(isCut ? 'length' : given, calls.length > 0);
   const isSame =
     message === original &&
