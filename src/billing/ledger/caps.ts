@@ -58,7 +58,7 @@ export async function setCap(
   }
   const startMs = periodStartMs(period, nowMs);
   if (Number(before.period_start_ms) < startMs) {
-    // Nothing was spent in the running period. Begin it here, so that the cap is not dropped.
+    // The running period has no row until its first spending. Add it with 0, so that the cap applies.
     await beginPeriod(tx, settings, startMs, NOTHING_SPENT, NOTHING_SPENT);
   }
   return isOther(before, settings);

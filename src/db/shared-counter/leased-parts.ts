@@ -7,10 +7,10 @@
  *   of the event loop share a call, and a counter is in one call at a time.
  * - If other processes lease what a request needs, it recalls their unused parts and tries again.
  *   For `CONTESTED_MS` after that, no process leases more of this counter than its requests need.
- * - An unused part is returned when another process recalls it, or when the user of this class decides so.
+ * - An unused part is returned when another process recalls it, or when `giveBack` is called.
  *
- * What a part is, and how much of it a process gets, is decided by the user of this class. A
- * process gets `shareOf` what is free, so that the others can do the same.
+ * The code that uses this class defines the parts and the amount that a process leases: usually the
+ * free amount divided by `shareDivisor`, so that the other processes can lease the same.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';

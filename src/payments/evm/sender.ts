@@ -114,7 +114,7 @@ export class EvmSender {
         await journal(transaction, raw);
         await this.#keepBytes(nonce, raw);
       } catch (error) {
-        // Nothing was sent, and later transactions could not be mined without this nonce.
+        // The transaction was not sent. Reuse its nonce: a gap would block all later transactions.
         await this.#forgetNumber().catch(() => undefined); // repeated with the next one
         throw error;
       }

@@ -3,8 +3,8 @@
  * the method `evm` and the intent `charge` (draft-evm-charge-01). A credential is an EIP-3009
  * authorization, so it is converted to an x402 header for the rail of Base.
  *
- * Nothing is stored for a challenge: its id is a MAC of its parameters, and the payer signs the hash of id
- * and realm as the nonce.
+ * The server stores no challenges. The id of a challenge is a MAC of its parameters, so that the server
+ * recognises its own challenges; the payer signs the hash of id and realm as the nonce.
  */
 import { z } from 'zod';
 import { type Clock, SECOND_MS, isoTime } from '../../core/clock.ts';
