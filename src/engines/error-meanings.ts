@@ -33,8 +33,9 @@ const KNOWN_ERRORS: readonly KnownError[] = [
     meaning: 'operator',
     statuses: [400, 429],
     code: /^(?:insufficient_quota|billing_not_active|access_terminated|model_decommissioned|organization_restricted)$/,
+    // From its beginning: a later part can be an echo of the request.
     message:
-      /api key not valid|incorrect api key|credit balance is too low|exceeded your current quota, please check your plan|location is not supported for the api/i,
+      /^(?:api key not valid|incorrect api key|your credit balance is too low|you exceeded your current quota, please check your plan|user location is not supported for the api)/i,
   },
   {
     meaning: 'unsupported',

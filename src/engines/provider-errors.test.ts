@@ -43,3 +43,18 @@ for (const [provider, { errors = [] }] of PROVIDERS) {
     });
   }
 }
+
+test('a rejection that echoes text of the caller does not count against the engine', () => {
+  const phrases = [
+    'Incorrect API key provided',
+    'API key not valid',
+    'Your credit balance is too low',
+    'You exceeded your current quota, please check your plan',
+    'User location is not supported for the API',
+  ];
+  for (const phrase of phrases) {
+    const error = { message: `Invalid value for "stop": "${phrase}"` };
+    const { breaker } = verdictOfError(400, Buffer.from(JSON.stringify({ error })));
+    assert.equal(breaker, 'success', phrase);
+  }
+});
