@@ -326,3 +326,25 @@ function largest(max: number, holds: (value: number) => boolean): number {
   }
   return low;
 }
+
+export const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** Names, settings and figures that an engine adds to a small response. */
+const MIN_RESPONSE_BYTES = 1024 * 1024;
+/** One token as a chunk per character, or with twenty log probabilities. */
+const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
+
+interface ResponsePlan {
+  readonly request: Pick<ChatRequest, 'fields' | 'choiceCount'>;
+  readonly wire?: { responseBytes(outputTokens: number): number } | undefined;
+}
+
+export function mostResponseBytes(
+  { request, wire }: ResponsePlan,
+  { outputTokens }: Pick<Round, 'outputTokens'>,
+): number {
+  if (wire !== undefined) return Math.min(MAX_RESPONSE_BYTES, wire.responseBytes(outputTokens));
+  // Log probabilities of the prompt are as long as the prompt.
+  if (Object.hasOwn(request.fields, 'prompt_logprobs')) return MAX_RESPONSE_BYTES;
+  const tokens = outputTokens * request.choiceCount;
+  return Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN);
+}

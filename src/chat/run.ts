@@ -34,12 +34,20 @@ import {
   receiptLines,
   roundUse,
 } from './chat-bill.ts';
-import { type Round, contextOverflow, minimalRound, planRound } from './chat-bounds.ts';
+import {
+  type Round,
+  contextOverflow,
+  MAX_RESPONSE_BYTES,
+  minimalRound,
+  mostResponseBytes,
+  planRound,
+} from './chat-bounds.ts';
 import { type ChatPlan, roundInputs } from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { type SearchResult, cleanResults } from './web/web.ts';
-import { isJsonObject } from '../json/json-scan.ts';
-import { noOutput, toolCallsOf } from './wire/chat-choice.ts';
+import { noOutput } from './wire/chat-choice.ts';
+import type { Upstream } from './upstream/upstream.ts';
+import { completionBytes, upstreamBody, UPSTREAMS } from './upstream/upstreams.ts';
 import {
   type ChatResponse,
   NOTHING_CITED,
@@ -49,7 +57,7 @@ import {
   type ResponseOptions,
   writeChatResponse,
 } from './wire/chat-response.ts';
-import { engineRequest } from './wire/engine-request.ts';
+import { engineRequest, type EngineTarget } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
 import { promptTokensAbout } from './wire/prompt-facts.ts';
 
@@ -57,11 +65,6 @@ export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
 
 const NO_USES: readonly RoundUse[] = [];
 
-const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
-/** Names, settings and figures that an engine adds to a small response. */
-const MIN_RESPONSE_BYTES = 1024 * 1024;
-/** One token as a chunk per character, or with twenty log probabilities. */
-const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
 /** The first byte of a non-streaming response arrives when it is complete. */
 const JSON_LIMITS = { firstByteMs: 600_000 };
 const STREAM_TYPES = ['text/event-stream'];
@@ -82,6 +85,7 @@ export class ChatRun implements WholeCall {
   readonly accept: readonly string[];
   readonly timeLimits: Partial<TimeLimits> | undefined;
   maxResponseBytes = MAX_RESPONSE_BYTES;
+  replicaHeaders: readonly string[] | undefined;
   readonly plan: ChatPlan;
   readonly sale: Sale;
   protected round: Round;
@@ -89,6 +93,8 @@ export class ChatRun implements WholeCall {
   protected readonly blocks: ResponseBlocks | undefined;
   protected options: ResponseOptions & ResponseFrame;
   protected head: EngineHead | undefined;
+  /** The translation for the replica of the last body, unless it speaks chat completions. */
+  protected upstream: Upstream | undefined;
   /** Results of the engine's own search. */
   protected cited = NOTHING_CITED;
   protected isCharging = false;
@@ -125,7 +131,7 @@ export class ChatRun implements WholeCall {
   async respond(): Promise<void> {
     const { signal: cancellation } = this;
     for (;;) {
-      this.maxResponseBytes = this.#mostBytes();
+      this.maxResponseBytes = mostResponseBytes(this.plan, this.round);
       const outcome = await this.callEngine();
       if (outcome.ok) this.head = outcome.head;
       else this.#read = undefined;
@@ -146,27 +152,20 @@ export class ChatRun implements WholeCall {
     return this.plan.parts.engines.run(this, null).outcome;
   }
 
-  #mostBytes(): number {
-    const { request, wire } = this.plan;
-    if (wire !== undefined) {
-      return Math.min(MAX_RESPONSE_BYTES, wire.responseBytes(this.round.outputTokens));
-    }
-    // Log probabilities of the prompt are as long as the prompt.
-    if (Object.hasOwn(request.fields, 'prompt_logprobs')) return MAX_RESPONSE_BYTES;
-    const tokens = this.round.outputTokens * request.choiceCount;
-    return Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN);
-  }
-
   buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
     const { request, model, parts, additions, systemPrompt, wire } = this.plan;
     const { messages, searches, outputTokens } = this.round;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = parts;
-    if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+    const { protocol } = dialects.of(replica);
+    this.upstream = protocol === 'openai' ? undefined : UPSTREAMS[protocol];
+    if (this.upstream === undefined && refusal !== undefined) {
+      if (!dialects.learn(replica, request, refusal)) return undefined;
+    }
     const dialect = dialects.of(replica);
     const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
-    return engineRequest(request, {
+    const target: EngineTarget = {
       model: replica.model,
       dialect,
       promptCacheKey: this.affinityKey,
@@ -177,7 +176,10 @@ export class ChatRun implements WholeCall {
       messages,
       extraTool: searches === 0 ? undefined : additions.autoSearch?.tool,
       extraMembers: additions.socialSearch?.membersFor(replica.engine),
-    });
+    };
+    return this.upstream === undefined
+      ? engineRequest(request, target)
+      : upstreamBody(this.upstream, request, target, refusal);
   }
 
   /**
@@ -192,8 +194,10 @@ export class ChatRun implements WholeCall {
         return read !== undefined;
       });
     }
+    const { upstream } = this;
+    const given = upstream === undefined ? body : completionBytes(upstream, body);
     try {
-      this.#read = readChatResponse(body, this.options);
+      this.#read = readChatResponse(given, this.options);
       return true;
     } catch {
       // Reported as `garbage` if no replica returns a usable response.
@@ -298,7 +302,7 @@ export class ChatRun implements WholeCall {
     if (wire !== undefined) this.#body = wire.write(read, end);
     else if (blocks === undefined) this.#body = writeChatResponse(read, this.options, end);
     else {
-      if (this.#body === undefined) showChoice(read, blocks);
+      if (this.#body === undefined) blocks.message(read.choices[0]);
       this.#body = blocks.whole(end);
     }
     return { type: JSON_TYPE, body: this.#body };
@@ -441,13 +445,4 @@ export class ChatRun implements WholeCall {
     if (!uses.some(({ name }) => name === 'web_search')) return '';
     return blocks.searched(userText(this.plan.request.messages).trim(), citations);
   }
-}
-
-function showChoice({ choices: [choice] }: ChatResponse, blocks: ResponseBlocks): void {
-  if (choice === undefined) return;
-  const { message, ...rest } = choice;
-  if (!isJsonObject(message)) return;
-  // Some engines send `index: 0` for all calls.
-  const tool_calls = toolCallsOf(message).map((call, index) => ({ ...call, index }));
-  blocks.choice({ ...rest, delta: { ...message, tool_calls } });
 }

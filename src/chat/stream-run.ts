@@ -20,6 +20,7 @@ import { type RequestedSearch, queryOf } from './auto-search.ts';
 import type { Round } from './chat-bounds.ts';
 import type { ChatPlan, EngineStream } from './chat-plan.ts';
 import { type Attempted, ChatRun } from './run.ts';
+import type { UpstreamReader } from './upstream/upstream.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { NOTHING_CITED, type ResponseEnd } from './wire/chat-response.ts';
 import { ChatStream } from './wire/chat-stream.ts';
@@ -36,6 +37,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
   #isRoundOpen = false;
+  #reader: UpstreamReader | undefined;
   #last: Buffer | undefined;
 
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
@@ -211,12 +213,14 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
 
   onHead(head: EngineHead): void {
     this.head = head;
+    this.#reader = this.upstream?.newReader();
     this.#begin();
   }
 
-  onChunk(chunk: Buffer): boolean {
+  onChunk(given: Buffer): boolean {
     const { frame } = this.#begin();
     const from = frame.end;
+    const chunk = this.#reader === undefined ? given : this.#reader.push(given);
     this.#stream.push(chunk, frame);
     if (frame.end > from) this.#response.added(from);
     if (this.#stream.failure !== undefined || this.#stream.isCutOff) this.#engineRun?.abort();

@@ -58,15 +58,17 @@ const Quirks = group({
 
 const ConfiguredEngine = z.strictObject({
   protocol: z
-    .enum(['openai', 'rembg'])
+    .enum(['openai', 'anthropic', 'rembg'])
     .default('openai')
     .describe(
-      '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `rembg`: background removal by one POST of an image.',
+      '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `anthropic`: chat in the protocol of Anthropic (`POST /messages`). `rembg`: background removal by one POST of an image.',
     ),
   url: engineUrl().describe(
     'Base URL, which for most OpenAI engines ends with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`. A query, such as the `?api-version=…` of Azure, is added to every request.',
   ),
-  apiKey: secret().optional().describe('Sent as `Authorization: Bearer`.'),
+  apiKey: secret()
+    .optional()
+    .describe('Sent as `Authorization: Bearer`, with `protocol: anthropic` as `x-api-key`.'),
   headers: z
     .record(z.string(), z.string())
     .default({})

@@ -4,7 +4,7 @@
  *
  * | work          | request to the engine                 | response                           |
  * |---------------|---------------------------------------|------------------------------------|
- * | chat          | POST /chat/completions                | JSON, or SSE with `stream: true`   |
+ * | chat          | POST to the path of `CHAT_PATHS`      | JSON, or SSE with `stream: true`   |
  * | embeddings    | POST /embeddings                      | JSON                               |
  * | transcription | POST /audio/transcriptions, multipart | JSON                               |
  * | completions   | POST /completions                     | JSON, or SSE with `stream: true`   |
@@ -37,12 +37,16 @@ export type EngineWork =
   | 'rerank'
   | 'video';
 
+/** The path of a chat by the protocol of the engine. */
+export const CHAT_PATHS = { openai: '/chat/completions', anthropic: '/messages' } as const;
+export type ChatProtocol = keyof typeof CHAT_PATHS;
+
 /** Sends the caller of a request to an embedded engine. */
 export const CALLER_HEADER = 'x-farebox-caller';
 
 export interface EngineSettings extends Route {
   readonly id: string;
-  readonly protocol: 'openai' | 'rembg';
+  readonly protocol: ChatProtocol | 'rembg';
   /**
    * The base URL including `/v1`: `http(s)://host/v1` or `unix:/path.sock:/v1`; for a rembg server,
    * without the path.
@@ -78,7 +82,7 @@ export interface EngineCall {
   readonly work: EngineWork;
   readonly replicas: readonly Replica[];
   readonly method: 'GET' | 'POST' | 'DELETE';
-  /** Appended to the engine's URL, with a leading slash. */
+  /** Appended to the engine's URL, with a leading slash; for a chat, the engine's own replaces it. */
   readonly path: string;
   readonly contentType?: string | undefined;
   /**
@@ -92,6 +96,8 @@ export interface EngineCall {
   readonly canAmend?: boolean | undefined;
   /** Further request headers as a flat list: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
+  /** The same for the replica of the last call of `buildBody`. */
+  readonly replicaHeaders?: readonly string[] | undefined;
   /** `prompt_cache_key`: calls with the same key go to the same replica while it has capacity. */
   readonly affinityKey?: string | undefined;
   /**

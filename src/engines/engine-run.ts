@@ -174,8 +174,9 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   }
 
   #launch(target: Target): void {
-    const { method, path, maxResponseBytes, timeLimits } = this.#call;
+    const { work, method, maxResponseBytes, timeLimits } = this.#call;
     const { engine, replica } = target;
+    const path = work === 'chat' ? engine.chatPath : this.#call.path;
     let limits = timeLimits === undefined ? engine.limits : { ...engine.limits, ...timeLimits };
     if (this.#attempts > 0) {
       const leftMs = limits.totalMs - (this.#context.clock.monotonicMs() - this.#startedMs);
@@ -197,7 +198,9 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#attempts += 1;
     this.#last = replica;
     engine.inFlight += 1;
-    const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
+    const { contentType, replicaHeaders } = this.#call;
+    const hasMore = this.#headers !== undefined || replicaHeaders !== undefined;
+    const isPlain = !hasMore && contentType === 'application/json';
     const headers = isPlain && !engine.takesTurns ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call);
@@ -205,9 +208,9 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   }
 
   #headersFor(engine: EngineState): readonly string[] {
-    const { contentType } = this.#call;
+    const { contentType, replicaHeaders = [] } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? [])];
+    return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? []), ...replicaHeaders];
   }
 
   // The methods below are called by the attempt.

@@ -15,6 +15,7 @@ import type { TimeLimits } from '../net/exchange.ts';
 import { UpstreamPool } from '../net/upstream-pool.ts';
 import {
   CALLER_HEADER,
+  CHAT_PATHS,
   type EngineSettings,
   type EngineStatus,
   type Replica,
@@ -44,6 +45,7 @@ export class EngineState {
   readonly settings: EngineSettings;
   readonly pool: UpstreamPool;
   readonly limits: TimeLimits;
+  readonly chatPath: string;
   /** Request headers of every call as a flat list, without and with a JSON content type. */
   readonly headers: readonly string[];
   readonly jsonHeaders: readonly string[];
@@ -61,6 +63,7 @@ export class EngineState {
     const maxConnections = settings.maxConnections ?? DEFAULT_MAX_CONNECTIONS;
     this.settings = settings;
     this.limits = { ...DEFAULT_TIME_LIMITS, ...settings.timeLimits };
+    this.chatPath = settings.protocol === 'rembg' ? '' : CHAT_PATHS[settings.protocol];
     this.headers = headersOf(settings);
     this.jsonHeaders = [...this.headers, 'content-type', 'application/json'];
     this.takesTurns = settings.takesTurns === true;
@@ -155,9 +158,26 @@ export class EngineState {
   }
 }
 
-function headersOf({ apiKey = '', headers = {} }: EngineSettings): readonly string[] {
-  const authorization = apiKey === '' ? [] : ['authorization', `Bearer ${apiKey}`];
-  return [...authorization, ...Object.entries(headers).flat()];
+const ANTHROPIC_VERSION = '2023-06-01';
+/** Anthropic reads a bearer token as one of OAuth. */
+const ONLY_API_KEY = /(?:^|\.)anthropic\.com$/;
+
+function headersOf({
+  protocol,
+  url,
+  apiKey = '',
+  headers = {},
+}: EngineSettings): readonly string[] {
+  const own = Object.entries(headers).flat();
+  const bearer = apiKey === '' ? [] : ['authorization', `Bearer ${apiKey}`];
+  if (protocol !== 'anthropic') return [...bearer, ...own];
+  const isNamed = Object.keys(headers).some((name) => name.toLowerCase() === 'anthropic-version');
+  return [
+    ...(ONLY_API_KEY.test(URL.parse(url)?.hostname ?? '') ? [] : bearer),
+    ...(apiKey === '' ? [] : ['x-api-key', apiKey]),
+    ...(isNamed ? [] : ['anthropic-version', ANTHROPIC_VERSION]),
+    ...own,
+  ];
 }
 
 /**

@@ -21,7 +21,8 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
   const startedMs = clock.monotonicMs();
   const request = {
     method: 'GET',
-    path: '/models',
+    // Anthropic lists 20 models unless a limit is given.
+    path: engine.settings.protocol === 'anthropic' ? '/models?limit=1000' : '/models',
     headers: engine.headers,
     body: null,
     limits: LIMITS,

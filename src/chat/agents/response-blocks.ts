@@ -112,6 +112,15 @@ export class ResponseBlocks {
     return events;
   }
 
+  /** Adds a choice of a non-streaming response. */
+  message(choice: JsonObject | undefined): void {
+    const { message, ...rest } = choice ?? {};
+    if (!isJsonObject(message)) return;
+    // Some engines send `index: 0` for all calls.
+    const tool_calls = toolCallsOf(message).map((call, index) => ({ ...call, index }));
+    this.choice({ ...rest, delta: { ...message, tool_calls } });
+  }
+
   nextRound(): void {
     this.#calls = new Map();
   }

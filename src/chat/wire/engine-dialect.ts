@@ -3,9 +3,11 @@
  * what rejections of an engine have shown.
  */
 import type { Config } from '../../config/config.ts';
+import type { ChatProtocol } from '../../engines/engines.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
 export interface EngineDialect {
+  readonly protocol: ChatProtocol;
   /** Name of the output cap; some engines read only one, some reject both together. */
   readonly outputCap: 'both' | 'max_tokens' | 'max_completion_tokens';
   /** Whether the role `developer` is supported; otherwise it becomes `system`. */
@@ -37,6 +39,7 @@ type Preset = Exclude<Engine['dialect'], 'auto'>;
 
 /** Self-hosted servers ignore the name of the cap that they do not know. */
 const SELF_HOSTED: EngineDialect = {
+  protocol: 'openai',
   outputCap: 'both',
   developerRole: false,
   promptCacheRetention: false,
@@ -82,6 +85,9 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   xai: HOSTED,
 };
 
+/** Every member that a translation can carry is kept. */
+const TRANSLATED: EngineDialect = { ...OLDER_CAP, cacheMarks: true, leaveOutOfMessages: [] };
+
 const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.openai\.com$|\.(?:openai|cognitiveservices|services\.ai)\.azure\.com$/, 'openai'],
   [/^api\.anthropic\.com$/, 'anthropic'],
@@ -100,15 +106,22 @@ export function localDialect(engineId: string): EngineDialect {
   return UNSALTED.has(engineId) ? WITHOUT_SALT : SELF_HOSTED;
 }
 
+type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &
+  Partial<Pick<Engine, 'protocol'>>;
+
 export function engineDialect({
+  protocol = 'openai',
   url,
   dialect,
   quirks,
   continuousUsage,
-}: Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'>): EngineDialect {
+}: DialectSettings): EngineDialect {
+  const given = Object.fromEntries(
+    Object.entries(quirks).filter(([, value]) => value !== undefined),
+  );
+  if (protocol !== 'openai' && protocol !== 'rembg') return { ...TRANSLATED, ...given, protocol };
   const preset = PRESETS[dialect === 'auto' ? presetOf(url) : dialect];
-  const given = Object.entries(quirks).filter(([, value]) => value !== undefined);
-  return { ...preset, continuousUsage, ...Object.fromEntries(given) };
+  return { ...preset, continuousUsage, ...given };
 }
 
 function presetOf(url: string): Preset {

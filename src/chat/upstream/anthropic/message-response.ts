@@ -1,0 +1,63 @@
+/** Converts a message of Anthropic's API to a chat completion. */
+import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { annotationOf } from './citations.ts';
+import { encryptedReasoning, signedReasoning } from './reasoning.ts';
+
+/** Returns `undefined` if the body is no message. */
+export function completionOf(body: JsonObject): JsonObject | undefined {
+  const { content: blocks, stop_reason, stop_sequence, usage } = body;
+  if (body['type'] !== 'message' || !Array.isArray(blocks)) return undefined;
+  let content = '';
+  let reasoning = '';
+  const reasoning_details: JsonObject[] = [];
+  const tool_calls: JsonObject[] = [];
+  const annotations: JsonObject[] = [];
+  for (const block of (blocks as readonly unknown[]).filter(isJsonObject)) {
+    const index = reasoning_details.length;
+    switch (block['type']) {
+      case 'text': {
+        const start = content.length;
+        content += textOf(block['text']);
+        const cited = Array.isArray(block['citations']) ? block['citations'] : [];
+        for (const citation of cited.filter(isJsonObject)) {
+          annotations.push(annotationOf(citation, start, content.length));
+        }
+        break;
+      }
+      case 'thinking': {
+        const text = textOf(block['thinking']);
+        reasoning += text;
+        const signature = textOf(block['signature']);
+        if (signature !== '') reasoning_details.push(signedReasoning(text, signature, index));
+        break;
+      }
+      case 'redacted_thinking':
+        reasoning_details.push(encryptedReasoning(textOf(block['data']), index));
+        break;
+      case 'tool_use': {
+        const made = { name: block['name'], arguments: JSON.stringify(block['input'] ?? {}) };
+        tool_calls.push({ id: block['id'], type: 'function', function: made });
+      }
+    }
+  }
+  const message = {
+    role: 'assistant',
+    content: content === '' && tool_calls.length > 0 ? null : content,
+    reasoning_content: reasoning === '' ? null : reasoning,
+    tool_calls,
+    ...(reasoning_details.length === 0 ? {} : { reasoning_details }),
+    ...(annotations.length === 0 ? {} : { annotations }),
+  };
+  const choice = {
+    index: 0,
+    message,
+    logprobs: null,
+    finish_reason: stop_reason,
+    stop_reason: stop_sequence ?? null,
+  };
+  return { choices: [choice], usage };
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
