@@ -16,7 +16,11 @@ export type ErrorMeaning =
   /** The model is not available by this path. */
   | 'unsupported'
   /** The model wrote an invalid completion; another attempt may succeed. */
-  | 'generation';
+  | 'generation'
+  /** The request is at fault, although the status says that the server is. */
+  | 'invalid'
+  /** The server is at fault, although the status says that the request is. */
+  | 'failed';
 
 interface KnownError {
   readonly meaning: ErrorMeaning;
@@ -27,27 +31,51 @@ interface KnownError {
 
 const INVALID = [400, 413, 422];
 
+function startsWith(...beginnings: readonly string[]): RegExp {
+  return new RegExp(`^(?:${beginnings.join('|')})`, 'i');
+}
+
 /** The first entry whose status and code or message match applies. */
 const KNOWN_ERRORS: readonly KnownError[] = [
   {
     meaning: 'operator',
-    statuses: [400, 429],
-    code: /^(?:insufficient_quota|billing_not_active|access_terminated|model_decommissioned|organization_restricted)$/,
+    statuses: [400, 412, 429],
+    code: /^(?:insufficient_quota|billing_\w+|access_terminated|model_decommissioned|organization_restricted|unknown_model)$/,
     // From its beginning: a later part can be an echo of the request.
-    message:
-      /^(?:api key not valid|incorrect api key|your credit balance is too low|you exceeded your current quota, please check your plan|user location is not supported for the api)/i,
+    message: startsWith(
+      'api key (?:not valid|expired)',
+      'incorrect api key',
+      'your credit balance is too low',
+      // Gemini has the same words for a limit per minute, and says when to retry.
+      'you exceeded your current quota, please check your plan(?![^]*retry in)',
+      'user location is not supported for the api',
+      'gemini api free tier is not available',
+      'this organization has been disabled',
+      'you have reached your specified api usage limits',
+      'your (?:newly created )?team \\S+ has (?:either used all|not purchased)',
+      'account \\S+ is suspended',
+      'budget has been exceeded',
+      'model not exist',
+      'invalid model: ',
+      '\\S+ is not a valid model id',
+      '\\S+ invalid model name passed',
+      'model \\S+ is enabled only for api versions',
+      'the provided model identifier is invalid',
+      'invocation of model id \\S+ with on-demand throughput',
+    ),
   },
   {
     meaning: 'unsupported',
     statuses: [400, 404],
+    code: /^OperationNotSupported$/,
     message: /only supported in v1\/responses|not supported (?:in|with) the v1\/chat\/completions/i,
   },
   { meaning: 'rate-limit', statuses: INVALID, code: /^rate_limit_exceeded$/ },
   {
     meaning: 'moderation',
     statuses: [...INVALID, 403, 451],
-    code: /content.?(?:policy|filter)|moderation|data_inspection_failed/i,
-    message: /content exists risk/i,
+    code: /content.?(?:policy|filter)|moderation|data_inspection_failed|^invalid_prompt$/i,
+    message: /content exists risk|content filtering policy|contentpolicyviolation/i,
   },
   {
     meaning: 'moderation',
@@ -59,7 +87,22 @@ const KNOWN_ERRORS: readonly KnownError[] = [
     statuses: INVALID,
     code: /^(?:context_length_exceeded|exceed_context_size_error|tokens_limit_reached)$/,
     message:
-      /maximum (?:context|model|prompt) length|context (?:size|length|window|limit)|too many tokens|(?:prompt|input) is too long|input token count.{1,40}exceeds|inputs?`? (?:tokens \+|must have less than)/i,
+      /maximum (?:context|model|prompt) length|context ?(?:size|length|window|limit)|too many tokens|(?:prompt|input) is too long|input token count.{1,40}exceeds|inputs?`? (?:tokens \+|must have less than)/i,
+  },
+  {
+    meaning: 'overflow',
+    statuses: [500],
+    message: startsWith('input is too large to process'),
+  },
+  {
+    meaning: 'invalid',
+    statuses: [500],
+    message: /^image input is not supported|^tools param requires|error: jinja exception/i,
+  },
+  {
+    meaning: 'failed',
+    statuses: [400],
+    message: startsWith('the model has crashed', 'model unloaded'),
   },
   {
     meaning: 'generation',
@@ -92,6 +135,11 @@ export function errorWords(body: Buffer | null): ErrorWords {
   const error = memberOf(parsed, 'error') ?? parsed;
   const reason = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
   const message = typeof reason === 'string' ? reason : (JSON.stringify(reason) ?? '');
+  // OpenRouter: the error of the provider behind it.
+  const raw = memberOf(memberOf(error, 'metadata'), 'raw');
+  if (typeof raw === 'string' && message === 'Provider returned error') {
+    return errorWords(Buffer.from(raw));
+  }
   const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
   const isCode = typeof coded === 'string' || typeof coded === 'number';
   return { message, code: isCode ? String(coded) : '' };

@@ -17,6 +17,8 @@ const MEANINGS: Readonly<Record<string, readonly [code: string, isRetried: boole
   unsupported: ['INVALID_MODEL', true],
   generation: ['INFERENCE_FAILED', true],
   failed: ['INFERENCE_FAILED', true],
+  timeout: ['REQUEST_TIMEOUT', true],
+  offline: ['MODEL_OFFLINE', true],
 };
 
 for (const [provider, { errors = [] }] of PROVIDERS) {

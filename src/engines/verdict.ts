@@ -79,6 +79,8 @@ const OF_MEANING: Readonly<Record<ErrorMeaning, Verdict>> = {
   operator: MISCONFIGURED,
   unsupported: UNSUPPORTED,
   generation: verdict('failed', 'anywhere', 'success'),
+  invalid: REFUSED,
+  failed: FAILED,
 };
 
 /** As `verdictOfStatus`, for a response whose body may state another meaning. */
