@@ -8,6 +8,7 @@ import { didYouMean } from '../core/nearest-word.ts';
 import { accountsCommands } from './accounts.ts';
 import { agentsCommands } from './agents.ts';
 import { auditCommand } from './audit.ts';
+import { backupCommand, restoreCommand } from './backup.ts';
 import { budgetsCommands } from './budgets.ts';
 import { checkCommand } from './check.ts';
 import { Cli, UsageError, commandsBelow, nameOf, summaryOf } from './command.ts';
@@ -44,6 +45,8 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
   auditCommand,
   verifyCommand,
   signingKeysCommands,
+  backupCommand,
+  restoreCommand,
   moveCommand,
   checkCommand,
   completionCommand,

@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { lockDataFolder } from '../db/db.ts';
-import { type MoveReport, moveDatabase } from '../server/move-database.ts';
+import { type MoveReport, moveDatabase } from '../server/copy-database.ts';
 import { openStores } from '../server/stores.ts';
 import { type Cli, UsageError, shownUsd } from './command.ts';
 import { Progress } from './progress.ts';

@@ -53,7 +53,11 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
 }
 
 export function operationsOf({ env, cwd }: Console): Operations {
-  return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
+  return {
+    load: () => reloadConfig({ env, cwd }),
+    check: findingsOf,
+    backup: { env, cwd, version: version() },
+  };
 }
 
 /** Starts the server; resolves when it listens. Throws errors that name the remedy. */

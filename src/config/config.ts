@@ -51,6 +51,7 @@ export type { RpcSection } from './rpc-section.ts';
 export {
   type Config,
   type ConfigInForce,
+  type ConfigInputs,
   type ConfigSource,
   type LoadedConfig,
   diffConfig,
@@ -281,16 +282,23 @@ function assemble(
   const moved = inputs.env['FAREBOX_DATA'];
   const dataFolder = moved ? resolve(inputs.cwd, moved) : resolve(folder, data);
   const { host, port } = settings.listen;
-  const { personas } = sections;
+  const { personas, backup } = sections;
+  const { to } = backup;
   const own = personas.folder === undefined ? {} : { folder: resolve(folder, personas.folder) };
   return {
     ...sections,
     personas: { ...personas, ...own },
+    backup: { ...backup, ...(to === undefined ? {} : { to: backupPlace(to, folder) }) },
     dataFolder,
     databaseUrl: databaseUrlFrom(database, folder, dataFolder),
     searchPath: inputs.env['PATH'] ?? '',
     publicUrl: settings.service.publicUrl ?? `http://${reachableHost(host)}:${port}`,
   };
+}
+
+/** A relative path starts at `folder`; an `s3://` URL stays. */
+export function backupPlace(to: string, folder: string): string {
+  return to.startsWith('s3://') ? to : resolve(folder, to);
 }
 
 function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: string): string {

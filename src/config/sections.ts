@@ -6,6 +6,7 @@ import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
+import { BackupSection } from './backup-section.ts';
 import { BatchesSection } from './batches-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import type { DownloadSettings } from './download-settings.ts';
@@ -60,6 +61,7 @@ export const SECTIONS = {
   database: restart(DatabaseSection, 'Database of the ledger.'),
   cluster: restart(ClusterSection, 'Processes that share one database.'),
   retention: live(RetentionSection, 'Deletion of old rows.'),
+  backup: live(BackupSection, 'Backups of the database and the configuration.'),
   data: restart(DataSection, 'Data folder.'),
   http: restart(HttpSection, 'HTTP server: proxies, CORS, limits and timeouts.'),
   engines: live(EnginesSection, 'Configured engines, by name.'),

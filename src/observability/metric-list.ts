@@ -86,6 +86,11 @@ export const METRICS = {
     [],
     '1 while the database responds and its disk accepts writes.',
   ),
+  backupSuccess: shared(
+    'farebox_backup_last_success_timestamp_seconds',
+    [],
+    'Unix time of the last successful backup; 0 if there is none.',
+  ),
   journal: gauge(
     'farebox_settle_journal_entries',
     [],

@@ -93,6 +93,8 @@ const TOKEN_KINDS = {
 const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; // keys of the object
 
 export class ServerMetrics implements RequestObserver {
+  /** Unix time of the last successful backup in ms. */
+  backupMs: () => number | undefined = () => undefined;
   readonly #parts: ServerMetricsParts;
   readonly #requests = figures(METRICS.requests);
   readonly #requestSeconds = histogram(METRICS.requestSeconds, REQUEST_BOUNDS_SECONDS);
@@ -233,6 +235,7 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('unhandledRejections', this.unhandledRejections);
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
+    gauges.set('backupSuccess', Math.floor((this.backupMs() ?? 0) / SECOND_MS));
     gauges.show('nodeContradictions');
     for (const [network, count] of payments?.contradictions ?? []) {
       gauges.set('nodeContradictions', count, network);

@@ -9,6 +9,7 @@ import { AGENTS_MIGRATIONS, RESPONSES_MIGRATIONS } from '../chat/chat.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import { BATCHES_MIGRATIONS } from '../batches/batches.ts';
 import { VIDEO_MIGRATIONS } from '../video/migrations.ts';
+import { BACKUP_MIGRATIONS } from './backup/migrations.ts';
 import { WEBHOOKS_MIGRATIONS } from '../webhooks/webhooks.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
@@ -24,4 +25,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...RESPONSES_MIGRATIONS,
   ...BATCHES_MIGRATIONS,
   ...WEBHOOKS_MIGRATIONS,
+  ...BACKUP_MIGRATIONS,
 ];

@@ -19,6 +19,7 @@ import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/embedded/embedded.ts';
 import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
+import { ScheduledBackups } from './backup/scheduled-backups.ts';
 import { type Stores, openStores } from './stores.ts';
 import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
@@ -117,6 +118,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
+  const backups = new ScheduledBackups(shared, parts.operations?.backup);
+  metrics.backupMs = () => backups.lastSuccessMs;
   const assets = assetsOnDemand(join(config.current.dataFolder, 'console'), shared.clock);
   const documented = { config, version, basePath: BASE_PATH, assets, server };
 
@@ -136,7 +139,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     webhooks,
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
-    opsFeature(shared, { ...parts, ...documented, metrics, payments, localEngines }),
+    opsFeature(shared, { ...parts, ...documented, metrics, payments, localEngines, backups }),
+    backups,
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });

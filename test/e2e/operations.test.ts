@@ -95,7 +95,7 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     assert.equal(ready.status, 200);
     const { status, parts } = (await ready.json()) as { status: string; parts: object };
     assert.equal(status, 'ready');
-    assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines']);
+    assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines', 'backups']);
   });
 
   test('the health check of the image succeeds only with a running server', async () => {

@@ -28,6 +28,7 @@ import type {
 
 export type {
   AuditResponse,
+  BackupsResponse,
   CheckResponse,
   ConfigResponse,
   EnginesResponse,

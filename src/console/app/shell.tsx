@@ -59,6 +59,7 @@ const OPERATOR: readonly Link[] = [
   ['/console/operator/videos', 'Video jobs'],
   ['/console/operator/payments', 'Payments'],
   ['/console/operator/audit', 'Audit'],
+  ['/console/operator/backups', 'Backups'],
   ['/console/operator/configuration', 'Configuration'],
   ['/console/operator/check', 'Check'],
 ];

@@ -329,6 +329,44 @@ export const AUDIT: RouteDescription = {
   }),
 };
 
+export type BackupsResponse = z.infer<typeof BackupsResponse>;
+const BackupsResponse = z
+  .object({
+    isScheduled: z.boolean().describe('True if the configuration schedules backups.'),
+    lastSuccessAt: Time.nullable().describe('End of the last successful backup.'),
+    data: z
+      .array(
+        z.object({
+          startedAt: Time,
+          endedAt: Time.nullable().describe('Null while the backup runs, or if it was killed.'),
+          location: z.string().describe('File or `s3://` URL; empty if there is none.'),
+          bytes: Count.describe('Size of the archive.'),
+          problem: z.string().nullable().describe('Reason of a failure.'),
+        }),
+      )
+      .describe('Newest first, at most 50.'),
+  })
+  .meta({ id: 'Backups' });
+
+export const BACKUPS: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Backups',
+  about: 'Lists the backups that the schedule or `farebox backup` made.',
+  response: jsonResponse('Backups.', BackupsResponse, {
+    isScheduled: true,
+    lastSuccessAt: '2026-11-21T03:55:04.000Z',
+    data: [
+      {
+        startedAt: '2026-11-21T03:55:00.000Z',
+        endedAt: '2026-11-21T03:55:04.000Z',
+        location: '/srv/backups/farebox-20261121T035500000Z.tar.gz',
+        bytes: 1203311,
+        problem: null,
+      },
+    ],
+  }),
+};
+
 export type ConfigResponse = z.infer<typeof ConfigResponse>;
 const ConfigResponse = z
   .object({

@@ -2,6 +2,8 @@
 import { hostname } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
+import type { BackupRequest } from '../backup/backup-worker.ts';
+import type { ScheduledBackups } from '../backup/scheduled-backups.ts';
 import {
   type Config,
   type LoadedConfig,
@@ -36,6 +38,8 @@ import {
   CONFIG,
   type CheckResponse,
   type ConfigResponse,
+  BACKUPS,
+  type BackupsResponse,
   ENGINES,
   type EnginesResponse,
   type EnginesView,
@@ -59,6 +63,8 @@ export interface Operations {
     config: Config,
     running: readonly EngineProbe[],
   ) => Promise<CheckResponse['findings']>;
+  /** Environment and working directory, from which a scheduled backup loads the configuration. */
+  readonly backup: BackupRequest;
 }
 
 type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
@@ -69,10 +75,11 @@ export interface AdminParts {
   /** Other processes on the same port. */
   readonly siblings?: Siblings | undefined;
   readonly localEngines: Pick<LocalEngineSource, 'probes'>;
+  readonly backups: ScheduledBackups;
 }
 
 export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
-  const { operations, siblings, localEngines } = parts;
+  const { operations, siblings, localEngines, backups } = parts;
   const audit = coalesced(() => auditOf(shared));
   const routes = [
     get('/admin/engines', 'operator', ENGINES, async (context) => {
@@ -87,6 +94,9 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
     get('/admin/top-ups', 'operator', TOP_UPS, (context) => sendTopUps(shared, context)),
     get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
       sendTopUp(shared, context),
+    ),
+    get('/admin/backups', 'operator', BACKUPS, async (context) =>
+      context.json(200, await backupsBody(backups)),
     ),
     get('/admin/audit', 'operator', AUDIT, async (context) =>
       context.json(200, auditBody(await audit(), decimalUsd)),
@@ -281,6 +291,24 @@ async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   } finally {
     await worker.terminate();
   }
+}
+
+const SHOWN_BACKUPS = 50;
+
+async function backupsBody(backups: ScheduledBackups): Promise<BackupsResponse> {
+  await backups.refresh();
+  const runs = await backups.runs(SHOWN_BACKUPS);
+  return {
+    isScheduled: backups.isScheduled,
+    lastSuccessAt: timeOf(backups.lastSuccessMs ?? 0),
+    data: runs.map(({ startedMs, endedMs, location, bytes, problem }) => ({
+      startedAt: isoTime(startedMs),
+      endedAt: timeOf(endedMs),
+      location,
+      bytes,
+      problem: problem === '' ? null : problem,
+    })),
+  };
 }
 
 /** Returns the report as JSON; `usd` formats amounts. */

@@ -33,6 +33,15 @@ export const ReadinessParts = z.strictObject({
       modelsReady: figure.describe('Models with an available engine.'),
     })
     .describe('Engines.'),
+  backups: z
+    .strictObject({
+      ok: part.describe('Always true: a missing backup does not stop requests.'),
+      lastSuccessAt: z
+        .string()
+        .nullable()
+        .describe('End of the last successful backup, ISO 8601; null if there is none.'),
+    })
+    .describe('Backups by schedule or command.'),
   payments: z
     .strictObject({
       ok: part,
@@ -64,6 +73,7 @@ const PARTS = {
   database: { ok: true },
   journal: { ok: true, waitingSettles: 0 },
   engines: { ok: true, models: 3, modelsReady: 3 },
+  backups: { ok: true, lastSuccessAt: '2026-11-21T03:55:04.000Z' },
 };
 
 export const READY_DESCRIPTION: RouteDescription = {

@@ -4,6 +4,7 @@
  * Responses never contain addresses.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Feature, Route } from '../../http/route.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -84,7 +85,7 @@ function send(context: RequestContext, status: number, body: unknown): void | Pr
 
 async function readiness(shared: FeatureParts, parts: OpsParts): Promise<ReadinessParts> {
   const { stores, clock, catalog, engines } = shared;
-  const { server, metrics, payments } = parts;
+  const { server, metrics, payments, backups } = parts;
   const unavailable = stores.store.unavailable() !== undefined;
   const reply = unavailable
     ? undefined
@@ -104,6 +105,10 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
     database: { ok: reply !== undefined },
     journal: { ok: true, waitingSettles: stores.ledger.holds.journaled },
     engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
+    backups: {
+      ok: true,
+      lastSuccessAt: backups.lastSuccessMs === undefined ? null : isoTime(backups.lastSuccessMs),
+    },
     // Reversed payments do not affect requests, but the operator needs to see them.
     ...(credits === undefined ? {} : { payments: { ok: true, ...credits } }),
   };

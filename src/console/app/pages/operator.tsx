@@ -2,6 +2,7 @@
 import { useRoute } from 'preact-iso';
 import { Accounts } from '../operator/accounts.tsx';
 import { Audit } from '../operator/audit.tsx';
+import { Backups } from '../operator/backups.tsx';
 import { Check, Configuration } from '../operator/configuration.tsx';
 import { Engines } from '../operator/engines.tsx';
 import { Payments } from '../operator/payments.tsx';
@@ -18,6 +19,7 @@ const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
   videos: Videos,
   payments: Payments,
   audit: Audit,
+  backups: Backups,
   configuration: Configuration,
   check: Check,
 };

@@ -1,0 +1,20 @@
+/** Worker thread of `scheduled-backups.ts`: loads the configuration and makes one backup. */
+import { workerData } from 'node:worker_threads';
+import { type ConfigInputs, loadConfig } from '../../config/config.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { createBackup } from './backup.ts';
+
+export interface BackupRequest extends Pick<ConfigInputs, 'env' | 'cwd'> {
+  readonly version: string;
+}
+
+const { env, cwd, version } = workerData as BackupRequest; // set by scheduled-backups.ts
+const loaded = await loadConfig({ env, cwd });
+if (!loaded.ok)
+  throw new Error('The configuration is not valid; "farebox check" lists the problems');
+const { to } = loaded.config.backup;
+if (to === undefined) throw new Error('The configuration has no "backup.to" any more');
+const parts = { clock: systemClock(), ids: systemIds(), log: silentLog, version, to };
+await createBackup({ ...parts, config: loaded.config, sources: loaded.sources });

@@ -1,0 +1,134 @@
+/**
+ * Starts the backups that the section `backup` schedules, in a worker thread, and knows when the last one succeeded.
+ * One process starts them: the one that runs the jobs of all. A second start would only make a second backup.
+ */
+import { Worker } from 'node:worker_threads';
+import { HOUR_MS } from '../../core/clock.ts';
+import { reasonOf } from '../../core/log.ts';
+import { siblingUrl } from '../../core/sibling.ts';
+import type { Feature } from '../../http/route.ts';
+import type { FeatureParts } from '../feature-parts.ts';
+import type { BackupRequest } from './backup-worker.ts';
+
+const RETRY_MS = HOUR_MS;
+/** A run without an end after this time was killed. */
+const LONGEST_RUN_MS = 6 * HOUR_MS;
+const KEPT_RUNS = 100;
+
+export interface BackupRun {
+  readonly startedMs: number;
+  /** 0 while it runs. */
+  readonly endedMs: number;
+  readonly location: string;
+  readonly bytes: number;
+  /** Why it failed; empty otherwise. */
+  readonly problem: string;
+}
+
+export class ScheduledBackups implements Feature {
+  readonly routes = [];
+  readonly perProcessJob = (): Promise<void> => this.refresh();
+  readonly leaderJob = (): Promise<void> => this.#startDue();
+  readonly #parts: FeatureParts;
+  readonly #request: BackupRequest | undefined;
+  #running: Promise<void> | undefined;
+  #worker: Worker | undefined;
+  /** Unix time in ms; `undefined` if no backup has succeeded, or none was read yet. */
+  lastSuccessMs: number | undefined;
+
+  /** `request`: input of the worker, which loads the configuration; without it nothing is scheduled. */
+  constructor(parts: FeatureParts, request: BackupRequest | undefined) {
+    this.#parts = parts;
+    this.#request = request;
+  }
+
+  get isScheduled(): boolean {
+    const { to, everyHours } = this.#parts.config.current.backup;
+    return this.#request !== undefined && to !== undefined && everyHours > 0;
+  }
+
+  async refresh(): Promise<void> {
+    const rows = await this.#parts.stores.store.query<{ last: bigint | null }>(
+      `SELECT max(ended_ms) AS last FROM backup_run WHERE ended_ms > 0 AND problem = ''`,
+    );
+    const last = rows[0]?.last ?? undefined;
+    this.lastSuccessMs = last === undefined ? undefined : Number(last);
+  }
+
+  /** Starts a backup if one is due; does not wait for it. */
+  async #startDue(): Promise<void> {
+    if (!this.isScheduled || this.#running !== undefined) return;
+    const { config, stores, clock } = this.#parts;
+    const [last] = await this.runs(1);
+    const everyMs = config.current.backup.everyHours * HOUR_MS;
+    if (last !== undefined && clock.nowMs() < dueMs(last, everyMs)) return;
+    await stores.store.query(
+      `DELETE FROM backup_run WHERE id NOT IN (
+         SELECT id FROM backup_run ORDER BY started_ms DESC LIMIT ${KEPT_RUNS})`,
+    );
+    this.#running = this.#run().finally(() => {
+      this.#running = undefined;
+    });
+  }
+
+  /** Newest first. */
+  async runs(limit: number): Promise<readonly BackupRun[]> {
+    const rows = await this.#parts.stores.store.query<{
+      started_ms: bigint;
+      ended_ms: bigint;
+      location: string;
+      bytes: bigint;
+      problem: string;
+    }>(
+      `SELECT started_ms, ended_ms, location, bytes, problem FROM backup_run
+       ORDER BY started_ms DESC LIMIT $1`,
+      [limit],
+    );
+    return rows.map((row) => ({
+      startedMs: Number(row.started_ms),
+      endedMs: Number(row.ended_ms),
+      location: row.location,
+      bytes: Number(row.bytes),
+      problem: row.problem,
+    }));
+  }
+
+  async #run(): Promise<void> {
+    const { log } = this.#parts;
+    const entry = siblingUrl(import.meta.url, './backup-worker');
+    try {
+      await new Promise<void>((resolve, reject) => {
+        this.#worker = new Worker(entry, {
+          workerData: this.#request,
+          env: { ...this.#request?.env },
+        });
+        this.#worker.once('error', reject);
+        this.#worker.once('exit', () => resolve());
+      });
+      await this.refresh();
+      const [run] = await this.runs(1);
+      if (run?.problem === '')
+        log.info({ location: run.location, bytes: run.bytes }, 'Backup stored');
+    } catch (error) {
+      log.error(
+        { reason: reasonOf(error) },
+        'The scheduled backup failed; the next try is in an hour',
+      );
+    }
+  }
+
+  start(): void {
+    // Without the database the next minute reads it.
+    this.refresh().catch(() => undefined);
+  }
+
+  async close(): Promise<void> {
+    await this.#worker?.terminate();
+    await this.#running;
+  }
+}
+
+function dueMs({ startedMs, endedMs, problem }: BackupRun, everyMs: number): number {
+  if (endedMs === 0) return startedMs + Math.max(everyMs, LONGEST_RUN_MS);
+  return startedMs + (problem === '' ? everyMs : Math.min(everyMs, RETRY_MS));
+}

@@ -1,0 +1,291 @@
+/** `farebox backup` and `farebox restore`, beside a running server and into an empty place. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { MINUTE_MS, systemClock } from '../../src/core/clock.ts';
+import { runCommand } from '../../src/cli/cli.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { S3Storage } from '../support/s3-storage.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+
+interface Report {
+  readonly location: string;
+  readonly isEncrypted: boolean;
+  readonly deleted: readonly string[];
+  readonly variables: readonly string[];
+  readonly audit: { readonly ok: boolean; readonly transfers: number; readonly owedUsd: string };
+}
+
+describe('backup and restore', () => {
+  const root = mkdtempSync(join(tmpdir(), 'farebox-backup-'));
+  const upstreams: TestUpstream[] = [];
+  let engineUrl = '';
+  before(async () => {
+    const upstream = await TestUpstream.start();
+    upstream.otherwise = { kind: 'json', usage: true };
+    upstreams.push(upstream);
+    engineUrl = upstream.url;
+  });
+  after(async () => {
+    for (const upstream of upstreams) await upstream.kill();
+    rmSync(root, { recursive: true, force: true });
+  });
+
+  const yamlOf = (more = ''): string => `# Prices of this shop
+engines: { fake: { url: '${engineUrl}', apiKey: '\${ENGINE_KEY:-none}' } }
+models:
+  - { id: m, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: fake }] }
+${more}`;
+
+  async function farebox(folder: string, argv: readonly string[], env = {}) {
+    let [out, error] = ['', ''];
+    const code = await runCommand({
+      argv: [...argv],
+      env: { FAREBOX_DATA: join(folder, 'data'), ...env },
+      cwd: folder,
+      stdout: { write: (text: string) => (out += text) },
+      stderr: { write: (text: string) => (error += text) },
+      onSignal: () => undefined,
+    });
+    return { code, out, error };
+  }
+
+  function emptyFolder(): string {
+    return mkdtempSync(join(root, 'place-'));
+  }
+
+  /** A running server with a configuration file, one account and five paid chats. */
+  async function shop(more = '', databaseUrl?: string) {
+    const folder = emptyFolder();
+    const yaml = yamlOf(databaseUrl === undefined ? more : `${more}\ndatabase: '${databaseUrl}'`);
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    const app = await startTestApp({
+      yaml: yamlOf(more),
+      dataFolder: join(folder, 'data'),
+      ...(databaseUrl === undefined ? {} : { databaseUrl }),
+    });
+    const { secret } = await app.account('3');
+    for (let at = 0; at < 5; at += 1) assert.equal(await chat(app, secret), 200);
+    return { folder, app, secret };
+  }
+
+  async function chat(app: TestApp, secret: string): Promise<number> {
+    const response = await fetch(`${app.url}/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body: '{"model":"m","messages":[{"role":"user","content":"Hi"}]}',
+    });
+    await response.text();
+    return response.status;
+  }
+
+  async function backup(folder: string, ...more: readonly string[]): Promise<Report> {
+    const made = await farebox(folder, ['backup', '--json', ...more]);
+    assert.equal(made.code, 0, made.error);
+    return JSON.parse(made.out) as Report;
+  }
+
+  async function servesAgain(folder: string, secret: string, databaseUrl?: string): Promise<void> {
+    const app = await startTestApp({
+      yaml: yamlOf(),
+      dataFolder: join(folder, 'data'),
+      ...(databaseUrl === undefined ? {} : { databaseUrl }),
+    });
+    assert.equal(await chat(app, secret), 200);
+    await app.audit();
+    await app.stop();
+  }
+
+  test('a backup of a running server restores into an empty folder with the same audit, and its keys work', async () => {
+    const { folder, app, secret } = await shop();
+    const report = await backup(folder, '--to', './kept');
+    assert.equal(report.audit.ok, true);
+    assert.deepEqual(report.variables, ['ENGINE_KEY']);
+    assert.equal(report.isEncrypted, false);
+    assert.equal(await chat(app, secret), 200, 'the server goes on');
+    await app.stop();
+
+    const place = emptyFolder();
+    const restored = await farebox(place, ['restore', report.location, '--json']);
+    assert.equal(restored.code, 0, restored.error);
+    const body = JSON.parse(restored.out) as { transfers: number; owedUsd: string };
+    assert.equal(body.transfers, report.audit.transfers);
+    assert.equal(body.owedUsd, report.audit.owedUsd);
+    assert.match(readFileSync(join(place, 'farebox.yaml'), 'utf8'), /^# Prices of this shop/);
+    assert.deepEqual(readdirSync(place).sort(), ['data', 'farebox.yaml']);
+    await servesAgain(place, secret);
+
+    const again = await farebox(place, ['restore', report.location]);
+    assert.equal(again.code, 1);
+    assert.match(again.error, /The database .* exists: restore into an empty data folder/);
+  });
+
+  test('an encrypted backup needs its private key', async () => {
+    const keys = emptyFolder();
+    const made = await farebox(keys, ['backup', '--new-key', 'key.txt', '--json']);
+    const { recipient } = JSON.parse(made.out) as { recipient: string };
+    const other = await farebox(keys, ['backup', '--new-key', 'other.txt']);
+    assert.equal(other.code, 0);
+    const { folder, app, secret } = await shop(`backup: { recipient: '${recipient}', to: ./kept }`);
+    const { location, isEncrypted } = await backup(folder);
+    assert.equal(isEncrypted, true);
+    assert.match(location, /\.tar\.gz\.age$/);
+    assert.ok(!readFileSync(location).includes('Prices of this shop'));
+    await app.stop();
+
+    const place = emptyFolder();
+    const refused = await farebox(place, ['restore', location]);
+    assert.match(refused.error, /The backup is encrypted: give the file of its private key/);
+    const wrong = await farebox(place, [
+      'restore',
+      location,
+      '--identity',
+      join(keys, 'other.txt'),
+    ]);
+    assert.match(wrong.error, /The backup is encrypted for another private key/);
+    assert.deepEqual(readdirSync(place), [], 'a refused restore leaves nothing');
+    const key = join(keys, 'key.txt');
+    const restored = await farebox(place, ['restore', location, '--identity', key]);
+    assert.equal(restored.code, 0, restored.error);
+    await servesAgain(place, secret);
+  });
+
+  test('a damaged backup is refused and leaves no database', async () => {
+    const { folder, app } = await shop();
+    const { location } = await backup(folder, '--to', './kept');
+    await app.stop();
+    const bytes = readFileSync(location);
+    const place = emptyFolder();
+    const damaged = join(place, 'damaged.tar.gz');
+    for (const at of [0.2, 0.5, 0.9]) {
+      const copy = Buffer.from(bytes);
+      const index = Math.floor(copy.length * at);
+      copy[index] = (copy[index] ?? 0) ^ 0xff;
+      writeFileSync(damaged, copy);
+      const { code } = await farebox(place, ['restore', damaged]);
+      assert.equal(code, 1);
+    }
+    writeFileSync(damaged, bytes.subarray(0, bytes.length / 2));
+    assert.equal((await farebox(place, ['restore', damaged])).code, 1);
+    assert.ok(!existsSync(join(place, 'data', 'farebox.db')));
+  });
+
+  test('a backup stores nothing if the audit of the copy finds a difference', async () => {
+    const { folder, app } = await shop();
+    await app.app.stores.store.query('UPDATE ledger_account SET balance_nano = balance_nano + 1');
+    const { code, error } = await farebox(folder, ['backup', '--to', './kept']);
+    assert.equal(code, 1);
+    assert.match(error, /The audit of the copy found differences, so no backup was stored/);
+    assert.ok(!existsSync(join(folder, 'kept')));
+    await app.stop();
+  });
+
+  test('backups go to S3-compatible storage, older ones are deleted, and restore reads them', async () => {
+    const storage = new S3Storage('test-key');
+    const endpoint = await storage.start();
+    after(() => storage.stop());
+    const { folder, app, secret } = await shop(
+      `backup: { to: 's3://shop/daily', keep: 2, s3: { endpoint: '${endpoint}', region: eu, accessKeyId: test-key, secretAccessKey: s } }`,
+    );
+    const made: Report[] = [];
+    for (let at = 0; at < 3; at += 1) made.push(await backup(folder));
+    assert.equal(made[2]?.deleted.length, 1);
+    const kept = [...storage.objects.keys()].map((path) => `s3:/${path}`);
+    assert.deepEqual(kept, [made[1]?.location, made[2]?.location]);
+    await app.stop();
+
+    const place = emptyFolder();
+    const restored = await farebox(place, ['restore', made[2]?.location ?? '']);
+    assert.equal(restored.code, 1, 'without credentials the storage refuses');
+    const variables = {
+      AWS_ACCESS_KEY_ID: 'test-key',
+      AWS_SECRET_ACCESS_KEY: 's',
+      AWS_REGION: 'eu',
+      AWS_ENDPOINT_URL: endpoint,
+    };
+    Object.assign(process.env, variables);
+    const allowed = await farebox(place, ['restore', made[2]?.location ?? '']);
+    for (const name of Object.keys(variables)) delete process.env[name];
+    assert.equal(allowed.code, 0, allowed.error);
+    await servesAgain(place, secret);
+  });
+
+  test('a backup of PostgreSQL restores into an empty PostgreSQL, and not into SQLite', async () => {
+    const source = await emptyPostgresDatabase();
+    const { folder, app, secret } = await shop('', source);
+    const { location, audit } = await backup(folder, '--to', './kept');
+    assert.equal(await chat(app, secret), 200, 'the server goes on');
+    await app.stop();
+
+    const place = emptyFolder();
+    const target = await emptyPostgresDatabase();
+    writeFileSync(join(place, 'farebox.yaml'), yamlOf(`database: '${target}'`));
+    const restored = await farebox(place, ['restore', location, '--json']);
+    assert.equal(restored.code, 0, restored.error);
+    const body = JSON.parse(restored.out) as { transfers: number; owedUsd: string };
+    assert.equal(body.transfers, audit.transfers);
+    assert.equal(body.owedUsd, audit.owedUsd);
+    await servesAgain(place, secret, target);
+
+    const file = emptyFolder();
+    writeFileSync(join(file, 'farebox.yaml'), yamlOf());
+    const refused = await farebox(file, ['restore', location]);
+    assert.match(refused.error, /This is a backup of PostgreSQL/);
+  });
+
+  test('a scheduled backup runs in the server, and readiness, metrics and the operator route show it', async () => {
+    const dataFolder = emptyFolder();
+    const yaml = yamlOf(`backup: { to: ./kept }`);
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const minutes: (() => void)[] = [];
+    const clock = systemClock();
+    const app = await startTestApp({
+      yaml,
+      dataFolder,
+      clock: {
+        ...clock,
+        every: (ms, work) => {
+          if (ms === MINUTE_MS) minutes.push(work);
+          return clock.every(ms, work);
+        },
+      },
+    });
+    const secret = await app.key({ kind: 'ADMIN' });
+    for (const run of minutes) run();
+    const body = await until(async () => {
+      const response = await fetch(`${app.url}/admin/backups`, {
+        headers: { authorization: `Bearer ${secret}` },
+      });
+      const backups = (await response.json()) as {
+        isScheduled: boolean;
+        lastSuccessAt: string | null;
+        data: readonly { location: string; problem: string | null }[];
+      };
+      return backups.lastSuccessAt === null ? undefined : backups;
+    });
+    assert.equal(body.isScheduled, true);
+    assert.equal(body.data[0]?.problem, null);
+    assert.ok(existsSync(body.data[0]?.location ?? ''));
+    const ready = await fetch(`${app.app.address}/readyz`);
+    const { parts } = (await ready.json()) as { parts: { backups: unknown } };
+    assert.deepEqual(parts.backups, { ok: true, lastSuccessAt: body.lastSuccessAt });
+    const metrics = await (await fetch(`${app.app.address}/metrics`)).text();
+    assert.match(metrics, /^farebox_backup_last_success_timestamp_seconds \d{10}$/m);
+    for (const run of minutes) run();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.equal(readdirSync(join(dataFolder, 'kept')).length, 1, 'the next one is due in a day');
+    await app.stop();
+  });
+});
+
+async function until<T>(read: () => Promise<T | undefined>): Promise<T> {
+  for (let attempt = 0; attempt < 200; attempt += 1) {
+    const value = await read();
+    if (value !== undefined) return value;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error('It did not happen within 20 s');
+}
