@@ -630,6 +630,7 @@ describe('the console', () => {
       'videos',
       'payments',
       'audit',
+      'backups',
       'configuration',
       'check',
     ];

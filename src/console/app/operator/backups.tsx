@@ -1,5 +1,5 @@
 /** The page of backups: the last success, and each attempt by schedule or command. */
-import { bytesText, countText } from '../format.ts';
+import { bytesText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { State, Tile, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
@@ -45,8 +45,8 @@ export function Backups() {
               <Tile name="Schedule" tone={isScheduled ? undefined : 'warn'}>
                 {isScheduled ? 'On' : 'Off'}
               </Tile>
-              <Tile name="Attempts">{countText(data.length)}</Tile>
             </dl>
+            <h2>Attempts</h2>
             {data.length === 0 ? (
               <Empty title="There is no backup yet">
                 <p>
