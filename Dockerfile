@@ -15,7 +15,7 @@ RUN node scripts/build.ts
 RUN node scripts/fetch-engines.ts llama sentences
 
 FROM build AS all-engines
-RUN node scripts/fetch-engines.ts
+RUN node scripts/fetch-engines.ts llama sentences cutout speech media
 
 # The image of Node is the runtime; npm and its kin have nothing to do in it.
 FROM node:${NODE_VERSION}-slim AS base

@@ -1,6 +1,6 @@
 /**
  * Fetches the packages of the embedded engines into `engines/`, where a checkout and an image look for
- * them: `node scripts/fetch-engines.ts [llama cutout speech media]`. Complete sets are kept. A link
+ * them: `node scripts/fetch-engines.ts [llama cutout speech media providers]`. Complete sets are kept. A link
  * `engines/<name>/node_modules` lets the compiler and the linter read the types of the packages.
  */
 import { lstatSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
@@ -18,7 +18,7 @@ const { positionals } = parseArgs({ allowPositionals: true });
 const loaded = await loadConfig({ env: process.env, cwd: '/' });
 if (!loaded.ok) throw new Error('The environment has settings that are not valid');
 
-for (const name of ENGINE_SETS) {
+for (const name of [...ENGINE_SETS, 'providers'] as const) {
   if (positionals.length > 0 && !positionals.includes(name)) continue;
   const progress = new Progress(process.stdout);
   const folder = await fetchPackages({

@@ -114,7 +114,9 @@ async function engineFindings(config: Config): Promise<Finding[]> {
   try {
     const findings = await Promise.all(probed.map(({ id }) => probeFinding(config, engines, id)));
     const others = Object.entries(config.engines)
-      .filter(([id]) => probed.every((engine) => engine.id !== id))
+      .filter(([id, { provider }]) => {
+        return provider === undefined && probed.every((engine) => engine.id !== id);
+      })
       .map(([id, { protocol }]) => {
         const says = `not tested, because the protocol ${protocol} has no status call; send it a request`;
         return finding(`engine ${id}`, 'note', says);
@@ -144,9 +146,9 @@ async function embeddedFindings(
   config: Config,
   running: readonly EngineProbe[] | undefined,
 ): Promise<Finding[]> {
-  if (!config.embedded.enabled) return [finding('embedded engines', 'note', 'switched off')];
+  const off = config.embedded.enabled ? [] : [finding('embedded engines', 'note', 'switched off')];
   const probes = running ?? (await probeEmbedded({ config, ...PARTS, onChange: () => undefined }));
-  return probes.map(({ engine, needs, missing, problem, isStarting }) => {
+  const findings = probes.map(({ engine, needs, missing, problem, isStarting }) => {
     const what = `engine ${engine}`;
     const packages = needs.flatMap(enginePackages).join(', ') || 'ffmpeg';
     if (problem !== undefined) return finding(what, 'wrong', problem);
@@ -156,6 +158,7 @@ async function embeddedFindings(
     const next = config.embedded.download ? ', and so does the next start' : '';
     return finding(what, 'note', `${words}${next}`);
   });
+  return [...findings, ...off];
 }
 
 /** The address must be free, or in use by a Farebox server. */

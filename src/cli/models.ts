@@ -130,8 +130,9 @@ function runsOn(config: Config, id: string): readonly string[] {
   const replicas = config.models.find((model) => model.id === id)?.replicas ?? [];
   if (replicas.length === 0) return ['this machine'];
   return replicas.map(({ engine }) => {
-    const url = config.engines[engine]?.url;
-    return url === undefined ? engine : `${engine} (${URL.parse(url)?.host || url})`;
+    const { url = '', provider } = config.engines[engine] ?? {};
+    const where = provider ?? (URL.parse(url)?.host || url);
+    return where === '' ? engine : `${engine} (${where})`;
   });
 }
 

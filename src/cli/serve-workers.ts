@@ -7,7 +7,7 @@ import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
 import { LocalEngines } from '../engines/embedded/embedded.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
-import type { Config } from '../config/config.ts';
+import { type Config, loadConfig } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -172,6 +172,7 @@ class Primary {
         processId = message.processId;
         return;
       }
+      if (message.kind === 'reloaded') return void this.#reloadEngines();
       slot.isListening = true;
       this.#reportEnded();
       this.#isListening = true;
@@ -183,6 +184,13 @@ class Primary {
       this.#ended(slot, worker, signal || `code ${code}`);
       this.#reportEnded();
     });
+  }
+
+  /** Every worker reports the change; engines with unchanged settings continue. */
+  async #reloadEngines(): Promise<void> {
+    const { env, cwd } = this.#options.console;
+    const loaded = await loadConfig({ env, cwd });
+    if (loaded.ok && !this.#isStopping) this.#engines.configure(loaded.config);
   }
 
   /** Collects the views of all other workers. A worker that does not respond in time is left out. */

@@ -23,6 +23,8 @@ export type ToWorker =
 export type FromWorker =
   /** Sent before the worker acquires shared resources. */
   | { readonly kind: 'began'; readonly processId: string }
+  /** The configuration changed. */
+  | { readonly kind: 'reloaded' }
   | { readonly kind: 'listening'; /** `http://host:port`. */ readonly address: string }
   /** Requests the views of all siblings. */
   | { readonly kind: 'views-request'; readonly of: OwnView; readonly id: number }
@@ -37,7 +39,7 @@ export async function runWorker(cli: Cli): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     console.onSignal(signal, () => undefined);
   }
-  const shared = new SharedEngines();
+  const shared = new SharedEngines(() => send({ kind: 'reloaded' }));
   const stop = Promise.withResolvers<undefined>();
   const views = new Requests<readonly string[]>();
   let isStopping = false;

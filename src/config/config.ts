@@ -46,7 +46,8 @@ export {
   type PriceSettings,
   QUANTIZATIONS,
 } from './models-section.ts';
-export { proxyOf } from './outgoing-proxy.ts';
+export { type ProxySettings, proxyOf } from './outgoing-proxy.ts';
+export { PROVIDERS } from './provider-names.ts';
 export type { RpcSection } from './rpc-section.ts';
 export {
   type Config,
@@ -242,7 +243,11 @@ async function routedSections(
   const parts = { diagnostics, folder, proxies, readFile: readPem };
   const routedEngines: [string, RoutedSections['engines'][string]][] = [];
   for (const [name, engine] of Object.entries(engines)) {
-    routedEngines.push([name, await routeTo(engine, ['engines', name], parts)]);
+    const { url = '', provider } = engine;
+    const reached = { ...engine, url };
+    const path = ['engines', name];
+    const isLocal = provider !== undefined;
+    routedEngines.push([name, isLocal ? reached : await routeTo(reached, path, parts)]);
   }
   const networks: [string, RoutedSections['rpc']['networks'][string]][] = [];
   for (const [slug, { upstreams }] of Object.entries(rpc.networks)) {

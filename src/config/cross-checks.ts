@@ -68,9 +68,37 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
     if (!used.has(name))
       diagnostics.warning(['engines', name], 'No model has a replica on this engine');
   }
+  for (const [name, engine] of Object.entries(settings.engines)) {
+    checkEngine(engine, ['engines', name], diagnostics);
+  }
   checkPayments(settings.payments, diagnostics);
   checkVideoCapacity(settings, diagnostics);
   checkServer(settings, diagnostics);
+}
+
+/** Settings of connections, which a provider package makes by itself. */
+const OF_CONNECTIONS = ['url', 'ca', 'cert', 'key'] as const;
+
+function checkEngine(
+  engine: FileSettings['engines'][string],
+  path: Path,
+  diagnostics: Diagnostics,
+): void {
+  const problem = (name: string, message: string): void =>
+    diagnostics.problem([...path, name], message);
+  if (engine.provider === undefined) {
+    if (engine.url === undefined) diagnostics.problem(path, 'Needs "url" or "provider"');
+    for (const name of ['settings', 'providerOptions'] as const) {
+      if (engine[name] !== undefined) problem(name, 'Needs "provider"; remove this setting');
+    }
+    return;
+  }
+  for (const name of OF_CONNECTIONS) {
+    if (engine[name] === undefined) continue;
+    const advice = name === 'url' ? 'write it as settings.baseURL' : 'remove this setting';
+    problem(name, `Has no effect with "provider"; ${advice}`);
+  }
+  if (engine.protocol !== 'openai') problem('protocol', 'Must be openai with "provider"');
 }
 
 /** Open jobs without capacity on the disk are rejected before `video.maxOpenJobs` is reached. */

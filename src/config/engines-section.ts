@@ -1,6 +1,7 @@
 /** The sections `engines` (configured model servers), `discovery` (local ports) and `embedded`. */
 import { z } from 'zod';
 
+import { PROVIDERS } from './provider-names.ts';
 import {
   baseUrl,
   count,
@@ -63,12 +64,35 @@ const ConfiguredEngine = z.strictObject({
     .describe(
       '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `anthropic`: chat in the protocol of Anthropic (`POST /messages`). `rembg`: background removal by one POST of an image.',
     ),
-  url: engineUrl().describe(
-    'Base URL, which for most OpenAI engines ends with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`. A query, such as the `?api-version=…` of Azure, is added to every request.',
-  ),
+  provider: z
+    .enum(PROVIDERS)
+    .optional()
+    .describe(
+      'Provider package of the AI SDK, instead of `url`. The server fetches it and runs it in a child process of this engine.',
+    ),
+  settings: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .meta({ secret: true })
+    .describe(
+      'Settings of the provider package, as its documentation names them, such as `baseURL`, `project`, `location` or `region`. `apiKey` and `headers` are added to them.',
+    ),
+  providerOptions: z
+    .record(z.string(), z.record(z.string(), z.unknown()))
+    .optional()
+    .describe(
+      'Options of the provider package for every call, by the name of the provider, such as `bedrock: { guardrailConfig: … }`. What a request sets replaces them.',
+    ),
+  url: engineUrl()
+    .optional()
+    .describe(
+      'Base URL, which for most OpenAI engines ends with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`. A query, such as the `?api-version=…` of Azure, is added to every request.',
+    ),
   apiKey: secret()
     .optional()
-    .describe('Sent as `Authorization: Bearer`, with `protocol: anthropic` as `x-api-key`.'),
+    .describe(
+      'Sent as `Authorization: Bearer`, with `protocol: anthropic` as `x-api-key`, with `provider` as the package does it.',
+    ),
   headers: z
     .record(z.string(), z.string())
     .default({})

@@ -106,7 +106,9 @@ type RpcNode = FileSettings['rpc']['networks'][string]['upstreams'][number];
 
 /** Sections of upstream servers, each server with its proxy and certificates. */
 export interface RoutedSections {
-  readonly engines: Readonly<Record<string, Routed<FileSettings['engines'][string]>>>;
+  readonly engines: Readonly<
+    Record<string, Routed<FileSettings['engines'][string] & { readonly url: string }>>
+  >;
   readonly rpc: Omit<FileSettings['rpc'], 'networks'> & {
     readonly networks: Readonly<Record<string, { readonly upstreams: readonly Routed<RpcNode>[] }>>;
   };

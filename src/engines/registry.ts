@@ -10,6 +10,7 @@ import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { DownloadView } from './embedded/model-files.ts';
 import { type LocalEngineSource, LocalEngines } from './embedded/embedded.ts';
+import { engineLimits } from './engine-limits.ts';
 
 type ConfiguredEngine = Config['engines'][string];
 
@@ -50,6 +51,7 @@ export class EngineRegistry {
   }
 
   configure(): void {
+    this.localEngines.configure(this.#config.current);
     this.catalog.configure(this.#config.current);
     this.#refresh();
   }
@@ -73,24 +75,18 @@ export class EngineRegistry {
 }
 
 export function configuredEngines(config: Config): EngineSettings[] {
-  return Object.entries(config.engines).map(([id, engine]) => settingsOf(id, engine));
+  return Object.entries(config.engines)
+    .filter(([, { provider }]) => provider === undefined)
+    .map(([id, engine]) => settingsOf(id, engine));
 }
 
 function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
   return {
     id,
+    ...engineLimits(engine),
     protocol: engine.protocol,
     url: baseOf(engine),
     headers: engine.headers,
-    concurrency: engine.concurrency,
-    maxQueued: engine.maxQueued,
-    maxConnections: engine.maxConnections,
-    timeLimits: {
-      connectMs: engine.connectTimeoutMs,
-      firstByteMs: engine.firstByteTimeoutMs,
-      idleMs: engine.idleTimeoutMs,
-      totalMs: engine.totalTimeoutMs,
-    },
     apiKey: engine.apiKey,
     proxy: engine.proxy,
     tls: engine.tls,

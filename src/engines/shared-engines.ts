@@ -17,10 +17,21 @@ export class SharedEngines implements LocalEngineSource {
   readonly #first = Promise.withResolvers<undefined>();
   #news: EngineNews = { engines: [], models: [], probes: [], areStarting: true };
   #onChange: () => void = () => undefined;
+  readonly #onConfigure: () => void;
+
+  /** `onConfigure` is called after a change of the configuration. */
+  constructor(onConfigure: () => void) {
+    this.#onConfigure = onConfigure;
+  }
 
   onChange(listener: () => void): this {
     this.#onChange = listener;
     return this;
+  }
+
+  /** The other process reads the changed configuration itself. */
+  configure(): void {
+    this.#onConfigure();
   }
 
   take(news: EngineNews): void {

@@ -107,7 +107,7 @@ export function localDialect(engineId: string): EngineDialect {
 }
 
 type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &
-  Partial<Pick<Engine, 'protocol'>>;
+  Partial<Pick<Engine, 'protocol' | 'provider'>>;
 
 export function engineDialect({
   protocol = 'openai',
@@ -115,12 +115,15 @@ export function engineDialect({
   dialect,
   quirks,
   continuousUsage,
+  provider,
 }: DialectSettings): EngineDialect {
   const given = Object.fromEntries(
     Object.entries(quirks).filter(([, value]) => value !== undefined),
   );
   if (protocol !== 'openai' && protocol !== 'rembg') return { ...TRANSLATED, ...given, protocol };
-  const preset = PRESETS[dialect === 'auto' ? presetOf(url) : dialect];
+  // A provider package gets everything that its provider may keep.
+  const detected = provider === undefined ? presetOf(url) : 'openrouter';
+  const preset = PRESETS[dialect === 'auto' ? detected : dialect];
   return { ...preset, continuousUsage, ...given };
 }
 

@@ -8,7 +8,9 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import type { DiscoveredModel, ModelOutage } from '../../catalog/catalog.ts';
+import type { Config } from '../../config/config.ts';
 import { SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type FoundEngine, LOOK_LIMIT_MS, discoverEngines, probeTargets } from '../discovery.ts';
@@ -32,6 +34,7 @@ import {
   mediaOffers,
   sentenceOffers,
 } from './offers.ts';
+import { providerOffer } from './provider-engine.ts';
 import { requirePackages } from './package-fetch.ts';
 import { type EngineSet, findPackages, packageSet } from './packages.ts';
 
@@ -42,11 +45,18 @@ export interface LocalEngineSource {
   start(): Promise<void>;
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
+  /** Applies a change of the engines that run provider packages. */
+  configure(config: Config): void;
   /** State of the embedded engines, as recorded by the running server. */
   probes(): readonly EngineProbe[];
   /** `true` until every engine has started or failed once; more models may follow. */
   readonly areStarting: boolean;
   stop(): Promise<void>;
+}
+
+interface ProviderEngine {
+  readonly settings: Config['engines'][string];
+  readonly engine: EmbeddedEngine;
 }
 
 /** Interval of progress reports of a fetched model. */
@@ -57,6 +67,9 @@ export class LocalEngines implements LocalEngineSource {
   readonly #abort = new AbortController();
   /** The first is llama.cpp, if embedded engines are enabled. */
   readonly #engines: EmbeddedEngine[] = [];
+  /** The engines that run provider packages, by their name in the configuration. */
+  readonly #providers = new Map<string, ProviderEngine>();
+  #config: Config;
   readonly #packageFetches = new Map<EngineSet, Promise<void>>();
   /** Models of the library that are being fetched or loaded, or could not be. */
   readonly #awaited = new Map<string, DiscoveredModel>();
@@ -65,11 +78,13 @@ export class LocalEngines implements LocalEngineSource {
   #stopLooking: (() => void) | undefined;
   #mediaStart: Promise<void> | undefined;
   #work: WorkFolder | undefined;
+  #isStarted = false;
   areStarting: boolean;
 
   constructor(parts: LocalEnginesParts) {
     const { embedded, discovery, models } = parts.config;
     this.#parts = parts;
+    this.#config = parts.config;
     this.areStarting = embedded.enabled || discovery.enabled;
     if (!embedded.enabled) return;
     const specs = [...(embedded.demo ? demoModels() : []), ...models.flatMap(ownSpec)];
@@ -89,7 +104,11 @@ export class LocalEngines implements LocalEngineSource {
     const { discovery } = config;
     if (discovery.enabled) this.#firstLook = this.#look();
     const engines = this.#wantsLlama() ? this.#engines : this.#engines.slice(1);
-    await Promise.all([this.#firstLook, ...engines.map((engine) => engine.start())]);
+    await Promise.all([
+      this.#firstLook,
+      ...engines.map((engine) => engine.start()),
+      this.#startProviders(),
+    ]);
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
       this.#stopLooking = clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
@@ -101,8 +120,34 @@ export class LocalEngines implements LocalEngineSource {
     });
   }
 
+  configure(config: Config): void {
+    this.#config = config;
+    // Before the start, the start applies it.
+    if (this.#isStarted) void this.#startProviders();
+  }
+
+  /** Starts the provider engines that are new or changed, and ends all others that differ. */
+  async #startProviders(): Promise<void> {
+    if (this.#abort.signal.aborted) return;
+    this.#isStarted = true;
+    const { engines, proxies } = this.#config;
+    for (const [id, { settings, engine }] of this.#providers) {
+      if (isDeepStrictEqual(engines[id], settings)) continue;
+      this.#providers.delete(id);
+      void engine.close();
+    }
+    const starts = Object.entries(engines).map(async ([id, settings]) => {
+      if (settings.provider === undefined || this.#providers.has(id)) return;
+      const engine = this.#newEngine(providerOffer(this.#parts, { id, settings, proxies }));
+      this.#providers.set(id, { settings, engine });
+      await engine.start();
+    });
+    await Promise.all(starts);
+  }
+
   engines(): EngineSettings[] {
     return [
+      ...[...this.#providers.values()].flatMap(({ engine }) => engine.settings()),
       ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
       ...this.#engines.flatMap((engine) => engine.settings()),
     ];
@@ -116,25 +161,31 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   probes(): EngineProbe[] {
-    return this.#engines.map((engine) => engine.probe());
+    const providers = [...this.#providers.values()].map(({ engine }) => engine);
+    return [...this.#engines, ...providers].map((engine) => engine.probe());
   }
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#abort.abort();
-    await Promise.all(this.#engines.map((engine) => engine.close()));
+    const providers = [...this.#providers.values()].map(({ engine }) => engine);
+    await Promise.all([...this.#engines, ...providers].map((engine) => engine.close()));
     await this.#mediaStart;
     await this.#work?.remove();
   }
 
   #add(describe: DescribeEngine): EmbeddedEngine {
+    const engine = this.#newEngine(describe);
+    this.#engines.push(engine);
+    return engine;
+  }
+
+  #newEngine(describe: DescribeEngine): EmbeddedEngine {
     const { config, onChange, clock, log } = this.#parts;
     const { dataFolder } = config;
     const fetchOnce = (set: EngineSet): Promise<void> => this.#requirePackages(set);
     const parts = { dataFolder, requirePackages: fetchOnce, onChange, clock, log };
-    const engine = new EmbeddedEngine(parts, describe);
-    this.#engines.push(engine);
-    return engine;
+    return new EmbeddedEngine(parts, describe);
   }
 
   /** Engines that need the same packages share one fetch. */
@@ -254,15 +305,20 @@ function typeOf({ work }: LibraryModel): 'text' | 'embedding' {
 export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly EngineProbe[]> {
   const { config, clock, log } = parts;
   const { embedded, dataFolder } = config;
-  if (!embedded.enabled) return [];
+  const providers = Object.entries(config.engines)
+    .filter(([, { provider }]) => provider !== undefined)
+    .map(([id, settings]) => providerOffer(parts, { id, settings, proxies: config.proxies }));
   const work = await mkdtemp(join(tmpdir(), 'farebox-check-'));
   const probes: EngineProbe[] = [];
   try {
-    const offers: DescribeEngine[] = [
-      (onChange) => llamaOffer(llamaEngine(parts, demoModels(), onChange)),
-      ...sentenceOffers(parts),
-      ...(await mediaOffers(parts, work)),
-    ];
+    const local: DescribeEngine[] = embedded.enabled
+      ? [
+          (onChange) => llamaOffer(llamaEngine(parts, demoModels(), onChange)),
+          ...sentenceOffers(parts),
+          ...(await mediaOffers(parts, work)),
+        ]
+      : [];
+    const offers = [...providers, ...local];
     const onChange = (): void => undefined;
     const noFetch = (): Promise<void> => Promise.resolve();
     const engineParts = { dataFolder, requirePackages: noFetch, onChange, clock, log };

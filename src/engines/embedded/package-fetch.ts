@@ -14,10 +14,10 @@ import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import {
-  ENGINE_USES,
   type EngineSet,
   type LockedPackage,
   type PackageSet,
+  engineUse,
   enginesFolder,
   findPackages,
   missingPackages,
@@ -40,6 +40,7 @@ const UNUSED: Readonly<Record<string, RegExp>> = {
     `^bin/napi-v\\d+/(?!${process.platform}/(?:${process.arch}/|$)|${process.platform}/?$)`,
   ),
 };
+const UNUSED_OF_PROVIDERS = /^(?:docs|src)\/|\.(?:md|d\.mts)$/;
 /** The folder of a set while it is being filled. */
 const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
 
@@ -83,7 +84,7 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
   await mkdir(into, { recursive: true });
   await sweep(into, clock.nowMs() - ABANDONED_MS);
   const draft = join(into, `.${set.folder}-${ids.hex(4)}`);
-  const view = viewOf?.(`Packages for ${ENGINE_USES[set.name]}`);
+  const view = viewOf?.(`Packages for ${engineUse(set.name)}`);
   const report = reportTo(view, set, clock);
   log.info(
     { engine: set.name, packages: set.packages.length },
@@ -141,7 +142,7 @@ async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
   const { registry, registryToken, httpProxy, httpsProxy, noProxy } = downloads;
   // A CommonJS module: its exports are those of its default.
   const { tarball } = (await import('pacote')).default;
-  const unused = UNUSED[one.name];
+  const unused = one.name.startsWith('@ai-sdk/') ? UNUSED_OF_PROVIDERS : UNUSED[one.name];
   const unpacker = () =>
     extract({
       cwd: folder,
@@ -206,7 +207,7 @@ async function* counted(chunks: AsyncIterable<Buffer>, report: Report): AsyncGen
 
 function adviceOf(set: PackageSet, { registry }: DownloadSettings, error: unknown): string {
   return (
-    `The packages for ${ENGINE_USES[set.name]} could not be fetched from ${registry}: ` +
+    `The packages for ${engineUse(set.name)} could not be fetched from ${registry}: ` +
     `${reasonOf(error)}. On a closed network set embedded.registry to a mirror or embedded.proxy ` +
     `to a proxy, or run "farebox engines pull ${set.name} --into <folder>" on a machine of the ` +
     'same kind and copy that folder to "engines" in the data folder'

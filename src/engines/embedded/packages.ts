@@ -21,9 +21,26 @@ export const ENGINE_USES = {
   media: 'video and sound, where there is no ffmpeg',
 } as const;
 
-export type EngineSet = keyof typeof ENGINE_USES;
+type ProgramSet = keyof typeof ENGINE_USES;
 
-export const ENGINE_SETS = Object.keys(ENGINE_USES) as readonly EngineSet[];
+/**
+ * The packages of an embedded engine, or one provider package with its dependencies. `providers` has
+ * all provider packages, for the types and tests of a checkout.
+ */
+export type EngineSet = ProgramSet | 'providers' | `@ai-sdk/${string}`;
+
+export const ENGINE_SETS = Object.keys(ENGINE_USES) as readonly ProgramSet[];
+
+/** `@ai-sdk/google-vertex/anthropic` -> `@ai-sdk/google-vertex` */
+export function providerSet(provider: string): EngineSet {
+  const [, name = ''] = provider.split('/');
+  return `@ai-sdk/${name}`;
+}
+
+export function engineUse(name: EngineSet): string {
+  const uses: Readonly<Partial<Record<string, string>>> = ENGINE_USES;
+  return uses[name] ?? (name === 'providers' ? 'all providers' : `the provider ${name}`);
+}
 
 /** GPU builds, installers and a WebRTC stack, which no engine loads. */
 const UNUSED_PACKAGES = /(?:-cuda|-cuda-ext|-vulkan|\/adm-zip|\/global-agent|\/werift)$/;
@@ -84,9 +101,11 @@ export function enginesFolder(dataFolder: string): string {
 /** The folder of a set, `undefined` if the set was not fetched. */
 export function findPackages(set: PackageSet, dataFolder: string | undefined): string | undefined {
   const fetched = dataFolder === undefined ? [] : [enginesFolder(dataFolder)];
-  return [ownEnginesFolder(), ...fetched]
+  const found = [ownEnginesFolder(), ...fetched]
     .map((folder) => join(folder, set.folder))
     .find((folder) => existsSync(folder));
+  if (found !== undefined || !set.name.startsWith('@')) return found;
+  return findPackages(packageSet('providers'), dataFolder);
 }
 
 /** An engine's packages as its program resolves them; `undefined` if they were not fetched. */
@@ -102,22 +121,28 @@ export function missingPackages(name: EngineSet): string {
 }
 
 export function enginePackages(name: EngineSet): readonly string[] {
+  if (name.startsWith('@')) return [name];
   return Object.keys(readLock(name).packages['']?.dependencies ?? {});
 }
 
 export function packageSet(name: EngineSet, platform = thisPlatform()): PackageSet {
-  const packages = closure(readLock(name), platform);
+  const packages = closure(readLock(name), platform, programOf(name) === name ? '' : name);
   const contents = packages.map(({ path, integrity }) => `${path} ${integrity}`).sort();
   const { os, cpu, libc = '' } = platform;
   const digest = createHash('sha256').update([LAYOUT, os, cpu, libc, ...contents].join('\n'));
-  return { name, folder: `${name}-${digest.digest('hex').slice(0, 16)}`, packages };
+  const folder = `${programOf(name)}-${digest.digest('hex').slice(0, 16)}`;
+  return { name, folder, packages };
+}
+
+function programOf(name: EngineSet): string {
+  return name.startsWith('@') ? 'providers' : name;
 }
 
 /** Changes when other files of the same packages are kept. */
 const LAYOUT = 'with-types';
 
 function readLock(name: EngineSet): Lock {
-  const path = packagePath(`engines/${name}/package-lock.json`);
+  const path = packagePath(`engines/${programOf(name)}/package-lock.json`);
   return Lock.parse(JSON.parse(readFileSync(path, 'utf8')));
 }
 
@@ -129,10 +154,10 @@ function thisPlatform(): Platform {
   return { os, cpu, libc: header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc' };
 }
 
-/** All packages that the root of the lock depends on, as Node would resolve them. */
-function closure(lock: Lock, platform: Platform): LockedPackage[] {
+/** All packages that the root of the lock or `only` depends on, as Node would resolve them. */
+function closure(lock: Lock, platform: Platform, only: string): LockedPackage[] {
   const found = new Map<string, LockedPackage>();
-  const open = [''];
+  const open = [only === '' ? '' : `node_modules/${only}`];
   for (let path = open.pop(); path !== undefined; path = open.pop()) {
     const entry = lock.packages[path];
     if (entry === undefined || found.has(path) || !isWanted(path, entry, platform)) continue;

@@ -29,6 +29,16 @@ export interface VideoSettings {
   readonly searchPath: string;
 }
 
+/** Settings of a process that runs one provider package; they contain keys. */
+export interface ProviderSettings {
+  /** The path that is imported, such as `@ai-sdk/google-vertex/anthropic`. */
+  readonly provider: string;
+  /** Passed to the factory of the package. */
+  readonly settings: Readonly<Record<string, unknown>>;
+  /** Options of every call, by the name of the provider. */
+  readonly providerOptions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+}
+
 export const SENTENCE_MODEL = 'farebox-sentences';
 /** The id of the same encoder for reranking. */
 export const RERANK_MODEL = 'farebox-rerank';

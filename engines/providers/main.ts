@@ -1,0 +1,111 @@
+/**
+ * Entry file of a process that runs one provider package of the AI SDK and serves it over the OpenAI
+ * API. The server that calls it limits times and concurrent calls; a closed connection cancels the
+ * call at the provider.
+ */
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import type { LanguageModelV4StreamPart } from '@ai-sdk/provider';
+import { Fault } from '../../src/core/faults.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import type { ProviderSettings } from '../../src/engines/embedded/program-contract.ts';
+import { readJson } from '../server/request-body.ts';
+import {
+  type EngineRequest,
+  sendJson,
+  serveEngine,
+  writeEvent,
+  writeEvents,
+} from '../server/server.ts';
+import { ChunkWriter, type Frame, completionOf } from './chat-completion.ts';
+import { ChatBody, callOptionsOf } from './chat-request.ts';
+import { Redaction, failureOf } from './failure.ts';
+import { Provider } from './provider.ts';
+
+/** As the limit of bodies with media in the server. */
+const MAX_BODY_BYTES = 256_000_000;
+
+type Work = (request: EngineRequest, response: ServerResponse) => Promise<void>;
+
+serveEngine(async (given) => {
+  const settings = given as ProviderSettings; // from the parent, of the same version
+  const redaction = new Redaction({ ...settings.settings });
+  keepPromptsOutOfOutput(redaction);
+  const provider = await Provider.load(settings);
+  const ids = systemIds();
+
+  /** Sends errors of the provider in the format of the OpenAI API. */
+  const handle =
+    (work: Work): Work =>
+    async (request, response) => {
+      try {
+        await work(request, response);
+      } catch (error) {
+        if (response.destroyed || request.signal.aborted) return;
+        if (error instanceof Fault) throw error;
+        const failure = failureOf(error);
+        const body = redaction.body(failure);
+        if (response.headersSent) {
+          writeEvent(response, body);
+          response.end();
+          return;
+        }
+        const { retryAfterSeconds } = failure;
+        if (retryAfterSeconds !== undefined) {
+          response.setHeader('retry-after', String(retryAfterSeconds));
+        }
+        if (!request.raw.complete) request.raw.resume();
+        sendJson(response, failure.status, body);
+      }
+    };
+
+  return {
+    // Packages cannot list the models of their provider.
+    models: [],
+    routes: {
+      'POST /v1/chat/completions': handle(async ({ raw, signal }, response) => {
+        const body = await readJson(raw, MAX_BODY_BYTES, ChatBody);
+        const model = provider.model('language', body.model);
+        const options = await callOptionsOf(body, { provider, model, signal });
+        const frame = {
+          id: `chatcmpl-${ids.hex(12)}`,
+          model: body.model,
+          createdS: Math.floor(Date.now() / 1_000),
+        };
+        if (body.stream !== true) {
+          sendJson(response, 200, completionOf(await model.doGenerate(options), frame));
+          return;
+        }
+        const { stream } = await model.doStream(options);
+        await sendStream(stream, frame, response, signal);
+      }),
+    },
+  };
+});
+
+async function sendStream(
+  stream: ReadableStream<LanguageModelV4StreamPart>,
+  frame: Frame,
+  response: ServerResponse,
+  signal: AbortSignal,
+): Promise<void> {
+  const writer = new ChunkWriter(frame);
+  for await (const part of stream) {
+    for (const chunk of writer.chunks(part)) writeEvent(response, chunk);
+    if (response.writableNeedDrain) await once(response, 'drain', { signal });
+  }
+  writeEvents(response, 'data: [DONE]\n\n');
+  response.end();
+}
+
+/** Node prints the members of an uncaught error, which can contain the request. */
+function keepPromptsOutOfOutput(redaction: Redaction): void {
+  const print = (error: unknown): void => {
+    process.stderr.write(`${redaction.text(failureOf(error).message)}\n`);
+  };
+  process.on('unhandledRejection', print);
+  process.on('uncaughtException', (error) => {
+    print(error);
+    process.exit(1);
+  });
+}

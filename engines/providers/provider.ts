@@ -1,0 +1,113 @@
+/**
+ * The provider package of this process: its factory, its models by kind of work, and the options of
+ * the provider that every call has.
+ */
+import type {
+  EmbeddingModelV4,
+  Experimental_VideoModelV4,
+  ImageModelV4,
+  LanguageModelV4,
+  RerankingModelV4,
+  SharedV4ProviderOptions,
+  SpeechModelV4,
+  TranscriptionModelV4,
+} from '@ai-sdk/provider';
+import type { ProviderSettings } from '../../src/engines/embedded/program-contract.ts';
+import { type JsonObject, isJsonObject } from '../../src/json/json-scan.ts';
+import { ProviderFailure } from './failure.ts';
+
+interface Models {
+  readonly language: LanguageModelV4;
+  readonly embedding: EmbeddingModelV4;
+  readonly image: ImageModelV4;
+  readonly speech: SpeechModelV4;
+  readonly transcription: TranscriptionModelV4;
+  readonly reranking: RerankingModelV4;
+  readonly video: Experimental_VideoModelV4;
+}
+
+/** Members of a provider that return a model of the kind, the current name first. */
+const GETTERS: Readonly<Record<keyof Models, readonly string[]>> = {
+  language: ['languageModel'],
+  embedding: ['embeddingModel', 'textEmbeddingModel'],
+  image: ['imageModel', 'image'],
+  speech: ['speechModel', 'speech'],
+  transcription: ['transcriptionModel', 'transcription'],
+  reranking: ['rerankingModel', 'reranking'],
+  video: ['videoModel', 'video'],
+};
+
+/** Names under which a package reads its options, if they are other than its own name. */
+const OPTION_NAMES: Readonly<Record<string, readonly string[]>> = {
+  'amazon-bedrock': ['amazonBedrock', 'bedrock', 'anthropic'],
+  azure: ['azure', 'openai'],
+  'black-forest-labs': ['blackForestLabs'],
+  gateway: ['gateway', 'anthropic', 'google', 'openai'],
+  'google-vertex': ['googleVertex', 'vertex', 'google', 'anthropic', 'xai'],
+  moonshotai: ['moonshotai'],
+};
+/** Their Responses API stores every response unless a call declines it. */
+const STORING = ['openai', 'azure', 'huggingface', 'xai'];
+
+type Getter = (this: unknown, modelId: string) => unknown;
+type Factory = (settings: object) => unknown;
+
+export class Provider {
+  readonly #provider: JsonObject;
+  readonly #names: readonly string[];
+  readonly #always: ProviderSettings['providerOptions'];
+
+  static async load(given: ProviderSettings): Promise<Provider> {
+    const module = (await import(given.provider)) as JsonObject; // a module is an object
+    const [, factory] = Object.entries(module).find(([name]) => /^create[A-Z]/.test(name)) ?? [];
+    if (typeof factory !== 'function') throw new Error(`${given.provider} has no factory`);
+    // All provider packages have factories of this type.
+    return new Provider((factory as Factory)(given.settings), given);
+  }
+
+  private constructor(provider: unknown, { provider: path, providerOptions }: ProviderSettings) {
+    // A provider is a function with members, or an object.
+    this.#provider = provider as JsonObject;
+    const [, name = ''] = path.split('/');
+    this.#names = OPTION_NAMES[name] ?? [name];
+    this.#always = providerOptions;
+  }
+
+  /** Throws a `ProviderFailure` if the provider has no models of this kind. */
+  model<Kind extends keyof Models>(kind: Kind, id: string): Models[Kind] {
+    const name = GETTERS[kind].find((one) => typeof this.#provider[one] === 'function');
+    if (name === undefined) throw new ProviderFailure(501, `The provider has no ${kind} models`);
+    const getter = this.#provider[name] as Getter; // checked above
+    const model = getter.call(this.#provider, id);
+    if (!isJsonObject(model) || model['specificationVersion'] !== 'v4') {
+      throw new ProviderFailure(501, `The ${kind} models of the provider have another interface`);
+    }
+    return model as unknown as Models[Kind]; // of this kind, by the getter and the version
+  }
+
+  /** The options under every name that the package reads; `undefined` if there are none. */
+  named(options: JsonObject): SharedV4ProviderOptions | undefined {
+    const set = Object.entries(options).filter(([, value]) => value !== undefined);
+    if (set.length === 0) return undefined;
+    const values = Object.fromEntries(set);
+    // From JSON, or written by this program.
+    return Object.fromEntries(this.#names.map((name) => [name, values])) as SharedV4ProviderOptions;
+  }
+
+  /** The options of a call: those of the configuration, and those of the request. */
+  callOptions(options: JsonObject = {}): SharedV4ProviderOptions {
+    const requested = this.named(options) ?? {};
+    const stored = this.#names.filter((name) => STORING.includes(name));
+    const names = new Set([...stored, ...Object.keys(this.#always), ...Object.keys(requested)]);
+    const merged = [...names].map((name) => [
+      name,
+      { ...(stored.includes(name) && { store: false }), ...this.#always[name], ...requested[name] },
+    ]);
+    return Object.fromEntries(merged) as SharedV4ProviderOptions; // from the configuration, JSON
+  }
+}
+
+/** The members of all providers in metadata of a response. */
+export function metadataOf(metadata: object | undefined): JsonObject {
+  return Object.assign({}, ...Object.values(metadata ?? {}).filter(isJsonObject)) as JsonObject;
+}

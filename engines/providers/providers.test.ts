@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { after, before, describe, test } from 'node:test';
+import {
+  EmulatedProvider,
+  readChunks,
+  WIRES,
+  type Wire,
+  type WireCase,
+} from '../../test/support/provider-wires.ts';
+import { PROVIDERS, loadConfig } from '../../src/config/config.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import type { Log } from '../../src/core/log.ts';
+import { EmbeddedEngine } from '../../src/engines/embedded/embedded-engine.ts';
+import { packageSet, providerSet } from '../../src/engines/embedded/packages.ts';
+import { providerOffer } from '../../src/engines/embedded/provider-engine.ts';
+import { errorMeaning } from '../../src/engines/error-meanings.ts';
+
+/** Everything that the processes of providers have printed or reported. */
+const logged: unknown[] = [];
+const log = Object.fromEntries(
+  ['debug', 'info', 'warn', 'error'].map((level) => [
+    level,
+    (...entry: unknown[]) => void logged.push(entry),
+  ]),
+) as unknown as Log;
+
+async function startEngine(wire: Wire, provider: EmulatedProvider): Promise<EmbeddedEngine> {
+  const settings = {
+    baseURL: provider.url + wire.baseURL,
+    ...(JSON.parse(
+      JSON.stringify(wire.settings ?? {}).replaceAll('{origin}', provider.url),
+    ) as object),
+  };
+  const yaml = { engines: { tried: { provider: wire.provider, apiKey: wire.apiKey, settings } } };
+  const loaded = await loadConfig({
+    env: {},
+    cwd: '/',
+    readFile: async () => JSON.stringify(yaml),
+  });
+  assert.ok(loaded.ok, JSON.stringify(loaded));
+  const { config } = loaded;
+  const onChange = (): void => undefined;
+  const parts = { config, log, clock: systemClock(), ids: systemIds(), onChange };
+  const tried = config.engines['tried']!;
+  const engine = new EmbeddedEngine(
+    { ...parts, dataFolder: config.dataFolder, requirePackages: () => Promise.resolve() },
+    providerOffer(parts, { id: 'tried', settings: tried, proxies: config.proxies }),
+  );
+  await engine.start();
+  assert.equal(engine.probe().problem, undefined);
+  return engine;
+}
+
+function send(engine: EmbeddedEngine, one: WireCase, signal?: AbortSignal): Promise<Response> {
+  const [settings] = engine.settings();
+  assert.ok(settings);
+  const body = one.form === undefined ? JSON.stringify(one.body) : formOf(one.form);
+  return fetch(settings.url.replace(/\/v1$/, '') + one.path, {
+    method: one.method ?? 'POST',
+    headers: {
+      authorization: `Bearer ${settings.apiKey}`,
+      ...(typeof body === 'string' && { 'content-type': 'application/json' }),
+    },
+    body: one.method === 'GET' ? null : body,
+    ...(signal && { signal }),
+  });
+}
+
+function formOf(fields: Readonly<Record<string, string>>): FormData {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) {
+    if (name === 'file' || name === 'image') {
+      form.append(name, new Blob([Buffer.from(value, 'base64')]), name);
+    } else form.append(name, value);
+  }
+  return form;
+}
+
+function assertMembers(actual: unknown, expected: unknown, path = 'body'): void {
+  if (typeof expected !== 'object' || expected === null) {
+    assert.deepEqual(actual, expected, path);
+    return;
+  }
+  assert.ok(typeof actual === 'object' && actual !== null, `${path} is ${JSON.stringify(actual)}`);
+  if (Array.isArray(expected)) {
+    assert.equal(
+      (actual as unknown[]).length,
+      expected.length,
+      `${path}: ${JSON.stringify(actual)}`,
+    );
+  }
+  for (const [name, value] of Object.entries(expected)) {
+    assertMembers((actual as Record<string, unknown>)[name], value, `${path}.${name}`);
+  }
+}
+
+for (const [name, wire] of WIRES) {
+  describe(`the provider ${name}`, () => {
+    let provider: EmulatedProvider;
+    let engine: EmbeddedEngine;
+    before(async () => {
+      provider = await EmulatedProvider.open();
+      engine = await startEngine(wire, provider);
+    });
+    after(async () => {
+      await engine.close();
+      await provider.close();
+    });
+
+    for (const one of wire.cases) {
+      test(one.name, async () => {
+        provider.requests.length = 0;
+        provider.replies = [one.replies ?? []].flat();
+        const response = await send(engine, one);
+        const bytes = Buffer.from(await response.arrayBuffer());
+        const text = bytes.toString();
+        const { returns, sends } = one;
+        assert.equal(response.status, returns.status, text.slice(0, 1_000));
+        for (const request of provider.requests) {
+          for (const [header, value] of Object.entries(wire.authorization)) {
+            assert.equal(request.headers[header], value);
+          }
+        }
+        const [first] = provider.requests;
+        if (sends !== undefined) assert.ok(first);
+        if (sends?.path !== undefined) assert.equal(first?.path, sends.path);
+        if (sends?.body !== undefined) {
+          assertMembers(JSON.parse(String(first?.body)), sends.body, 'sent');
+        }
+        if (returns.body !== undefined) assertMembers(JSON.parse(text), returns.body);
+        if (returns.base64 !== undefined) assert.equal(bytes.toString('base64'), returns.base64);
+        if (returns.stream !== undefined) assertMembers(readChunks(text), returns.stream);
+        if (returns.retryAfter !== undefined) {
+          assert.equal(response.headers.get('retry-after'), returns.retryAfter);
+        }
+        if (returns.meaning !== undefined) {
+          assert.equal(errorMeaning(returns.status, bytes), returns.meaning);
+        }
+      });
+    }
+  });
+}
+
+const [, ANTHROPIC] = WIRES.find(([name]) => name === 'anthropic')!;
+const CHAT: WireCase = {
+  name: '',
+  path: '/v1/chat/completions',
+  body: { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'the-prompt-text' }] },
+  returns: { status: 200 },
+};
+
+test('a closed connection cancels the request at the provider', async () => {
+  const provider = await EmulatedProvider.open();
+  const engine = await startEngine(ANTHROPIC, provider);
+  const received = Promise.withResolvers<ServerResponse>();
+  provider.handle = (_request, response) => {
+    received.resolve(response);
+    return true;
+  };
+  const aborter = new AbortController();
+  const sent = send(engine, CHAT, aborter.signal);
+  const response = await received.promise;
+  aborter.abort();
+  await assert.rejects(sent);
+  await once(response, 'close');
+  await engine.close();
+  await provider.close();
+});
+
+test('a provider that is not reachable is 502, and no key or prompt is logged', async () => {
+  const provider = await EmulatedProvider.open();
+  const engine = await startEngine(ANTHROPIC, provider);
+  await provider.close();
+  const response = await send(engine, CHAT);
+  assert.equal(response.status, 502);
+  await engine.close();
+  const text = JSON.stringify(logged);
+  for (const [, { apiKey = 'none' }] of WIRES) assert.ok(!text.includes(apiKey));
+  assert.ok(!text.includes('the-prompt-text'));
+});
+
+test('each provider package has a version with a checksum, and its set contains what it needs', () => {
+  const about = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8')) as {
+    dependencies: Record<string, string>;
+  };
+  const names = new Set(PROVIDERS.map(providerSet));
+  assert.deepEqual([...names, '@ai-sdk/provider'].sort(), Object.keys(about.dependencies).sort());
+  for (const name of names) {
+    const { packages } = packageSet(name);
+    assert.ok(packages.some((one) => one.name === name));
+    for (const { integrity } of packages) assert.match(integrity, /^sha512-/);
+    assert.ok(packages.length < 50, `${name} has ${packages.length} packages`);
+  }
+});
