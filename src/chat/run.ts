@@ -269,7 +269,8 @@ export class ChatRun implements WholeCall {
       (this.#earlier ??= []).push(round);
       return;
     }
-    blocks.choice({ delta: { content: round.content, reasoning_content: round.reasoning } });
+    const { content, reasoning: reasoning_content, details: reasoning_details } = round;
+    blocks.choice({ delta: { content, reasoning_content, reasoning_details } });
     for (const { query, results } of searches) blocks.searched(query, results);
     blocks.nextRound();
   }

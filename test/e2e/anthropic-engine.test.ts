@@ -56,6 +56,10 @@ const THOUGHT = [
   { type: 'tool_use', id: 'toolu_2', name: 'add', input: {} },
 ];
 
+const SIGNED = THOUGHT.map((block) =>
+  block.type === 'thinking' ? { ...block, signature: signatureOf(block.thinking) } : block,
+);
+
 /** Folds the chunks of a stream into a message. */
 function folded(called: Called) {
   const message: Called['body'] = { content: '', reasoning_content: '', tool_calls: [] };
@@ -167,9 +171,7 @@ describe('an engine of the Messages API', () => {
       assert.deepEqual(engine.seen[1]?.body.messages.slice(1), [
         {
           role: 'assistant',
-          content: THOUGHT.map((block) =>
-            block.type === 'thinking' ? { ...block, signature } : block,
-          ),
+          content: SIGNED,
         },
         {
           role: 'user',
@@ -185,6 +187,57 @@ describe('an engine of the Messages API', () => {
           ],
         },
       ]);
+    });
+  }
+
+  for (const stream of [false, true]) {
+    const name = stream ? ' as a stream' : '';
+
+    test(`receives reasoning that a Responses caller sends back${name}`, async () => {
+      engine.script.push({ content: THOUGHT });
+      const tools = [{ type: 'function', name: 'add', parameters: { type: 'object' } }];
+      const more = { stream, tools, store: false, include: ['reasoning.encrypted_content'] };
+      const input: object[] = [{ role: 'user', content: 'Hello' }];
+      const reasoning = { effort: 'high' };
+      const first = await post('/responses', { input, reasoning, ...more });
+      assert.equal(first.status, 200, first.text);
+      const { output } = stream ? chunksOf(first).at(-1).response : first.body;
+      const types = output.map(({ type }: { type: string }) => type);
+      assert.deepEqual(types, [
+        'reasoning',
+        'reasoning',
+        'message',
+        'function_call',
+        'function_call',
+      ]);
+      assert.equal(output[0].summary[0].text, 'First "this"\nthen é😀');
+
+      engine.script.push({ content: [{ type: 'text', text: 'Two' }] });
+      const results = ['toolu_1', 'toolu_2'].map((call_id) => ({
+        type: 'function_call_output',
+        call_id,
+        output: '3',
+      }));
+      input.push(...output, ...results);
+      const second = await post('/responses', { input, reasoning, ...more });
+      assert.equal(second.status, 200, second.text);
+      assert.deepEqual(engine.seen[1]?.body.messages[1]?.content, SIGNED);
+    });
+
+    test(`receives reasoning of the stored response of a Responses caller${name}`, async () => {
+      engine.script.push({ content: THOUGHT });
+      const tools = [{ type: 'function', name: 'add', parameters: { type: 'object' } }];
+      const first = await post('/responses', { input: 'Hello', stream, tools });
+      const { id } = stream ? chunksOf(first).at(-1).response : first.body;
+      engine.script.push({ content: [{ type: 'text', text: 'Two' }] });
+      const input = ['toolu_1', 'toolu_2'].map((call_id) => ({
+        type: 'function_call_output',
+        call_id,
+        output: '3',
+      }));
+      const second = await post('/responses', { previous_response_id: id, input, tools });
+      assert.equal(second.status, 200, second.text);
+      assert.deepEqual(engine.seen[1]?.body.messages[1]?.content, SIGNED);
     });
   }
 });

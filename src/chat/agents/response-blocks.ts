@@ -14,6 +14,8 @@ import {
   argumentsText,
   functionOf,
   functionName,
+  type ReasoningDetail,
+  reasoningDetails,
   reasoningOf,
   type TextKind,
   toolCallsOf,
@@ -30,6 +32,7 @@ import type {
   WrittenEnd,
 } from './response-protocol.ts';
 import { CitationMarks } from './citation-marks.ts';
+import { DETAIL_MARK, SIGNATURE_MARK } from './sealed-text.ts';
 
 interface EngineCall {
   id: string;
@@ -95,9 +98,7 @@ export class ResponseBlocks {
 
   choice(choice: JsonObject): string {
     const delta = isJsonObject(choice['delta']) ? choice['delta'] : {};
-    let events = '';
-    const reasoning = reasoningOf(delta) ?? '';
-    if (reasoning !== '') events += this.#addText('reasoning', jsonContent(reasoning));
+    let events = this.#addReasoning(reasoningOf(delta) ?? '', signedDetails(delta));
     this.#logprobs = logprobsOf(choice);
     for (const text of [delta['content'], delta['refusal']]) {
       if (typeof text === 'string' && text !== '')
@@ -109,6 +110,30 @@ export class ResponseBlocks {
     if (typeof finish !== 'string') return events;
     this.#finish = finish;
     this.#stopReason = choice['stop_reason'];
+    return events;
+  }
+
+  /**
+   * Each signed text is a block of its own. Its text is that of the delta, or was sent before, and
+   * then its block is still open.
+   */
+  #addReasoning(text: string, details: readonly JsonObject[]): string {
+    const isInDetails = details.some(isText);
+    let events = text === '' || isInDetails ? '' : this.#addText('reasoning', jsonContent(text));
+    for (const detail of details) {
+      if (this.#isBlocked) break; // no engine signs reasoning within a tool call
+      if (isText(detail) && (text !== '' || this.#open?.kind !== 'reasoning')) {
+        events += this.#addText('reasoning', jsonContent(argumentsText(detail['text'])));
+        if (this.#open?.kind !== 'reasoning') {
+          const block = { kind: 'reasoning', index: this.blocks.length, json: '' } as const;
+          events += this.#closeBlock() + this.#openBlock(block);
+        }
+      }
+      if (this.#open?.kind === 'reasoning') {
+        this.#open.detail = detail;
+        events += this.#closeBlock();
+      } else events += this.#closeBlock() + this.#addSignature(sealedDetail(detail), detail);
+    }
     return events;
   }
 
@@ -272,17 +297,15 @@ export class ResponseBlocks {
   #openCall(call: EngineCall, json: string): string {
     const { id, name, signature } = call;
     const before =
-      this.#closeBlock() + (signature === undefined ? '' : this.#addSignature(signature));
+      this.#closeBlock() +
+      (signature === undefined ? '' : this.#addSignature(SIGNATURE_MARK + signature));
     call.block = { kind: 'call', index: this.blocks.length, json: '', id, name };
     return before + this.#openBlock(call.block) + this.#append(json);
   }
 
-  #addSignature(signature: string): string {
-    const block: Block = {
-      kind: 'signature',
-      index: this.blocks.length,
-      json: jsonContent(signature),
-    };
+  #addSignature(sealed: string, detail?: JsonObject): string {
+    const index = this.blocks.length;
+    const block: Block = { kind: 'signature', index, json: jsonContent(sealed), detail };
     this.blocks.push(block);
     return this.writer.open(block) + this.writer.close(block, false);
   }
@@ -336,6 +359,30 @@ function signatureOf({ extra_content: extra }: JsonObject): string | undefined {
   const google = isJsonObject(extra) ? extra['google'] : undefined;
   const signature = isJsonObject(google) ? google['thought_signature'] : undefined;
   return typeof signature === 'string' && signature !== '' ? signature : undefined;
+}
+
+/** Entries of `reasoning_details` that the engine has to receive unchanged. */
+function signedDetails(delta: JsonObject): readonly ReasoningDetail[] {
+  const details = reasoningDetails(delta);
+  if (details.length === 0) return details;
+  return details.filter(({ signature, data }) => isFilled(signature) || isFilled(data));
+}
+
+function isFilled(value: unknown): boolean {
+  return typeof value === 'string' && value !== '';
+}
+
+function isText({ type }: JsonObject): boolean {
+  return type === 'reasoning.text';
+}
+
+function sealedDetail(detail: JsonObject): string {
+  return DETAIL_MARK + JSON.stringify(detail);
+}
+
+/** The text that callers send back sealed. */
+export function sealedReasoning({ json, detail }: TextBlock): string {
+  return detail === undefined ? textOfJson(json) : sealedDetail(detail);
 }
 
 export function jsonContent(text: string): string {

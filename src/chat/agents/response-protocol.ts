@@ -44,7 +44,11 @@ interface AnyBlock {
   json: string;
 }
 
-export type TextBlock = AnyBlock & { readonly kind: 'text' | 'reasoning' };
+export type TextBlock = AnyBlock & {
+  readonly kind: 'text' | 'reasoning';
+  /** The entry of `reasoning_details` that the engine requires with its next request. */
+  detail?: JsonObject;
+};
 
 export type CallBlock = AnyBlock & {
   readonly kind: 'call';
@@ -58,8 +62,14 @@ export type SearchBlock = AnyBlock & {
   results: readonly SearchResult[] | undefined;
 };
 
-/** The engine's signature of the reasoning before the tool call that follows. */
-export type SignatureBlock = AnyBlock & { readonly kind: 'signature' };
+/**
+ * Reasoning that the caller cannot read, but sends back: the text to seal, which is the engine's
+ * signature for the tool call that follows, or an entry of `reasoning_details`.
+ */
+export type SignatureBlock = AnyBlock & {
+  readonly kind: 'signature';
+  readonly detail?: JsonObject | undefined;
+};
 
 export type Block = TextBlock | CallBlock | SearchBlock | SignatureBlock;
 

@@ -15,6 +15,8 @@ import { storedKey } from './stored-key.ts';
  * that follows.
  */
 export const SIGNATURE_MARK = '\0signature:';
+/** Begins a sealed entry of `reasoning_details` as JSON. */
+export const DETAIL_MARK = '\0detail:';
 const PREFIX = 'fbx1.';
 const CIPHER = 'aes-256-gcm';
 const NONCE_BYTES = 12;

@@ -8,9 +8,12 @@
  * - Adjacent messages of one role are merged, within the limits of a message.
  * - Tool results follow their calls in the order of the calls: a missing result is `(no output)`, a
  *   result without a call is dropped, and images of results follow in a user message.
- * - Only reasoning since the last user message is sent back, as templates expect.
+ * - Only reasoning since the last user message is sent back, as templates expect; signed reasoning of
+ *   all messages with the marked messages.
  */
-import { SIGNATURE_MARK } from './sealed-text.ts';
+import { parsedJson } from '../../json/json-text.ts';
+import { DETAIL_MARK, SIGNATURE_MARK } from './sealed-text.ts';
+import { isReasoningDetail, type ReasoningDetail } from '../wire/chat-choice.ts';
 import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
 
 type TextPart = Extract<ContentPart, { type: 'text' }>;
@@ -37,6 +40,7 @@ interface AssistantTurn {
   readonly role: 'assistant';
   readonly texts: string[];
   readonly reasoning: string[];
+  readonly details: ReasoningDetail[];
   readonly calls: CallWithResult[];
 }
 
@@ -50,7 +54,7 @@ export class Transcript {
   /** Whether the next assistant item belongs to the last assistant message. */
   #isResponding = false;
   #signature: string | undefined;
-  /** Whether any part has a mark for a prompt cache. */
+  /** Whether any part has a mark for a prompt cache, or reasoning a signature. */
   hasMarks = false;
   readonly callIds = new Set<string>();
   readonly #openCalls = new Map<string, CallWithResult[]>();
@@ -73,10 +77,21 @@ export class Transcript {
     if (text !== '') this.#assistant().texts.push(text);
   }
 
-  /** Adds reasoning, or the signature that the next call repeats. */
+  /** Adds reasoning, an entry of `reasoning_details`, or the signature that the next call repeats. */
   reasoning(text: string): void {
     if (text.startsWith(SIGNATURE_MARK)) this.#signature = text.slice(SIGNATURE_MARK.length);
-    else if (text !== '') this.#assistant().reasoning.push(text);
+    else if (text.startsWith(DETAIL_MARK)) {
+      const detail = parsedJson(text.slice(DETAIL_MARK.length));
+      if (!isReasoningDetail(detail)) return;
+      this.detail(detail);
+      this.reasoning(typeof detail['text'] === 'string' ? detail['text'] : '');
+    } else if (text !== '') this.#assistant().reasoning.push(text);
+  }
+
+  /** Adds an entry of `reasoning_details`, which only marked messages contain. */
+  detail(detail: ReasoningDetail): void {
+    this.#assistant().details.push(detail);
+    this.hasMarks = true;
   }
 
   call(call: TranscriptCall): void {
@@ -117,7 +132,7 @@ export class Transcript {
         continue;
       }
       pushUser(messages, parts, isMarked);
-      const message = assistantMessage(turn, at > lastUser);
+      const message = assistantMessage(turn, at > lastUser, isMarked);
       if (message !== undefined) messages.push(message);
       parts = pushResults(messages, turn.calls, isMarked);
     }
@@ -144,7 +159,13 @@ export class Transcript {
   #assistant(): AssistantTurn {
     const last = this.#turns.at(-1);
     if (this.#isResponding && last?.role === 'assistant') return last;
-    const turn: AssistantTurn = { role: 'assistant', texts: [], reasoning: [], calls: [] };
+    const turn: AssistantTurn = {
+      role: 'assistant',
+      texts: [],
+      reasoning: [],
+      details: [],
+      calls: [],
+    };
     this.#turns.push(turn);
     this.#isResponding = true;
     this.#hasAssistant = true;
@@ -164,8 +185,9 @@ export function textPart(text: string): TextPart {
 
 /** Returns `undefined` for a message of reasoning alone. */
 function assistantMessage(
-  { texts, reasoning, calls }: AssistantTurn,
+  { texts, reasoning, details, calls }: AssistantTurn,
   hasReasoning: boolean,
+  isMarked: boolean,
 ): ChatMessage | undefined {
   if (texts.length + calls.length === 0) return undefined;
   const thought = hasReasoning ? reasoning.join(PART_BREAK) : '';
@@ -173,6 +195,7 @@ function assistantMessage(
     role: 'assistant',
     content: texts.length === 0 ? null : texts.join(PART_BREAK),
     ...(thought === '' ? {} : { reasoning_content: thought }),
+    ...(isMarked && details.length > 0 ? { reasoning_details: details } : {}),
     ...(calls.length === 0 ? {} : { tool_calls: calls.map(toolCall) }),
   };
 }

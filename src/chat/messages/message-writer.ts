@@ -7,8 +7,7 @@ import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { TokenUsage } from '../../engines/usage.ts';
-import { SIGNATURE_MARK } from '../agents/sealed-text.ts';
-import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
+import { jsonContent, sealedReasoning, textOfJson } from '../agents/response-blocks.ts';
 import type {
   ProtocolWriter,
   Block,
@@ -21,6 +20,7 @@ import type {
   WrittenEnd,
 } from '../agents/response-protocol.ts';
 import type { SearchResult } from '../web/web.ts';
+import { REASONING_FORMAT } from '../upstream/anthropic/reasoning.ts';
 import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
 import { messageError } from './message-errors.ts';
 import type { ThinkingShown } from './messages-request.ts';
@@ -108,7 +108,7 @@ export class MessageWriter implements ProtocolWriter {
         return this.#stop({ type: 'text', text: textOfJson(block.json), ...citations });
       }
       case 'reasoning':
-        return this.#closeThinking(textOfJson(block.json));
+        return this.#closeThinking(block);
       case 'call':
         // Arguments that are no complete JSON object become an empty input.
         return this.#stop({
@@ -174,16 +174,16 @@ export class MessageWriter implements ProtocolWriter {
   }
 
   /** Clients send the block back unchanged, as they do with encrypted thinking. */
-  #redacted({ json }: SignatureBlock): JsonObject {
-    const data = this.#options.seal(SIGNATURE_MARK + textOfJson(json));
+  #redacted({ json, detail }: SignatureBlock): JsonObject {
+    const data = ownMember(detail, 'data') ?? this.#options.seal(textOfJson(json));
     return { type: 'redacted_thinking', data };
   }
 
-  #closeThinking(text: string): string {
+  #closeThinking(block: TextBlock): string {
     const { thinking, seal } = this.#options;
     if (thinking === 'hidden') return '';
-    const signature = seal(text);
-    const shown = thinking === 'whole' ? text : '';
+    const signature = ownMember(block.detail, 'signature') ?? seal(sealedReasoning(block));
+    const shown = thinking === 'whole' ? textOfJson(block.json) : '';
     const delta = this.#delta({ type: 'signature_delta', signature });
     return delta + this.#stop({ type: 'thinking', thinking: shown, signature });
   }
@@ -231,6 +231,11 @@ export class MessageWriter implements ProtocolWriter {
     const usage = usageOf(end.usage, this.#searches);
     return { usage, ...costMembers(this.#frame.serviceName, end) };
   }
+}
+
+/** Reasoning of this protocol stays as the engine signed it. */
+function ownMember(detail: JsonObject | undefined, name: string): unknown {
+  return detail?.['format'] === REASONING_FORMAT ? detail[name] : undefined;
 }
 
 const STOP_REASONS: Readonly<Record<string, string>> = {

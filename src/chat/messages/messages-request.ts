@@ -10,6 +10,7 @@ import { effortOf, engineToolName } from '../agents/engine-values.ts';
 import { Transcript } from '../agents/transcript.ts';
 import type { ChatMessage } from '../wire/chat-schema.ts';
 import { MAX_STOPS } from '../wire/request-fields.ts';
+import { reasoningDetail } from '../upstream/anthropic/reasoning.ts';
 import { agentParameters } from '../wire/svc-parameters.ts';
 import { blockParts, cacheMark, partsOf, textsOf, withMark } from './messages-content.ts';
 import { MessagesBody } from './messages-schema.ts';
@@ -150,7 +151,9 @@ function addAssistant(
     if (block.type === 'text' && typeof block['text'] === 'string') transcript.text(block['text']);
     else if (block.type === 'thinking' || block.type === 'redacted_thinking') {
       const text = openSealed(block[block.type === 'thinking' ? 'signature' : 'data']);
+      const detail = text === undefined ? reasoningDetail(block) : undefined;
       if (text !== undefined) transcript.reasoning(text);
+      else if (detail !== undefined) transcript.detail(detail);
     } else if (block.type === 'tool_use') {
       const { id, name, input } = block;
       if (typeof id !== 'string' || typeof name !== 'string') continue;

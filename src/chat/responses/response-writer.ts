@@ -10,8 +10,7 @@ import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { SIGNATURE_MARK } from '../agents/sealed-text.ts';
-import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
+import { jsonContent, sealedReasoning, textOfJson } from '../agents/response-blocks.ts';
 import type {
   ProtocolWriter,
   Block,
@@ -303,12 +302,13 @@ export class ResponseWriter implements ProtocolWriter {
       }
       case 'reasoning': {
         if (status === 'in_progress') return `${head},"type":"reasoning","summary":[]}`;
-        const encrypted = this.#options.isSealed ? this.#encrypted(textOfJson(json)) : '';
+        const isSealed = this.#options.isSealed || block.detail !== undefined;
+        const encrypted = isSealed ? this.#encrypted(sealedReasoning(block)) : '';
         return `${head},"type":"reasoning","summary":[${summaryJson(json)}]${encrypted}}`;
       }
       case 'signature': {
         const isNew = status === 'in_progress';
-        const encrypted = isNew ? '' : this.#encrypted(SIGNATURE_MARK + textOfJson(json));
+        const encrypted = isNew ? '' : this.#encrypted(textOfJson(json));
         return `${head},"type":"reasoning","summary":[]${encrypted}}`;
       }
       case 'call':

@@ -58,7 +58,9 @@ export async function readTurn(
   if (messages.length === 0) throw refuseMember(['input'], 'At least one message is needed');
   const tools = planTools(body);
   const request = chatRequestOf(chatBody(parts, body, { messages, tools }), parts);
-  return { body, request, tools, items, callIds: transcript.callIds };
+  const markedMessages = transcript.hasMarks ? transcript.messages(true) : undefined;
+  const { callIds } = transcript;
+  return { body, request: { ...request, markedMessages }, tools, items, callIds };
 }
 
 /** Rejects parameters that would change the result and are not supported. */

@@ -76,6 +76,21 @@ export function reasoningOf(message: JsonObject): string | undefined {
   return typeof text === 'string' ? text : undefined;
 }
 
+/** An entry of `reasoning_details`, which the next request sends back. */
+export interface ReasoningDetail extends JsonObject {
+  readonly type: string;
+}
+
+const NO_DETAILS: ReasoningDetail[] = [];
+
+export function reasoningDetails({ reasoning_details: details }: JsonObject): ReasoningDetail[] {
+  return Array.isArray(details) ? details.filter(isReasoningDetail) : NO_DETAILS;
+}
+
+export function isReasoningDetail(value: unknown): value is ReasoningDetail {
+  return isJsonObject(value) && typeof value['type'] === 'string';
+}
+
 /**
  * Normalizes a message or delta: `reasoning` becomes `reasoning_content`, and a list of content
  * parts becomes text and reasoning.

@@ -41,7 +41,10 @@ export interface ChatRequest {
   readonly isPlain: boolean;
   readonly model: string;
   readonly messages: readonly ChatMessage[];
-  /** The same messages with marks for a prompt cache, for engines that read them. */
+  /**
+   * The same messages with marks for a prompt cache and signed reasoning, for engines that read
+   * them.
+   */
   readonly markedMessages?: readonly ChatMessage[] | undefined;
   readonly stream: boolean;
   readonly choiceCount: number;

@@ -207,6 +207,7 @@ function safeMessage(
   safe['content'] = content;
   safe['reasoning_content'] = reasoning_content;
   safe['tool_calls'] = tool_calls;
+  if (options.dropReasoning) delete safe['reasoning_details'];
   return safe;
 }
 

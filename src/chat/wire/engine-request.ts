@@ -113,8 +113,8 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
       ? streamOptions(request.fields['stream_options'], dialect)
       : undefined,
   };
-  const marked = dialect.cacheMarks ? request.markedMessages : undefined;
-  let messages = target.messages ?? marked ?? request.messages;
+  let messages = target.messages ?? request.messages;
+  if (dialect.cacheMarks) messages = withMarks(messages, request);
   if (!request.isPlain || dialect.prefill !== undefined) {
     messages = knownMessages(messages, dialect);
   }
@@ -207,6 +207,15 @@ function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): st
     bestDistance = distance;
   }
   return best;
+}
+
+/** Replaces each unchanged message by the same message with its marks. */
+function withMarks(
+  messages: readonly ChatMessage[],
+  { messages: given, markedMessages: marked }: ChatRequest,
+): readonly ChatMessage[] {
+  if (marked?.length !== given.length) return messages;
+  return messages.map((message, at) => (message === given[at] && marked[at]) || message);
 }
 
 /** Whether the message or one of its tool calls has the member. */

@@ -7,6 +7,8 @@ import {
   finishReason,
   functionOf,
   functionName,
+  type ReasoningDetail,
+  reasoningDetails,
   toolCallsOf,
 } from './chat-choice.ts';
 import type { ChatResponse } from './chat-response.ts';
@@ -23,6 +25,8 @@ export interface SearchRound {
   readonly calls: readonly SearchCall[];
   readonly content: string;
   readonly reasoning: string;
+  /** `reasoning_details`, which some engines require with the calls. */
+  readonly details: readonly ReasoningDetail[];
 }
 
 export function searchRoundOf(response: ChatResponse, tool: string): SearchRound | undefined {
@@ -33,6 +37,7 @@ export function searchRoundOf(response: ChatResponse, tool: string): SearchRound
     calls: calls.map((call, at) => searchCall(call, at, tool)),
     content: textOf(message['content']),
     reasoning: textOf(message['reasoning_content']),
+    details: reasoningDetails(message),
   };
 }
 
@@ -50,8 +55,10 @@ export function joinedResponse(
     const before = at === 0 ? earlier : [];
     const hasSearches = calls.length < given.length;
     if (!hasSearches && before.length === 0) return choice;
+    const details = [...before.flatMap((round) => round.details), ...reasoningDetails(message)];
     const joinedMessage = {
       ...message,
+      ...(details.length === 0 ? {} : { reasoning_details: details }),
       content: joined(
         before.map((round) => round.content),
         content,
@@ -74,6 +81,7 @@ export function searchRoundMessage(round: SearchRound): ChatMessage {
   return {
     role: 'assistant',
     content: round.content === '' ? null : round.content,
+    ...(round.details.length === 0 ? {} : { reasoning_details: [...round.details] }),
     tool_calls: round.calls.map((call) => ({
       id: call.id,
       type: 'function',

@@ -12,6 +12,8 @@ import {
   noOutput,
   type OutputTally,
   outputBytes,
+  type ReasoningDetail,
+  reasoningDetails,
   reasoningOf,
   tallyOf,
   type TextKind,
@@ -54,6 +56,7 @@ export class StreamChoice {
   #stripper: ThinkStripper | undefined;
   #content = '';
   #reasoning = '';
+  #details: readonly ReasoningDetail[] = [];
   #needsBreak = false;
   #calls: StreamCalls | undefined;
   /** Number of tool calls of the service before and after those of the engine. */
@@ -138,7 +141,7 @@ export class StreamChoice {
   get searchRound(): SearchRound | undefined {
     const calls = this.#calls?.searches ?? [];
     if (!this.isEndPending || calls.length === 0 || this.#calls?.shownCount !== 0) return undefined;
-    return { calls, content: this.#content, reasoning: this.#reasoning };
+    return { calls, content: this.#content, reasoning: this.#reasoning, details: this.#details };
   }
 
   nextRound(grantedTokens: number): void {
@@ -154,6 +157,7 @@ export class StreamChoice {
     this.#needsBreak ||= this.#content !== '';
     this.#content = '';
     this.#reasoning = '';
+    this.#details = [];
     this.#calls = undefined;
     if (this.#options.stripThinkTags) this.#stripper = newStripper(this.#options);
   }
@@ -182,7 +186,10 @@ export class StreamChoice {
     }
     const ended = this.isCut ? 'length' : (choice['finish_reason'] ?? null);
     if (this.#stripper !== undefined) strip(this.#stripper, delta, ended !== null);
-    if (dropReasoning) delete delta['reasoning_content'];
+    if (dropReasoning) {
+      delete delta['reasoning_content'];
+      delete delta['reasoning_details'];
+    }
     if (ended !== null) this.isFinished = true;
     if (searchTool !== undefined) return this.#showRound(choice, delta, ended);
     const isRoleNews = !this.hasRole && typeof delta['role'] === 'string';
@@ -203,6 +210,8 @@ export class StreamChoice {
   #showRound(choice: JsonObject, delta: Record<string, unknown>, ended: unknown) {
     const { content } = delta;
     this.#reasoning += reasoningOf(delta) ?? '';
+    const details = reasoningDetails(delta);
+    if (details.length > 0) this.#details = [...this.#details, ...details];
     if (typeof content === 'string' && content !== '') {
       this.#content += content;
       if (this.#needsBreak) delta['content'] = (this.#options.roundBreak ?? ROUND_BREAK) + content;
@@ -248,6 +257,7 @@ function carriesText(delta: JsonObject): boolean {
   return (
     toolCallsOf(delta).length > 0 ||
     (typeof delta['content'] === 'string' && delta['content'] !== '') ||
-    (reasoningOf(delta) ?? '') !== ''
+    (reasoningOf(delta) ?? '') !== '' ||
+    Array.isArray(delta['reasoning_details'])
   );
 }

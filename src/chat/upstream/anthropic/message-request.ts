@@ -8,8 +8,8 @@ import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { engineWords } from '../../../engines/engine-refusal.ts';
 import type { WriteOptions } from '../upstream.ts';
-import { toolCallsOf, functionOf, functionName } from '../../wire/chat-choice.ts';
-import { detailsOf, REASONING_FORMAT } from './reasoning.ts';
+import { functionName, functionOf, reasoningDetails, toolCallsOf } from '../../wire/chat-choice.ts';
+import { REASONING_FORMAT } from './reasoning.ts';
 import { thinkingMembers } from './thinking.ts';
 
 type Blocks = JsonObject[];
@@ -159,7 +159,7 @@ function assistantBlocks(message: JsonObject, isUnthinking: boolean): Blocks {
 function thinkingBlocks(message: JsonObject): Blocks {
   const blocks: Blocks = [];
   let text = '';
-  for (const detail of detailsOf(message)) {
+  for (const detail of reasoningDetails(message)) {
     if (detail['format'] !== REASONING_FORMAT) continue;
     const { type, signature, data } = detail;
     if (type === 'reasoning.encrypted' && typeof data === 'string') {

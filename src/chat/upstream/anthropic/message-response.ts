@@ -1,7 +1,7 @@
 /** Converts a message of Anthropic's API to a chat completion. */
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { annotationOf } from './citations.ts';
-import { encryptedReasoning, signedReasoning } from './reasoning.ts';
+import { reasoningDetail } from './reasoning.ts';
 
 /** Returns `undefined` if the body is no message. */
 export function completionOf(body: JsonObject): JsonObject | undefined {
@@ -13,7 +13,6 @@ export function completionOf(body: JsonObject): JsonObject | undefined {
   const tool_calls: JsonObject[] = [];
   const annotations: JsonObject[] = [];
   for (const block of (blocks as readonly unknown[]).filter(isJsonObject)) {
-    const index = reasoning_details.length;
     switch (block['type']) {
       case 'text': {
         const start = content.length;
@@ -24,16 +23,13 @@ export function completionOf(body: JsonObject): JsonObject | undefined {
         }
         break;
       }
-      case 'thinking': {
-        const text = textOf(block['thinking']);
-        reasoning += text;
-        const signature = textOf(block['signature']);
-        if (signature !== '') reasoning_details.push(signedReasoning(text, signature, index));
+      case 'thinking':
+      case 'redacted_thinking': {
+        reasoning += textOf(block['thinking']);
+        const detail = reasoningDetail(block, reasoning_details.length);
+        if (detail !== undefined) reasoning_details.push(detail);
         break;
       }
-      case 'redacted_thinking':
-        reasoning_details.push(encryptedReasoning(textOf(block['data']), index));
-        break;
       case 'tool_use': {
         const made = { name: block['name'], arguments: JSON.stringify(block['input'] ?? {}) };
         tool_calls.push({ id: block['id'], type: 'function', function: made });

@@ -1,16 +1,23 @@
 /** Reasoning of this protocol as `reasoning_details` of a chat, which sends it back unchanged. */
-import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import type { JsonObject } from '../../../json/json-scan.ts';
+import type { ReasoningDetail } from '../../wire/chat-choice.ts';
 
 export const REASONING_FORMAT = 'anthropic-claude-v1';
 
-export function signedReasoning(text: string, signature: string, index = 0): JsonObject {
+export function signedReasoning(text: string, signature: string, index = 0): ReasoningDetail {
   return { type: 'reasoning.text', text, signature, format: REASONING_FORMAT, index };
 }
 
-export function encryptedReasoning(data: string, index = 0): JsonObject {
+export function encryptedReasoning(data: string, index = 0): ReasoningDetail {
   return { type: 'reasoning.encrypted', data, format: REASONING_FORMAT, index };
 }
 
-export function detailsOf({ reasoning_details: details }: JsonObject): readonly JsonObject[] {
-  return Array.isArray(details) ? details.filter(isJsonObject) : [];
+/** A block of a message; `undefined` if it has no signature. */
+export function reasoningDetail(block: JsonObject, index = 0): ReasoningDetail | undefined {
+  const { type, thinking, signature, data } = block;
+  if (type === 'redacted_thinking') {
+    return typeof data === 'string' ? encryptedReasoning(data, index) : undefined;
+  }
+  if (typeof signature !== 'string' || signature === '') return undefined;
+  return signedReasoning(typeof thinking === 'string' ? thinking : '', signature, index);
 }
