@@ -159,9 +159,8 @@ export class ChatRun implements WholeCall {
     const { dialects, cacheScope } = parts;
     const { protocol } = dialects.of(replica);
     this.upstream = protocol === 'openai' ? undefined : UPSTREAMS[protocol];
-    if (this.upstream === undefined && refusal !== undefined) {
-      if (!dialects.learn(replica, request, refusal)) return undefined;
-    }
+    const isLearned = refusal !== undefined && dialects.learn(replica, request, refusal);
+    if (this.upstream === undefined && refusal !== undefined && !isLearned) return undefined;
     const dialect = dialects.of(replica);
     const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
@@ -179,7 +178,7 @@ export class ChatRun implements WholeCall {
     };
     return this.upstream === undefined
       ? engineRequest(request, target)
-      : upstreamBody(this.upstream, request, target, refusal);
+      : upstreamBody(this.upstream, request, target, isLearned ? undefined : refusal);
   }
 
   /**

@@ -59,10 +59,10 @@ const Quirks = group({
 
 const ConfiguredEngine = z.strictObject({
   protocol: z
-    .enum(['openai', 'anthropic', 'rembg'])
+    .enum(['openai', 'anthropic', 'responses', 'rembg'])
     .default('openai')
     .describe(
-      '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `anthropic`: chat in the protocol of Anthropic (`POST /messages`). `rembg`: background removal by one POST of an image.',
+      '`openai`: chat, embeddings, transcription and video in the OpenAI protocol. `anthropic`: chat in the protocol of Anthropic (`POST /messages`). `responses`: chat in the Responses API of OpenAI (`POST /responses`), other work as `openai`. `rembg`: background removal by one POST of an image.',
     ),
   provider: z
     .enum(PROVIDERS)

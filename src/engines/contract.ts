@@ -38,7 +38,11 @@ export type EngineWork =
   | 'video';
 
 /** The path of a chat by the protocol of the engine. */
-export const CHAT_PATHS = { openai: '/chat/completions', anthropic: '/messages' } as const;
+export const CHAT_PATHS = {
+  openai: '/chat/completions',
+  anthropic: '/messages',
+  responses: '/responses',
+} as const;
 export type ChatProtocol = keyof typeof CHAT_PATHS;
 
 /** Sends the caller of a request to an embedded engine. */

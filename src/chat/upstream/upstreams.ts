@@ -4,9 +4,12 @@ import { parsedJsonObject } from '../../json/json-text.ts';
 import type { ChatRequest } from '../wire/chat-request.ts';
 import { engineFields, type EngineTarget } from '../wire/engine-request.ts';
 import { ANTHROPIC } from './anthropic/anthropic.ts';
+import { RESPONSES } from './responses/responses.ts';
 import type { Upstream } from './upstream.ts';
 
-export const UPSTREAMS = { anthropic: ANTHROPIC } satisfies Readonly<Record<string, Upstream>>;
+export const UPSTREAMS = { anthropic: ANTHROPIC, responses: RESPONSES } satisfies Readonly<
+  Record<string, Upstream>
+>;
 
 /** Returns `undefined` if the engine has rejected the last body and there is no other. */
 export function upstreamBody(

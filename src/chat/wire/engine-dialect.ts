@@ -88,6 +88,13 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
 /** Every member that a translation can carry is kept. */
 const TRANSLATED: EngineDialect = { ...OLDER_CAP, cacheMarks: true, leaveOutOfMessages: [] };
 
+const RESPONSES: EngineDialect = {
+  ...TRANSLATED,
+  cacheMarks: false,
+  padding: true,
+  promptCacheRetention: true,
+};
+
 const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.openai\.com$|\.(?:openai|cognitiveservices|services\.ai)\.azure\.com$/, 'openai'],
   [/^api\.anthropic\.com$/, 'anthropic'],
@@ -120,7 +127,8 @@ export function engineDialect({
   const given = Object.fromEntries(
     Object.entries(quirks).filter(([, value]) => value !== undefined),
   );
-  if (protocol !== 'openai' && protocol !== 'rembg') return { ...TRANSLATED, ...given, protocol };
+  if (protocol === 'anthropic') return { ...TRANSLATED, ...given, protocol };
+  if (protocol === 'responses') return { ...RESPONSES, ...given, protocol };
   // A provider package gets everything that its provider may keep.
   const detected = provider === undefined ? presetOf(url) : 'openrouter';
   const preset = PRESETS[dialect === 'auto' ? detected : dialect];
