@@ -61,7 +61,7 @@ const Transaction = z.object({
   type: z
     .enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT'])
     .describe(
-      'CHARGE of a request; TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up after a chain reorganisation; DEBT repaid.',
+      'CHARGE of a request; TOP_UP from a wallet or by card; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet or card; REVERSAL of a top-up after a chain reorganisation, a refund or a dispute; DEBT repaid.',
     ),
   amount: z.number().describe('Positive: added to the balance; negative: deducted.'),
   currency: z.enum(['USD', 'DIEM']).describe('Unit of `amount`: USD, or daily credit (DIEM).'),

@@ -37,7 +37,7 @@ const Entry = z.object({
   type: z
     .enum(['TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT', 'CHARGES'])
     .describe(
-      'TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up after a chain reorganisation; DEBT repaid; CHARGES of a day.',
+      'TOP_UP from a wallet or by card; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet or card; REVERSAL of a top-up after a chain reorganisation, a refund or a dispute; DEBT repaid; CHARGES of a day.',
     ),
   date: Day.describe('Day of the entry, UTC.'),
   createdAt: Time.nullable().describe('ISO 8601, UTC; null for the charges of a day.'),

@@ -1,11 +1,15 @@
 /**
  * `farebox audit`: recomputes all balances from the postings. `--chain` compares every payment with
- * its chain, and `--repair` credits payments that arrived without a credit.
+ * its chain, and `--repair` credits payments that arrived without a credit. `--stripe` compares the card
+ * payments with Stripe.
  */
 import type { AuditReport } from '../billing/ledger/ledger.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
+import { postedFor } from '../checkout/card-postings.ts';
+import { type CardAuditReport, auditCards } from '../payments/cards/cards.ts';
 import { type ChainAuditReport, auditChains } from '../payments/payments.ts';
+import { openCardPayments } from '../server/checkout.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
 import { topUpAccount } from '../wallet/wallet-postings.ts';
 import { auditBody } from '../server/ops/admin.ts';
@@ -26,34 +30,43 @@ changes nothing.`)
       'also compare every wallet payment and paid refund with its chain, and list transfers to the receivers that match no payment',
     )
     .option(
+      '--stripe',
+      'also compare every card payment with Stripe, and every payment at Stripe with this database',
+    )
+    .option(
       '--since <date or span>',
-      'with --chain: compare payments since then, such as 2027-01-31 or 30d (default: all)',
+      'with --chain or --stripe: compare payments since then, such as 2027-01-31 or 30d (default: all)',
       pastMs,
     )
     .option(
       '--repair',
       'with --chain: credit each payment that is on its chain and has no credit, then compare again; run --chain alone first and check its list',
     )
-    .action(({ chain, since: sinceMs, repair }) => {
-      if (sinceMs !== undefined && chain !== true) {
-        throw new UsageError('--since needs --chain: the audit of postings always covers all time');
+    .action(({ chain, stripe, since: sinceMs, repair }) => {
+      if (sinceMs !== undefined && chain !== true && stripe !== true) {
+        throw new UsageError(
+          '--since needs --chain or --stripe: the audit of postings always covers all time',
+        );
       }
       if (repair === true && chain !== true) throw new UsageError('--repair needs --chain');
       return cli.withStores(async (context) => {
         const repaired = repair === true ? await repairChains(cli, context, sinceMs) : undefined;
         const report = await context.stores.ledger.audit();
         const chains = chain === true ? await compareChains(cli, context, sinceMs) : undefined;
-        const isOk = report.ok && chains?.ok !== false;
+        const cards = stripe === true ? await compareStripe(context, sinceMs) : undefined;
+        const isOk = report.ok && chains?.ok !== false && cards?.ok !== false;
         cli.print(
           {
             ...auditBody(report, shownUsd),
             ok: isOk,
             ...(chains && { chain: jsonOfChains(chains) }),
+            ...(cards && { stripe: jsonOfCards(cards) }),
             ...(repaired && { repaired: repaired.map(jsonOfRepair) }),
           },
           shownLedger(report) +
             (repaired === undefined ? '' : shownRepair(repaired)) +
-            (chains === undefined ? '' : shownChains(chains)),
+            (chains === undefined ? '' : shownChains(chains)) +
+            (cards === undefined ? '' : shownCards(cards)),
         );
         cli.exitCode = isOk ? 0 : 1;
       });
@@ -125,6 +138,50 @@ async function compareChains(
   });
   progress?.end();
   return report;
+}
+
+async function compareStripe(context: CommandContext, sinceMs = 0): Promise<CardAuditReport> {
+  const cards = await openCardPayments(context);
+  const provider = cards?.providers.get('stripe');
+  if (cards === undefined || provider === undefined) {
+    throw new Error('The configuration has no payments.stripe');
+  }
+  const { store, ledger } = context.stores;
+  const report = await auditCards({
+    store,
+    table: cards.table,
+    provider,
+    sinceMs,
+    postedFor: (tx, name) => postedFor(ledger, tx, name),
+  });
+  await cards.stop();
+  return report;
+}
+
+function jsonOfCards({ differences, ...report }: CardAuditReport): Record<string, unknown> {
+  const rows = differences.map(({ providerNano, hereNano, ...difference }) => ({
+    ...difference,
+    stripeUsd: jsonUsd(providerNano),
+    hereUsd: jsonUsd(hereNano),
+  }));
+  return { ...report, differences: rows };
+}
+
+function shownCards({ ok, payments, pending, differences }: CardAuditReport): string {
+  const figures = listing([
+    ['Card payments compared', String(payments)],
+    ['Pending', String(pending)],
+  ]);
+  if (ok) return `\n${figures}\nEvery card payment is credited as Stripe reports it\n`;
+  const rows = differences.map(({ what, paymentId, intent, providerNano, hereNano }) => [
+    paymentId ?? '-',
+    intent ?? '-',
+    what,
+    shownUsd(providerNano),
+    shownUsd(hereNano),
+  ]);
+  const titles = ['PAYMENT', 'PAYMENT INTENT', 'WHAT', 'STRIPE', 'HERE'];
+  return `\n${figures}\n${table(titles, rows, ['STRIPE', 'HERE'])}\n${counted(rows)} between ledger and Stripe\n`;
 }
 
 function jsonOfChains(chains: ChainAuditReport): Record<string, unknown> {

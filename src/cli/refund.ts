@@ -1,30 +1,46 @@
 /**
- * `farebox refund`: pays unused credit back to the wallet that paid. The database stores the debit and
- * the signed transfer, so the server completes an interrupted refund.
+ * `farebox refund`: pays unused credit back to the wallet or the card that paid. The database stores the
+ * debit and the transfer, so the server completes an interrupted refund.
  */
+import type { Account } from '../identity/identity.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';
 import { accountIdOf, walletAccountId, walletOfAccount } from '../identity/identity.ts';
 import { type OpenCredit, type Payments, type RefundState, sumOf } from '../payments/payments.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
-import { type Cli, UsageError } from './command.ts';
+import { walletKind } from '../core/addresses.ts';
+import type { CardRefund } from '../payments/cards/cards.ts';
+import { openCardPayments } from '../server/checkout.ts';
+import { type Cli, UsageError, findAccount, shownUsd } from './command.ts';
 
 export function refundCommand(cli: Cli): void {
   cli.program
     .command('refund')
-    .description(`Pay unused credit back to its wallet, in USDC
+    .description(`Pay unused credit back to its wallet in USDC, or to its card
 
-Pays back only credit from final payments. Credit from a payment that the chain can still revert is
-listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds).
+A wallet gets back only credit from final payments. Credit from a payment that the chain can still revert
+is listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds).
 
 The rail needs \`refundKey\`, whose address holds the USDC, and its gas key in the configuration. The
 server may run meanwhile. A refund that the chain rejects becomes credit again.
 
-Example: farebox refund 0x2f3C…91aB 4.50`)
-    .argument('[wallet]', 'address of the wallet')
+For another account, or with --card, the credit from card payments is paid back to these cards, the newest
+payment first.
+
+Example: farebox refund 0x2f3C…91aB 4.50
+Example: farebox refund alice@example.com all`)
+    .argument('[account]', 'address of the wallet, or id or name of the account')
     .argument('[amount]', 'amount in USD, or all')
+    .option('--card', 'pay back to the cards of the account of a wallet')
     .option('--state <refund id>', 'continue a refund that was sent, and print its state')
-    .action((wallet, amount, { state: refundId }) => {
+    .action((wallet, amount, { state: refundId, card = false }) => {
+      const isWallet = walletKind(walletOfAccount(accountIdOf(wallet ?? '')) ?? '') !== undefined;
+      if (
+        refundId?.startsWith(CARD_REFUND) === true ||
+        (wallet !== undefined && (card || !isWallet))
+      ) {
+        return refundCards(cli, { refundId, given: wallet, amount });
+      }
       const wanted = refundId === undefined ? wantedRefund(wallet, amount) : { refundId };
       return cli.withStores(async (context) => {
         const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
@@ -41,22 +57,77 @@ Example: farebox refund 0x2f3C…91aB 4.50`)
     });
 }
 
+/** Beginning of the id of a refund to a card. */
+const CARD_REFUND = 'refund_';
+
+function refundCards(
+  cli: Cli,
+  wanted: {
+    readonly refundId: string | undefined;
+    readonly given: string | undefined;
+    readonly amount: string | undefined;
+  },
+): Promise<void> {
+  const { refundId, given, amount } = wanted;
+  if (refundId === undefined && amount === undefined) {
+    throw new UsageError('The arguments <account> and <amount> are required');
+  }
+  const amountNano = amount === undefined ? 'all' : wantedAmount(amount, CENT_DECIMALS);
+  return cli.withStores(async (context) => {
+    const { stores } = context;
+    const cards = await openCardPayments(context);
+    if (cards === undefined) throw new Error('The configuration has no provider of card payments');
+    let refunds: readonly CardRefund[];
+    if (refundId === undefined) {
+      const account: Account = await findAccount(stores, given);
+      const { usdNano } = await stores.ledger.balances(account.id);
+      refunds = await cards.refund(account.id, amountNano, usdNano);
+    } else {
+      const { paymentId } = await cards.refundState(refundId);
+      await cards.check(paymentId);
+      refunds = [await cards.refundState(refundId)];
+    }
+    await cards.stop();
+    cli.print(
+      refunds.map(({ amountNano: nanos, id, paymentId, state, failure = null }) => {
+        return { refundId: id, paymentId, amountUsd: shownUsd(nanos), state, failure };
+      }),
+      refunds.map(sentenceOfCard).join(''),
+    );
+    cli.exitCode = refunds.some(({ state }) => state === 'failed') ? 1 : 0;
+  });
+}
+
+function sentenceOfCard({ id, paymentId, amountNano, state, failure }: CardRefund): string {
+  const what = `${shownUsd(amountNano)} USD of the payment ${paymentId} (${id})`;
+  if (state === 'paid') return `Paid back ${what}\n`;
+  if (state === 'failed')
+    return `Not paid back: ${what} is credit again (${failure ?? 'failed'})\n`;
+  return `Pending: ${what}. The server completes it; "farebox refund --state ${id}" prints its state\n`;
+}
+
+const CENT_DECIMALS = 2;
+const USDC_DECIMALS = 6;
+
+function wantedAmount(amount: string, decimals: number): Nano | 'all' {
+  if (amount === 'all') return 'all';
+  const isAmount = new RegExp(`^\\d+(?:\\.\\d{1,${decimals}})?$`).test(amount);
+  if (isAmount && !/^[0.]+$/.test(amount)) return usdToNano(amount);
+  throw new UsageError(
+    `The amount must be USD with at most ${decimals} decimals such as 4.50, or all, not "${amount}"`,
+  );
+}
+
 type WantedRefund =
   | { readonly refundId: string }
   | { readonly wallet: string; readonly amount: Nano | 'all' };
 
 function wantedRefund(given: string | undefined, amount: string | undefined): WantedRefund {
   if (given === undefined || amount === undefined) {
-    throw new UsageError('The arguments <wallet> and <amount> are required');
+    throw new UsageError('The arguments <account> and <amount> are required');
   }
   const wallet = walletOfAccount(accountIdOf(given)) ?? given;
-  if (amount === 'all') return { wallet, amount };
-  if (!/^\d+(?:\.\d{1,6})?$/.test(amount) || /^[0.]+$/.test(amount)) {
-    throw new UsageError(
-      `The amount must be USD with at most 6 decimals such as 4.50, or all, not "${amount}"`,
-    );
-  }
-  return { wallet, amount: usdToNano(amount) };
+  return { wallet, amount: wantedAmount(amount, USDC_DECIMALS) };
 }
 
 interface Refunded {

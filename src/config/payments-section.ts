@@ -1,8 +1,9 @@
 /**
- * The `payments` section: amounts of top-ups, the rails (Base, Solana), settlement, receipts and staking.
- * Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
+ * The `payments` section: amounts of top-ups, the rails (Base, Solana), settlement, receipts, staking and
+ * cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
 import { z } from 'zod';
+import { StripeSection } from './card-sections.ts';
 import { flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
@@ -232,6 +233,7 @@ export const PaymentsSection = group({
   solana: SolanaRail.optional(),
   facilitator: Facilitator,
   staking: Staking.optional(),
+  stripe: StripeSection.optional().describe('Payments by card with Stripe.'),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
 

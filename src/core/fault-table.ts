@@ -381,11 +381,19 @@ export const FAULTS = {
       'No node responded',
       'Retry after the time in `Retry-After`. Nothing was charged.',
     ],
+    PAYMENT_PROVIDER_UNAVAILABLE: [
+      'The payment provider did not respond; nothing was paid',
+      'Retry later.',
+    ],
   }),
   ...faults(
     503,
     {
       X402_NOT_CONFIGURED: ['Wallet payments are not configured on this server', 'Use an API key.'],
+      CHECKOUT_NOT_CONFIGURED: [
+        'Card payments are not configured on this server',
+        'Request credit from the operator.',
+      ],
     },
     false,
   ),

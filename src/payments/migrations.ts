@@ -1,6 +1,7 @@
 /**
  * The tables of payments: top-ups by signed authorization, used sign-in nonces, the next nonce and the
- * recent transactions of each gas key, refunds, shared secrets, and the request that opened each payment.
+ * recent transactions of each gas key, refunds, shared secrets, the request that opened each payment, and
+ * payments by card with their events and refunds.
  *
  * A credited top-up is never deleted: its row prevents a second credit for the same authorization, which
  * stays public on the chain.
@@ -152,5 +153,59 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       UPDATE payments_topup SET is_watched = 1, attempts = 0, next_check_ms = 0
       WHERE state = 'failed'
         AND updated_ms > (SELECT max(updated_ms) FROM payments_topup) - 3600000;`,
+  },
+  {
+    id: 'payments-0009',
+    up: `
+      CREATE TABLE payments_card (
+        id TEXT PRIMARY KEY,
+        provider TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        account_id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        amount_nano BIGINT NOT NULL,
+        saves_card BIGINT NOT NULL,
+        reference TEXT,
+        intent TEXT,
+        paid_nano BIGINT NOT NULL DEFAULT 0,
+        returned_nano BIGINT NOT NULL DEFAULT 0,
+        credited_nano BIGINT NOT NULL DEFAULT 0,
+        refunded_nano BIGINT NOT NULL DEFAULT 0,
+        postings BIGINT NOT NULL DEFAULT 0,
+        version BIGINT NOT NULL DEFAULT 0,
+        receipt_url TEXT,
+        failure TEXT,
+        lease_owner TEXT NOT NULL DEFAULT '',
+        lease_until_ms BIGINT NOT NULL DEFAULT 0,
+        due_ms BIGINT NOT NULL,
+        attempts BIGINT NOT NULL DEFAULT 0,
+        created_ms BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_card_due ON payments_card (due_ms) WHERE due_ms > 0;
+      CREATE INDEX payments_card_account ON payments_card (account_id, created_ms, id);
+      CREATE UNIQUE INDEX payments_card_intent ON payments_card (provider, intent);
+      CREATE TABLE payments_card_event (
+        id TEXT PRIMARY KEY,
+        payment_id TEXT NOT NULL,
+        type TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        received_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_card_event_age ON payments_card_event (received_ms);
+      CREATE TABLE payments_card_refund (
+        id TEXT PRIMARY KEY,
+        payment_id TEXT NOT NULL,
+        account_id TEXT NOT NULL,
+        amount_nano BIGINT NOT NULL,
+        state TEXT NOT NULL,
+        failure TEXT,
+        created_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_card_refund_payment ON payments_card_refund (payment_id);
+      CREATE TABLE payments_card_provider (
+        provider TEXT PRIMARY KEY,
+        events_since_ms BIGINT NOT NULL
+      );`,
   },
 ];

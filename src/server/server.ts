@@ -11,6 +11,7 @@ import { accountParts } from './endpoint-limits.ts';
 import { assetsOnDemand } from '../console/assets.ts';
 import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
+import { cardsFeature, openCardPayments } from './checkout.ts';
 import { consoleFeature } from './console.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
@@ -109,6 +110,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
+  const cards = await openCardPayments({ ...parts, stores });
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, observers, observerEnds } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
@@ -137,6 +139,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies }),
     batches(shared, { server, wallets, metrics }),
     webhooks,
+    cardsFeature(shared, cards),
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
     opsFeature(shared, { ...parts, ...documented, metrics, payments, localEngines, backups }),

@@ -12,6 +12,8 @@ export type HouseAccount =
   | 'house:top-up:solana'
   | 'house:payout:base'
   | 'house:payout:solana'
+  | 'house:top-up:stripe'
+  | 'house:payout:stripe'
   | 'house:bad-debt';
 
 /** `REVERSAL` takes back a credit whose money is gone; `DEBT` is the uncovered part. */

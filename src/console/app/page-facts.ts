@@ -1,4 +1,4 @@
-/** Settings that the server writes into the document: names, base path and payment rails. */
+/** Settings that the server writes into the document: names, base path, payment rails and whether cards are taken. */
 
 export type Rail = 'base' | 'solana';
 
@@ -7,6 +7,7 @@ const {
   service = 'svc',
   base = '/api/v1',
   rails = '',
+  cards = '',
 } = document.documentElement.dataset;
 
 export const TITLE = title;
@@ -18,3 +19,5 @@ export const API_URL = location.origin + base;
 export const RAILS: readonly Rail[] = rails
   .split(' ')
   .filter((rail): rail is Rail => rail === 'base' || rail === 'solana');
+/** Whether a person can pay on the page of a payment provider. */
+export const TAKES_CARDS = cards !== '';

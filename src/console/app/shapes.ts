@@ -17,6 +17,7 @@ import type {
   UsageTagsResponse,
 } from '../../account/usage-schema.ts';
 import type { BatchObject, FileObject } from '../../batches/schema.ts';
+import type { CheckoutItem } from '../../checkout/schema.ts';
 import type { Model as ModelObject } from '../../models/model-schema.ts';
 import type { ConsoleResponse, SessionItem } from '../../sessions/sessions-schema.ts';
 import type {
@@ -37,6 +38,7 @@ export type {
   TopUpDetailResponse,
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
+export type { CreatedCheckout } from '../../checkout/schema.ts';
 export type { ConsoleResponse, SessionListResponse } from '../../sessions/sessions-schema.ts';
 export type { GroupsResponse } from '../../account/operator/operator-usage-schema.ts';
 
@@ -64,6 +66,7 @@ export type TagSums = UsageTagsResponse;
 export type TagRow = TagSums['data'][number];
 export type StatementEntry = StatementResponse['data'][number];
 export type TopUp = TopUpItem;
+export type Checkout = CheckoutItem;
 export type RateLimits = RateLimitsResponse['data'];
 export type Rejection = RateLimitLogResponse['data'][number];
 export type Account = AccountItem;

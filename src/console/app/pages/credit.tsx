@@ -1,10 +1,10 @@
-/** The credit page: balance, top-up from a wallet, and the statement. */
+/** The credit page: balance, payment by card or from a wallet, and the statement. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { shortDay, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
-import { RAILS } from '../page-facts.ts';
+import { RAILS, TAKES_CARDS } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -15,6 +15,7 @@ import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
 import type { Balance, StatementEntry, TopUp } from '../shapes.ts';
+import { CardPanel } from './card-panel.tsx';
 import { useRenewal } from './overview.tsx';
 import { TopUpPanel } from './top-up-panel.tsx';
 
@@ -63,15 +64,20 @@ export function Credit() {
         </dl>
       )}
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
-      {RAILS.length > 0 && wallet === undefined && (
+      {TAKES_CARDS && (
+        <CardPanel
+          label={RAILS.length > 0 && wallet !== undefined ? 'Add credit by card' : 'Add credit'}
+        />
+      )}
+      {!TAKES_CARDS && RAILS.length > 0 && wallet === undefined && (
         <p class="notice">
           Only the account of a wallet can be topped up with USDC: sign in with the wallet. The
           operator of the server adds credit to this account.
         </p>
       )}
-      {RAILS.length === 0 && (
+      {!TAKES_CARDS && RAILS.length === 0 && (
         <p class="notice">
-          This service accepts no wallet payments. The operator adds credit with{' '}
+          This service accepts no payments. The operator adds credit with{' '}
           <code>farebox credit</code> or on the operator page Accounts.
         </p>
       )}
@@ -155,7 +161,7 @@ const TYPES: Readonly<Record<StatementEntry['type'], string>> = {
   CREDIT: 'Credit by the operator',
   REFUND: 'Refund',
   PAYOUT: 'Payout',
-  REVERSAL: 'Reverted top-up',
+  REVERSAL: 'Returned top-up',
   DEBT: 'Debt',
   CHARGES: 'Requests of the day',
 };

@@ -1,0 +1,58 @@
+/** Postings of card payments in the ledger: credits, reversals, refunds, and refunds that failed. */
+import type { Ledger } from '../billing/ledger/ledger.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
+import type { CardPostings, ProviderName } from '../payments/cards/cards.ts';
+
+export function cardPostings(ledger: Ledger): CardPostings {
+  return {
+    creditCard: (tx, { accountId, amountNano, provider, postingId: id }) =>
+      ledger.creditIn(tx, {
+        accountId,
+        amountNano,
+        from: topUpAccount(provider),
+        kind: 'TOP_UP',
+        id,
+      }),
+    reverseCard: async (tx, { accountId, amountNano, provider, postingId: id, note }) => {
+      const reversal = { accountId, amountNano, to: topUpAccount(provider), id };
+      const noted = note === undefined ? reversal : { ...reversal, note };
+      return (await ledger.reverseIn(tx, noted)).missingNano;
+    },
+    debitCardRefund: async (tx, { accountId, amountNano, provider, postingId: id }) => {
+      const to = payoutAccount(provider);
+      const balance = await ledger.debitIn(tx, { accountId, amountNano, to, kind: 'PAYOUT', id });
+      return balance !== undefined;
+    },
+    restoreCardRefund: (tx, { accountId, amountNano, provider, postingId: id, note }) => {
+      const credit = {
+        accountId,
+        amountNano,
+        from: payoutAccount(provider),
+        kind: 'REFUND',
+        id,
+      } as const;
+      return ledger.creditIn(tx, note === undefined ? credit : { ...credit, note });
+    },
+  };
+}
+
+/** Sums in the ledger for a provider. */
+export async function postedFor(
+  ledger: Ledger,
+  tx: Queryable,
+  provider: ProviderName,
+): Promise<{ readonly creditedNano: Nano; readonly refundedNano: Nano }> {
+  return {
+    creditedNano: await ledger.receivedFrom(topUpAccount(provider), tx),
+    refundedNano: nano(0n - (await ledger.receivedFrom(payoutAccount(provider), tx))),
+  };
+}
+
+function topUpAccount(provider: ProviderName) {
+  return `house:top-up:${provider}` as const;
+}
+
+function payoutAccount(provider: ProviderName) {
+  return `house:payout:${provider}` as const;
+}

@@ -1,0 +1,323 @@
+/** Card payments through a whole server, against the double of Stripe. */
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { call } from '../../test/app/call.ts';
+import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
+import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
+import { until } from '../../test/support/until.ts';
+import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { usdToNano } from '../core/money.ts';
+import { type CardPayments } from '../payments/cards/cards.ts';
+import { openCardPayments } from '../server/checkout.ts';
+
+/** Card payments of another process on the same database, such as a command. */
+async function cardsBeside({ app, config }: TestApp): Promise<CardPayments> {
+  const parts = { config, stores: app.stores, clock: systemClock(), ids: systemIds() };
+  const cards = await openCardPayments({ ...parts, log: silentLog });
+  assert.ok(cards !== undefined);
+  return cards;
+}
+
+/** Reads the events of Stripe, as the server does each minute. */
+async function reconcile(farebox: TestApp, paymentId: string): Promise<void> {
+  const cards = await cardsBeside(farebox);
+  await cards.reconcile();
+  await cards.check(paymentId);
+  await cards.stop();
+}
+
+describe('card payments', () => {
+  let stripe: StripeDouble;
+  let farebox: TestApp;
+  let accountId: string;
+  let secret: string;
+  let waiting: StripeEvent[];
+
+  before(async () => {
+    stripe = await StripeDouble.start();
+    farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+  });
+  after(async () => {
+    await farebox.audit();
+    await farebox.stop();
+    await stripe.stop();
+  });
+  beforeEach(async () => {
+    ({ accountId, secret } = await farebox.account('1'));
+    waiting = [];
+    stripe.onEvent = (event) => waiting.push(event);
+    stripe.fate = () => 'pass';
+  });
+
+  async function start(amountUsd: number, more: object = {}) {
+    const body = { amountUsd, ...more };
+    return await call(farebox, '/billing/checkout', { secret, body });
+  }
+
+  /** Starts and pays a checkout; returns its id and its payment at Stripe. */
+  async function paid(amountUsd: number) {
+    const { body } = await start(amountUsd);
+    const session = stripe.sessionOf(body.id);
+    assert.ok(session !== undefined);
+    assert.equal(body.url, session.url);
+    return { id: String(body.id), intent: stripe.pay(session.id) };
+  }
+
+  async function deliverAll(): Promise<void> {
+    for (const event of waiting.splice(0)) {
+      assert.equal(await stripe.deliver(event, farebox.url), 200);
+    }
+  }
+
+  async function balance(): Promise<number> {
+    const { body } = await call(farebox, '/billing/balance', { secret });
+    return body.balances.usd;
+  }
+
+  async function balanceBecomes(usd: number): Promise<void> {
+    await until(async () => (await balance()) === usd, `a balance of ${usd} USD`);
+  }
+
+  /** Waits until the worker has nothing to do. */
+  async function settled(): Promise<void> {
+    await until(async () => {
+      const rows = await farebox.app.stores.store.query<{ n: bigint }>(
+        `SELECT count(*) AS n FROM payments_card WHERE due_ms > 0 AND due_ms <= $1`,
+        [Date.now()],
+      );
+      return rows[0]?.n === 0n;
+    }, 'no due payment');
+  }
+
+  async function state(id: string) {
+    return (await call(farebox, `/billing/checkout/${id}`, { secret })).body;
+  }
+
+  async function debtOf(): Promise<bigint> {
+    const debts = await farebox.app.stores.ledger.debts();
+    return debts.find((one) => one.accountId === accountId)?.debtNano ?? 0n;
+  }
+
+  test('a paid checkout is credited once, in any order and number of its events', async () => {
+    const { id } = await paid(25);
+    const events = waiting.splice(0).toReversed();
+    assert.equal(events.length, 2);
+    for (const event of [...events, ...events, ...events]) {
+      assert.equal(await stripe.deliver(event, farebox.url), 200);
+    }
+    await balanceBecomes(26);
+    await settled();
+    assert.equal(await balance(), 26);
+    const { status, creditedUsd, receiptUrl } = await state(id);
+    assert.deepEqual([status, creditedUsd], ['paid', 25]);
+    assert.match(receiptUrl, /^https:\/\/pay\.stripe\.com\/receipts\/pi_/);
+  });
+
+  test('concurrent deliveries of all events credit once', async () => {
+    await paid(10);
+    const events = waiting.splice(0);
+    const all = [...events, ...events, ...events].map((one) => stripe.deliver(one, farebox.url));
+    assert.deepEqual(new Set(await Promise.all(all)), new Set([200]));
+    await balanceBecomes(11);
+    await settled();
+    assert.equal(await balance(), 11);
+  });
+
+  test('a payment without any webhook is credited by the reconciliation', async () => {
+    const { id, intent } = await paid(7.5);
+    await farebox.app.stores.store.query('UPDATE payments_card SET due_ms = 1 WHERE id = $1', [id]);
+    await balanceBecomes(8.5);
+    stripe.refundByHand(intent, 250);
+    await reconcile(farebox, id);
+    await balanceBecomes(6);
+  });
+
+  test('a page whose URL was lost is found again, and its payment is credited', async () => {
+    stripe.fate = (request) => (request === 'POST /v1/checkout/sessions' ? 'lose-reply' : 'pass');
+    const lost = await start(5);
+    assert.equal(lost.status, 503);
+    assert.equal(lost.body.code, 'PAYMENT_PROVIDER_UNAVAILABLE');
+    stripe.fate = () => 'pass';
+    const [session] = [...stripe.sessions.values()].slice(-1);
+    assert.ok(session !== undefined);
+    stripe.pay(session.id);
+    await deliverAll();
+    await balanceBecomes(6);
+  });
+
+  test('events without a valid signature change nothing', async () => {
+    await paid(5);
+    const [event] = waiting;
+    assert.ok(event !== undefined);
+    assert.equal(await stripe.deliver(event, farebox.url, { secret: 'whsec_other' }), 400);
+    const old = Math.floor(Date.now() / 1_000) - 3_600;
+    assert.equal(await stripe.deliver(event, farebox.url, { timestamp: old }), 400);
+    const bare = await call(farebox, '/payments/stripe', { body: event });
+    assert.equal(bare.status, 400);
+    assert.ok(!bare.text.includes(event.id), 'the error does not repeat the payload');
+    await settled();
+    assert.equal(await balance(), 1);
+  });
+
+  test('an event of another payment on the same Stripe account is accepted and ignored', async () => {
+    const foreign = {
+      id: 'evt_foreign',
+      object: 'event',
+      created: Math.floor(Date.now() / 1_000),
+      type: 'payment_intent.succeeded',
+      data: { object: { id: 'pi_foreign', object: 'payment_intent', metadata: {} } },
+    };
+    assert.equal(await stripe.deliver(foreign, farebox.url), 200);
+    const rows = await farebox.app.stores.store.query(
+      `SELECT id FROM payments_card_event WHERE id = 'evt_foreign'`,
+    );
+    assert.deepEqual(rows, []);
+  });
+
+  test('a refund in the dashboard and a dispute reverse the credit down to zero; the rest is owed', async () => {
+    const { intent } = await paid(20);
+    await deliverAll();
+    await balanceBecomes(21);
+    stripe.refundByHand(intent, 500);
+    await deliverAll();
+    await balanceBecomes(16);
+    // The account has spent all but 3 USD.
+    const { ledger, store } = farebox.app.stores;
+    await store.transaction((tx) =>
+      ledger.debitIn(tx, {
+        accountId,
+        amountNano: usdToNano(13),
+        to: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `spend-${accountId}`,
+      }),
+    );
+    const dispute = stripe.dispute(intent, 1_500);
+    await deliverAll();
+    await balanceBecomes(0);
+    assert.equal(await debtOf(), usdToNano(12));
+    stripe.closeDispute(dispute, true);
+    await deliverAll();
+    await until(async () => (await debtOf()) === 0n, 'the debt is paid');
+    assert.equal(await balance(), 3);
+  });
+
+  test('an inquiry takes nothing, and a lost dispute takes the credit once', async () => {
+    const { intent } = await paid(20);
+    await deliverAll();
+    await balanceBecomes(21);
+    const inquiry = stripe.dispute(intent, 2_000, 'warning_needs_response');
+    await deliverAll();
+    await settled();
+    assert.equal(await balance(), 21);
+    stripe.closeDispute(inquiry, false);
+    await deliverAll();
+    await balanceBecomes(1);
+    stripe.closeDispute(inquiry, false);
+    await deliverAll();
+    await settled();
+    assert.equal(await balance(), 1);
+  });
+
+  test('a bank debit is credited when the bank has decided, and a failed one is not', async () => {
+    const first = await start(10);
+    const one = stripe.pay(stripe.sessionOf(first.body.id)?.id ?? '', { isDelayed: true });
+    await deliverAll();
+    await until(async () => (await state(first.body.id)).status === 'processing', 'processing');
+    assert.equal(await balance(), 1);
+    stripe.decide(one, true);
+    await deliverAll();
+    await balanceBecomes(11);
+    const second = await start(10);
+    const two = stripe.pay(stripe.sessionOf(second.body.id)?.id ?? '', { isDelayed: true });
+    stripe.decide(two, false);
+    await deliverAll();
+    await until(async () => (await state(second.body.id)).status === 'failed', 'failed');
+    assert.equal((await state(second.body.id)).failure, 'debit_not_authorized');
+    assert.equal(await balance(), 11);
+  });
+
+  test('an expired page ends its row', async () => {
+    const { body } = await start(10);
+    stripe.expire(stripe.sessionOf(body.id)?.id ?? '');
+    await deliverAll();
+    await until(async () => (await state(body.id)).status === 'expired', 'expired');
+  });
+
+  test('amounts, accounts and the number of open pages are limited', async () => {
+    for (const [amountUsd, message] of [
+      [4.99, /from 5.00 to 1000.00 USD/],
+      [1_000.01, /from 5.00 to 1000.00 USD/],
+      [10.001, /at most 2 decimals/],
+    ] as const) {
+      const refused = await start(amountUsd);
+      assert.equal(refused.status, 400);
+      assert.match(refused.text, message);
+    }
+    const mine = await start(10);
+    assert.equal(mine.status, 200);
+    const other = await farebox.account('1');
+    const path = `/billing/checkout/${mine.body.id}`;
+    assert.equal((await call(farebox, path, { secret: other.secret })).status, 404);
+    assert.equal((await call(farebox, path)).status, 402);
+    let status = 200;
+    for (let count = 0; count < 15 && status === 200; count += 1) status = (await start(5)).status;
+    assert.equal(status, 429);
+  });
+});
+
+describe('card payments with taxes', () => {
+  test('the tax is not credited, and a refund returns its share of the credit', async () => {
+    const stripe = await StripeDouble.start();
+    const farebox = await startTestApp({
+      yaml: `payments: { ${stripe.yaml(', taxes: true')} }`,
+    });
+    try {
+      const { secret, accountId } = await farebox.account('1');
+      const body = { amountUsd: 10 };
+      const started = await call(farebox, '/billing/checkout', { secret, body });
+      const session = stripe.sessionOf(started.body.id);
+      assert.equal(session?.amount_total, 1_200);
+      const intent = stripe.pay(session?.id ?? '');
+      const balance = async () => (await farebox.app.stores.ledger.balances(accountId)).usdNano;
+      await reconcile(farebox, started.body.id);
+      await until(async () => (await balance()) === usdToNano(11), 'the credit');
+      stripe.refundByHand(intent, 600);
+      await reconcile(farebox, started.body.id);
+      await until(async () => (await balance()) === usdToNano(6), 'the reversal');
+      stripe.refundByHand(intent, 600);
+      await reconcile(farebox, started.body.id);
+      await until(async () => (await balance()) === usdToNano(1), 'the second reversal');
+    } finally {
+      await farebox.stop();
+      await stripe.stop();
+    }
+  });
+});
+
+describe('a server without a payment provider', () => {
+  test('responds that card payments are not configured', async () => {
+    const farebox = await startTestApp();
+    try {
+      const { secret } = await farebox.account('1');
+      const body = { amountUsd: 10 };
+      const refused = await call(farebox, '/billing/checkout', { secret, body });
+      assert.equal(refused.status, 503);
+      assert.equal(refused.body.code, 'CHECKOUT_NOT_CONFIGURED');
+      assert.equal((await call(farebox, '/payments/stripe', { body })).status, 503);
+    } finally {
+      await farebox.stop();
+    }
+  });
+
+  test('does not start with a currency other than USD', async () => {
+    await assert.rejects(
+      startTestApp({
+        yaml: 'payments: { stripe: { secretKey: sk, webhookSecret: whsec, currency: eur } }',
+      }),
+      /Must be "usd": the ledger is kept in USD/,
+    );
+  });
+});

@@ -1,0 +1,308 @@
+/**
+ * Turns payments by people into ledger postings that match the money at the provider.
+ *
+ * - A row is written before the provider is called.
+ * - A webhook is verified and journaled; then the row is due. It never decides an amount.
+ * - Work on a due row reads all facts of the payment from the provider, and posts the difference to what
+ *   the ledger has already posted, in the transaction that writes the facts.
+ * - Without webhooks, open rows are read again with growing pauses, and the events of the provider are
+ *   listed every minute.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { assert } from '../../core/assert.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { Fault, invalidField } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { type Nano, formatUsd, nano, smaller } from '../../core/money.ts';
+import { JobWorker, type Store } from '../../db/db.ts';
+import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
+import { type Applied, type CardPostings, CardTable } from './card-table.ts';
+import type { PaymentFacts, PaymentProvider, RefundResult } from './provider.ts';
+
+/** Steps at which tests end the process. */
+export type CardStep = 'opened' | 'page' | 'journaled' | 'read' | 'refunded' | 'applied';
+
+export interface CardOptions extends CardPostings {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly providers: ReadonlyMap<ProviderName, PaymentProvider>;
+  readonly onStep?: ((step: CardStep) => Promise<void>) | undefined;
+}
+
+export interface NewCheckout {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  readonly savesCard: boolean;
+  readonly provider?: ProviderName | undefined;
+  /** Page of this service to which the payer returns. */
+  readonly returnUrl: string;
+}
+
+export interface Checkout {
+  readonly payment: CardPayment;
+  readonly url: string;
+}
+
+const LEASE_MS = 30 * SECOND_MS;
+const TICK_MS = 5 * SECOND_MS;
+const MAX_RUNNING = 8;
+/** Unpaid pages of one account. */
+const MAX_OPEN = 20;
+const FIRST_CHECK_MS = 30 * SECOND_MS;
+const MAX_OPEN_CHECK_MS = 10 * MINUTE_MS;
+/** A bank debit takes days. */
+const MAX_PROCESSING_CHECK_MS = 6 * HOUR_MS;
+const MAX_RETRY_MS = 10 * MINUTE_MS;
+/** Events appear in the provider's list some time after they were created. */
+const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
+/** Longer than the provider repeats an event. */
+const EVENTS_KEPT_MS = 40 * DAY_MS;
+const MAX_REFUNDED = 100;
+const NANO_PER_CENT = 10_000_000n;
+
+export class CardPayments {
+  readonly table: CardTable;
+  readonly #options: CardOptions;
+  readonly #hold: { readonly clock: Clock; readonly log: Log; readonly leaseMs: number };
+  readonly #worker: JobWorker<CardPayment>;
+
+  constructor(options: CardOptions) {
+    this.#options = options;
+    const { clock, ids, log } = options;
+    this.#hold = { clock, log, leaseMs: LEASE_MS };
+    this.table = new CardTable({ ...options, ...this.#hold, owner: ids.hex(8) });
+    this.#worker = new JobWorker({
+      name: 'card payments',
+      tickMs: TICK_MS,
+      claim: (running) => this.#claim(running),
+      run: (payment) => this.#work(payment),
+      renew: {
+        everyMs: LEASE_MS / 3,
+        lease: ({ id }) => this.table.extendLease(id, clock.nowMs() + LEASE_MS),
+      },
+      clock,
+      log,
+    });
+  }
+
+  get providers(): ReadonlyMap<ProviderName, PaymentProvider> {
+    return this.#options.providers;
+  }
+
+  /** `alone`: no other process works on this database. */
+  start(alone: boolean): void {
+    this.#worker.start(alone ? () => this.table.freeAll() : undefined);
+    this.#worker.nudge();
+  }
+
+  async stop(): Promise<void> {
+    await this.#worker.stop();
+    for (const provider of this.providers.values()) await provider.close();
+  }
+
+  /** Opens a page on which the payer pays. Throws a Fault. */
+  async checkout(wanted: NewCheckout): Promise<Checkout> {
+    const { clock, ids, log, onStep } = this.#options;
+    const provider = this.#providerFor(wanted);
+    const { accountId, amountNano, savesCard, returnUrl } = wanted;
+    requireAmount(provider, amountNano);
+    const nowMs = clock.nowMs();
+    const payment = await this.table.open(
+      {
+        id: `pay_${ids.ordered(nowMs)}`,
+        provider: provider.name,
+        kind: 'checkout',
+        accountId,
+        amountNano,
+        savesCard,
+        dueMs: nowMs + FIRST_CHECK_MS,
+      },
+      MAX_OPEN,
+    );
+    if (payment === undefined) throw tooManyOpen();
+    await onStep?.('opened');
+    try {
+      const { reference, url } = await provider.openPage(payment, returnUrl);
+      await onStep?.('page');
+      await this.table.opened(payment.id, reference);
+      return { payment, url };
+    } catch (error) {
+      // The row stays: the page may exist, and a payment on it is credited.
+      log.warn({ paymentId: payment.id, reason: reasonOf(error) }, 'No payment page was opened');
+      throw new Fault('PAYMENT_PROVIDER_UNAVAILABLE', { cause: error });
+    }
+  }
+
+  /** Verifies a webhook and journals its event. Throws a Fault for an invalid signature. */
+  async receive(name: ProviderName, body: Buffer, headers: IncomingHttpHeaders): Promise<void> {
+    const { clock, onStep, log } = this.#options;
+    const notice = this.#provider(name).readWebhook(body, headers, clock.nowMs());
+    if (notice === undefined) return;
+    const isNew = await this.table.journal(name, notice);
+    log.debug({ event: notice.eventId, type: notice.type, isNew }, 'A payment event was received');
+    await onStep?.('journaled');
+    this.#worker.nudge();
+  }
+
+  /** Journals events whose webhooks did not arrive, and deletes old ones. For one process a minute. */
+  async reconcile(): Promise<void> {
+    const nowMs = this.#options.clock.nowMs();
+    for (const provider of this.providers.values()) {
+      const sinceMs = await this.table.eventsSince(provider.name, nowMs);
+      for await (const notice of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {
+        await this.table.journal(provider.name, notice);
+      }
+      await this.table.eventsRead(provider.name, nowMs);
+    }
+    await this.table.pruneEvents(nowMs - EVENTS_KEPT_MS);
+    this.#worker.nudge();
+  }
+
+  /** Reads the facts of one payment now. Does nothing if another process does so. */
+  async check(id: string): Promise<void> {
+    await this.table.withLease(id, this.#hold, (payment) => this.#work(payment), '1 = 1');
+  }
+
+  /**
+   * Pays unused credit back to the cards that it came from, newest payment first. `all` takes what
+   * is left of all payments, up to `availableNano`. Throws a Fault if nothing was debited.
+   */
+  async refund(
+    accountId: string,
+    wanted: Nano | 'all',
+    availableNano: Nano,
+  ): Promise<readonly CardRefund[]> {
+    const { ids, clock } = this.#options;
+    const payments = await this.table.ofAccount(accountId, MAX_REFUNDED);
+    const limit = wanted === 'all' ? availableNano : wanted;
+    let left: Nano = nano(limit - (limit % NANO_PER_CENT));
+    const parts: Omit<CardRefund, 'state' | 'failure'>[] = [];
+    for (const { id: paymentId, creditedNano, refundedNano } of payments) {
+      const amountNano = smaller(left, nano(creditedNano - refundedNano));
+      if (amountNano <= 0n) continue;
+      const id = `refund_${ids.ordered(clock.nowMs())}`;
+      parts.push({ id, paymentId, accountId, amountNano });
+      left = nano(left - amountNano);
+    }
+    const isTooLittle = parts.length === 0 || (wanted !== 'all' && left > 0n);
+    if (isTooLittle || !(await this.table.openRefunds(parts)))
+      throw tooLittleLeft(accountId, limit);
+    for (const { paymentId } of parts) await this.check(paymentId);
+    return await Promise.all(parts.map(({ id }) => this.refundState(id)));
+  }
+
+  async refundState(id: string): Promise<CardRefund> {
+    const refund = await this.table.refund(id);
+    if (refund === undefined) throw new Fault('PAYMENT_NOT_FOUND', { message: 'Refund not found' });
+    return refund;
+  }
+
+  async #claim(running: readonly CardPayment[]): Promise<readonly CardPayment[]> {
+    const nowMs = this.#options.clock.nowMs();
+    const claimed = await this.table.claim(nowMs, LEASE_MS, MAX_RUNNING - running.length);
+    // A run releases its row shortly before it ends: such a row is claimed again after the end.
+    const isRunning = ({ id }: CardPayment) => running.some((one) => one.id === id);
+    for (const { id } of claimed.filter(isRunning)) await this.table.rest(id, nowMs);
+    return claimed.filter((one) => !isRunning(one));
+  }
+
+  /** Never rejects: the row is due again after an error. */
+  async #work(payment: CardPayment): Promise<void> {
+    const { clock, log, onStep } = this.#options;
+    const { id } = payment;
+    try {
+      const facts = await this.#factsOf(payment);
+      await onStep?.('read');
+      const applied = await this.table.apply(payment, facts, this.#nextMs(payment, facts));
+      // An event arrived meanwhile.
+      if (applied === undefined) return await this.table.rest(id, clock.nowMs());
+      await onStep?.('applied');
+      this.#report(payment, facts, applied);
+    } catch (error) {
+      log.warn(
+        { paymentId: id, reason: reasonOf(error) },
+        'The state of a card payment is unknown',
+      );
+      const dueMs = clock.nowMs() + Math.min(SECOND_MS * 2 ** payment.attempts, MAX_RETRY_MS);
+      await this.table.postpone(id, dueMs);
+    }
+  }
+
+  /** Makes the open refunds of a payment, then reads its facts. */
+  async #factsOf(payment: CardPayment): Promise<PaymentFacts> {
+    const provider = this.#provider(payment.provider);
+    const refunds = await this.table.refundsOf(payment.id);
+    const results = new Map<string, RefundResult>();
+    for (const refund of refunds) {
+      if (refund.state !== 'open') continue;
+      results.set(refund.id, await provider.refund(payment, refund));
+      await this.#options.onStep?.('refunded');
+    }
+    const facts = await provider.facts(payment, refunds);
+    return { ...facts, refunds: new Map([...results, ...facts.refunds]) };
+  }
+
+  #nextMs({ attempts }: CardPayment, { state }: PaymentFacts): number {
+    const pauseMs = FIRST_CHECK_MS * 2 ** Math.min(attempts, 20);
+    const { clock } = this.#options;
+    if (state === 'open') return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);
+    if (state === 'processing') return clock.nowMs() + Math.min(pauseMs, MAX_PROCESSING_CHECK_MS);
+    return 0;
+  }
+
+  #report({ id: paymentId, accountId }: CardPayment, facts: PaymentFacts, applied: Applied): void {
+    const { log } = this.#options;
+    const { creditedNano, reversedNano, owedNano } = applied;
+    if (creditedNano > 0n) {
+      const amountUsd = formatUsd(creditedNano);
+      log.info({ paymentId, accountId, amountUsd }, 'A card payment was credited');
+    }
+    if (reversedNano > 0n) {
+      const amountUsd = formatUsd(reversedNano);
+      const note = { paymentId, accountId, amountUsd, owedUsd: formatUsd(owedNano) };
+      log.warn(
+        { ...note, reason: facts.returnReason },
+        owedNano > 0n
+          ? 'A card payment was returned after it was spent: the account cannot spend until it has paid the debt'
+          : 'A card payment was returned: its credit was reversed',
+      );
+    }
+  }
+
+  #provider(name: ProviderName): PaymentProvider {
+    const provider = this.providers.get(name);
+    assert(provider !== undefined, `the payment provider ${name} is not configured`);
+    return provider;
+  }
+
+  #providerFor({ provider: name }: NewCheckout): PaymentProvider {
+    const [first] = this.providers.values();
+    const provider = name === undefined ? first : this.providers.get(name);
+    if (provider !== undefined) return provider;
+    throw new Fault('CHECKOUT_NOT_CONFIGURED');
+  }
+}
+
+function requireAmount({ minimumNano, maximumNano }: PaymentProvider, amountNano: Nano): void {
+  if (amountNano >= minimumNano && amountNano <= maximumNano) return;
+  throw invalidField(
+    ['amountUsd'],
+    `The amount must be from ${formatUsd(minimumNano, 2)} to ${formatUsd(maximumNano, 2)} USD`,
+  );
+}
+
+function tooManyOpen(): Fault {
+  return new Fault('RATE_LIMIT_EXCEEDED', {
+    message: `The account has ${MAX_OPEN} unpaid checkouts; pay one of them, or wait an hour until they expire`,
+    retryAfterSeconds: (10 * MINUTE_MS) / SECOND_MS,
+  });
+}
+
+function tooLittleLeft(accountId: string, amountNano: Nano): Fault {
+  return new Fault('INSUFFICIENT_BALANCE', {
+    message: `The account ${accountId} has less than ${formatUsd(amountNano, 2)} USD of unused credit from card payments`,
+  });
+}

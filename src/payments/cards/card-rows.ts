@@ -1,0 +1,49 @@
+/** The columns of the rows of payments by people and of their refunds. */
+import { z } from 'zod';
+import { nano } from '../../core/money.ts';
+import { Flag, Whole, maybe, rowShape } from '../../db/db.ts';
+
+export const PROVIDER_NAMES = ['stripe'] as const;
+export type ProviderName = (typeof PROVIDER_NAMES)[number];
+
+const Amount = z.bigint().transform(nano);
+
+export const PAYMENT = rowShape({
+  id: z.string(),
+  provider: z.enum(PROVIDER_NAMES),
+  /** `checkout`: on a page of the provider. */
+  kind: z.enum(['checkout']),
+  accountId: z.string(),
+  state: z.enum(['open', 'processing', 'paid', 'failed', 'expired']),
+  /** The amount to credit, without taxes. */
+  amountNano: Amount,
+  savesCard: Flag,
+  reference: maybe(z.string()),
+  intent: maybe(z.string()),
+  paidNano: Amount,
+  returnedNano: Amount,
+  /** Credits minus reversals of the payment in the ledger. */
+  creditedNano: Amount,
+  /** Sum of the refunds of Farebox that have not failed. */
+  refundedNano: Amount,
+  postings: Whole,
+  version: Whole,
+  receiptUrl: maybe(z.string()),
+  failure: maybe(z.string()),
+  /** Time of the next read of the facts; 0: at the next event. */
+  dueMs: Whole,
+  attempts: Whole,
+  createdMs: Whole,
+  updatedMs: Whole,
+});
+export type CardPayment = ReturnType<typeof PAYMENT.parse>;
+
+export const REFUND = rowShape({
+  id: z.string(),
+  paymentId: z.string(),
+  accountId: z.string(),
+  amountNano: Amount,
+  state: z.enum(['open', 'paid', 'failed']),
+  failure: maybe(z.string()),
+});
+export type CardRefund = ReturnType<typeof REFUND.parse>;

@@ -1,0 +1,320 @@
+/**
+ * The rows of payments by people, of their events and of their refunds.
+ *
+ * Invariants: a row exists before its provider knows of the payment; `credited_nano` is what the ledger
+ * has posted for the payment, and changes only in the transaction of the posting; `version` grows with
+ * every change and every event, so that facts that were read before a change are not written after it.
+ */
+import { type Nano, ZERO, larger, nano } from '../../core/money.ts';
+import {
+  type HoldOptions,
+  LeasedTable,
+  NO_LEASE,
+  type Queryable,
+  type Store,
+  oneAtATime,
+} from '../../db/db.ts';
+import {
+  type CardPayment,
+  type CardRefund,
+  PAYMENT,
+  type ProviderName,
+  REFUND,
+} from './card-rows.ts';
+import type { Notice, PaymentFacts } from './provider.ts';
+
+/** A change of the ledger by a payment; it runs in the transaction that changes the row. */
+export interface CardEntry {
+  readonly accountId: string;
+  readonly provider: ProviderName;
+  readonly amountNano: Nano;
+  /** Unique, derived from the row. */
+  readonly postingId: string;
+  readonly note?: string | undefined;
+}
+
+export interface CardPostings {
+  /** Credits a payment. */
+  readonly creditCard: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
+  /** Takes a credit back; returns the part that was spent already, which the account owes. */
+  readonly reverseCard: (tx: Queryable, entry: CardEntry) => Promise<Nano>;
+  /** Debits unused credit before it is paid back; `false` if the account has less. */
+  readonly debitCardRefund: (tx: Queryable, entry: CardEntry) => Promise<boolean>;
+  readonly restoreCardRefund: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
+}
+
+/** The change of the ledger by new facts. */
+export interface Applied {
+  readonly creditedNano: Nano;
+  readonly reversedNano: Nano;
+  /** The part of `reversedNano` that the account owes. */
+  readonly owedNano: Nano;
+}
+
+interface CardTableParts extends HoldOptions, CardPostings {
+  readonly store: Store;
+  readonly owner: string;
+}
+
+export class CardTable extends LeasedTable<CardPayment> {
+  readonly #parts: CardTableParts;
+
+  constructor(parts: CardTableParts) {
+    super({
+      ...parts,
+      table: 'payments_card',
+      columns: PAYMENT.columns,
+      jobOf: PAYMENT.parse,
+      open: 'due_ms > 0',
+    });
+    this.#parts = parts;
+  }
+
+  async find(id: string): Promise<CardPayment | undefined> {
+    const sql = `SELECT ${PAYMENT.columns} FROM payments_card WHERE id = $1`;
+    return (await this.jobs(sql, [id]))[0];
+  }
+
+  /** Newest first. */
+  async ofAccount(accountId: string, limit: number): Promise<CardPayment[]> {
+    const sql = `SELECT ${PAYMENT.columns} FROM payments_card WHERE account_id = $1
+      ORDER BY created_ms DESC, id DESC LIMIT $2`;
+    return await this.jobs(sql, [accountId, limit]);
+  }
+
+  /** Rows since a time in the order of their ids, for an audit. */
+  async page(sinceMs: number, after: string, limit: number): Promise<CardPayment[]> {
+    const sql = `SELECT ${PAYMENT.columns} FROM payments_card
+      WHERE id > $2 AND created_ms >= $1 ORDER BY id LIMIT $3`;
+    return await this.jobs(sql, [sinceMs, after, limit]);
+  }
+
+  /** Inserts an open row unless its account has `limit` of them. */
+  async open(
+    payment: Pick<
+      CardPayment,
+      'id' | 'provider' | 'kind' | 'accountId' | 'amountNano' | 'savesCard' | 'dueMs'
+    >,
+    limit: number,
+  ): Promise<CardPayment | undefined> {
+    const { id, provider, kind, accountId, amountNano, savesCard, dueMs } = payment;
+    const nowMs = this.#parts.clock.nowMs();
+    return await this.store.transaction(async (tx) => {
+      await oneAtATime(tx, this.store.dialect, `payments_card ${accountId}`);
+      const rows = await tx.query(
+        `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
+           due_ms, created_ms, updated_ms)
+         SELECT $1, $2, $3, $4, 'open', $5, $6, $7, $8, $8 WHERE
+           (SELECT count(*) FROM payments_card WHERE account_id = $4 AND state = 'open') < $9
+         RETURNING ${PAYMENT.columns}`,
+        [id, provider, kind, accountId, amountNano, savesCard ? 1 : 0, dueMs, nowMs, limit],
+      );
+      return rows.map(PAYMENT.parse)[0];
+    });
+  }
+
+  async opened(id: string, reference: string): Promise<void> {
+    await this.store.query(
+      'UPDATE payments_card SET reference = $2, version = version + 1 WHERE id = $1',
+      [id, reference],
+    );
+  }
+
+  /** Ends a row that its provider has rejected. */
+  async rejected(id: string, failure: string): Promise<void> {
+    await this.store.query(
+      `UPDATE payments_card SET state = 'failed', failure = $2, due_ms = 0, version = version + 1
+       WHERE id = $1 AND state = 'open'`,
+      [id, failure],
+    );
+  }
+
+  /** Makes a payment due and stores the event, in one transaction; returns whether it was new. */
+  async journal(provider: ProviderName, notice: Notice): Promise<boolean> {
+    const { eventId, type, createdMs, paymentId = null, intent = null } = notice;
+    const nowMs = this.#parts.clock.nowMs();
+    return await this.store.transaction(async (tx) => {
+      const [found] = await tx.query<{ id: string }>(
+        `SELECT id FROM payments_card WHERE provider = $1 AND (id = $2 OR intent = $3)`,
+        [provider, paymentId, intent],
+      );
+      if (found === undefined) return false;
+      const added = await tx.query(
+        `INSERT INTO payments_card_event (id, payment_id, type, created_ms, received_ms)
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING RETURNING id`,
+        [eventId, found.id, type, createdMs, nowMs],
+      );
+      if (added.length === 0) return false;
+      await tx.query(
+        `UPDATE payments_card SET due_ms = $2, attempts = 0, version = version + 1 WHERE id = $1`,
+        [found.id, nowMs],
+      );
+      return true;
+    });
+  }
+
+  async pruneEvents(beforeMs: number): Promise<void> {
+    await this.store.query('DELETE FROM payments_card_event WHERE received_ms < $1', [beforeMs]);
+  }
+
+  /**
+   * Writes facts and posts the difference to the ledger, in one transaction. Returns `undefined` if the
+   * row was changed, or an event arrived, after the facts were read.
+   */
+  async apply(
+    payment: CardPayment,
+    facts: PaymentFacts,
+    dueMs: number,
+  ): Promise<Applied | undefined> {
+    const targetNano = larger(ZERO, nano(facts.paidNano - facts.returnedNano));
+    const changeNano = nano(targetNano - payment.creditedNano);
+    return await this.store.transaction(async (tx) => {
+      const changed = await tx.query(
+        `UPDATE payments_card SET state = $3, intent = COALESCE($4, intent), paid_nano = $5,
+           returned_nano = $6, credited_nano = $7, postings = postings + $8, version = version + 1,
+           receipt_url = COALESCE($9, receipt_url), failure = $10, due_ms = $11,
+           attempts = attempts + 1, updated_ms = $12, ${NO_LEASE}
+         WHERE id = $1 AND version = $2 RETURNING id`,
+        [
+          payment.id,
+          payment.version,
+          facts.state,
+          facts.intent ?? null,
+          facts.paidNano,
+          facts.returnedNano,
+          targetNano,
+          changeNano === 0n ? 0 : 1,
+          facts.receiptUrl ?? null,
+          facts.failure ?? null,
+          dueMs,
+          this.#parts.clock.nowMs(),
+        ],
+      );
+      if (changed.length === 0) return undefined;
+      await this.#endRefunds(tx, payment, facts);
+      return await this.#post(tx, payment, changeNano, facts.returnReason);
+    });
+  }
+
+  async #post(
+    tx: Queryable,
+    { id, accountId, provider, postings }: CardPayment,
+    changeNano: Nano,
+    note: string | undefined,
+  ): Promise<Applied> {
+    // The first credit has the id of the payment.
+    const postingId = postings === 0 ? id : `${id}-${postings}`;
+    const entry = { accountId, provider, postingId };
+    if (changeNano > 0n) {
+      await this.#parts.creditCard(tx, { ...entry, amountNano: changeNano });
+      return { creditedNano: changeNano, reversedNano: ZERO, owedNano: ZERO };
+    }
+    const reversedNano = nano(0n - changeNano);
+    const owedNano =
+      reversedNano === 0n
+        ? ZERO
+        : await this.#parts.reverseCard(tx, { ...entry, amountNano: reversedNano, note });
+    return { creditedNano: ZERO, reversedNano, owedNano };
+  }
+
+  async refundsOf(paymentId: string): Promise<CardRefund[]> {
+    const sql = `SELECT ${REFUND.columns} FROM payments_card_refund WHERE payment_id = $1 ORDER BY id`;
+    return (await this.store.query(sql, [paymentId])).map(REFUND.parse);
+  }
+
+  async refund(id: string): Promise<CardRefund | undefined> {
+    const sql = `SELECT ${REFUND.columns} FROM payments_card_refund WHERE id = $1`;
+    return (await this.store.query(sql, [id])).map(REFUND.parse)[0];
+  }
+
+  /**
+   * Debits the account and inserts the refunds of some of its payments, in one transaction. Returns
+   * `false`, without any change, if the account or a payment has too little left.
+   */
+  async openRefunds(refunds: readonly Omit<CardRefund, 'state' | 'failure'>[]): Promise<boolean> {
+    const nowMs = this.#parts.clock.nowMs();
+    const tooLittle = new Error('Too little credit is left');
+    const debit = async (tx: Queryable): Promise<boolean> => {
+      for (const { id, paymentId, accountId, amountNano } of refunds) {
+        const [payment] = await tx.query(
+          `UPDATE payments_card SET refunded_nano = refunded_nano + $2, version = version + 1,
+             due_ms = $3, attempts = 0
+           WHERE id = $1 AND account_id = $4 AND credited_nano - refunded_nano >= $2
+           RETURNING ${PAYMENT.columns}`,
+          [paymentId, amountNano, nowMs, accountId],
+        );
+        if (payment === undefined) throw tooLittle;
+        const { provider } = PAYMENT.parse(payment);
+        const entry = { accountId, provider, amountNano, postingId: id };
+        if (!(await this.#parts.debitCardRefund(tx, entry))) throw tooLittle;
+        await tx.query(
+          `INSERT INTO payments_card_refund (id, payment_id, account_id, amount_nano, state, created_ms)
+           VALUES ($1, $2, $3, $4, 'open', $5)`,
+          [id, paymentId, accountId, amountNano, nowMs],
+        );
+      }
+      return true;
+    };
+    try {
+      return await this.store.transaction(debit);
+    } catch (error) {
+      if (error === tooLittle) return false;
+      throw error;
+    }
+  }
+
+  /** Writes the states of refunds; a failed one becomes credit again. */
+  async #endRefunds(tx: Queryable, payment: CardPayment, { refunds }: PaymentFacts): Promise<void> {
+    const { provider, accountId } = payment;
+    for (const [id, { state, failure }] of refunds) {
+      const [changed] = await tx.query<{ amount_nano: bigint }>(
+        `UPDATE payments_card_refund SET state = $2, failure = $3
+         WHERE id = $1 AND state <> $2 AND state <> 'failed' RETURNING amount_nano`,
+        [id, state, failure ?? null],
+      );
+      if (changed === undefined || state !== 'failed') continue;
+      const amountNano = nano(changed.amount_nano);
+      await tx.query('UPDATE payments_card SET refunded_nano = refunded_nano - $2 WHERE id = $1', [
+        payment.id,
+        amountNano,
+      ]);
+      const entry = { accountId, provider, amountNano, postingId: `${id}-back`, note: failure };
+      await this.#parts.restoreCardRefund(tx, entry);
+    }
+  }
+
+  /** Releases a row whose facts could not be read until `dueMs`. */
+  async postpone(id: string, dueMs: number): Promise<void> {
+    await this.step(id, `${NO_LEASE}, due_ms = $3, attempts = attempts + 1`, '', [dueMs]);
+  }
+
+  /** The time from which the events of a provider are read; the first call returns `nowMs`. */
+  async eventsSince(provider: ProviderName, nowMs: number): Promise<number> {
+    const [row] = await this.store.query<{ events_since_ms: bigint }>(
+      `INSERT INTO payments_card_provider (provider, events_since_ms) VALUES ($1, $2)
+       ON CONFLICT (provider) DO UPDATE SET provider = $1 RETURNING events_since_ms`,
+      [provider, nowMs],
+    );
+    return Number(row?.events_since_ms ?? nowMs);
+  }
+
+  async eventsRead(provider: ProviderName, untilMs: number): Promise<void> {
+    await this.store.query(
+      'UPDATE payments_card_provider SET events_since_ms = $2 WHERE provider = $1',
+      [provider, untilMs],
+    );
+  }
+}
+
+/** Sums of all rows, for the comparison with the ledger. */
+export async function cardSums(
+  tx: Queryable,
+  provider: ProviderName,
+): Promise<{ readonly creditedNano: Nano; readonly refundedNano: Nano }> {
+  const [row] = await tx.query<{ credited: bigint; refunded: bigint }>(
+    `SELECT COALESCE(sum(credited_nano), 0) AS credited, COALESCE(sum(refunded_nano), 0) AS refunded
+     FROM payments_card WHERE provider = $1`,
+    [provider],
+  );
+  return { creditedNano: nano(row?.credited ?? 0n), refundedNano: nano(row?.refunded ?? 0n) };
+}

@@ -1,0 +1,78 @@
+/**
+ * The interface to a company that takes payments by people. `stripe.ts` implements it for Stripe.
+ *
+ * A provider reports sums since the beginning of a payment, never single changes. Therefore it does
+ * not matter whether a report arrives twice, late, out of order, or only after a later one.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Nano } from '../../core/money.ts';
+import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
+
+/** The page of the provider on which the payer pays. */
+export interface CheckoutPage {
+  /** The provider's id of the page. */
+  readonly reference: string;
+  readonly url: string;
+}
+
+/** The state of a payment at its provider. */
+export interface PaymentFacts {
+  /**
+   * `open`: not paid yet; `processing`: the bank decides, which can take days; `paid`: the money has
+   * arrived, also if it was returned later; `failed` and `expired` end without money.
+   */
+  readonly state: 'open' | 'processing' | 'paid' | 'failed' | 'expired';
+  /** The provider's id of the payment, which exists once the payer has begun to pay. */
+  readonly intent?: string | undefined;
+  /** Sum that has arrived, without taxes. */
+  readonly paidNano: Nano;
+  /** Sum that went back to the payer by refunds of others than Farebox, and by disputes. */
+  readonly returnedNano: Nano;
+  /** Reason for `returnedNano`, for the statement of the account. */
+  readonly returnReason?: string | undefined;
+  readonly receiptUrl?: string | undefined;
+  readonly failure?: string | undefined;
+  /** States of the refunds of Farebox, by id. */
+  readonly refunds: ReadonlyMap<string, RefundResult>;
+}
+
+export interface RefundResult {
+  readonly state: 'paid' | 'failed';
+  readonly failure?: string | undefined;
+}
+
+/** An event of a payment. It only causes a new read of the facts. */
+export interface Notice {
+  readonly eventId: string;
+  readonly type: string;
+  readonly createdMs: number;
+  /** The id of the row, if the event contains it. */
+  readonly paymentId?: string | undefined;
+  readonly intent?: string | undefined;
+}
+
+/** A payment at the provider that names a row of this service. */
+export interface ProviderPayment {
+  readonly paymentId: string;
+  readonly intent: string;
+  readonly paidNano: Nano;
+}
+
+export interface PaymentProvider {
+  readonly name: ProviderName;
+  readonly minimumNano: Nano;
+  readonly maximumNano: Nano;
+  /** Opens a page for the payer. A repeated call for the same payment opens no second page. */
+  openPage(payment: CardPayment, returnUrl: string): Promise<CheckoutPage>;
+  /** Verifies and reads a webhook; `undefined` for an event without a payment. Throws a Fault. */
+  readWebhook(body: Buffer, headers: IncomingHttpHeaders, nowMs: number): Notice | undefined;
+  /** Reads the facts of a payment. `refunds`: those of Farebox. Rejects if the provider is unreachable. */
+  facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts>;
+  /** Pays back to the card, at most once for each refund. Rejects if the result is unknown. */
+  refund(payment: CardPayment, refund: CardRefund): Promise<RefundResult>;
+  /** Events since a time, whether their webhooks were delivered or not. */
+  events(sinceMs: number): AsyncIterable<Notice>;
+  /** Payments since a time that arrived and name a row of this service. */
+  payments(sinceMs: number): AsyncIterable<ProviderPayment>;
+  close(): Promise<void>;
+}
