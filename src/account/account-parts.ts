@@ -9,6 +9,7 @@ import type { ConfigInForce } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
+import type { FailureLog } from '../observability/failure-log.ts';
 import type { Caller, Identity } from '../identity/identity.ts';
 
 /** Limits of endpoints without a model. */
@@ -28,6 +29,7 @@ export interface AccountParts {
   readonly catalog: Catalog;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
+  readonly failureLog: Pick<FailureLog, 'find'>;
   readonly endpointLimits: EndpointLimits;
   readonly idempotency: Pick<Idempotency, 'storageOf'>;
   readonly clock: Clock;

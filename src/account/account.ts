@@ -10,6 +10,7 @@ import { type EventParts, eventRoutes } from './events.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
 import { operatorBudgetRoutes } from './operator/operator-budgets.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
+import { operatorRequestRoutes } from './operator/operator-requests.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
@@ -17,6 +18,7 @@ import type { Feature } from '../http/route.ts';
 import type { Payments, Signing } from '../payments/payments.ts';
 
 export type { EndpointLimits } from './account-parts.ts';
+export { explainRequest } from './operator/explain-request.ts';
 
 export function accountFeature(
   parts: EventParts,
@@ -42,6 +44,7 @@ export function accountFeature(
       ...operatorKeyRoutes(parts),
       ...operatorBudgetRoutes(parts),
       ...operatorUsageRoutes(parts),
+      ...operatorRequestRoutes(parts),
     ],
   };
 }

@@ -67,14 +67,14 @@ const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 
 /** The prices of a receipt; `null` for prices that were in force for less than a minute. */
 export async function unitPricesOf(
-  { catalog, stores }: AccountParts,
+  { catalog, stores }: Pick<AccountParts, 'stores'> & Partial<Pick<AccountParts, 'catalog'>>,
   { model_id: model, price_version: version }: UsageRow,
 ): Promise<ReceiptResponse['unitPrices']> {
   const [, kind, amount] = OWN_PRICE.exec(version) ?? [];
   if (amount !== undefined) {
     return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
   }
-  const { price, batchPrice } = catalog.get(model) ?? {};
+  const { price, batchPrice } = catalog?.get(model) ?? {};
   const inForce = [price, batchPrice].find((one) => one?.version === version);
   if (inForce !== undefined) return { ...inForce.row };
   const stored = await pricesOf(stores.store, version);

@@ -184,6 +184,7 @@ async function endFailedStream(run: Run, stream: TranscriptStream, error: unknow
   const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
   const reason = reasonOf(fault.options.cause ?? error);
   parts.log.warn({ requestId: context.requestId, reason }, 'A transcript stream failed');
+  context.failed(fault);
   stream.fail({ message: fault.message, code: fault.code });
 }
 
@@ -338,6 +339,7 @@ function callOf(
       multipartBody(boundary, responses.parts(replica.model, sound, asStream)),
     maxResponseBytes: MAX_ANSWER_BYTES,
     caller: context.caller.accountId,
+    tries: context,
     signal: context.workSignal,
   };
 }

@@ -10,7 +10,7 @@
 import { dayOf } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { RequestMetadata, SettleRequest, UsageRecord } from './ledger/ledger.ts';
-import { DailyRows } from './limits/limits.ts';
+import { DailyRows } from '../core/daily-rows.ts';
 
 /** The value that replaces merged ones; also replaces the tag name if there are too many names. */
 export const OTHER_VALUES = '(other)';

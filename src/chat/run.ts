@@ -11,6 +11,7 @@ import type { Outcome, Sale, SoldResponse } from '../billing/sale.ts';
 import { assert } from '../core/assert.ts';
 import type { Cancellation } from '../core/cancellation.ts';
 import { nano } from '../core/money.ts';
+import type { TryLog } from '../core/request-tries.ts';
 import type {
   EngineFailure,
   EngineHead,
@@ -146,6 +147,10 @@ export class ChatRun implements WholeCall {
       await this.settle(outcome, 'aborted');
       return;
     }
+  }
+
+  get tries(): TryLog {
+    return this.plan.context;
   }
 
   protected callEngine(): Promise<EngineOutcome> {

@@ -94,6 +94,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
       parts.log.warn(fields, 'The charge of a stream failed; its text is not charged');
     }
     const fault = asFault(error);
+    context.failed(fault);
     const failed = this.blocks?.writer.failed(fault, undefined);
     this.#response.end(failed === undefined ? streamErrorEvents(fault) : Buffer.from(failed));
   }
@@ -170,6 +171,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
       events.push(streamErrorEvents(fault));
     }
     const { parts, context } = this.plan;
+    context.failed(fault);
     const fields = { requestId: context.requestId, reason: reasonOf(fault.options.cause ?? fault) };
     parts.log.warn(fields, 'A stream failed after its first byte');
     this.#response.end(Buffer.concat(events));

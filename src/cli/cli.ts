@@ -20,6 +20,7 @@ import { limitCommands } from './limits.ts';
 import { modelsCommands } from './models.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
+import { requestCommand } from './request.ts';
 import { serveCommand } from './serve.ts';
 import { revision, version } from './server-start.ts';
 import { signInCommand } from './sign-in.ts';
@@ -39,6 +40,7 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
   creditCommands,
   refundCommand,
   usageCommand,
+  requestCommand,
   modelsCommands,
   enginesCommands,
   agentsCommands,

@@ -150,6 +150,7 @@ export const RetentionSection = group({
   postingDays: days(800).describe(
     'Postings. Their totals are kept, so that the audit still proves every balance.',
   ),
+  failureDays: days(30).describe('Records of failed and retried requests, with their tries.'),
   limitLogDays: days(30).describe('Log of requests that a limit has rejected.'),
 }).describe('Days until rows are deleted; 0 keeps them forever.');
 
@@ -166,6 +167,9 @@ export const LogSection = group({
     .enum(['auto', 'json', 'pretty'])
     .default('auto')
     .describe('`auto` is `pretty` on a terminal and `json` otherwise.'),
+  failedPrompts: flag(false).describe(
+    'Store the beginning of the body of each failed request, at most 8 KiB, with its record: it contains the prompt. By default prompts are never stored.',
+  ),
 });
 
 export const MetricsSection = group({

@@ -116,6 +116,7 @@ async function runBatch(
     },
     canAmend: true,
     caller: context.caller.accountId,
+    tries: context,
     signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
     timeLimits: TIME_LIMITS,

@@ -108,6 +108,11 @@ export class Attempt extends Exchange {
     return Buffer.concat(this.#errorChunks ?? [], size);
   }
 
+  /** Milliseconds since the start of the attempt. */
+  get durationMs(): number {
+    return this.tookMs;
+  }
+
   /** The delay that an unsuccessful response requests. */
   retryAfterMs(clock: Clock): number | null {
     if (this.status < 300) return null;

@@ -20,6 +20,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { Cancelling } from '../core/cancellation.ts';
+import type { TryLog } from '../core/request-tries.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
 import type { Route } from '../net/connector.ts';
 import type { ReceivedHeaders, StreamedBody, TimeLimits } from '../net/exchange.ts';
@@ -109,6 +110,8 @@ export interface EngineCall {
    * queues serve callers in turns.
    */
   readonly caller?: string | undefined;
+  /** Receives each failed attempt. Default: failures are only counted. */
+  readonly tries?: TryLog | undefined;
   readonly signal?: Cancelling | undefined;
   /** Override the limits of the engine for this call. */
   readonly timeLimits?: Partial<TimeLimits> | undefined;

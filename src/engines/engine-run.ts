@@ -30,6 +30,7 @@ import {
   Target,
   type Waiter,
 } from './engine-state.ts';
+import { errorWords } from './error-meanings.ts';
 import { GARBAGE, outweighs, type Verdict, verdictOfFailure } from './verdict.ts';
 
 /** Attempts per call, unless there are more replicas: then one for each. */
@@ -269,6 +270,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
     const { replica, attempts, firstByteMs } = head;
+    if (attempts > 1) this.#recordTry(attempt, 'ok', '');
     const success = { ok: true, head, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
     if (body === undefined) return this.#finish(success);
     const response: EngineResponse = { ...success, body };
@@ -287,6 +289,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     const pauseMs = attempt.retryAfterMs(this.#context.clock);
     target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
+    // A caller that disconnects, or a stop by this server, is no failure of the engine.
+    if (verdict.reason !== 'aborted') this.#recordTry(attempt, verdict.reason, message);
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
     if (verdict.reason === 'refused' && this.#amend(failure, target.replica)) {
       return this.#next();
@@ -300,6 +304,22 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     if (verdict.retry === 'elsewhere') (this.#excluded ??= new Set()).add(target);
     this.#pauseMs = pauseMs ?? 0;
     this.#next();
+  }
+
+  #recordTry(attempt: Attempt, result: string, detail: string): void {
+    const { tries } = this.#call;
+    if (tries === undefined) return;
+    const { status, durationMs, target } = attempt;
+    tries.addTry({
+      engine: target.replica.engine,
+      target: target.replica.model,
+      startedMs: Math.round(this.#context.clock.nowMs() - durationMs),
+      tookMs: Math.round(durationMs),
+      status: status === 0 ? undefined : status,
+      result,
+      detail,
+      words: errorWords(attempt.refusal()).message,
+    });
   }
 
   #amend(refusal: EngineFailure, replica: Replica): boolean {

@@ -202,6 +202,12 @@ const PAUSE_MS = 1_000;
 /** Upper bound of that pause, whatever `Retry-After` says. */
 const MAX_PAUSE_MS = 30_000;
 
+/**
+ * A replica without calls for this time after a failure counts as ready again: a load balancer
+ * that sends no requests to an unready server would otherwise keep it so.
+ */
+const FAILING_MS = 30_000;
+
 /** Weight of the latest response in the moving average of latencies. */
 const SHARE_OF_LAST = 0.2;
 
@@ -216,6 +222,11 @@ export class ReplicaState {
   #firstByteMs = -1;
   #pausedUntilMs = 0;
   #isAlive = true;
+  #failedAtMs = -Infinity;
+  /** The latest call failed, and no request can have caused it. */
+  #isDown = false;
+  /** A call has succeeded since the breaker opened, although other calls failed. */
+  #hasRecovered = false;
   /** Callers of the latest failures, at most as many as `MIN_CALLERS`. */
   #failedCallers: { readonly caller: string; atMs: number }[] = [];
   /** Until then an open breaker applies to all callers: no request caused the failure. */
@@ -240,6 +251,16 @@ export class ReplicaState {
    */
   isLastResortFor(caller: string): boolean {
     return this.#breaker.canAdmit || this.#isAlive || this.#isFaultOfOthers(caller);
+  }
+
+  /**
+   * Whether calls can be expected to succeed. An open or half-open breaker counts as a failure,
+   * unless the engine serves other callers than those whose requests have opened it.
+   */
+  get isWorking(): boolean {
+    const isOpen = this.#breaker.state !== 'closed' && !this.#hasRecovered;
+    if (!isOpen && !this.#isDown) return true;
+    return this.#clock.monotonicMs() - this.#failedAtMs > FAILING_MS;
   }
 
   /** Whether the breaker opened on failures of a few other callers only. */
@@ -273,6 +294,8 @@ export class ReplicaState {
     this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
     this.#inFlight -= 1;
     this.#isAlive = true;
+    this.#hasRecovered = true;
+    this.#isDown = false;
     this.#pausedUntilMs = 0;
     this.#breaker.settle(ticket, 'success');
   }
@@ -283,12 +306,16 @@ export class ReplicaState {
     const isOverloaded = verdict.reason === 'overloaded';
     if (verdict.breaker === 'failure') {
       this.#isAlive = verdict.isAlive;
+      this.#isDown = verdict.isCertain;
+      this.#failedAtMs = nowMs;
       this.#recordFailure(caller, nowMs, verdict.isCertain);
     }
     if (isOverloaded)
       this.#pausedUntilMs = nowMs + Math.min(retryAfterMs ?? PAUSE_MS, MAX_PAUSE_MS);
     if (isOverloaded || verdict.breaker === 'failure') this.#failures += 1;
+    const wasClosed = this.#breaker.state === 'closed';
     this.#breaker.settle(ticket, verdict.breaker);
+    if (wasClosed) this.#hasRecovered = this.#breaker.state === 'closed';
   }
 
   /** Returns a ticket without a result: the connection was stale. */
@@ -303,7 +330,7 @@ export class ReplicaState {
     return {
       engine,
       model: this.#model,
-      isHealthy: breaker === 'closed' && !this.#isPaused(),
+      isHealthy: breaker === 'closed' && this.isWorking && !this.#isPaused(),
       breaker,
       inFlight: this.#inFlight,
       calls: this.#calls,

@@ -755,9 +755,38 @@ test('the breaker of a dead engine opens, rejects calls with a retry time, and c
   const second = await TestUpstream.start({ port });
   t.after(() => second.kill());
   pass(1_500);
-  assert.ok(engines.isReady(ON_A), 'the breaker half-opens');
+  assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'half-open');
+  assert.equal(engines.isReady(ON_A), false, 'half-open is not ready');
   assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
   assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'closed');
+  assert.ok(engines.isReady(ON_A));
+});
+
+test('an engine that returns 500 is not ready, until it serves a call or is not called for 30 s', async (t) => {
+  const { clock, pass } = stillClock();
+  const { upstream, engines } = await withOne(t, {}, clock);
+  const fail = async (): Promise<void> => {
+    for (let at = 0; at < 3; at += 1) upstream.script.push({ kind: 'status', status: 500 });
+    await runTo(engines, callTo(ON_A));
+  };
+  await fail();
+  assert.ok(engines.isReady(ON_A), 'a single request can be the cause');
+  await fail();
+  assert.equal(engines.isReady(ON_A), false);
+  pass(1_500);
+  assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'half-open');
+  assert.deepEqual(
+    [engines.isReady(ON_A), engines.replicaStatus(ON_A)[0]!.isHealthy],
+    [false, false],
+  );
+  pass(30_000);
+  assert.ok(engines.isReady(ON_A), 'a load balancer sends requests again');
+  await fail();
+  assert.equal(engines.isReady(ON_A), false);
+  upstream.script.length = 0;
+  pass(5_000);
+  assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
+  assert.ok(engines.isReady(ON_A));
 });
 
 test('an open breaker after 500s lets a last-resort call through', async (t) => {

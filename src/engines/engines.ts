@@ -147,9 +147,9 @@ export class Engines {
     return targets.map(({ state, replica }) => state.status(replica.engine));
   }
 
-  /** Whether a call to one of the replicas would be attempted now. */
+  /** True if a replica is expected to serve a call. Failing replicas are tried nevertheless. */
   isReady(replicas: readonly Replica[]): boolean {
-    return this.#context.router.targetsOf(replicas).some(({ state }) => state.isLastResortFor(''));
+    return this.#context.router.targetsOf(replicas).some(({ state }) => state.isWorking);
   }
 
   /**

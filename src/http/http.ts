@@ -402,7 +402,7 @@ export class HttpServer {
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
     const answer = errorResponse(error, wantsOpenAi(context, headers.errorFormats), context);
-    context.notes.code = answer.fault.code;
+    context.failed(answer.fault);
     if (answer.status >= 500 && !NO_FAILURES.has(answer.fault.code)) {
       const { cause } = answer.fault.options;
       const stack =

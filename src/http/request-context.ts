@@ -11,6 +11,7 @@ import { pipeline } from 'node:stream/promises';
 import { assert } from '../core/assert.ts';
 import { Cancellation, NEVER_CANCELLED } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
+import type { RequestTry, TryLog } from '../core/request-tries.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import { STATUS_CODES } from '../core/node-http.ts';
@@ -94,7 +95,10 @@ export interface RequestNotes {
   firstTokenMs?: number;
 }
 
-export class RequestContext {
+/** Further tries of one request are counted by its receipt only. */
+const MAX_TRIES = 20;
+
+export class RequestContext implements TryLog {
   readonly requestId: string;
   readonly request: IncomingMessage;
   /** Request headers; Node joins repeated ones. */
@@ -106,6 +110,10 @@ export class RequestContext {
   readonly address: string;
   readonly startedMs: number;
   readonly notes: RequestNotes = {};
+  /** Tries of a request that has failed or was retried. */
+  tries: RequestTry[] | undefined;
+  /** The error of the response, also of a stream that has begun. */
+  fault: Fault | undefined;
   /** The beginning of a rejected credential. */
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
@@ -175,6 +183,17 @@ export class RequestContext {
   /** `cancellation` as a signal. */
   get workSignal(): AbortSignal {
     return this.cancellation.signal;
+  }
+
+  addTry(tried: RequestTry): void {
+    this.tries ??= [];
+    if (this.tries.length < MAX_TRIES) this.tries.push(tried);
+  }
+
+  /** Records the error of the response. */
+  failed(fault: Fault): void {
+    this.fault = fault;
+    this.notes.code = fault.code;
   }
 
   /** Called once when the handler has ended. */

@@ -139,6 +139,7 @@ export function imagesCall(
     canAmend: true,
     isOptionalPath: true,
     caller: context.caller.accountId,
+    tries: context,
     signal,
     maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + images * MAX_IMAGE_BASE64),
     timeLimits: TIME_LIMITS,

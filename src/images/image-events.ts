@@ -81,6 +81,7 @@ export async function streamImages(
     if (!stream.hasBegun || signal.aborted) throw error;
     if (charged === undefined) await sale.release({ status: 'failed' });
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+    context.failed(fault);
     const body = { message: fault.message, code: fault.code, param: null };
     stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: body }))));
     parts.log.warn({ requestId: context.requestId, reason: reasonOf(error) }, 'Images failed');

@@ -98,6 +98,7 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       buildBody: (replica) => Buffer.from(JSON.stringify({ ...request, model: replica.model })),
       isOptionalPath: true,
       caller: context.caller.accountId,
+      tries: context,
       signal: held.signal,
       maxResponseBytes: MAX_RESPONSE_BYTES,
     };

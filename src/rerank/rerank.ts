@@ -173,6 +173,7 @@ async function rank(
     canAmend: true,
     isOptionalPath: true,
     caller: context.caller.accountId,
+    tries: context,
     signal,
     maxResponseBytes: Math.min(
       MAX_RESPONSE_BYTES,

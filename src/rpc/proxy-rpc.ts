@@ -164,6 +164,7 @@ async function charge(
     if (holding !== undefined) await holding;
     const response = await parts.rpc.run(body, {
       caller: sale.request.caller.accountId,
+      tries: call.context,
       // Writes, and requests with an idempotency key (a retry needs their response), continue
       // without the caller.
       signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,

@@ -7,6 +7,10 @@ import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
 import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
 import type { RequestBody } from './node-client.ts';
+import type { Upstream } from './upstream.ts';
+
+/** Bytes that the id of Farebox may add to a call. */
+export const ADDED_ID_BYTES = 20;
 
 const NO_PARAMS = Buffer.from('[]');
 
@@ -62,4 +66,28 @@ function addWithEmptyParams(slices: Slices, body: Buffer, { span }: Call, id: Bu
   const moved = idStart < 0 ? 0 : start + (idStart > paramsStart ? shorter : 0);
   const newSpan = { start: 0, end: bytes.length, idStart: idStart - moved, idEnd: idEnd - moved };
   slices.addWithId(bytes, newSpan, id);
+}
+
+/** Splits calls into requests by number and by bytes, within the limits of the node. */
+export function chunks(calls: readonly Call[], upstream: Upstream): (readonly Call[])[] {
+  const maxBatch = Math.max(1, upstream.settings.maxBatch);
+  const parts: Call[][] = [];
+  let part: Call[] = [];
+  let partBytes = 0;
+  for (const call of calls) {
+    const { start, end } = call.span;
+    // Includes the comma and the new id.
+    const bytes = end - start + ADDED_ID_BYTES;
+    if (
+      part.length === maxBatch ||
+      (part.length > 0 && !upstream.acceptsBytes(partBytes + bytes))
+    ) {
+      parts.push(part);
+      part = [];
+      partBytes = 0;
+    }
+    part.push(call);
+    partBytes += bytes;
+  }
+  return [...parts, part];
 }

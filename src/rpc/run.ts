@@ -9,6 +9,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
+import type { TryLog } from '../core/request-tries.ts';
 import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
 import type { ResponseCache } from './response-cache.ts';
 import {
@@ -35,7 +36,7 @@ import type { Method, Network, NodeKind } from './catalogue.ts';
 import type { ItemResponse } from './classify.ts';
 import type { NodeError, UpstreamFault } from './node-errors.ts';
 import type { ClassFigures } from './node-figures.ts';
-import { batchRequest, callRequest } from './request-bytes.ts';
+import { ADDED_ID_BYTES, batchRequest, callRequest, chunks } from './request-bytes.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -43,8 +44,6 @@ import type { Upstream } from './upstream.ts';
 const SECOND_OPINION_MS = 3_000;
 /** Concurrent single calls to a node that violates the batch rules. */
 const EXPANDED_AT_ONCE = 8;
-/** Bytes that the id of Farebox may add to a call. */
-const ADDED_ID_BYTES = 20;
 
 const BROKEN = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false } as const;
 const NO_BYTES = Buffer.alloc(0);
@@ -52,6 +51,8 @@ const NO_BYTES = Buffer.alloc(0);
 export interface RunOptions {
   readonly caller: string;
   readonly signal?: Cancelling | undefined;
+  /** Receives failed tries at nodes. */
+  readonly tries?: TryLog | undefined;
 }
 
 export class RpcRun implements RunState {
@@ -65,6 +66,7 @@ export class RpcRun implements RunState {
   readonly #group: UpstreamGroup;
   readonly #cache: ResponseCache;
   readonly #parsed: ParsedRequest;
+  readonly #tries: TryLog | undefined;
   #stream: StreamResponse | undefined;
 
   constructor(
@@ -72,7 +74,7 @@ export class RpcRun implements RunState {
     group: UpstreamGroup,
     cache: ResponseCache,
     parsed: ParsedRequest,
-    { caller, signal }: RunOptions,
+    { caller, signal, tries }: RunOptions,
   ) {
     this.settings = settings;
     this.network = parsed.network;
@@ -82,6 +84,7 @@ export class RpcRun implements RunState {
     this.#group = group;
     this.#cache = cache;
     this.#parsed = parsed;
+    this.#tries = tries;
   }
 
   async run(): Promise<RpcResponse> {
@@ -209,12 +212,15 @@ export class RpcRun implements RunState {
       const id = this.settings.callIds.take();
       return attempt.callOne(callRequest(body, call, id), id, options);
     };
+    const startedMs = this.settings.clock.nowMs();
     let reply = await send();
     // After a stray reply, a read is repeated once at the same node, on a new connection.
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
     noteTime(attempt, this.caller, [call], reply);
     countReply(options.figures, reply);
+    const lack = reply.kind === 'response' ? reply.error?.lack : undefined;
+    if (reply.kind === 'fault' || lack !== undefined) this.#recordTry(attempt, startedMs, reply);
     if (reply.kind === 'response') noteResponse(attempt, this.caller, call, reply, options.figures);
     else this.#note(call, reply, options.figures);
   }
@@ -231,9 +237,11 @@ export class RpcRun implements RunState {
     const ids = { firstId: this.settings.callIds.take(), count: calls.length };
     const body = batchRequest(this.#parsed.body, calls, ids.firstId);
     const options = attemptOptions(attempt, calls, false);
+    const startedMs = this.settings.clock.nowMs();
     const reply = await attempt.callMany(body, ids, options);
     noteTime(attempt, this.caller, calls, reply);
     if (reply.kind === 'fault') {
+      this.#recordTry(attempt, startedMs, reply);
       if (reply.fault === 'request-too-large') {
         // The node has not read any of the request.
         const middle = Math.ceil(calls.length / 2);
@@ -280,6 +288,20 @@ export class RpcRun implements RunState {
         await this.#callOne(attempt, call);
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
+  }
+
+  /** Records a fault, and an error that sends the call to the next node. */
+  #recordTry(attempt: NodeAttempt, startedMs: number, reply: OneReply): void {
+    const error = reply.kind === 'response' ? reply.error : undefined;
+    this.#tries?.addTry({
+      engine: attempt.upstream.settings.name,
+      target: this.network.slug,
+      startedMs,
+      tookMs: this.settings.clock.nowMs() - startedMs,
+      result: reply.kind === 'fault' ? reply.fault : `lacks-${error?.lack}`,
+      detail: reply.kind === 'fault' && !reply.isSent ? 'The request was not sent' : '',
+      words: error?.message ?? '',
+    });
   }
 
   #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {
@@ -427,28 +449,4 @@ function creditsOf(call: Call, stream: StreamResponse | undefined): number {
   const outcome = response?.outcome ?? stream?.outcome;
   if (outcome !== undefined) return itemCredits(outcome, credits);
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
-}
-
-/** Splits calls into requests by number and by bytes, within the limits of the node. */
-function chunks(calls: readonly Call[], upstream: Upstream): (readonly Call[])[] {
-  const maxBatch = Math.max(1, upstream.settings.maxBatch);
-  const parts: Call[][] = [];
-  let part: Call[] = [];
-  let partBytes = 0;
-  for (const call of calls) {
-    const { start, end } = call.span;
-    // Includes the comma and the new id.
-    const bytes = end - start + ADDED_ID_BYTES;
-    if (
-      part.length === maxBatch ||
-      (part.length > 0 && !upstream.acceptsBytes(partBytes + bytes))
-    ) {
-      parts.push(part);
-      part = [];
-      partBytes = 0;
-    }
-    part.push(call);
-    partBytes += bytes;
-  }
-  return [...parts, part];
 }

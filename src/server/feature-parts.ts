@@ -9,6 +9,7 @@ import type { Log } from '../core/log.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
+import type { FailureLog } from '../observability/failure-log.ts';
 import type { Stores } from './stores.ts';
 
 export interface FeatureParts {
@@ -20,6 +21,7 @@ export interface FeatureParts {
   readonly sales: Sales;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
+  readonly failureLog: FailureLog;
   /** Returns the rate limit of a caller for a model, by the current settings. */
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
   /** The only way to fetch a URL from a caller. */

@@ -13,12 +13,13 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
-import type { Log } from '../core/log.ts';
+import type { Log, LogFields } from '../core/log.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { limitPayments } from '../wallet/x402/x402.ts';
 import { sessionCookie } from './console.ts';
 import { unsoldLimit } from './endpoint-limits.ts';
+import { FailedRequests } from './failed-requests.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface HttpServerParts {
@@ -98,7 +99,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
       const limit = route?.limitOf?.(caller) ?? modelLimit(caller, known?.model);
       return { ...headers, ...(await sales.limitHeaders(limit)) };
     },
-    observers: [guard, new RequestLog(log), ...observers],
+    observers: [guard, new RequestLog(log, new FailedRequests(shared)), ...observers],
   });
 }
 
@@ -186,17 +187,19 @@ function tooManyAtOnce({ kind }: Caller, limit: number): Fault {
  */
 class RequestLog implements RequestObserver {
   readonly #log: Log;
+  readonly #failed: FailedRequests;
   #hasNoticed = false;
 
-  constructor(log: Log) {
+  constructor(log: Log, failed: FailedRequests) {
     this.#log = log;
+    this.#failed = failed;
   }
 
   ended(context: RequestContext, tookMs: number): void {
     const { route, callerIfKnown: caller, notes } = context;
     const { 'x-forwarded-for': forwardedFor, forwarded } = context.headers;
     if ((forwardedFor ?? forwarded) !== undefined) this.#noticeProxy(context);
-    const fields = {
+    let fields: LogFields = {
       requestId: context.requestId,
       method: context.request.method,
       route: route?.path ?? 'unknown',
@@ -213,8 +216,11 @@ class RequestLog implements RequestObserver {
       code: notes.code,
     };
     // Health checks and scrapes would fill the log.
-    if (route?.operational === true) this.#log.debug(fields, 'Request');
-    else this.#log.info(fields, 'Request');
+    if (route?.operational === true) return this.#log.debug(fields, 'Request');
+    if (context.fault !== undefined || context.tries !== undefined || context.isGone) {
+      fields = { ...fields, ...this.#failed.record(context, tookMs) };
+    }
+    this.#log.info(fields, 'Request');
   }
 
   #noticeProxy({ request, address }: RequestContext): void {

@@ -6,6 +6,7 @@ import { DAY_MS, MINUTE_MS, dayOf } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { FailureLog } from '../observability/failure-log.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { Maintenance } from './maintenance.ts';
 
@@ -17,12 +18,14 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     const clock = new TestClock(Date.now());
     const ids = systemIds();
     const limitLog = new LimitLog({ store: stores.store, clock });
+    const failureLog = new FailureLog({ store: stores.store, clock });
     const done: string[] = [];
     const keeper = (name: string): Maintenance =>
       new Maintenance({
         config: { current: app.config },
         stores,
         limitLog,
+        failureLog,
         windows: { prune: async () => undefined },
         features: [
           {

@@ -3,11 +3,12 @@
  * jobs on the database: jobs of features, partitions of the next days, and retention.
  */
 import type { ConfigInForce } from '../config/config.ts';
-import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { Feature } from '../http/route.ts';
+import type { FailureLog } from '../observability/failure-log.ts';
 import { Leases } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 
@@ -21,6 +22,7 @@ export interface MaintenanceParts {
   readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly limitLog: LimitLog;
+  readonly failureLog: FailureLog;
   readonly windows: Pick<Windows, 'prune'>;
   readonly features: readonly Pick<Feature, 'perProcessJob' | 'leaderJob'>[];
   readonly clock: Clock;
@@ -87,8 +89,8 @@ export class Maintenance {
 
   /** Creates partitions of the next days and deletes rows after their retention. */
   async days(): Promise<void> {
-    const { config, stores, limitLog, clock } = this.#parts;
-    const { usageDays, postingDays, limitLogDays } = config.current.retention;
+    const { config, stores, limitLog, failureLog, clock } = this.#parts;
+    const { usageDays, postingDays, failureDays, limitLogDays } = config.current.retention;
     const nowMs = clock.nowMs();
     await prepareDays(stores, limitLog, nowMs);
     const keptFrom = (days: number): number | undefined => {
@@ -96,6 +98,7 @@ export class Maintenance {
     };
     const usageDay = keptFrom(usageDays);
     await stores.ledger.dropOld({ usageDay, postingDay: keptFrom(postingDays) });
+    if (failureDays > 0) await failureLog.dropBefore(nowMs - failureDays * DAY_MS);
     const logDay = keptFrom(limitLogDays);
     if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
   }

@@ -4,6 +4,7 @@ import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../billing/limits/limits.ts';
 import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
+import { OBSERVABILITY_MIGRATIONS } from '../observability/failure-log.ts';
 import { type Migration, STORE_MIGRATIONS } from '../db/db.ts';
 import { AGENTS_MIGRATIONS, RESPONSES_MIGRATIONS } from '../chat/chat.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
@@ -26,4 +27,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...BATCHES_MIGRATIONS,
   ...WEBHOOKS_MIGRATIONS,
   ...BACKUP_MIGRATIONS,
+  ...OBSERVABILITY_MIGRATIONS,
 ];

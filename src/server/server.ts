@@ -43,6 +43,7 @@ import { atOnce } from '../core/event-loop.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { enginesView } from './ops/admin.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
+import { FailureLog } from '../observability/failure-log.ts';
 import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
 
 export type { OwnView, Siblings } from './metrics.ts';
@@ -227,11 +228,12 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     siblings: parts.siblings,
   });
   const limitLog = new LimitLog({ store: stores.store, clock });
+  const failureLog = new FailureLog({ store: stores.store, clock });
   const observers = traces === undefined ? [metrics] : [metrics, traces];
   const served = { config, stores, catalog, engines };
   const sale = openSale({ ...served, limitLog, clock, ids, log, wallets, observers });
   const { guard } = extras;
-  const shared = { ...served, ...sale, guard, clock, ids, log };
+  const shared = { ...served, ...sale, guard, failureLog, clock, ids, log };
   const observerEnds = [
     () => metrics.close(),
     () => traces?.close(),
@@ -240,6 +242,7 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
         // The database is unreachable; these rows are not worth a retry.
         log.warn({ reason: reasonOf(error) }, 'The limit log could not be written');
       }),
+    () => failureLog.flush(),
   ];
   return { shared, registry, metrics, observers, observerEnds };
 }

@@ -333,6 +333,7 @@ class SpeechResponse implements EngineSink {
       buildBody: (replica) => engineBody(this.#order, replica.model),
       isOptionalPath: true,
       caller: context.caller.accountId,
+      tries: context,
       signal,
       maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, mostBytes),
       timeLimits: TIME_LIMITS,
@@ -409,6 +410,7 @@ class SpeechResponse implements EngineSink {
     if (isGivenUp && this.#response.isBlocked && this.#hasSent)
       await this.#chargeDisconnect(outcome);
     else await sale.release({ status: 'failed', attempts: outcome.attempts });
+    context.failed(fault);
     const reason = reasonOf(fault.options.cause ?? fault);
     this.#parts.log.warn({ requestId: context.requestId, reason }, 'A speech stream failed');
     if (!this.#order.asEvents) return context.destroy();

@@ -12,6 +12,7 @@ import { type UsageFilter, matching } from './usage-sums.ts';
 export interface UsageRow {
   readonly request_id: string;
   readonly created_ms: bigint;
+  readonly account_id: string;
   readonly key_id: string;
   readonly kind: string;
   readonly model_id: string;
@@ -34,20 +35,22 @@ export interface UsageRow {
   readonly metadata: string | null;
 }
 
-export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
+export const RECEIPT_COLUMNS = `request_id, created_ms, account_id, key_id, kind, model_id, replica, attempts,
   prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
   price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
   reserved_nano`;
 
+/** The receipt of a request, of one account or of any. */
 export async function receiptOf(
   store: Queryable,
-  accountId: string,
+  accountId: string | undefined,
   requestId: string,
 ): Promise<UsageRow | undefined> {
-  const [row] = await store.query<UsageRow>(
-    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
-    [requestId, accountId],
-  );
+  const sql = `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1`;
+  const [row] =
+    accountId === undefined
+      ? await store.query<UsageRow>(sql, [requestId])
+      : await store.query<UsageRow>(`${sql} AND account_id = $2`, [requestId, accountId]);
   return row;
 }
 

@@ -16,7 +16,7 @@ import {
   maybe,
   rowShape,
 } from '../../db/db.ts';
-import { DailyRows } from './daily-rows.ts';
+import { DailyRows } from '../../core/daily-rows.ts';
 
 export type LimitType = 'RPM' | 'TPM' | 'RPD' | 'FAILED_REQUESTS' | 'UNSUPPORTED_FEATURE_REQUESTS';
 

@@ -1,5 +1,4 @@
 /** The public file of limits: rate windows, concurrency, and the log of rejections. */
-export { DailyRows } from './daily-rows.ts';
 export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';

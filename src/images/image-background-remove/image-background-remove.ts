@@ -179,10 +179,12 @@ function checkImage(bytes: Buffer, maxBytes: number): void {
 /** Calls the engine; returns a complete and usable PNG of the size of the image. */
 async function cutOut(
   { engines, documents, log }: BackgroundRemoveParts,
-  { requestId, caller: { accountId: caller }, workSignal: signal }: RequestContext,
+  context: RequestContext,
   model: CatalogModel,
   image: Buffer,
 ) {
+  const { requestId, workSignal: signal } = context;
+  const caller = context.caller.accountId;
   const boundary = `farebox-${requestId}`;
   const file = { filename: 'image', contentType: 'application/octet-stream' };
   const body = multipartBody(boundary, [{ name: 'file', file, data: image }]);
@@ -204,6 +206,7 @@ async function cutOut(
       return png?.alpha !== undefined && isOfSize(png, image);
     },
     caller,
+    tries: context,
     signal,
   });
   if (!answer.ok) throw mediaEngineFault(answer, model.id, REFUSALS);

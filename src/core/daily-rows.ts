@@ -22,7 +22,8 @@ export class DailyRows {
     this.#bounds = bounds;
   }
 
-  take(accountId: string, day: number): boolean {
+  /** `rows` is more than 1 for a row that counts as several, because of its size. */
+  take(accountId: string, day: number, rows = 1): boolean {
     if (day > this.#day) {
       this.#day = day;
       this.#taken = 0;
@@ -32,8 +33,8 @@ export class DailyRows {
     const taken = this.#accounts.get(accountId) ?? 0;
     const most = this.#taken < ofAll / 2 ? ofAccount : few;
     if (taken >= most || this.#taken >= ofAll) return false;
-    this.#accounts.set(accountId, taken + 1);
-    this.#taken += 1;
+    this.#accounts.set(accountId, taken + rows);
+    this.#taken += rows;
     return true;
   }
 }

@@ -1,0 +1,147 @@
+/** Schemas and descriptions of the operator's routes about single requests of all accounts. */
+import { z } from 'zod';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
+import { DecimalText, Time } from '../api-key-schema.ts';
+import { RECEIPT, RECEIPT_SAMPLE, ReceiptResponse } from '../usage-schema.ts';
+
+const Try = z.object({
+  engine: z.string().describe('The engine; for blockchain RPC the node.'),
+  target: z.string().describe("The engine's name of the model; for blockchain RPC the network."),
+  startedAt: Time.describe('Start of the try; ISO 8601, UTC.'),
+  tookMs: z.number().int().describe('Duration in milliseconds.'),
+  status: z
+    .number()
+    .int()
+    .nullable()
+    .describe('HTTP status of the engine; null without a response.'),
+  result: z
+    .string()
+    .describe('Class of the failure, such as `timeout` or `refused`; `ok`: success.'),
+  detail: z.string().describe('Message of Farebox about the failure.'),
+  words: z
+    .string()
+    .describe('Error message of the engine, without credentials and without text of the request.'),
+});
+
+export type ExplainedRequest = z.infer<typeof ExplainedRequest>;
+const ExplainedRequest = z.object({
+  requestId: z.string().describe('The `x-request-id` of the response.'),
+  createdAt: Time.describe('Start of the request; ISO 8601, UTC.'),
+  account: z
+    .object({
+      id: z.string().describe('Id of the account.'),
+      name: z.string().describe('Name of the account.'),
+      plan: z.string().describe('Present plan of the account.'),
+    })
+    .nullable()
+    .describe('Null for an anonymous request.'),
+  apiKey: z
+    .object({
+      id: z.string().describe('Id of the key.'),
+      description: z.string().describe('Description of the key.'),
+    })
+    .nullable()
+    .describe('Null for a wallet and for an anonymous request.'),
+  route: z
+    .string()
+    .nullable()
+    .describe('Method and path; null if the request succeeded at the first try.'),
+  kind: z.string().nullable().describe('Kind of a sold request; null if nothing was sold.'),
+  model: z.string().nullable().describe('Id of the model; for blockchain RPC the network.'),
+  engine: z.string().nullable().describe('The engine of the response, or of the last try.'),
+  parameters: z
+    .record(z.string(), z.union([z.string(), z.number()]))
+    .describe('Parameters of a failed or retried request, never its prompt.'),
+  prompt: z
+    .string()
+    .nullable()
+    .describe('Beginning of the body, only if `log.failedPrompts` was on; otherwise null.'),
+  tries: z.array(Try).describe('Tries in their order; empty if no try failed.'),
+  response: z
+    .object({
+      status: z
+        .number()
+        .int()
+        .nullable()
+        .describe('Status that the caller received; 499: it disconnected; null: unknown.'),
+      code: z.string().nullable().describe('Error code that the caller received.'),
+      message: z.string().nullable().describe('Error message that the caller received.'),
+      cause: z.string().nullable().describe('Internal reason, which the caller did not receive.'),
+      tookMs: z.number().int().describe('Duration of the request in milliseconds.'),
+    })
+    .describe('The response to the caller.'),
+  charge: z
+    .object({
+      usd: DecimalText.describe('Charged USD.'),
+      diem: DecimalText.describe('Charged daily credit.'),
+      reserved: DecimalText.nullable().describe('The hold at admission; null without one.'),
+      why: z.string().describe('Reason of the charge, or of its absence.'),
+    })
+    .describe('The charge.'),
+  receipt: ReceiptResponse.nullable().describe('The receipt; null if nothing was sold.'),
+  nextStep: z
+    .object({
+      operator: z.string().describe('Next step of the operator.'),
+      caller: z.string().nullable().describe('Next step of the caller; null after a success.'),
+    })
+    .describe('Next steps.'),
+});
+
+export type ExplainedResponse = z.infer<typeof ExplainedResponse>;
+const ExplainedResponse = z
+  .object({ data: ExplainedRequest.describe('The explained request.') })
+  .meta({ id: 'ExplainedRequest' });
+
+export const EXPLAIN_REQUEST: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Explain a request',
+  about:
+    'Caller, parameters, tries, response, charge and next step of one request. Failed and retried requests are recorded for `retention.failureDays`.',
+  parameters: RECEIPT.parameters ?? [],
+  response: jsonResponse('The request.', ExplainedResponse, {
+    data: {
+      requestId: RECEIPT_SAMPLE.requestId,
+      createdAt: RECEIPT_SAMPLE.createdAt,
+      account: { id: 'acct_019aa3f1c0de', name: 'ada@example.com', plan: 'paid' },
+      apiKey: { id: 'key_019aa3f1c0de', description: 'production' },
+      route: 'POST /chat/completions',
+      kind: 'chat',
+      model: 'atlas-24b',
+      engine: 'rack1',
+      parameters: { body: '412 bytes', model: 'atlas-24b', messages: '2 items', stream: 'false' },
+      prompt: null,
+      tries: [
+        {
+          engine: 'rack1',
+          target: 'atlas-24b-q4',
+          startedAt: RECEIPT_SAMPLE.createdAt,
+          tookMs: 31,
+          status: 500,
+          result: 'failed',
+          detail: 'HTTP 500',
+          words: 'CUDA out of memory',
+        },
+      ],
+      response: {
+        status: 500,
+        code: 'INFERENCE_FAILED',
+        message: 'The engine could not run the request',
+        cause: 'HTTP 500',
+        tookMs: 412,
+      },
+      charge: {
+        usd: '0.0000',
+        diem: '0.0000',
+        reserved: '0.0002',
+        why: 'Not charged: the hold was released, because the request failed',
+      },
+      receipt: null,
+      nextStep: {
+        operator:
+          'Read the log of the engine rack1 at the time of the try: it reported an internal error',
+        caller: 'Retry; nothing was charged.',
+      },
+    },
+  }),
+  refusals: ['REQUEST_ID_NOT_FOUND'],
+};
