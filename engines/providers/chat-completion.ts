@@ -65,7 +65,7 @@ function hasCounts({ inputTokens, outputTokens }: LanguageModelV4Usage): boolean
 function usageOf({ inputTokens, outputTokens, raw }: LanguageModelV4Usage): JsonObject {
   const prompt = inputTokens.total ?? 0;
   const completion = outputTokens.total ?? 0;
-  const written = raw?.['cache_creation'];
+  const written = raw?.['cache_creation'] ?? writesOf(raw?.['cacheDetails']);
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
@@ -75,9 +75,20 @@ function usageOf({ inputTokens, outputTokens, raw }: LanguageModelV4Usage): Json
       cache_creation_input_tokens: inputTokens.cacheWrite ?? 0,
     },
     completion_tokens_details: { reasoning_tokens: outputTokens.reasoning ?? 0 },
-    // The writes of Anthropic by lifetime.
+    // Tokens written to the cache by lifetime, as Anthropic reports them.
     ...(isJsonObject(written) && { cache_creation: written }),
   };
+}
+
+/** The same, from the list of Bedrock. */
+function writesOf(details: unknown): JsonObject | undefined {
+  if (!Array.isArray(details)) return undefined;
+  const writes: Record<string, number> = {};
+  for (const { ttl, inputTokens } of details.filter(isJsonObject)) {
+    const name = `ephemeral_${String(ttl)}_input_tokens`;
+    if (typeof inputTokens === 'number') writes[name] = (writes[name] ?? 0) + inputTokens;
+  }
+  return writes;
 }
 
 function messageOf(content: readonly LanguageModelV4Content[]): JsonObject {
@@ -135,7 +146,11 @@ function signed(metadata: object | undefined): JsonObject {
 function detailsOf(text: string, metadata: object | undefined, index: number): JsonObject[] {
   const facts = metadataOf(metadata);
   const signature = facts['signature'] ?? facts['thoughtSignature'] ?? undefined;
-  const data = facts['redactedData'] ?? facts['reasoningEncryptedContent'] ?? undefined;
+  const data =
+    facts['redactedContent'] ??
+    facts['redactedData'] ??
+    facts['reasoningEncryptedContent'] ??
+    undefined;
   const id = facts['itemId'] ?? undefined;
   const named = { ...(id !== undefined && { id }), index };
   const details: JsonObject[] = [];

@@ -274,6 +274,7 @@ class PromptWriter {
           signature,
           thoughtSignature: signature,
           redactedData: data,
+          redactedContent: data,
           reasoningEncryptedContent: data,
           itemId: id,
         }),

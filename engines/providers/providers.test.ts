@@ -3,6 +3,8 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { after, before, describe, test } from 'node:test';
+import { awsAuthorization } from '../../test/support/aws-wire.ts';
+import { type GoogleTokens, openGoogleTokens } from '../../test/support/google-token.ts';
 import {
   EmulatedProvider,
   readChunks,
@@ -28,27 +30,36 @@ const log = Object.fromEntries(
   ]),
 ) as unknown as Log;
 
-async function startEngine(wire: Wire, provider: EmulatedProvider): Promise<EmbeddedEngine> {
+async function startEngine(
+  wire: Wire,
+  provider: EmulatedProvider,
+  more: { readonly settings?: object; readonly engine?: object } = {},
+): Promise<EmbeddedEngine> {
   const settings = {
+    ...more.settings,
     baseURL: provider.url + wire.baseURL,
     ...(JSON.parse(
       JSON.stringify(wire.settings ?? {}).replaceAll('{origin}', provider.url),
     ) as object),
   };
-  const yaml = { engines: { tried: { provider: wire.provider, apiKey: wire.apiKey, settings } } };
+  const { provider: name, apiKey } = wire;
+  const tried = { provider: name, apiKey, settings, ...more.engine };
   const loaded = await loadConfig({
     env: {},
     cwd: '/',
-    readFile: async () => JSON.stringify(yaml),
+    readFile: async () => JSON.stringify({ engines: { tried } }),
   });
   assert.ok(loaded.ok, JSON.stringify(loaded));
   const { config } = loaded;
   const onChange = (): void => undefined;
   const parts = { config, log, clock: systemClock(), ids: systemIds(), onChange };
-  const tried = config.engines['tried']!;
   const engine = new EmbeddedEngine(
     { ...parts, dataFolder: config.dataFolder, requirePackages: () => Promise.resolve() },
-    providerOffer(parts, { id: 'tried', settings: tried, proxies: config.proxies }),
+    providerOffer(parts, {
+      id: 'tried',
+      settings: config.engines['tried']!,
+      proxies: config.proxies,
+    }),
   );
   await engine.start();
   assert.equal(engine.probe().problem, undefined);
@@ -102,11 +113,14 @@ for (const [name, wire] of WIRES) {
   describe(`the provider ${name}`, () => {
     let provider: EmulatedProvider;
     let engine: EmbeddedEngine;
+    let google: GoogleTokens | undefined;
     before(async () => {
       provider = await EmulatedProvider.open();
-      engine = await startEngine(wire, provider);
+      google = wire.usesGoogleToken === true ? await openGoogleTokens() : undefined;
+      engine = await startEngine(wire, provider, google);
     });
     after(async () => {
+      google?.close();
       await engine.close();
       await provider.close();
     });
@@ -123,6 +137,10 @@ for (const [name, wire] of WIRES) {
         for (const request of provider.requests) {
           for (const [header, value] of Object.entries(wire.authorization)) {
             assert.equal(request.headers[header], value);
+          }
+          if (wire.signature !== undefined) {
+            const expected = awsAuthorization(request, wire.signature);
+            assert.equal(request.headers.authorization, expected);
           }
         }
         const [first] = provider.requests;
@@ -144,6 +162,28 @@ for (const [name, wire] of WIRES) {
     }
   });
 }
+
+test('a token of Google is refreshed when it expires, and a rejected account is 401', async () => {
+  const [, wire] = WIRES.find(([name]) => name === 'google-vertex')!;
+  const provider = await EmulatedProvider.open();
+  const google = await openGoogleTokens();
+  // Less than the time before the end at which the library requests the next one.
+  google.expiresInSeconds = 60;
+  const engine = await startEngine(wire, provider, google);
+  const [, , , , busy] = wire.cases;
+  const statuses: number[] = [];
+  for (const problem of ['', '', 'invalid_grant']) {
+    google.problem = problem;
+    provider.replies = [busy!.replies ?? []].flat();
+    statuses.push((await send(engine, busy!)).status);
+  }
+  const tokens = provider.requests.map(({ headers }) => headers.authorization);
+  assert.deepEqual(statuses, [busy!.returns.status, busy!.returns.status, 401]);
+  assert.equal(new Set(tokens).size, 2);
+  google.close();
+  await engine.close();
+  await provider.close();
+});
 
 const [, ANTHROPIC] = WIRES.find(([name]) => name === 'anthropic')!;
 const CHAT: WireCase = {
@@ -167,6 +207,19 @@ test('a closed connection cancels the request at the provider', async () => {
   aborter.abort();
   await assert.rejects(sent);
   await once(response, 'close');
+  await engine.close();
+  await provider.close();
+});
+
+test('calls go through the proxy of the engine', async () => {
+  // The emulation is the proxy: for a URL without TLS, a proxy receives the whole URL.
+  const provider = await EmulatedProvider.open();
+  const wire = { ...ANTHROPIC, settings: { baseURL: 'http://provider.example/v1' } };
+  const engine = await startEngine(wire, provider, { engine: { proxy: provider.url } });
+  const [first] = ANTHROPIC.cases;
+  provider.replies = [first!.replies ?? []].flat();
+  assert.equal((await send(engine, first!)).status, 200);
+  assert.equal(provider.requests[0]?.path, 'http://provider.example/v1/messages');
   await engine.close();
   await provider.close();
 });

@@ -243,11 +243,12 @@ async function routedSections(
   const parts = { diagnostics, folder, proxies, readFile: readPem };
   const routedEngines: [string, RoutedSections['engines'][string]][] = [];
   for (const [name, engine] of Object.entries(engines)) {
-    const { url = '', provider } = engine;
-    const reached = { ...engine, url };
-    const path = ['engines', name];
-    const isLocal = provider !== undefined;
-    routedEngines.push([name, isLocal ? reached : await routeTo(reached, path, parts)]);
+    const { url = '', provider, ca } = engine;
+    const routed =
+      provider === undefined
+        ? await routeTo({ ...engine, url }, ['engines', name], parts)
+        : { ...engine, url, ...(ca !== undefined && { ca: resolve(folder, ca) }) };
+    routedEngines.push([name, routed]);
   }
   const networks: [string, RoutedSections['rpc']['networks'][string]][] = [];
   for (const [slug, { upstreams }] of Object.entries(rpc.networks)) {

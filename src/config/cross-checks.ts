@@ -77,7 +77,7 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
 }
 
 /** Settings of connections, which a provider package makes by itself. */
-const OF_CONNECTIONS = ['url', 'ca', 'cert', 'key'] as const;
+const OF_CONNECTIONS = ['url', 'cert', 'key'] as const;
 
 function checkEngine(
   engine: FileSettings['engines'][string],

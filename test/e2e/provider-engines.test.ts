@@ -165,10 +165,10 @@ test('the settings of a provider are checked', async () => {
   assert.deepEqual(await problems("{ provider: '@ai-sdk/fal' }"), []);
   assert.deepEqual(await problems('{ concurrency: 3 }'), ['engines.a: Needs "url" or "provider"']);
   assert.deepEqual(
-    await problems("{ provider: '@ai-sdk/fal', url: http://127.0.0.1/v1, ca: x.pem }"),
+    await problems("{ provider: '@ai-sdk/fal', url: http://127.0.0.1/v1, cert: x.pem }"),
     [
       'engines.a.url: Has no effect with "provider"; write it as settings.baseURL',
-      'engines.a.ca: Has no effect with "provider"; remove this setting',
+      'engines.a.cert: Has no effect with "provider"; remove this setting',
     ],
   );
   assert.deepEqual(await problems('{ url: http://127.0.0.1/v1, settings: { region: x } }'), [

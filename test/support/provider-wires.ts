@@ -1,4 +1,5 @@
 /** Emulations of the wires of model providers: one file of data per provider. */
+import { type AwsAccount, awsEvent } from './aws-wire.ts';
 import { readdirSync, readFileSync } from 'node:fs';
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -13,6 +14,8 @@ export interface Reply {
   /** Instead of `body`. */
   readonly text?: string;
   readonly base64?: string;
+  /** Types and payloads of an event stream of AWS. */
+  readonly awsEvents?: readonly (readonly [type: string, payload: unknown])[];
 }
 
 export interface WireCase {
@@ -44,6 +47,10 @@ export interface Wire {
   /** Headers of every request. */
   readonly authorization: Readonly<Record<string, string>>;
   readonly settings?: Readonly<Record<string, unknown>>;
+  /** The account whose signature (SigV4) every request has. */
+  readonly signature?: AwsAccount;
+  /** Requests have a token of a service account of Google. */
+  readonly usesGoogleToken?: boolean;
   readonly cases: readonly WireCase[];
 }
 
@@ -97,9 +104,10 @@ export class EmulatedProvider {
     this.requests.push(request);
     if (this.handle(request, response)) return;
     const reply = this.replies.shift() ?? { status: 500, text: 'No reply is left' };
-    const { status, type = 'application/json', text, base64 } = reply;
+    const { status, type = 'application/json', text, base64, awsEvents } = reply;
     const json = (text ?? JSON.stringify(reply.body ?? null)).replaceAll('{origin}', this.url);
-    const bytes = base64 === undefined ? Buffer.from(json) : Buffer.from(base64, 'base64');
+    let bytes = base64 === undefined ? Buffer.from(json) : Buffer.from(base64, 'base64');
+    if (awsEvents !== undefined) bytes = Buffer.concat(awsEvents.map(awsEvent));
     response.writeHead(status, { 'content-type': type, ...reply.headers }).end(bytes);
   }
 }

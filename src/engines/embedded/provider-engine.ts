@@ -47,7 +47,10 @@ export function providerOffer(
       entry: programUrl('providers/main'),
       packages,
       settings: () => start,
-      environment: proxyEnvironment(proxies, settings.proxy),
+      environment: {
+        ...proxyEnvironment(proxies, settings.proxy),
+        ...(settings.ca !== undefined && { NODE_EXTRA_CA_CERTS: settings.ca }),
+      },
       heapMb: HEAP_MB,
     }),
     calls: { protocol: 'openai', ...engineLimits(settings) },
