@@ -9,7 +9,7 @@ import { isSecret, schemaAt, schemaTree, type SchemaNode } from './explain.ts';
 import { fileSchema } from './sections.ts';
 import type { Path } from './yaml-source.ts';
 
-const MASK = '********';
+export const MASK = '********';
 
 /** Returns YAML without secrets, which can be pasted into a bug report. */
 export function describeConfig(config: Config): string {
@@ -31,7 +31,12 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
       entries.map(([key, entry]) => [key, mask(entry, [...path, key], root)]),
     );
   }
-  if (typeof value !== 'string' || value === '') return value;
+  return typeof value === 'string' ? masked(value, path, root) : value;
+}
+
+/** The text of a setting without secrets. A reference to an environment variable is none. */
+export function masked(value: string, path: Path, root: SchemaNode): string {
+  if (value === '' || VARIABLE.test(value)) return value;
   const url = URL.parse(value);
   if (url !== null && url.host !== '') {
     return withoutSecrets(value, url, String(path[0]));
@@ -41,6 +46,9 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   // A database URL without a host is a file name, which is not secret.
   return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
 }
+
+/** A value that is only a variable, without a default. */
+const VARIABLE = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
 
 /** True for the loaded texts of PEM files, which are not settings. */
 function isPemText(path: Path, root: SchemaNode): boolean {

@@ -138,7 +138,7 @@ function resolveScalars(node: unknown, path: Path, resolving: Resolving): void {
   }
 }
 
-function keyText(key: unknown): string {
+export function keyText(key: unknown): string {
   return showTokens(String(isScalar(key) ? key.value : key));
 }
 
@@ -164,11 +164,11 @@ const HIDDEN = /[\uE020-\uE07E]/g;
 const PRIVATE = 0xe000;
 
 /** Maps the characters of tokens to the private range. */
-function hideTokens(text: string): string {
+export function hideTokens(text: string): string {
   return text.replace(TOKEN, (token) => token.replace(/[ -~]/g, (unit) => moved(unit, PRIVATE)));
 }
 
-function showTokens(text: string): string {
+export function showTokens(text: string): string {
   return text.replace(HIDDEN, (unit) => moved(unit, -PRIVATE));
 }
 
