@@ -8,6 +8,7 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openProblem, openStore } from '../db/db.ts';
+import { listedName } from '../engines/probe.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
 import { type EngineProbe, probeEmbedded } from '../engines/embedded/embedded.ts';
@@ -40,7 +41,7 @@ export function checkCommand(cli: Cli): void {
 
 Prints the configuration in force with masked secrets, then one line per check. Exits with code 1 if a
 check fails. Starts each embedded engine once and downloads nothing. Calls each configured RPC node
-once and runs one web search. The server may run meanwhile.`)
+once and runs one web search. Sends hosted engines a chat without messages, which they reject. The server may run meanwhile.`)
     .action(async () => {
       const { config } = await cli.settings();
       const findings = await findingsOf(config);
@@ -130,16 +131,56 @@ async function engineFindings(config: Config): Promise<Finding[]> {
 async function probeFinding(config: Config, engines: Engines, id: string): Promise<Finding> {
   const what = `engine ${id}`;
   const probe = await engines.probe(id);
-  if (!probe.ok) return finding(what, 'wrong', probe.message);
-  const wanted = config.models
-    .flatMap((model) => model.replicas.map((replica) => ({ ...replica, id: model.id })))
-    .filter((replica) => replica.engine === id)
-    .map((replica) => replica.model ?? replica.id);
+  const hasNoList = !probe.ok && (probe.status === 404 || probe.status === 405);
+  if (!probe.ok && !hasNoList) return finding(what, 'wrong', probe.message);
+  const chats = await chatProbes(config, engines, id);
+  const refusing = chats.filter(({ state }) => state === 'unsupported').map(({ model }) => model);
+  const [first] = refusing;
+  if (first !== undefined) {
+    const isServed = (await engines.probeChat(id, '/responses', first)) === 'served';
+    const says = `does not serve ${refusing.join(', ')} by chat completions`;
+    const line = `${says}, but by the Responses API: set engines.${id}.protocol to responses`;
+    return finding(what, 'wrong', isServed ? line : `${says}; remove the replica`);
+  }
+  if (!probe.ok) {
+    const isServed = chats.some(({ state }) => state === 'served');
+    const says = 'responds, but has no list of models; the names of models are not checked';
+    return isServed ? finding(what, 'note', says) : finding(what, 'wrong', probe.message);
+  }
+  const wanted = wantedModels(config, id).map(({ model }) => listedName(model));
   const missing = [...new Set(wanted)].filter((model) => !probe.models.includes(model));
   const responds = `responds in ${Math.round(probe.latencyMs)} ms and lists ${probe.models.length} models`;
   if (missing.length === 0) return finding(what, 'ok', responds);
   // Not an error: some engines serve models that they do not list.
   return finding(what, 'note', `${responds}, but not ${missing.join(', ')}`);
+}
+
+interface WantedModel {
+  readonly model: string;
+  readonly isText: boolean;
+}
+
+function wantedModels(config: Config, id: string): WantedModel[] {
+  return config.models.flatMap((model) =>
+    model.replicas
+      .filter((replica) => replica.engine === id)
+      .map((replica) => ({ model: replica.model ?? model.id, isText: model.type === 'text' })),
+  );
+}
+
+const MAX_CHAT_PROBES = 8;
+
+/** Only hosted engines, which have a key, are probed: a local one could load the model. */
+async function chatProbes(config: Config, engines: Engines, id: string) {
+  const { protocol, apiKey, headers = {} } = config.engines[id] ?? {};
+  const isHosted = apiKey !== undefined || Object.keys(headers).length > 0;
+  if (protocol !== 'openai' || !isHosted) return [];
+  const models = wantedModels(config, id).filter(({ isText }) => isText);
+  return Promise.all(
+    models.slice(0, MAX_CHAT_PROBES).map(async ({ model }) => {
+      return { model, state: await engines.probeChat(id, '/chat/completions', model) };
+    }),
+  );
 }
 
 async function embeddedFindings(

@@ -336,6 +336,45 @@ describe('commands without a server', () => {
     assert.throws(() => new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true }));
   });
 
+  test('`check` names models of the Responses API, and accepts an engine without a list', async () => {
+    const engine = await TestUpstream.start();
+    const only = { error: { message: 'This model is only supported in v1/responses.' } };
+    const statuses: Readonly<Record<string, readonly [status: number, body: object]>> = {
+      '/v1/chat/completions': [404, only],
+      '/v1/responses': [400, { error: { message: 'Missing input' } }],
+      '/azure/models?api-version=1': [404, { error: { message: 'Resource not found' } }],
+      '/azure/chat/completions?api-version=1': [400, { error: { message: '[] is too short' } }],
+    };
+    engine.otherwise = {
+      kind: 'own',
+      answer: (response) => {
+        const [status, body] = statuses[engine.seen.at(-1)?.path ?? ''] ?? [404, {}];
+        response.writeHead(status, { 'content-type': 'application/json' });
+        response.end(JSON.stringify(body));
+      },
+    };
+    const model = (id: string, on: string) =>
+      `  - { id: ${id}, context: 8192, price: { input: 1, output: 2 }, replicas: [{ engine: ${on}, model: models/tiny }] }\n`;
+    const settings = `${LOCAL}engines:
+  pro: { url: "${engine.url}", apiKey: k }
+  azure: { url: "http://127.0.0.1:${engine.port}/azure?api-version=1", headers: { api-key: k } }
+  lost: { url: "http://127.0.0.1:${engine.port}/lost?a=1", apiKey: k }
+models:
+`;
+    const models = model('a', 'pro') + model('b', 'azure') + model('c', 'lost');
+    writeFileSync(join(folder, 'farebox.yaml'), settings + models);
+    const { code, out, err } = await farebox(folder, 'check');
+    await engine.kill();
+    assert.equal(code, 1, out + err);
+    assert.equal(err, '');
+    assert.match(out, /engine pro +wrong.*: set engines\.pro\.protocol to responses/);
+    assert.match(out, /engine azure +note +responds, but has no list of models/);
+    assert.match(out, /engine lost +wrong +GET \/models returned HTTP 404/);
+    for (const { path, body } of engine.seen) {
+      if (!path.includes('/models')) assert.match(body, /"(?:messages|input)":\[\]/);
+    }
+  });
+
   test('`check` exits with 1 if an engine is down or the configuration is not valid', async () => {
     writeFileSync(
       join(folder, 'farebox.yaml'),

@@ -29,7 +29,7 @@ import type {
 } from './contract.ts';
 import { EngineRun, type RunContext } from './engine-run.ts';
 import { EngineState, Router } from './engine-state.ts';
-import { isReachable, probeEngine } from './probe.ts';
+import { type ChatPath, type ChatProbe, isReachable, probeChat, probeEngine } from './probe.ts';
 
 export type * from './contract.ts';
 export type { EngineRun } from './engine-run.ts';
@@ -184,6 +184,12 @@ export class Engines {
     if (engine !== undefined) return probeEngine(engine, this.#options.clock);
     const message = `There is no engine "${engineId}"`;
     return { ok: false, latencyMs: 0, reason: 'unknown-engine', status: null, message };
+  }
+
+  /** Whether an engine serves a model behind a path; `unknown` if it does not say. Never throws. */
+  async probeChat(engineId: string, path: ChatPath, model: string): Promise<ChatProbe> {
+    const engine = this.#engines.get(engineId);
+    return engine === undefined ? 'unknown' : probeChat(engine, path, model);
   }
 
   /** Waits up to `graceMs` for running calls, then aborts them, and closes all sockets. */

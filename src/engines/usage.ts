@@ -50,13 +50,17 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     (ofPrompt && count(ofPrompt, 'cache_creation_input_tokens', 'cache_write_tokens')) ??
     count(value, 'cache_creation_input_tokens') ??
     0;
-  const reasoning =
+  const reported =
     (ofCompletion && count(ofCompletion, 'reasoning_tokens')) ??
     count(value, 'reasoning_tokens') ??
     0;
-  // Some engines exclude reasoning from the completion tokens; their total shows it.
-  const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
-  const completion = isBeside ? visible + reasoning : visible;
+  // Some engines exclude reasoning from the completion tokens; their total shows it, for Gemini
+  // alone.
+  const { total_tokens: total } = value;
+  const isCounted = typeof total === 'number' && Number.isSafeInteger(total);
+  const beside = isCounted ? Math.max(0, total - prompt - visible) : 0;
+  const completion = visible + beside;
+  const reasoning = reported === 0 ? beside : reported;
   const cachedTokens = Math.min(cached, prompt);
   const usage = {
     promptTokens: prompt,

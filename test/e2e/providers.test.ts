@@ -126,6 +126,8 @@ function toolLoop(members: object): Behaviour {
   };
 }
 
+const LIMITS = `limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } } }`;
+
 describe('providers', () => {
   let upstream: TestUpstream;
   let farebox: TestApp;
@@ -138,7 +140,7 @@ describe('providers', () => {
       return `  ${name}: ${JSON.stringify({ url, dialect, ...settings })}`;
     };
     const model = (name: string, replicas: string) =>
-      `  - { id: ${name}, type: text, context: 65536, capabilities: [functionCalling, reasoning, reasoningEffort], price: { input: 1, output: 2 }, replicas: [${replicas}] }`;
+      `  - { id: ${name}, type: text, context: 65536, capabilities: [functionCalling, reasoning, reasoningEffort, responseSchema], price: { input: 1, output: 2 }, replicas: [${replicas}] }`;
     farebox = await startTestApp({
       yaml: [
         'engines:',
@@ -146,6 +148,7 @@ describe('providers', () => {
         'models:',
         ...PROVIDERS.map(([name]) => model(name, `{ engine: ${name}, model: tiny }`)),
         model('two', '{ engine: groq, model: a }, { engine: groq, model: b }'),
+        LIMITS,
       ].join('\n'),
     });
     ({ secret } = await farebox.account('50'));

@@ -81,7 +81,12 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     callIdCharacters: MISTRAL_ID_CHARACTERS,
     prefill: { prefix: true },
   },
-  openrouter: { ...OLDER_CAP, cacheMarks: true, leaveOutOfMessages: [] },
+  openrouter: {
+    ...OLDER_CAP,
+    cacheMarks: true,
+    leaveOutOfMessages: [],
+    thinkingOff: { reasoning: { effort: 'none' } },
+  },
   xai: HOSTED,
 };
 
@@ -90,7 +95,6 @@ const TRANSLATED: EngineDialect = { ...OLDER_CAP, cacheMarks: true, leaveOutOfMe
 
 const RESPONSES: EngineDialect = {
   ...TRANSLATED,
-  cacheMarks: false,
   padding: true,
   promptCacheRetention: true,
 };
