@@ -251,11 +251,11 @@ async function routedSections(
     routedEngines.push([name, routed]);
   }
   const networks: [string, RoutedSections['rpc']['networks'][string]][] = [];
-  for (const [slug, { upstreams }] of Object.entries(rpc.networks)) {
+  for (const [slug, { upstreams, ...more }] of Object.entries(rpc.networks)) {
     const nodes = upstreams.map((node, index) =>
       routeTo(node, ['rpc', 'networks', slug, 'upstreams', index], parts),
     );
-    networks.push([slug, { upstreams: await Promise.all(nodes) }]);
+    networks.push([slug, { ...more, upstreams: await Promise.all(nodes) }]);
   }
   return {
     engines: Object.fromEntries(routedEngines),

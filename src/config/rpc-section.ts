@@ -48,6 +48,14 @@ export const RpcSection = group({
       z.string(),
       z.strictObject({
         upstreams: z.array(Upstream).max(20).describe('Your nodes of this network.'),
+        headDistance: z
+          .int()
+          .min(0)
+          .max(100_000)
+          .optional()
+          .describe(
+            'Blocks by which the newest blocks of nodes may differ. A node that is further ahead of most nodes is not used. Default: by network, 6 on Ethereum.',
+          ),
       }),
     )
     .default({}),

@@ -102,7 +102,7 @@ export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
 /** Settings of the file with defaults, before paths and addresses are resolved. */
 export type FileSettings = z.infer<ReturnType<typeof fileSchema>>;
 
-type RpcNode = FileSettings['rpc']['networks'][string]['upstreams'][number];
+type RpcNetwork = FileSettings['rpc']['networks'][string];
 
 /** Sections of upstream servers, each server with its proxy and certificates. */
 export interface RoutedSections {
@@ -110,7 +110,14 @@ export interface RoutedSections {
     Record<string, Routed<FileSettings['engines'][string] & { readonly url: string }>>
   >;
   readonly rpc: Omit<FileSettings['rpc'], 'networks'> & {
-    readonly networks: Readonly<Record<string, { readonly upstreams: readonly Routed<RpcNode>[] }>>;
+    readonly networks: Readonly<
+      Record<
+        string,
+        Omit<RpcNetwork, 'upstreams'> & {
+          readonly upstreams: readonly Routed<RpcNetwork['upstreams'][number]>[];
+        }
+      >
+    >;
   };
   readonly search: Proxied<NonNullable<FileSettings['search']>> | undefined;
 }

@@ -36,7 +36,13 @@ export interface Method {
   readonly mayRepeat: boolean;
   readonly sharing: Sharing | undefined;
   readonly node: NodeKind;
+  /** Position of the block in the params, or `range` for a filter in the first position. */
+  readonly block?: number | 'range' | undefined;
+  readonly history: History;
 }
+
+/** The part of an old block that a method reads; a node may drop each of them. */
+export type History = 'state' | 'logs' | 'blocks';
 
 export interface Network {
   readonly slug: string;
@@ -46,10 +52,9 @@ export interface Network {
   readonly baseCredits: number;
   readonly blockTimeMs: number;
   /**
-   * Lag in blocks behind the best node: above `laggingBlocks` a node is used after healthy ones,
-   * above `syncingBlocks` after all others.
+   * A node that lags by more blocks is used after all others. Also the default number of blocks by
+   * which the nodes of a majority may differ.
    */
-  readonly laggingBlocks: number;
   readonly syncingBlocks: number;
   readonly publicNodes: readonly string[];
 }
@@ -64,9 +69,10 @@ export type RefusalKind =
   | 'unlisted';
 
 /** A row of `methods.json`; the test validates its values. */
-interface MethodRow extends Pick<Method, 'name' | 'retry' | 'tier'> {
+interface MethodRow extends Pick<Method, 'block' | 'name' | 'retry' | 'tier'> {
   readonly family: Family;
   readonly cache: 'static' | 'head' | 'by-block' | 'finalized' | 'never';
+  readonly group: string;
   readonly node?: NodeKind;
   readonly optional?: boolean;
 }
@@ -87,8 +93,22 @@ const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only methods of all families, listed or not. */
 const WEBSOCKET_NAME =
   /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
+/** The method that returns the newest block. */
+export const HEAD_METHOD: Readonly<Record<Family, string>> = {
+  evm: 'eth_blockNumber',
+  starknet: 'starknet_blockNumber',
+  solana: 'getSlot',
+};
 export const RAW_BROADCAST = 'eth_sendRawTransaction';
 const CLASS_OF_TIER = { 1: 'standard', 2: 'advanced', 4: 'large' } as const;
+const HISTORY_OF_GROUP: ReadonlyMap<string, History> = new Map([
+  ['state', 'state'],
+  ['exec', 'state'],
+  ['trace', 'state'],
+  ['debug', 'state'],
+  ['arbtrace', 'state'],
+  ['logs', 'logs'],
+]);
 /** Verbs of unlisted methods that change the chain; such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
@@ -163,10 +183,12 @@ function prefixedMethod(name: string, tier: Method['tier']): Method {
   const mayRepeat = !WRITING_NAME.test(name);
   const retry = mayRepeat ? 'safe' : 'write-no-retry';
   const methodClass = mayRepeat ? CLASS_OF_TIER[tier] : 'write';
-  return { name, tier, class: methodClass, retry, mayRepeat, sharing: undefined, node: 'node' };
+  const more = { sharing: undefined, node: 'node', history: 'blocks' } as const;
+  return { name, tier, class: methodClass, retry, mayRepeat, ...more };
 }
 
-function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Method {
+function methodOf(row: MethodRow): Method {
+  const { name, tier, retry, cache, block, group, node = 'node' } = row;
   const isByHash = cache === 'by-block' && BY_BLOCK_HASH.has(name);
   return {
     name,
@@ -177,5 +199,12 @@ function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Metho
     mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
     sharing: cache === 'static' || cache === 'head' ? cache : isByHash ? 'by-hash' : undefined,
     node,
+    block,
+    history: HISTORY_OF_GROUP.get(group) ?? 'blocks',
   };
+}
+
+/** A block number as EVM nodes write it. */
+export function hexNumber(value: number): string {
+  return `0x${value.toString(16)}`;
 }

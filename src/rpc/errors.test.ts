@@ -305,7 +305,7 @@ const MISSING: NodeError = {
 };
 const PRUNED = { ...MISSING, code: 4444, message: 'pruned history unavailable' };
 
-test('a node is used last for five minutes for a method that it does not have', async () => {
+test('a node is used last for five minutes for a method that it does not have, for all after three callers', async () => {
   const clock = new TestClock();
   const lacking: NodeResponse = (request, response) =>
     (request.calls.some(({ method }) => method === 'trace_block') ? failing(MISSING) : echoNode())(
@@ -313,20 +313,20 @@ test('a node is used last for five minutes for a method that it does not have', 
       response,
     );
   const two = await bench([lacking, echoNode()], { clock });
-  for (const caller of ['alice', 'bob', 'carol'])
+  for (const caller of ['alice', 'alice', 'bob', 'bob', 'carol', 'dave', 'erin'])
     assert.equal(json(await two.send(call('trace_block'), caller)).result, 'trace_block done');
-  assert.deepEqual(requestCounts(two), [1, 3]);
-  await two.send(call('eth_call'), 'dave');
-  assert.deepEqual(requestCounts(two), [2, 3]);
+  assert.deepEqual(requestCounts(two), [3, 7]);
+  await two.send(call('eth_call'), 'frank');
+  assert.deepEqual(requestCounts(two), [4, 7]);
   clock.advance(300_000);
   await two.send(call('trace_block'), 'erin');
-  assert.deepEqual(requestCounts(two), [3, 4]);
+  assert.deepEqual(requestCounts(two), [5, 8]);
 });
 
 test('nodes that are known to lack a method are not called after another error', async () => {
   const two = await bench([failing(MISSING), failing(MISSING)]);
   for (let round = 0; round < 5; round += 1) {
-    const refused = await two.send(call('trace_block'), `caller ${round}`);
+    const refused = await two.send(call('trace_block'));
     assert.deepEqual([refused.body.toString(), refused.credits], [reply(MISSING, 1), 5]);
   }
   const [first = 0, second = 0] = requestCounts(two);

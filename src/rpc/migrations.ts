@@ -1,6 +1,7 @@
 /**
  * Tables of the rolling credit cap. `rpc_credit_window` has one row per caller with the sum of the
- * window and the credits of the current minute; `rpc_credit` contains the closed minutes.
+ * window and the credits of the current minute; `rpc_credit` contains the closed minutes. `rpc_head`
+ * has the newest block that callers see of each network.
  */
 import type { Migration } from '../db/db.ts';
 
@@ -19,6 +20,18 @@ export const RPC_MIGRATIONS: readonly Migration[] = [
         minute BIGINT NOT NULL,
         credits BIGINT NOT NULL,
         PRIMARY KEY (caller, minute)
+      );
+    `,
+  },
+  {
+    id: 'rpc-0002',
+    up: `
+      CREATE TABLE rpc_head (
+        network TEXT PRIMARY KEY,
+        number BIGINT NOT NULL,
+        previous BIGINT NOT NULL,
+        effective BIGINT NOT NULL,
+        confirmed BIGINT NOT NULL
       );
     `,
   },

@@ -26,6 +26,12 @@ import { isSpan } from './splice.ts';
 const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 
+/** First and last block that a call names; `undefined` for a tag, a hash or a missing argument. */
+export interface Blocks {
+  readonly from: number | undefined;
+  readonly to: number | undefined;
+}
+
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
@@ -36,6 +42,12 @@ export interface Call {
   /** Fault of the last node that returned no response to the call. */
   fault: AttemptFault | undefined;
   hadSecondOpinion: boolean;
+  /** The result is empty, and a node may have more. */
+  isDoubtful: boolean;
+  /** Blocks that the call names; read only if the network has several nodes. */
+  blocks: Blocks | undefined;
+  /** Params to send instead of the caller's. */
+  params: Buffer | undefined;
   /** Metrics of the node that returned the response; `undefined` for the cache. */
   figures: ClassFigures | undefined;
 }
@@ -175,6 +187,9 @@ function resolveCalls(
       result: undefined,
       fault: undefined,
       hadSecondOpinion: false,
+      isDoubtful: false,
+      blocks: undefined,
+      params: undefined,
       figures: undefined,
     };
     creditsMax += credits;

@@ -1,6 +1,7 @@
 /**
  * Writes requests for a node: the caller's bytes with an id of Farebox in place of the caller's.
- * `params: null` becomes an empty list, because some nodes reject null. A large request is not
+ * `params: null` becomes an empty list, because some nodes reject null, and the tag of a block may be
+ * replaced by its number. A large request is not
  * copied but written in slices of the caller's bytes.
  */
 import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
@@ -11,7 +12,6 @@ import type { Upstream } from './upstream.ts';
 
 /** Bytes that the id of Farebox may add to a call. */
 export const ADDED_ID_BYTES = 20;
-
 const NO_PARAMS = Buffer.from('[]');
 
 export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
@@ -22,7 +22,7 @@ export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
 export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): RequestBody {
   const id = String(firstId);
   const spans = calls.map(({ span }) => span);
-  const spliced = calls.some((call) => hasNullParams(body, call))
+  const spliced = calls.some((call) => newParams(body, call) !== undefined)
     ? undefined
     : spliceBatch(body, spans, calls.length * OWN_ID_DIGITS, (target, at, index) =>
         writeOwnId(target, at, id, index),
@@ -47,22 +47,31 @@ function bodyOf(slices: Slices): RequestBody {
 }
 
 function addCall(slices: Slices, body: Buffer, call: Call, id: Buffer): void {
-  if (hasNullParams(body, call)) addWithEmptyParams(slices, body, call, id);
-  else slices.addWithId(body, call.span, id);
+  const params = newParams(body, call);
+  if (params === undefined) slices.addWithId(body, call.span, id);
+  else addWithParams(slices, body, call, params, id);
 }
 
-function hasNullParams(body: Buffer, { span }: Call): boolean {
-  return span.paramsStart >= 0 && !hasParams(body, span);
+/** Params that replace the caller's; `undefined` if they are sent unchanged. */
+function newParams(body: Buffer, { span, params }: Call): Buffer | undefined {
+  if (params !== undefined) return params;
+  return span.paramsStart >= 0 && !hasParams(body, span) ? NO_PARAMS : undefined;
 }
 
-function addWithEmptyParams(slices: Slices, body: Buffer, { span }: Call, id: Buffer): void {
+function addWithParams(
+  slices: Slices,
+  body: Buffer,
+  { span }: Call,
+  params: Buffer,
+  id: Buffer,
+): void {
   const { start, end, idStart, idEnd, paramsStart, paramsEnd } = span;
   const bytes = Buffer.concat([
     body.subarray(start, paramsStart),
-    NO_PARAMS,
+    params,
     body.subarray(paramsEnd, end),
   ]);
-  const shorter = paramsEnd - paramsStart - NO_PARAMS.length;
+  const shorter = paramsEnd - paramsStart - params.length;
   const moved = idStart < 0 ? 0 : start + (idStart > paramsStart ? shorter : 0);
   const newSpan = { start: 0, end: bytes.length, idStart: idStart - moved, idEnd: idEnd - moved };
   slices.addWithId(bytes, newSpan, id);

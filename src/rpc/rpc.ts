@@ -9,6 +9,7 @@
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
+import type { SharedStore } from '../db/db.ts';
 import type { Log } from '../core/log.ts';
 import { Origins } from '../net/origins.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
@@ -22,6 +23,7 @@ import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './node-attempt.ts';
 import type { RpcFigures } from './node-figures.ts';
 import { RpcRun, type RunOptions } from './run.ts';
+import { ServedHeads } from './served-heads.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
@@ -45,6 +47,8 @@ export interface RpcDependencies {
   readonly log: Log;
   readonly figures: RpcFigures;
   readonly proxyOf: (url: string) => string | undefined;
+  /** The database that several processes share; `undefined` if this is the only process. */
+  readonly sharedStore?: SharedStore | undefined;
 }
 
 /** The state of one configured node, or of a configured network that does not exist. */
@@ -78,6 +82,7 @@ export class Rpc {
   readonly #cache: ResponseCache;
   readonly #callIds: CallIds;
   readonly #runSettings: RunSettings;
+  readonly #heads: ServedHeads;
   readonly #groups = new Map<string, UpstreamGroup>();
 
   constructor(settings: RpcSettings, dependencies: RpcDependencies) {
@@ -91,6 +96,7 @@ export class Rpc {
       if (this.#catalogue.network(slug) === undefined)
         log.warn({ network: slug }, `rpc.networks: ${this.#unknownNetwork(slug)}`);
     }
+    this.#heads = new ServedHeads(dependencies.sharedStore, clock);
     this.#cache = new ResponseCache(settings, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
     this.#callIds = new CallIds(dependencies.ids.fraction());
@@ -144,6 +150,7 @@ export class Rpc {
   }
 
   async close(): Promise<void> {
+    this.#heads.close();
     await Promise.all([...this.#groups.values()].map((group) => group.close()));
   }
 
@@ -152,7 +159,8 @@ export class Rpc {
     let group = this.#groups.get(network.slug);
     if (group !== undefined) return group;
     const { networks, publicNodes } = this.#settings;
-    const own = networks[network.slug]?.upstreams ?? [];
+    const configured = networks[network.slug];
+    const own = configured?.upstreams ?? [];
     const isPublic = publicNodes && !own.some(({ kind }) => kind === 'node');
     const { proxyOf } = this.#dependencies;
     const upstreams = [
@@ -165,7 +173,13 @@ export class Rpc {
         ),
       ),
     ];
-    group = new UpstreamGroup(network, upstreams, this.#dependencies);
+    const heads = this.#heads;
+    const dependencies = {
+      ...this.#dependencies,
+      heads,
+      headDistance: configured?.headDistance,
+    };
+    group = new UpstreamGroup(network, upstreams, dependencies);
     this.#groups.set(network.slug, group);
     return group;
   }

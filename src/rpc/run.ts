@@ -5,7 +5,7 @@
  * other nodes before the caller receives the error. Calls of a batch without a node reply get an
  * error of the server and are not charged; a request without any reply is a Fault.
  *
- * Only the ids are changed in requests and responses.
+ * Only the ids, and the tag of a block, are changed in requests and responses.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
@@ -14,7 +14,6 @@ import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
 import type { ResponseCache } from './response-cache.ts';
 import {
   batchReply,
-  itemCredits,
   oneReply,
   requestTooLarge,
   type RpcResponse,
@@ -31,10 +30,19 @@ import {
   type RunSettings,
   type StreamResponse,
 } from './node-attempt.ts';
+import { blocksOf, isHeadCall } from './block-argument.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { Method, Network, NodeKind } from './catalogue.ts';
-import type { ItemResponse } from './classify.ts';
-import type { NodeError, UpstreamFault } from './node-errors.ts';
+import {
+  BROKEN,
+  creditsOf,
+  isOpen,
+  isRead,
+  noteResponse,
+  noteTime,
+  type Source,
+} from './call-results.ts';
+import { hexNumber, type Network, type NodeKind } from './catalogue.ts';
+import type { NodeError } from './node-errors.ts';
 import type { ClassFigures } from './node-figures.ts';
 import { ADDED_ID_BYTES, batchRequest, callRequest, chunks } from './request-bytes.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
@@ -45,7 +53,6 @@ const SECOND_OPINION_MS = 3_000;
 /** Concurrent single calls to a node that violates the batch rules. */
 const EXPANDED_AT_ONCE = 8;
 
-const BROKEN = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false } as const;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface RunOptions {
@@ -88,11 +95,20 @@ export class RpcRun implements RunState {
   }
 
   async run(): Promise<RpcResponse> {
-    const { calls, isBatch } = this.#parsed;
+    const { body, calls, isBatch, network } = this.#parsed;
     const [only] = calls;
+    const preparing = this.#group.head.prepare();
+    if (preparing !== undefined) await preparing;
+    const { served } = this.#group.head;
+    if (served !== undefined) {
+      for (const call of calls) {
+        call.blocks = blocksOf(body, call, network, served);
+        if (isHeadCall(body, call, network)) call.result = this.#headResult(served);
+      }
+    }
     try {
       if (isBatch || only === undefined) await this.#runBatch(calls);
-      else {
+      else if (only.result === undefined) {
         const { sharing } = only.method;
         const key = sharing && this.#cache.keyOf(this.#parsed, only);
         if (key !== undefined) await this.#callShared(only, key);
@@ -105,11 +121,18 @@ export class RpcRun implements RunState {
     }
   }
 
+  /** The head that callers see, as the node would return it. */
+  #headResult(head: number): Buffer {
+    this.#group.head.refresh();
+    return Buffer.from(this.network.family === 'evm' ? `"${hexNumber(head)}"` : String(head));
+  }
+
   async #runBatch(calls: readonly Call[]): Promise<void> {
     const nodes: Call[] = [];
     const bundlers: Call[] = [];
     for (const call of calls) {
       const { node, sharing } = call.method;
+      if (call.result !== undefined) continue;
       const key = sharing && this.#cache.keyOf(this.#parsed, call);
       if (key !== undefined) call.result = this.#cache.get(key);
       if (call.result !== undefined) continue;
@@ -144,12 +167,14 @@ export class RpcRun implements RunState {
   /** Calls the nodes of one kind in turn, each for all open calls. */
   async #callNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
+    const preparing = kind === 'node' ? this.#group.prepare(calls) : undefined;
+    if (preparing !== undefined) await preparing;
     const candidates = this.#group.candidates(kind, caller, calls);
     let previous: Upstream | undefined;
     for (let index = 0; index < candidates.length; index += 1) {
       const upstream = candidates[index];
       if (upstream === undefined) return;
-      const open = index === 0 ? calls : calls.filter((call) => isOpen(call, upstream));
+      const open = index === 0 ? calls : calls.filter((call) => isOpen(call, upstream, caller));
       const [only] = open;
       if (only === undefined) continue;
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
@@ -164,7 +189,8 @@ export class RpcRun implements RunState {
       for (const call of open) {
         const { response } = call;
         // A second opinion without a result keeps the null of the previous node.
-        if (response === undefined || (response.isNull && call.hadSecondOpinion)) continue;
+        if (response === undefined || call.isDoubtful) continue;
+        if (response.isNull && call.hadSecondOpinion) continue;
         if (response.error?.lack !== undefined && isRead(call.method)) continue;
         isResponding = true;
         if (response.error === undefined) continue;
@@ -217,11 +243,12 @@ export class RpcRun implements RunState {
     // After a stray reply, a read is repeated once at the same node, on a new connection.
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
-    noteTime(attempt, this.caller, [call], reply);
+    noteTime(attempt.upstream, this.caller, [call], reply);
     countReply(options.figures, reply);
     const lack = reply.kind === 'response' ? reply.error?.lack : undefined;
     if (reply.kind === 'fault' || lack !== undefined) this.#recordTry(attempt, startedMs, reply);
-    if (reply.kind === 'response') noteResponse(attempt, this.caller, call, reply, options.figures);
+    if (reply.kind === 'response')
+      noteResponse(this.#source(attempt), call, reply, options.figures);
     else this.#note(call, reply, options.figures);
   }
 
@@ -239,7 +266,7 @@ export class RpcRun implements RunState {
     const options = attemptOptions(attempt, calls, false);
     const startedMs = this.settings.clock.nowMs();
     const reply = await attempt.callMany(body, ids, options);
-    noteTime(attempt, this.caller, calls, reply);
+    noteTime(attempt.upstream, this.caller, calls, reply);
     if (reply.kind === 'fault') {
       this.#recordTry(attempt, startedMs, reply);
       if (reply.fault === 'request-too-large') {
@@ -262,13 +289,13 @@ export class RpcRun implements RunState {
       position += 1;
       if (figures.class !== call.method.class)
         figures = attempt.upstream.figures.of(call.method.class);
-      if (response?.outcome === 'success' && call.response === undefined) {
+      if (response?.outcome === 'success' && call.response === undefined && !call.blocks) {
         call.response = response;
         call.figures = figures;
         figures.success.value += 1;
       } else {
         countReply(figures, response ?? BROKEN);
-        noteResponse(attempt, this.caller, call, response, figures);
+        noteResponse(this.#source(attempt), call, response, figures);
       }
     }
     if (!reply.isIrregular) return;
@@ -302,6 +329,10 @@ export class RpcRun implements RunState {
       detail: reply.kind === 'fault' && !reply.isSent ? 'The request was not sent' : '',
       words: error?.message ?? '',
     });
+  }
+
+  #source({ upstream }: NodeAttempt): Source {
+    return { upstream, caller: this.caller, highest: this.#group.head.highest };
   }
 
   #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {
@@ -359,26 +390,6 @@ export class RpcRun implements RunState {
   }
 }
 
-/**
- * Whether `upstream` should be called as a further node: the call has no response, a null without
- * second opinion, or an error that says what the previous nodes lack.
- */
-function isOpen(call: Call, upstream: Upstream): boolean {
-  const { response, fault, method, hadSecondOpinion } = call;
-  if (response?.error !== undefined) {
-    const isLacking = response.error.lack !== undefined && isRead(method);
-    return isLacking && !upstream.missingMethods.has(method.name);
-  }
-  if (response !== undefined)
-    return response.isNull && method.retry === 'safe-notnull' && !hadSecondOpinion;
-  if (fault === undefined) return true;
-  return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
-}
-
-function isRead({ retry }: Method): boolean {
-  return retry === 'safe' || retry === 'safe-notnull';
-}
-
 function attemptOptions(
   attempt: NodeAttempt,
   calls: readonly Call[],
@@ -400,53 +411,4 @@ function attemptOptions(
     mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
     figures: figures.byClass[methodClass] ?? figures.of(methodClass),
   };
-}
-
-function noteResponse(
-  { upstream }: NodeAttempt,
-  caller: string,
-  call: Call,
-  response: ItemResponse | undefined,
-  figures: ClassFigures,
-): void {
-  if (response === undefined) {
-    call.fault = BROKEN;
-    return;
-  }
-  const lack = response.error?.lack;
-  if (lack === 'method') upstream.missingMethods.note(call.method.name);
-  if (lack === 'capacity') upstream.slowMethods.note(call.method.name, caller);
-  const before = call.response;
-  // A second opinion counts only if it is not null. Of two errors that say what the nodes lack, the
-  // first is kept, unless that node did not even have the method.
-  const isBetter =
-    before?.error === undefined
-      ? response.outcome === 'success' && !response.isNull
-      : lack === undefined || (before.error.lack === 'method' && lack !== 'method');
-  if (before !== undefined && !isBetter) return;
-  call.response = response;
-  call.figures = figures;
-}
-
-/** Records the methods for which the node was too slow, and those for which it no longer is. */
-function noteTime(
-  { upstream: { slowMethods } }: NodeAttempt,
-  caller: string,
-  calls: readonly Call[],
-  reply: { readonly kind: string; readonly fault?: UpstreamFault | undefined },
-): void {
-  const isSlow = reply.kind === 'fault' && reply.fault === 'timeout';
-  if (!isSlow && !slowMethods.hasAny) return;
-  for (const { method } of calls) {
-    if (isSlow) slowMethods.note(method.name, caller);
-    else if (reply.kind !== 'fault') slowMethods.forget(method.name, caller);
-  }
-}
-
-function creditsOf(call: Call, stream: StreamResponse | undefined): number {
-  const { response, credits, fault, result } = call;
-  if (result !== undefined) return credits;
-  const outcome = response?.outcome ?? stream?.outcome;
-  if (outcome !== undefined) return itemCredits(outcome, credits);
-  return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
 }

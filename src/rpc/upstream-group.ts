@@ -2,13 +2,15 @@
  * The nodes of one network, and the order in which they are used.
  *
  * A caller stays with one node for a few seconds, so that one operation does not mix the state of
- * several nodes. Nodes that lag, are paused, fail or lack the method are used last. Heads are polled only while
- * there is traffic and more than one node.
+ * several nodes. Nodes that lag, are paused, fail or lack the method are used last. Nodes on another
+ * history, and nodes that do not have a block of the calls up to the head that callers see, are not used.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { isAny } from '../core/is-any.ts';
+import type { Capabilities } from './capabilities.ts';
 import type { Network, NodeKind } from './catalogue.ts';
+import { NetworkHead, type NetworkHeadParts } from './network-head.ts';
 import type { NodeFigures, RpcFigures } from './node-figures.ts';
 import type { Call } from './parse-request.ts';
 import type { Upstream } from './upstream.ts';
@@ -16,8 +18,6 @@ import type { Upstream } from './upstream.ts';
 /** Time for which a caller stays with its last node. */
 const STICKY_MS = 5_000;
 const MAX_STICKY = 10_000;
-const MIN_POLL_MS = 5_000;
-const MAX_POLL_MS = 30_000;
 /** Minimum share of its weight that a slow node keeps. */
 const MIN_LATENCY_SHARE = 0.1;
 
@@ -26,38 +26,44 @@ interface Sticky {
   readonly untilMs: number;
 }
 
-interface GroupDependencies {
-  readonly clock: Clock;
+interface GroupDependencies extends Pick<NetworkHeadParts, 'clock' | 'heads' | 'log'> {
   readonly ids: Ids;
   readonly figures: RpcFigures;
+  /** Default: by network. */
+  readonly headDistance?: number | undefined;
 }
 
 interface Selection {
   readonly caller: string;
   readonly calls: readonly Call[];
   readonly preferred: Upstream | undefined;
+  /** The highest block that the calls name, up to the head that callers see; or that head. */
+  readonly highest: number;
 }
 
 export class UpstreamGroup {
   readonly network: Network;
   readonly cacheFigures: NodeFigures;
+  readonly head: NetworkHead;
   readonly #upstreams: readonly Upstream[];
   readonly #clock: Clock;
   readonly #ids: Ids;
   readonly #sticky = new Map<string, Sticky>();
   readonly #hasBundler: boolean;
-  #polledAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(
     network: Network,
     upstreams: readonly Upstream[],
-    { clock, ids, figures }: GroupDependencies,
+    { clock, ids, figures, heads, log, headDistance }: GroupDependencies,
   ) {
     this.network = network;
     this.cacheFigures = figures.of(network.slug);
     this.#upstreams = upstreams;
     this.#clock = clock;
     this.#ids = ids;
+    const nodes = upstreams.filter(({ settings }) => settings.kind === 'node');
+    const distance = headDistance ?? network.syncingBlocks;
+    this.head = new NetworkHead({ network, nodes, distance, heads, clock, log });
     this.#hasBundler = upstreams.some((upstream) => upstream.settings.kind === 'bundler');
   }
 
@@ -78,12 +84,30 @@ export class UpstreamGroup {
     const sound = open.filter((one) => !one.isOut);
     if (sound.length > 0) for (const one of open) if (one.isOut) void one.verify();
     const chosen = sound.length > 0 ? sound : open;
-    if (chosen.length < 2) return chosen;
-    if (kind === 'node') this.#pollHeads(chosen);
+    if (chosen.length < 2 && kind === 'bundler') return chosen;
     const sticky = this.#sticky.get(stickyKey(kind, caller));
     const isSticky = sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs();
-    const selection = { caller, calls, preferred: isSticky ? sticky.upstream : undefined };
-    return this.#order(chosen, selection);
+    const preferred = isSticky ? sticky.upstream : undefined;
+    if (kind === 'bundler') return this.#order(chosen, { caller, calls, preferred, highest: 0 });
+    const named = this.#namedBlock(calls);
+    const highest = named ?? this.head.served ?? 0;
+    const able = chosen.filter(
+      (node) => this.head.isSound(node) && (node.head ?? Infinity) >= (named ?? 0),
+    );
+    return this.#order(able, { caller, calls, preferred, highest });
+  }
+
+  /** Returns a promise to wait for if no node is known to have a block that the calls name. */
+  prepare(calls: readonly Call[]): Promise<void> | undefined {
+    const named = this.#namedBlock(calls);
+    return named === undefined ? undefined : this.head.find(named);
+  }
+
+  /** The highest block that the calls name, up to the head that callers see. */
+  #namedBlock(calls: readonly Call[]): number | undefined {
+    const { served = 0 } = this.head;
+    const named = highestOf(calls);
+    return named === undefined ? undefined : Math.min(named, served);
   }
 
   /** The largest request that nodes of the kind accept; `undefined` without a known limit. */
@@ -123,43 +147,55 @@ export class UpstreamGroup {
   }
 
   async close(): Promise<void> {
+    this.head.close();
     await Promise.all(this.#upstreams.map(async (upstream) => upstream.close()));
   }
 
   #order(open: readonly Upstream[], selection: Selection): Upstream[] {
-    const best = Math.max(...open.map((one) => one.head ?? 0));
     const fastest = Math.min(...open.map((one) => one.latencyMs ?? Infinity));
     const ranked = open.map((upstream) => {
-      const rank = this.#rankOf(upstream, best, selection);
+      const rank = this.#rankOf(upstream, selection);
       // Sampling without replacement: sorting by u^(1/w) equals weighted draws.
       const weight = upstream.settings.weight * factorOf(upstream, fastest);
       const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
-      return { upstream, rank: upstream === selection.preferred && rank < 2 ? -1 : rank, key };
+      return { upstream, rank: upstream === selection.preferred && rank === 0 ? -1 : rank, key };
     });
     ranked.sort((a, b) => a.rank - b.rank || b.key - a.key);
     return ranked.map((one) => one.upstream);
   }
 
   /** 0 healthy, 1 lagging, 2 paused after a fault, 3 syncing, 4 without a method of the calls. */
-  #rankOf(upstream: Upstream, best: number, { caller, calls }: Selection): number {
-    const { missingMethods, slowMethods } = upstream;
-    if (missingMethods.hasAny)
-      for (const { method } of calls) if (missingMethods.has(method.name)) return 4;
-    const lag = upstream.head === undefined ? 0 : best - upstream.head;
+  #rankOf(upstream: Upstream, { caller, calls, highest }: Selection): number {
+    const { capabilities } = upstream;
+    let rank = 0;
+    if (capabilities.hasAny)
+      for (const call of calls) rank = Math.max(rank, rankFor(capabilities, call, caller));
+    const lag = upstream.head === undefined ? 0 : highest - upstream.head;
+    if (rank > 3) return rank;
     if (lag > this.network.syncingBlocks) return 3;
     if (upstream.isPaused) return 2;
-    if (slowMethods.hasAny)
-      for (const { method } of calls) if (slowMethods.isPaused(method.name, caller)) return 2;
-    return lag > this.network.laggingBlocks ? 1 : 0;
+    if (rank > 0) return rank;
+    return lag > 0 ? 1 : 0;
   }
+}
 
-  #pollHeads(open: readonly Upstream[]): void {
-    const nowMs = this.#clock.monotonicMs();
-    const pollMs = Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, this.network.blockTimeMs));
-    if (nowMs - this.#polledAtMs < pollMs) return;
-    this.#polledAtMs = nowMs;
-    for (const upstream of open) if (upstream.isVerified) void upstream.pollHead();
+/** 4 without the method or the block of the call, 2 if the method was slow, 0 otherwise. */
+function rankFor(capabilities: Capabilities, { blocks, method }: Call, caller: string): number {
+  const { missing, slow } = capabilities;
+  if (missing.isPaused(method.name, caller)) return 4;
+  if (blocks?.from !== undefined && blocks.from < (capabilities.oldest(method.history) ?? 0))
+    return 4;
+  return slow.isPaused(method.name, caller) ? 2 : 0;
+}
+
+/** The highest block that the calls name; `undefined` if none is named. */
+function highestOf(calls: readonly Call[]): number | undefined {
+  let highest: number | undefined;
+  for (const { blocks } of calls) {
+    const { from, to = from } = blocks ?? {};
+    if (to !== undefined && to > (highest ?? -1)) highest = to;
   }
+  return highest;
 }
 
 function factorOf({ latencyMs = 0, faultShare }: Upstream, fastest: number): number {

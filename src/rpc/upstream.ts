@@ -11,19 +11,18 @@
  * the server closes or reopens it.
  */
 import type { RpcSection } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { scanReply } from '../json/json-spans.ts';
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
-import type { Family, Network } from './catalogue.ts';
+import { Capabilities } from './capabilities.ts';
+import { type Family, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './node-errors.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
-import { MissingMethods } from './missing-methods.ts';
 import type { NodeFigures } from './node-figures.ts';
 import { NodeShare } from './node-share.ts';
-import { SlowMethods } from './slow-methods.ts';
 
 type Configured = RpcSection['networks'][string]['upstreams'][number];
 
@@ -46,7 +45,8 @@ export interface UpstreamDependencies {
 /** Caller id of the server's own requests. */
 const OWN_CALLER = '';
 const PROBE_TIMEOUT_MS = 10_000;
-const PROBE_MAX_BYTES = 65_536;
+/** Blocks with thousands of transaction hashes. */
+const PROBE_MAX_BYTES = 2_097_152;
 /** How long a node is disabled after it reported the id of another chain. */
 const DISABLED_MS = 600_000;
 /** No node has a smaller limit; a 413 below it has another meaning. */
@@ -71,15 +71,15 @@ const MIN_NORMAL_MS = 1_000;
 const NORMAL_LATENCIES = 4;
 const LATENCY_ALPHA = 0.2;
 
+interface BlockHeader {
+  readonly hash: string;
+  readonly timestampMs: number;
+}
+
 const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_chainId',
   starknet: 'starknet_chainId',
   solana: 'getGenesisHash',
-};
-const HEAD_METHOD: Readonly<Record<Family, string>> = {
-  evm: 'eth_blockNumber',
-  starknet: 'starknet_blockNumber',
-  solana: 'getSlot',
 };
 
 export class Upstream {
@@ -87,16 +87,18 @@ export class Upstream {
   readonly client: NodeClient;
   readonly figures: NodeFigures;
   readonly share: NodeShare;
-  readonly slowMethods: SlowMethods;
-  readonly missingMethods: MissingMethods;
+  readonly capabilities: Capabilities;
   isVerified = false;
   /** The newest block number reported by this node; `undefined` if it was not polled. */
   head: number | undefined;
+  /** The monotonic time of that report. */
+  headAtMs = -Infinity;
   /** Moving average; `undefined` before the first response. */
   latencyMs: number | undefined;
   readonly #parts: UpstreamDependencies;
   #disabledUntilMs = 0;
   #verifying: Promise<boolean> | undefined;
+  #polling: Promise<void> | undefined;
   #nextCheckMs = 0;
   #refusedBytes = 0;
   #refusedBytesUntilMs = 0;
@@ -116,8 +118,7 @@ export class Upstream {
     this.#parts = dependencies;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
-    this.slowMethods = new SlowMethods(clock);
-    this.missingMethods = new MissingMethods(clock);
+    this.capabilities = new Capabilities(clock);
   }
 
   /** Whether the node is usable now: it is on the right chain and its breaker is not open. */
@@ -278,11 +279,30 @@ export class Upstream {
   }
 
   /** Polls and stores the newest block number; never throws. */
-  async pollHead(): Promise<void> {
+  pollHead(): Promise<void> {
+    this.#polling ??= this.#pollHead().finally(() => {
+      this.#polling = undefined;
+    });
+    return this.#polling;
+  }
+
+  async #pollHead(): Promise<void> {
+    if (!(await this.verify())) return;
     const value = await this.#probe(HEAD_METHOD[this.#parts.network.family]);
     const head =
       typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
-    if (Number.isSafeInteger(head)) this.head = head;
+    if (!Number.isSafeInteger(head)) return;
+    this.head = head;
+    this.headAtMs = this.#parts.clock.monotonicMs();
+  }
+
+  /** Hash and time of a block of an EVM network; `undefined` if the node does not return it. */
+  async blockAt(number: number): Promise<BlockHeader | undefined> {
+    const block = await this.#probe('eth_getBlockByNumber', `["${hexNumber(number)}",false]`);
+    if (typeof block !== 'object' || block === null) return undefined;
+    const hash: unknown = Reflect.get(block, 'hash');
+    const timestampMs = Number(Reflect.get(block, 'timestamp')) * SECOND_MS;
+    return typeof hash === 'string' ? { hash, timestampMs } : undefined;
   }
 
   async close(): Promise<void> {
@@ -304,20 +324,27 @@ export class Upstream {
     return this.isVerified;
   }
 
-  /** The result of a request of the server; `undefined` after recording its fault. */
-  async #probe(method: string): Promise<unknown> {
+  /**
+   * The result of a request of the server; `undefined` without one. A node without a usable response
+   * to a request without params is at fault.
+   */
+  async #probe(method: string, params = '[]'): Promise<unknown> {
     const id = this.#parts.callIds.take();
+    const noteFault = (fault: UpstreamFault): void => {
+      if (params === '[]') this.noteFault(fault, OWN_CALLER);
+    };
     const reply = await this.client.post({
-      body: Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":[]}`),
+      body: Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":${params}}`),
       timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
       maxBytes: PROBE_MAX_BYTES,
       canStream: false,
       mayRepeat: true,
-      budget: new ByteBudget(PROBE_MAX_BYTES),
+      // Twice the limit, because a caller may use at most as much as it leaves free.
+      budget: new ByteBudget(2 * PROBE_MAX_BYTES),
       caller: OWN_CALLER,
       signal: undefined,
     });
-    if (!reply.ok) return this.noteFault('transport', OWN_CALLER);
+    if (!reply.ok) return noteFault('transport');
     const scan = scanReply(reply.body);
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     const { family } = this.#parts.network;
@@ -328,14 +355,14 @@ export class Upstream {
     if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
       const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
       // A node that rejects the identity request is unusable.
-      return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_CALLER);
+      return noteFault(fault === 'refused' ? 'broken' : fault);
     }
     this.noteResponse(reply.tookMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {
       // The reply contains invalid JSON: the node is unusable now.
-      return this.noteFault('broken', OWN_CALLER);
+      return noteFault('broken');
     }
   }
 }

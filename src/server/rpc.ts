@@ -21,6 +21,7 @@ export function rpcFeature(
   figures: RpcFigures,
 ): Feature {
   const { clock, ids, log } = shared;
+  const { store } = shared.stores;
   const section = shared.config.current.rpc;
   if (!section.enabled) return { routes: [] };
   const { proxies } = shared.config.current;
@@ -30,6 +31,7 @@ export function rpcFeature(
     log,
     figures,
     proxyOf: (url) => proxyOf(proxies, url),
+    sharedStore: isShared(store) ? store : undefined,
   });
   return {
     routes: cryptoRpcRoutes(

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { Cancelling } from '../../src/core/cancellation.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
+import type { SharedStore } from '../../src/db/db.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { memoryLog } from '../support/memory-log.ts';
 import type { LogLine } from '../support/memory-log.ts';
@@ -57,6 +58,7 @@ export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly network?: string;
   readonly clock?: Clock;
   readonly upstream?: Partial<TestUpstream>;
+  readonly sharedStore?: SharedStore;
 }
 
 /** Creates benches; `close` closes them and calls the functions in `closing`. */
@@ -65,7 +67,7 @@ export function benches(): {
   readonly closing: (() => Promise<void>)[];
   readonly proxyTo: (
     upstreams: readonly TestUpstream[],
-    options?: Pick<BenchOptions, 'network' | 'clock'>,
+    options?: Pick<BenchOptions, 'network' | 'clock' | 'sharedStore'>,
   ) => Omit<Bench, 'nodes'>;
   readonly close: () => Promise<void>;
 } {
@@ -80,8 +82,9 @@ export function benches(): {
       return made;
     },
     closing,
-    proxyTo: (upstreams, { network = NETWORK, clock = systemClock() } = {}) => {
-      const proxy = makeProxy(network, { networks: { [network]: { upstreams } } }, clock);
+    proxyTo: (upstreams, { network = NETWORK, clock = systemClock(), sharedStore } = {}) => {
+      const networks = { [network]: { upstreams } };
+      const proxy = makeProxy(network, { networks }, clock, sharedStore);
       closing.unshift(() => proxy.rpc.close());
       return proxy;
     },
@@ -104,17 +107,24 @@ async function makeBench(
     weight: index === 0 ? 1e6 : 1e-6,
     ...options.upstream,
   }));
-  const { upstream: _upstream, network: _network, clock = systemClock(), ...settings } = options;
-  const proxy = makeProxy(network, { networks: { [network]: { upstreams } }, ...settings }, clock);
+  const { upstream: _upstream, network: _network, ...more } = options;
+  const { clock = systemClock(), sharedStore, ...settings } = more;
+  const networks = { [network]: { upstreams } };
+  const proxy = makeProxy(network, { networks, ...settings }, clock, sharedStore);
   return { nodes, ...proxy };
 }
 
-function makeProxy(network: string, settings: TestSettings, clock: Clock): Omit<Bench, 'nodes'> {
+function makeProxy(
+  network: string,
+  settings: TestSettings,
+  clock: Clock,
+  sharedStore?: SharedStore,
+): Omit<Bench, 'nodes'> {
   const lines: LogLine[] = [];
   const figures = new RpcFigures();
   const rpc = makeRpc(
     { publicNodes: false, ...settings },
-    { clock, ids: seededIds(7), log: memoryLog(lines) },
+    { clock, ids: seededIds(7), log: memoryLog(lines), sharedStore },
     figures,
   );
   return {

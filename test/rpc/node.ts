@@ -24,6 +24,9 @@ export interface TestNode {
   /** Requests of callers, without the proxy's own requests for the chain id and the head. */
   readonly requests: NodeRequest[];
   respond: NodeResponse;
+  /** The newest block, and the hashes of blocks, which only the proxy itself requests. */
+  head: () => string;
+  hashOf: (number: string) => string;
   readonly close: () => Promise<void>;
 }
 
@@ -84,7 +87,16 @@ export async function startNode(
         return sendJson(response, { jsonrpc: '2.0', id, result: chainId });
       }
       if (isProbe && HEAD.has(method)) {
-        return sendJson(response, { jsonrpc: '2.0', id, result: '0x10' });
+        return sendJson(response, { jsonrpc: '2.0', id, result: node.head() });
+      }
+      // Tests do not send the number of a block in this form.
+      if (
+        !isBatch &&
+        method === 'eth_getBlockByNumber' &&
+        /"params":\["0x\w+",false\]/.test(text)
+      ) {
+        const block = { number: params?.[0], hash: node.hashOf(String(params?.[0])) };
+        return sendJson(response, { jsonrpc: '2.0', id, result: block });
       }
       const seen = { text, calls, isBatch, headers: request.headers };
       requests.push(seen);
@@ -99,6 +111,8 @@ export async function startNode(
     url: `http://127.0.0.1:${port}/key-secret`,
     requests,
     respond,
+    head: () => '0x10',
+    hashOf: (number) => `hash of ${number}`,
     close: async () =>
       new Promise((resolve) => {
         server.close(() => resolve());

@@ -1,14 +1,13 @@
 /**
- * The methods for which one node was too slow or failed, and the callers affected. For such a method the node
- * is used last: for these callers, or for all callers once several were affected. This covers nodes
- * that pass their health checks but hang in one method.
+ * The methods that one node does not have, or for which it was too slow or failed, and the callers
+ * affected. For such a method the node is used last: for these callers, or for all callers once
+ * several were affected. This covers nodes that pass their health checks but fail in one method.
  *
  * It only changes the order of nodes, so that no caller can disable a node for others.
  */
 import type { Clock } from '../core/clock.ts';
 
-/** Pause of a method after a slow call; doubles up to the maximum after several in a row. */
-const PAUSE_MS = 10_000;
+/** A pause doubles up to the maximum after several in a row. */
 const MAX_PAUSE_MS = 300_000;
 /** Number of affected callers from which the pause applies to all callers. */
 const MIN_CALLERS = 3;
@@ -21,11 +20,13 @@ interface Pause {
   readonly lengthMs: number;
 }
 
-export class SlowMethods {
+export class MethodPauses {
   readonly #clock: Clock;
+  readonly #pauseMs: number;
   readonly #pauses = new Map<string, Map<string, Pause>>();
 
-  constructor(clock: Clock) {
+  constructor(pauseMs: number, clock: Clock) {
+    this.#pauseMs = pauseMs;
     this.#clock = clock;
   }
 
@@ -39,7 +40,7 @@ export class SlowMethods {
     const nowMs = this.#clock.monotonicMs();
     // Concurrent calls count once.
     if (before !== undefined && nowMs < before.untilMs) return;
-    const lengthMs = before === undefined ? PAUSE_MS : Math.min(MAX_PAUSE_MS, 2 * before.lengthMs);
+    const lengthMs = Math.min(MAX_PAUSE_MS, before ? 2 * before.lengthMs : this.#pauseMs);
     putLast(callers, caller, { untilMs: nowMs + lengthMs, lengthMs }, MAX_CALLERS);
     putLast(this.#pauses, method, callers, MAX_METHODS);
   }
@@ -47,6 +48,11 @@ export class SlowMethods {
   forget(method: string, caller: string): void {
     const callers = this.#pauses.get(method);
     if (callers?.delete(caller) === true && callers.size === 0) this.#pauses.delete(method);
+  }
+
+  /** The methods that are paused for all callers. */
+  get all(): string[] {
+    return [...this.#pauses.keys()].filter((method) => this.isPaused(method, ''));
   }
 
   isPaused(method: string, caller: string): boolean {

@@ -1,0 +1,234 @@
+/** The head that callers see while nodes are apart, lie about theirs, or are on another history. */
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import { storeFixture } from '../../test/databases/stores.ts';
+import {
+  benches,
+  type Bench,
+  type BenchOptions,
+  call,
+  json,
+  requestCounts,
+} from '../../test/rpc/bench.ts';
+import { testChain } from '../../test/rpc/chain.ts';
+import { echoNode } from '../../test/rpc/node.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { until } from '../../test/support/until.ts';
+import { systemClock } from '../core/clock.ts';
+import { isShared } from '../db/db.ts';
+import { RPC_MIGRATIONS } from './rpc.ts';
+import { ServedHeads } from './served-heads.ts';
+
+const { bench, closing, close, proxyTo } = benches();
+after(close);
+
+/** Nodes with these heads, the first one preferred. */
+async function withHeads(heads: readonly number[], options?: BenchOptions): Promise<Bench> {
+  const made = await bench(
+    heads.map(() => echoNode()),
+    options,
+  );
+  for (const [index, node] of made.nodes.entries())
+    node.head = () => `0x${heads[index]!.toString(16)}`;
+  return made;
+}
+
+const blockNumber = async ({ send }: Pick<Bench, 'send'>, caller?: string): Promise<number> =>
+  Number(json(await send(call('eth_blockNumber'), caller)).result);
+
+describe('the head of several nodes', () => {
+  const table: readonly (readonly [heads: number[], head: number])[] = [
+    [[100, 100], 100],
+    [[101, 100], 100],
+    [[100, 101, 102], 101],
+    [[105, 104, 103, 102, 101, 100], 102],
+    [[1_000_000_000, 100, 101], 100],
+    [[1, 100, 101], 100],
+  ];
+  for (const [heads, head] of table) {
+    test(`nodes at ${heads.join(', ')} give ${head}`, async () => {
+      const made = await withHeads(heads);
+      const response = await made.send(call('eth_blockNumber', 'a'));
+      assert.deepEqual(json(response), {
+        jsonrpc: '2.0',
+        id: 'a',
+        result: `0x${head.toString(16)}`,
+      });
+      assert.equal(response.credits, 20);
+      const batch = await made.send([call('eth_blockNumber', 1), call('eth_call', 2)]);
+      assert.match(batch.body.toString(), new RegExp(`"id":1,"result":"0x${head.toString(16)}"`));
+      assert.equal(batch.credits, 40);
+    });
+  }
+
+  test('on Solana it is a number, and a call with options goes to a node', async () => {
+    const made = await withHeads([100, 101], { network: 'solana-mainnet' });
+    assert.equal(json(await made.send(call('getSlot'))).result, 100);
+    const finalized = call('getSlot', 1, [{ commitment: 'finalized' }]);
+    assert.equal(json(await made.send(finalized)).result, 'getSlot done');
+  });
+
+  test('a single node returns its own head', async () => {
+    const made = await bench([echoNode()]);
+    made.nodes[0]!.head = () => '0x0010';
+    assert.equal(json(await made.send(call('eth_blockNumber'))).result, '0x0010');
+  });
+
+  test('it does not go back when nodes leave or fall behind', async () => {
+    const clock = new TestClock();
+    const heads = [100, 101, 102];
+    const made = await withHeads(heads, { clock });
+    assert.equal(await blockNumber(made), 101);
+    heads[1] = 98;
+    heads[2] = 99;
+    clock.advance(20_000);
+    assert.equal(await blockNumber(made), 101);
+  });
+});
+
+describe('a node that gets no calls', () => {
+  const callers = Array.from({ length: 12 }, (_, index) => `caller ${index}`);
+
+  test('is one that reports a head far ahead of the others', async () => {
+    const made = await withHeads([1_000_000_000, 100, 101]);
+    for (const caller of callers) {
+      await made.send(call('eth_call', 1, [{}, 'latest']), caller);
+      assert.equal(await blockNumber(made, caller), 100);
+    }
+    const [liar = -1] = requestCounts(made);
+    assert.equal(liar, 0);
+  });
+
+  test('is one of two that shows no recent block for its head', async () => {
+    const made = await withHeads([1_000_000_000, 100]);
+    for (const caller of callers) await made.send(call('eth_gasPrice'), caller);
+    assert.equal(requestCounts(made)[0], 0);
+    assert.equal(await blockNumber(made), 100);
+  });
+
+  test('is one with another block than the others', async () => {
+    const made = await withHeads([101, 100, 100]);
+    made.nodes[0]!.hashOf = () => 'another hash';
+    for (const caller of callers) await made.send(call('eth_gasPrice'), caller);
+    assert.equal(requestCounts(made)[0], 0);
+    const message = 'RPC upstream is not used: it has another block than most nodes';
+    assert.equal(made.lines.filter((line) => line.message === message).length, 1);
+  });
+
+  test('is one behind the block of a call, but it gets other calls', async () => {
+    const made = await withHeads([99, 100, 100]);
+    for (const params of [
+      [{}, '0x64'],
+      [{}, { blockNumber: '0x64' }],
+    ])
+      for (const caller of callers) await made.send(call('eth_call', 1, params), caller);
+    for (const caller of callers)
+      await made.send(call('eth_getLogs', 1, [{ fromBlock: '0x1', toBlock: '0x64' }]), caller);
+    assert.equal(requestCounts(made)[0], 0);
+    await made.send(call('eth_call', 1, [{}, '0x63']), 'alice');
+    assert.equal(requestCounts(made)[0], 1);
+  });
+});
+
+describe('blocks', () => {
+  test('`latest` of a block becomes the number of the head that callers see', async () => {
+    const made = await withHeads([101, 100]);
+    await made.send(
+      '{"id":1,"jsonrpc":"2.0","params":["latest" , false],"method":"eth_getBlockByNumber"}',
+    );
+    await made.send(call('eth_call', 1, [{}, 'latest']));
+    const sent = made.nodes.flatMap(({ requests }) =>
+      requests.map(({ calls }) => calls[0]!.params),
+    );
+    assert.deepEqual(sent, [
+      ['0x64', false],
+      [{}, 'latest'],
+    ]);
+  });
+
+  test('an empty result for the next blocks is checked at the other nodes', async () => {
+    const clock = systemClock();
+    const chain = testChain(clock, 1e9);
+    const nodes = await Promise.all([
+      chain.node(() => 1),
+      chain.node(() => 1),
+      chain.node(() => 0),
+    ]);
+    closing.push(...nodes.map((node) => node.close));
+    const made = proxyTo(nodes.map(({ url }, index) => ({ url, weight: index === 2 ? 1e-6 : 1 })));
+    assert.equal(await blockNumber(made), 999);
+    const logs = await made.send(
+      call('eth_getLogs', 1, [{ fromBlock: '0x3e8', toBlock: '0x3e8' }]),
+    );
+    assert.deepEqual(json(logs).result, [{ blockNumber: '0x3e8' }]);
+    const block = await made.send(call('eth_getBlockByNumber', 1, ['0x3e8', true]), 'bob');
+    assert.deepEqual(json(block).result, { number: '0x3e8' });
+    assert.deepEqual([logs.credits, block.credits], [20, 20]);
+  });
+});
+
+describe('processes with one database', () => {
+  const fixture = storeFixture('postgres');
+
+  test('show one head that never goes back, and nothing is missing up to it', async () => {
+    const chain = testChain(systemClock(), 250);
+    const distances = [0, 1, 2, 3, 4, 5];
+    const nodes = await Promise.all(distances.map((blocks) => chain.node(() => blocks)));
+    closing.push(...nodes.map((node) => node.close));
+    const url = await fixture.freshUrl();
+    const processes = await Promise.all(
+      [1, 2, 3].map(async () => {
+        const sharedStore = await fixture.open(RPC_MIGRATIONS, url);
+        assert.ok(isShared(sharedStore));
+        return proxyTo(nodes, { sharedStore });
+      }),
+    );
+    let highest = 0;
+    for (let round = 0; round < 2_000; round += 1) {
+      const one = processes[round % processes.length]!;
+      const caller = `caller ${round % 7}`;
+      const head = await blockNumber(one, caller);
+      assert.ok(head >= highest, `${head} after ${highest}`);
+      highest = head;
+      const block = `0x${head.toString(16)}`;
+      const [logs, read] = await Promise.all([
+        one.send(call('eth_getLogs', 1, [{ fromBlock: block, toBlock: block }]), caller),
+        one.send(call('eth_getBlockByNumber', 1, [block, true]), caller),
+      ]);
+      assert.deepEqual(json(logs).result, [{ blockNumber: block }]);
+      assert.deepEqual(json(read).result, { number: block });
+    }
+    assert.ok(highest > 1_000, String(highest));
+  });
+
+  test('a head takes effect at the same time everywhere', async () => {
+    const url = await fixture.freshUrl();
+    const clock = systemClock();
+    const heads = await Promise.all(
+      [1, 2].map(async () => {
+        const store = await fixture.open(RPC_MIGRATIONS, url);
+        assert.ok(isShared(store));
+        return new ServedHeads(store, clock);
+      }),
+    );
+    const [one, other] = heads;
+    const read = async (from: ServedHeads): Promise<number> => {
+      await from.prepare('base-mainnet');
+      return from.current('base-mainnet') ?? 0;
+    };
+    assert.equal(await read(one!), 0);
+    let highest = 0;
+    for (let number = 1; number <= 3; number += 1) {
+      await until(async () => {
+        await one!.offer('base-mainnet', number);
+        for (const from of [one!, other!]) {
+          const head = await read(from);
+          assert.ok(head >= highest);
+          highest = head;
+        }
+        return highest === number;
+      }, `head ${number}`);
+    }
+    for (const each of heads) each.close();
+  });
+});
