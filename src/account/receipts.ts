@@ -1,10 +1,12 @@
 /** Response bodies of receipts, and the prices that were used for them. */
 import { type UsageRow, pricesOf, rememberPrices } from '../billing/ledger/ledger.ts';
+import type { CatalogModel, Price } from '../catalog/catalog.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Config } from '../config/config.ts';
 import type { AccountParts } from './account-parts.ts';
 import { walletOfAccount } from '../identity/identity.ts';
+import { receiptLines } from './receipt-lines.ts';
 import type { Receipt, ReceiptResponse, SignedReceipt } from './usage-schema.ts';
 
 /** Network of credit that is not from a wallet. */
@@ -34,9 +36,16 @@ export function receiptBody(row: UsageRow): Receipt {
     reserved: row.reserved_nano === null ? null : toUsdNumber(row.reserved_nano),
     latencyMs: Number(row.latency_ms),
     firstTokenMs: row.first_token_ms === null ? null : Number(row.first_token_ms),
-    extras: JSON.parse(row.extras ?? '{}') as Record<string, unknown>, // written by the ledger
+    extras: shownExtras(row),
     metadata: JSON.parse(row.metadata ?? '{}') as Record<string, string>, // written by the ledger
   };
+}
+
+/** The lines are a member of the receipt. */
+function shownExtras({ extras }: UsageRow): Record<string, unknown> {
+  const stored = JSON.parse(extras ?? '{}') as Record<string, unknown>; // written by the ledger
+  const { lines: _lines, ...shown } = stored;
+  return shown;
 }
 
 /** The claims of a signed receipt: everything that determines the cost; amounts are decimal text. */
@@ -48,7 +57,8 @@ export function signedUsage(
   const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } = receipt;
   const cost = { usd: formatUsd(row.usd_nano), diem: formatUsd(row.diem_nano) };
   const request = { requestId, createdAt, kind, model, status, tokens, priceVersion };
-  return { ...request, unitPrices, cost, extras };
+  const lines = receiptLines(row, unitPrices);
+  return { ...request, unitPrices, lines, cost, extras };
 }
 
 /** The payer of a request: a wallet with its network, or an account. */
@@ -65,20 +75,33 @@ export function payerOf(
 /** Versions that contain the price: of an RPC credit, or of a quoted video. */
 const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 
+type PriceSources = Pick<AccountParts, 'stores'> & Partial<Pick<AccountParts, 'catalog'>>;
+
+export async function pricedReceipt(parts: PriceSources, row: UsageRow): Promise<ReceiptResponse> {
+  const unitPrices = await unitPricesOf(parts, row);
+  return { ...receiptBody(row), unitPrices, lines: receiptLines(row, unitPrices) };
+}
+
 /** The prices of a receipt; `null` for prices that were in force for less than a minute. */
 export async function unitPricesOf(
-  { catalog, stores }: Pick<AccountParts, 'stores'> & Partial<Pick<AccountParts, 'catalog'>>,
+  { catalog, stores }: PriceSources,
   { model_id: model, price_version: version }: UsageRow,
 ): Promise<ReceiptResponse['unitPrices']> {
   const [, kind, amount] = OWN_PRICE.exec(version) ?? [];
   if (amount !== undefined) {
     return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
   }
-  const { price, batchPrice } = catalog?.get(model) ?? {};
-  const inForce = [price, batchPrice].find((one) => one?.version === version);
+  const inForce = pricesIn(catalog?.get(model)).find((one) => one.version === version);
   if (inForce !== undefined) return { ...inForce.row };
   const stored = await pricesOf(stores.store, version);
   return stored === undefined ? null : (JSON.parse(stored) as Record<string, unknown>); // by `keep`
+}
+
+/** The prices of a model that requests can have: by default, in batches, by tier and time. */
+function pricesIn(model: CatalogModel | undefined): Price[] {
+  return [model?.price, model?.batchPrice].flatMap((price) =>
+    price === undefined ? [] : [price, ...(price.variants?.used() ?? [])],
+  );
 }
 
 /** Stores the current prices, so that a receipt can contain its prices after they have changed. */
@@ -93,10 +116,9 @@ export class PriceKeeper {
   async keep(): Promise<void> {
     const { catalog, stores } = this.#parts;
     const fresh = new Map<string, string>();
-    for (const { price, batchPrice } of catalog.models()) {
-      for (const one of [price, batchPrice]) {
-        if (one === undefined || this.#stored.has(one.version)) continue;
-        fresh.set(one.version, JSON.stringify(one.row));
+    for (const model of catalog.models()) {
+      for (const { version, row } of pricesIn(model)) {
+        if (!this.#stored.has(version)) fresh.set(version, JSON.stringify(row));
       }
     }
     if (fresh.size === 0) return;

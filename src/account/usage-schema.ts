@@ -9,6 +9,7 @@ import {
   textContent,
 } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
+import { LINES_SAMPLE, ReceiptLine } from './receipt-line-schema.ts';
 
 export const Day = z
   .string()
@@ -217,6 +218,12 @@ export const ReceiptResponse = Receipt.extend({
     .describe(
       'The configured prices of `priceVersion` in USD, for tokens per million; null if they are no longer known.',
     ),
+  lines: z
+    .array(ReceiptLine)
+    .nullable()
+    .describe(
+      'Quantity, price and amount of each priced kind. The sum of `usd` is the cost. Null if the prices are no longer known.',
+    ),
 }).meta({ id: 'ReceiptWithPrices' });
 
 const SignedPayload = z
@@ -247,6 +254,7 @@ export const SignedReceipt = z
           extras: true,
         }).shape,
         unitPrices: ReceiptResponse.shape.unitPrices,
+        lines: ReceiptResponse.shape.lines,
         cost: z
           .object({
             usd: z.string().describe('USD, decimal text.'),
@@ -354,6 +362,7 @@ export const RECEIPT: RouteDescription = {
   response: jsonResponse('Usage and cost of the request.', ReceiptResponse, {
     ...RECEIPT_SAMPLE,
     unitPrices: { input: '0.30', output: '1.20' },
+    lines: LINES_SAMPLE,
   }),
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };
@@ -369,6 +378,7 @@ const SIGNED_SAMPLE: SignedReceipt = {
     tokens: RECEIPT_SAMPLE.tokens,
     priceVersion: RECEIPT_SAMPLE.priceVersion,
     unitPrices: { input: '0.30', output: '1.20' },
+    lines: LINES_SAMPLE,
     cost: { usd: '0.000011100', diem: '0.000000000' },
     extras: {},
   },

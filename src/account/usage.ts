@@ -17,7 +17,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Signing } from '../payments/payments.ts';
 import { type AccountParts, requestIdOf } from './account-parts.ts';
-import { payerOf, receiptBody, signedUsage, unitPricesOf } from './receipts.ts';
+import { payerOf, pricedReceipt, signedUsage, unitPricesOf } from './receipts.ts';
 import {
   badQuery,
   csvField,
@@ -34,7 +34,6 @@ import {
   CSV_HEAD_OF_TAG,
   CSV_HEAD_OF_TAGS,
   RECEIPT,
-  type ReceiptResponse,
   SIGNED_RECEIPT,
   type SignedReceipt,
   USAGE,
@@ -157,9 +156,7 @@ async function sendCsv<Row>(
 
 async function sendReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const receipt = await ownReceipt(parts, context);
-  const unitPrices = await unitPricesOf(parts, receipt);
-  const body: ReceiptResponse = { ...receiptBody(receipt), unitPrices };
-  await context.json(200, body);
+  await context.json(200, await pricedReceipt(parts, receipt));
 }
 
 async function sendSigned(

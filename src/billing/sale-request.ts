@@ -6,6 +6,7 @@ import { type Nano, ZERO, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KeyFence } from './idempotency/idempotency.ts';
 import type {
+  Hold,
   RequestMetadata,
   Settlement,
   TokenCounts,
@@ -161,3 +162,12 @@ export function paidFor({ settled }: SoldFor): Nano {
 function chargedBy({ usdNano, diemNano }: Settlement): Nano {
   return nano(usdNano + diemNano);
 }
+
+export const NO_HOLD: Hold = {
+  requestId: '',
+  accountId: '',
+  grantedNano: ZERO,
+  dailyNano: ZERO,
+  spendableNano: ZERO,
+  before: { usdNano: ZERO, diemNano: ZERO },
+};

@@ -43,6 +43,7 @@ import {
   type SaleRequest,
   type SoldResponse,
   type Together,
+  NO_HOLD,
   UNCOUNTED,
   keptSettle,
 } from './sale-request.ts';
@@ -239,7 +240,7 @@ export class Sales {
 
 /** An admitted request: tokens are reserved, and money is held once the price is known. */
 export class Sale implements Counted {
-  readonly request: SaleRequest;
+  request: SaleRequest;
   window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
@@ -268,6 +269,11 @@ export class Sale implements Counted {
     this.reserved = reserved;
     this.startedMs = startedMs;
     this.#startedMonotonicMs = context.clock.monotonicMs();
+  }
+
+  /** Sets the model and the price of the response, if they are not the requested ones. */
+  servedAs(modelId: string, priceVersion: string): void {
+    this.request = { ...this.request, modelId, priceVersion };
   }
 
   /**
@@ -475,12 +481,3 @@ function holdOf(
     capIds: caller.capId === undefined ? undefined : [caller.capId],
   };
 }
-
-const NO_HOLD: Hold = {
-  requestId: '',
-  accountId: '',
-  grantedNano: ZERO,
-  dailyNano: ZERO,
-  spendableNano: ZERO,
-  before: { usdNano: ZERO, diemNano: ZERO },
-};

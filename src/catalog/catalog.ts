@@ -40,18 +40,20 @@ export {
   WIRE_CAPABILITIES,
 } from './model-list.ts';
 export { CLAUDE_PREFIX, type DeprecationNotice, type ResolvedModel } from './model-lookup.ts';
+export { compilePrice, type ImageKind, type Price, soldTier } from './compile-price.ts';
 export {
   boundFor,
   chargeFor,
   chargeForCalls,
   highestImagePrice,
-  type ImageKind,
   imagePrice,
   outputTokensAffordable,
-  type Price,
   requireBatchPrice,
   requirePrice,
   surcharge,
+  type TokenLine,
+  tokenLines,
+  unpricedKinds,
   type UsageBound,
 } from './pricing.ts';
 
@@ -249,6 +251,7 @@ export class Catalog {
       serviceName: service.name,
       startedSeconds: this.#startedSeconds,
       nowMs,
+      clock: this.#clock,
       defaults,
       batchPriceFactor: batches.priceFactor,
       engines,

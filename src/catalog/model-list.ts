@@ -7,10 +7,13 @@ import type {
   ModelSettings,
   ModelType,
   PriceSettings,
+  ServiceTier,
+  TokenPrice,
   VideoModelSettings,
 } from '../config/config.ts';
-import { CAPABILITIES, MODEL_TYPES, SPEECH_SPEEDS } from '../config/config.ts';
+import { CAPABILITIES, MODEL_TYPES, SPEECH_SPEEDS, stepsOf } from '../config/config.ts';
 import type { CatalogModel } from './model.ts';
+import type { Price } from './compile-price.ts';
 
 /** Values of `?type=`: `code` lists text models made for code, `all` lists everything. */
 export const LIST_TYPES = [...MODEL_TYPES, 'all', 'code'] as const;
@@ -85,28 +88,52 @@ function pricingOf({ price, batchPrice, type }: CatalogModel): object | undefine
   return {
     ...rowPrices(price.row, type),
     batch: batchPrice && rowPrices(batchPrice.row, type),
+    ...variantPrices(price, type),
+  };
+}
+
+function variantPrices({ variants }: Price, type: ModelType): object {
+  const { flex, priority } = variants?.settings.serviceTiers ?? {};
+  const prices = (tier: ServiceTier) =>
+    variants && rowPrices(variants.of(undefined, tier).row, type);
+  return {
+    flex: flex && prices('flex'),
+    priority: priority && prices('priority'),
+    windows: variants?.settings.windows?.map((window) => {
+      const { row } = variants.of(window, undefined);
+      return { from: window.from, to: window.to, ...rowPrices(row, type) };
+    }),
   };
 }
 
 function rowPrices(row: PriceSettings, type: ModelType): object {
-  const { extended } = row;
+  const [first, ...further] = stepsOf(row).map(({ above, ...prices }) => {
+    return { context_token_threshold: above, ...tokenPrices(prices) };
+  });
   return {
+    ...tokenPrices(row),
     input: amount(row.perMillionCharacters ?? row.input),
     output: amount(row.output ?? (type === 'embedding' ? row.input : undefined)),
-    cache_input: amount(row.cacheInput),
-    cache_write: amount(row.cacheWrite),
-    extended: extended && {
-      context_token_threshold: extended.above,
-      input: amount(extended.input),
-      output: amount(extended.output),
-      cache_input: amount(extended.cacheInput),
-      cache_write: amount(extended.cacheWrite),
-    },
+    extended: first && { ...first, further: further.length > 0 ? further : undefined },
     generation: amount(row.perImage),
     ...imagePrices(row),
     per_audio_second: amount(row.perSecond),
     per_search: amount(row.perSearch),
     per_request: amount(row.perRequest),
+  };
+}
+
+function tokenPrices(row: Pick<PriceSettings, TokenPrice>): object {
+  return {
+    input: amount(row.input),
+    output: amount(row.output),
+    cache_input: amount(row.cacheInput),
+    cache_write: amount(row.cacheWrite),
+    cache_write_1h: amount(row.cacheWrite1h),
+    audio_input: amount(row.audioInput),
+    image_input: amount(row.imageInput),
+    reasoning: amount(row.reasoning),
+    audio_output: amount(row.audioOutput),
   };
 }
 

@@ -11,8 +11,8 @@ import type {
   PriceSettings,
   Tier,
 } from '../config/config.ts';
-import { compilePrice, type Price, scaledRow } from './pricing.ts';
-import { DAY_MS } from '../core/clock.ts';
+import { compileBatchPrice, compilePrice, type Price } from './compile-price.ts';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
 
 /** Why a known model is unavailable: it is being fetched, or failed. */
@@ -32,6 +32,8 @@ export interface Replica {
   readonly model: string;
   readonly weight: number;
   readonly order: number;
+  /** Prices of the supplier. */
+  readonly cost?: Price | undefined;
 }
 
 /** A model without configuration: found on a local port, or run by an embedded engine. */
@@ -119,6 +121,7 @@ export interface ModelDefaults {
   readonly serviceName: string;
   readonly startedSeconds: number;
   readonly nowMs: number;
+  readonly clock: Pick<Clock, 'nowMs'>;
   readonly defaults: DefaultsSection;
   readonly batchPriceFactor: string;
   readonly engines: Config['engines'];
@@ -130,8 +133,11 @@ export function configuredModel(
   found: DiscoveredModel | undefined,
   given: ModelDefaults,
 ): CatalogModel {
-  const configured = settings.replicas.map(({ engine, model, weight, order }) => {
-    return { engine, model: model ?? settings.id, weight, order };
+  const { price: prices, type } = settings;
+  const options = { type, clock: given.clock };
+  const configured = settings.replicas.map(({ engine, model, weight, order, cost }) => {
+    const replica = { engine, model: model ?? settings.id, weight, order };
+    return cost === undefined ? replica : { ...replica, cost: compilePrice(cost, options) };
   });
   const replicas = configured.length > 0 ? configured : replicasOf(found);
   const context = settings.context ?? found?.context ?? 0;
@@ -148,11 +154,11 @@ export function configuredModel(
     context,
     maxCompletionTokens: settings.maxCompletionTokens ?? found?.maxCompletionTokens ?? context,
     capabilities: new Set(settings.capabilities ?? found?.capabilities ?? []),
-    price: settings.price === undefined ? undefined : compilePrice(settings.price),
+    price: prices && compilePrice(prices, options),
     batchPrice:
-      settings.price === undefined || !settings.batch || !isBatchType(settings.type)
+      prices === undefined || !settings.batch || !isBatchType(type)
         ? undefined
-        : compilePrice(scaledRow(settings.price, given.batchPriceFactor, settings.type)),
+        : compileBatchPrice(prices, given.batchPriceFactor, options),
     replicas,
     addedPromptTokens: Math.max(
       0,

@@ -5,18 +5,20 @@ import fc from 'fast-check';
 
 import type { PriceSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
-import { nano } from '../core/money.ts';
+import { nano, usdToNano } from '../core/money.ts';
+import { stillClock } from '../../test/support/still-clock.ts';
+import { compileBatchPrice, compilePrice, scaledRow, soldTier } from './compile-price.ts';
 import {
   boundFor,
   chargeFor,
-  compilePrice,
   highestImagePrice,
   imagePrice,
   outputTokensAffordable,
   requireBatchPrice,
   requirePrice,
-  scaledRow,
   surcharge,
+  tokenLines,
+  unpricedKinds,
 } from './pricing.ts';
 
 const FULL = {
@@ -157,19 +159,24 @@ const usd = fc.oneof(
 );
 const optionalUsd = fc.option(usd, { nil: undefined });
 
-const priceRow = fc.record({
+const rates = {
   input: usd,
   output: usd,
   cacheInput: optionalUsd,
   cacheWrite: optionalUsd,
+  cacheWrite1h: optionalUsd,
+  audioInput: optionalUsd,
+  imageInput: optionalUsd,
+  reasoning: optionalUsd,
+  audioOutput: optionalUsd,
+};
+const priceRow = fc.record({
+  ...rates,
   perRequest: optionalUsd,
   extended: fc.option(
-    fc.record({
-      above: fc.integer({ min: 1, max: 5_000 }),
-      input: usd,
-      output: usd,
-      cacheInput: optionalUsd,
-      cacheWrite: optionalUsd,
+    fc.array(fc.record({ above: fc.integer({ min: 1, max: 5_000 }), ...rates }), {
+      minLength: 1,
+      maxLength: 3,
     }),
     { nil: undefined },
   ),
@@ -182,20 +189,35 @@ const usageWithin = fc
     choices: fc.integer({ min: 1, max: 8 }),
     surcharges: fc.integer({ min: 0, max: 100_000_000 }).map((n) => nano(n)),
     shares: fc.tuple(
-      ...Array.from({ length: 4 }, () => fc.double({ min: 0, max: 1, noNaN: true })),
+      ...Array.from({ length: 9 }, () => fc.double({ min: 0, max: 1, noNaN: true })),
     ),
+    hasDetail: fc.boolean(),
   })
-  .map(({ promptBound, maxOutputTokens, choices, surcharges, shares }) => {
-    const [promptShare = 0, outputShare = 0, cachedShare = 0, writtenShare = 0] = shares;
+  .map(({ promptBound, maxOutputTokens, choices, surcharges, shares, hasDetail }) => {
+    const [promptShare = 0, outputShare = 0, cachedShare = 0, writtenShare = 0, ...rest] = shares;
+    const [hourShare = 0, audioShare = 0, imageShare = 0, spokenShare = 0, thoughtShare = 0] = rest;
     const promptTokens = Math.round(promptBound * promptShare);
     const cachedTokens = Math.round(promptTokens * cachedShare);
+    const cacheWriteTokens = Math.round((promptTokens - cachedTokens) * writtenShare);
+    const completionTokens = Math.round(maxOutputTokens * choices * outputShare);
+    const others = promptTokens - cachedTokens - cacheWriteTokens;
+    const audioInput = Math.round(others * audioShare);
+    const audioOutput = hasDetail ? Math.round(completionTokens * spokenShare) : 0;
+    const detail = {
+      cacheWrite1h: Math.round(cacheWriteTokens * hourShare),
+      audioInput,
+      imageInput: Math.round((others - audioInput) * imageShare),
+      audioOutput,
+    };
     return {
       bound: { promptTokens: promptBound, maxOutputTokens, choices, surcharges },
       usage: {
         promptTokens,
         cachedTokens,
-        cacheWriteTokens: Math.round((promptTokens - cachedTokens) * writtenShare),
-        completionTokens: Math.round(maxOutputTokens * choices * outputShare),
+        cacheWriteTokens,
+        completionTokens,
+        reasoningTokens: Math.round((completionTokens - audioOutput) * thoughtShare),
+        detail: hasDetail ? detail : undefined,
         surcharges,
       },
     };
@@ -261,6 +283,10 @@ test('a model without batch support is rejected in batches and sold elsewhere', 
   assert.throws(() => requireBatchPrice({ ...model, price: undefined }), { code: 'MODEL_OFFLINE' });
 });
 
+type LongRow = { readonly above: number } & Partial<Record<RateName, string | undefined>>;
+type RateName = keyof typeof rates;
+const NO_DETAIL = { cacheWrite1h: 0, audioInput: 0, imageInput: 0, audioOutput: 0 };
+
 /** An independent sum: integers of 1e-15 USD from the digits of the row. */
 function digits(usdText: string): bigint {
   const [whole = '0', fraction = ''] = usdText.split('.');
@@ -270,22 +296,125 @@ function digits(usdText: string): bigint {
 test('a charge is exact to the nano against rational arithmetic', () => {
   fc.assert(
     fc.property(priceRow, usageWithin, (row, { usage }) => {
-      const long = row.extended;
-      const isLong = long !== undefined && usage.promptTokens > long.above;
-      const input = isLong ? long.input : row.input;
-      const output = isLong ? long.output : row.output;
-      const read = (isLong ? long.cacheInput : undefined) ?? row.cacheInput ?? input;
-      const write = (isLong ? long.cacheWrite : undefined) ?? row.cacheWrite ?? input;
-      const plain = usage.promptTokens - usage.cachedTokens - usage.cacheWriteTokens;
-      const femto =
-        BigInt(plain) * digits(input) +
-        BigInt(usage.cachedTokens) * digits(read) +
-        BigInt(usage.cacheWriteTokens) * digits(write) +
-        BigInt(usage.completionTokens) * digits(output) +
-        (digits(row.perRequest ?? '0') + usage.surcharges) * 1_000_000n;
+      const long = (row.extended ?? [])
+        .filter(({ above }) => usage.promptTokens > above)
+        .reduce<LongRow | undefined>(
+          (a, b) => (a === undefined || b.above > a.above ? b : a),
+          undefined,
+        );
+      const own = (name: RateName) => long?.[name] ?? row[name];
+      const input = long?.input ?? row.input;
+      const output = long?.output ?? row.output;
+      const write = own('cacheWrite') ?? input;
+      const isInputHigher = digits(input) > digits(write);
+      const { detail = NO_DETAIL } = usage;
+      const { cacheWrite1h, audioInput, imageInput, audioOutput } = detail;
+      const counts = [
+        [cacheWrite1h, own('cacheWrite1h') ?? (isInputHigher ? input : write)],
+        [usage.cacheWriteTokens - cacheWrite1h, write],
+        [usage.cachedTokens, own('cacheInput') ?? input],
+        [audioInput, own('audioInput') ?? input],
+        [imageInput, own('imageInput') ?? input],
+        [
+          usage.promptTokens -
+            usage.cachedTokens -
+            usage.cacheWriteTokens -
+            audioInput -
+            imageInput,
+          input,
+        ],
+        [audioOutput, own('audioOutput') ?? output],
+        [usage.reasoningTokens, own('reasoning') ?? output],
+        [usage.completionTokens - audioOutput - usage.reasoningTokens, output],
+      ] as const;
+      const tokens = counts.reduce((sum, [count, each]) => sum + BigInt(count) * digits(each), 0n);
+      const femto = tokens + (digits(row.perRequest ?? '0') + usage.surcharges) * 1_000_000n;
       const exact = femto / 1_000_000n + (femto % 1_000_000n >= 500_000n ? 1n : 0n);
       assert.equal(chargeFor(usage, compilePrice(row)), exact);
     }),
     { numRuns: 2_000 },
   );
+});
+
+test('the lines of a usage have its tokens and its charge', () => {
+  fc.assert(
+    fc.property(priceRow, usageWithin, (row, { usage }) => {
+      const price = compilePrice(row);
+      const lines = tokenLines(usage, price);
+      const count = lines.reduce((sum, line) => sum + line.count, 0n);
+      assert.equal(count, BigInt(usage.promptTokens + usage.completionTokens));
+      const { surcharges: _extra, ...tokens } = usage;
+      const femto = lines.reduce((sum, line) => sum + line.count * line.rate, 0n);
+      const fixed = usdToNano(row.perRequest ?? '0') * 1_000_000n;
+      assert.equal(chargeFor(tokens, price), (femto + fixed + 500_000n) / 1_000_000n);
+    }),
+  );
+});
+
+test('a kind of tokens without a price of its own is named, and never free', () => {
+  const price = compilePrice({ input: '3', output: '15', cacheWrite: '3.75' });
+  const detail = { cacheWrite1h: 10, audioInput: 0, imageInput: 5, audioOutput: 1 };
+  const usage = { promptTokens: 20, cacheWriteTokens: 10, completionTokens: 1, detail };
+  assert.deepEqual(unpricedKinds(usage, price), ['cacheWrite1h', 'imageInput', 'audioOutput']);
+  assert.equal(chargeFor(usage, price), 37_500n + 30_000n + 15_000n);
+  const known = compilePrice({
+    ...price.row,
+    cacheWrite1h: '6',
+    imageInput: '4',
+    audioOutput: '60',
+  });
+  assert.deepEqual(unpricedKinds(usage, known), []);
+  assert.equal(chargeFor(usage, known), 60_000n + 20_000n + 15_000n + 60_000n);
+});
+
+test('the time of day and the service tier select the price', () => {
+  const { clock, pass } = stillClock(Date.UTC(2026, 10, 21, 16, 29));
+  const hour = 3_600_000;
+  const price = compilePrice(
+    {
+      input: '2',
+      output: '8',
+      windows: [
+        { from: '16:30', to: '00:30', factor: '0.5' },
+        { from: '00:30', to: '01:00', input: '1.5' },
+      ],
+      serviceTiers: { priority: { factor: '2', output: '20' }, flex: { input: '1', output: '4' } },
+    },
+    { type: 'text', clock },
+  );
+  assert.equal(price.variants === undefined, false);
+  const now = (tier?: 'flex' | 'priority') => {
+    const { row } = price.variants?.now(tier) ?? price;
+    return [Number(row.input), Number(row.output)];
+  };
+  assert.deepEqual(now(), [2, 8]);
+  assert.deepEqual(now('priority'), [4, 20]);
+  pass(hour / 60);
+  assert.deepEqual(now(), [1, 4]);
+  assert.deepEqual(now('priority'), [2, 20]);
+  assert.deepEqual(now('flex'), [1, 4]);
+  pass(8 * hour - 1);
+  assert.deepEqual(now(), [1, 4]);
+  pass(1);
+  assert.deepEqual(now(), [1.5, 8]);
+  pass(hour / 2);
+  assert.deepEqual(now(), [2, 8]);
+  assert.equal(soldTier(price, 'priority'), 'priority');
+  assert.equal(soldTier(compilePrice({ input: '1' }), 'priority'), undefined);
+});
+
+test('a batch has the prices of its tier, or else the scaled ones, also within a window', () => {
+  const { clock } = stillClock(Date.UTC(2026, 10, 21, 2));
+  const options = { type: 'text', clock } as const;
+  const settings = {
+    input: '2',
+    output: '8',
+    windows: [{ from: '01:00', to: '03:00', input: '1' }],
+  };
+  const scaled = compileBatchPrice(settings, '0.5', options);
+  assert.deepEqual([scaled.row.input, scaled.row.output], ['1.0000', '4.0000']);
+  assert.equal(scaled.variants?.now(undefined).row.input, '0.5000');
+  const tier = { batch: { input: '0.9' } };
+  const own = compileBatchPrice({ ...settings, serviceTiers: tier }, '0.5', options);
+  assert.deepEqual([own.row.input, own.row.output], ['0.9', '8']);
 });

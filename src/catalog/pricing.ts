@@ -1,70 +1,20 @@
 /**
- * Computes charges. Prices are exact integers (femto-USD per token, nano-USD per unit). A charge is
- * summed exactly and rounded once, half up. A bound is never below the charge of any usage within
+ * Computes charges. A charge is summed exactly and rounded once, half up. A bound is never below the charge of any usage within
  * it: `charge(usage) <= bound(usage's bounds)`. This file moves no money.
  */
-import type { ModelType, PriceSettings } from '../config/config.ts';
+import type { TokenPrice } from '../config/config.ts';
 import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
-import { sha256Hex } from '../core/ids.ts';
 import {
   type Nano,
   FEMTO_PER_NANO,
-  decimalUsd,
-  divideHalfUp,
   femtoToNano,
   femtoToNanoBound,
   larger,
   nano,
-  perMillionToFemto,
   smaller,
-  usdToNano,
 } from '../core/money.ts';
-
-/** Femto-USD per token. */
-interface TokenRates {
-  readonly input: bigint;
-  /** Missing if the work has no output (embeddings). */
-  readonly output: bigint | undefined;
-  readonly cacheInput: bigint;
-  readonly cacheWrite: bigint;
-}
-
-/** Maximum price of a token; a bound does not know which kind of token it will be. */
-type MaxRates = Pick<TokenRates, 'input' | 'output'>;
-
-export interface Price {
-  /** 12 hex digits of the row's hash; stored with every usage record. */
-  readonly version: string;
-  readonly tokens: TokenRates | undefined;
-  readonly maxRates: MaxRates | undefined;
-  /**
-   * Rates of the whole request if the prompt has more than `above` tokens. A prompt whose bound is
-   * above may still be shorter, so its maximum rates are the higher ones of both rows.
-   */
-  readonly extended:
-    | { readonly above: number; readonly rates: TokenRates; readonly maxRates: MaxRates }
-    | undefined;
-  readonly perImage: Nano | undefined;
-  /** By size and quality; the first match applies. */
-  readonly imageRates: readonly ImageRate[];
-  readonly perSecond: Nano | undefined;
-  readonly perCharacter: bigint | undefined;
-  readonly perSearch: Nano | undefined;
-  readonly perRequest: Nano;
-  /** The row as configured, for lists. */
-  readonly row: PriceSettings;
-}
-
-/** Properties of an image that determine its price; a missing one matches any. */
-export interface ImageKind {
-  readonly size?: string | undefined;
-  readonly quality?: string | undefined;
-}
-
-interface ImageRate extends ImageKind {
-  readonly eachNano: Nano;
-}
+import type { ImageKind, MaxRates, Price, TokenRates } from './compile-price.ts';
 
 interface Units {
   readonly images?: number;
@@ -85,6 +35,16 @@ export interface Usage extends Units {
   readonly cacheWriteTokens?: number;
   /** All completion tokens of all choices, reasoning included. */
   readonly completionTokens?: number;
+  readonly reasoningTokens?: number;
+  readonly detail?: TokenDetail | undefined;
+}
+
+/** Tokens with prices of their own, as parts of the cache-write, prompt or completion tokens. */
+export interface TokenDetail {
+  readonly cacheWrite1h: number;
+  readonly audioInput: number;
+  readonly imageInput: number;
+  readonly audioOutput: number;
 }
 
 export interface UsageBound extends Units {
@@ -95,88 +55,7 @@ export interface UsageBound extends Units {
   readonly choices?: number;
 }
 
-const VERSION_DIGITS = 12;
 const MS_PER_SECOND = 1_000n;
-
-/** Compiles a validated price row; a missing price is `undefined`, and the work cannot be sold. */
-export function compilePrice(row: PriceSettings): Price {
-  const amount = (usd: string | undefined) => (usd === undefined ? undefined : usdToNano(usd));
-  const tokens = compileRates(row);
-  return {
-    version: versionOf(row),
-    tokens,
-    maxRates: tokens && maxRatesOf(tokens),
-    extended: compileExtended(row, tokens),
-    perImage: amount(row.perImage),
-    imageRates: (row.imageRates ?? []).map(({ perImage, ...kind }) => {
-      return { ...kind, eachNano: usdToNano(perImage) };
-    }),
-    perSecond: amount(row.perSecond),
-    perCharacter:
-      row.perMillionCharacters === undefined
-        ? undefined
-        : perMillionToFemto(row.perMillionCharacters),
-    perSearch: amount(row.perSearch),
-    perRequest: usdToNano(row.perRequest ?? '0'),
-    row,
-  };
-}
-
-/** Equal rows have equal versions, whatever the order and format of their amounts. */
-function versionOf(row: PriceSettings): string {
-  const { extended, imageRates = [], ...flat } = row;
-  const { above, ...long } = extended ?? {};
-  const parts = [
-    ...Object.entries(flat),
-    ...Object.entries(long).map(([key, usd]) => [`extended.${key}`, usd] as const),
-  ].flatMap(([key, usd]) => (usd === undefined ? [] : [`${key}=${usdToNano(usd)}`]));
-  if (above !== undefined) parts.push(`extended.above=${above}`);
-  // The order matters, because the first match applies.
-  for (const [place, { size = '', quality = '', perImage }] of imageRates.entries()) {
-    parts.push(`image.${place}.${size}.${quality}=${usdToNano(perImage)}`);
-  }
-  return sha256Hex(parts.toSorted().join('&')).slice(0, VERSION_DIGITS);
-}
-
-function compileRates(row: PriceSettings): TokenRates | undefined {
-  if (row.input === undefined) return undefined;
-  const input = perMillionToFemto(row.input);
-  return {
-    input,
-    output: row.output === undefined ? undefined : perMillionToFemto(row.output),
-    cacheInput: row.cacheInput === undefined ? input : perMillionToFemto(row.cacheInput),
-    cacheWrite: row.cacheWrite === undefined ? input : perMillionToFemto(row.cacheWrite),
-  };
-}
-
-function compileExtended(row: PriceSettings, base: TokenRates | undefined): Price['extended'] {
-  const { extended } = row;
-  if (extended === undefined || base === undefined) return undefined;
-  const input = perMillionToFemto(extended.input);
-  // A cache price that the extended row omits is that of the base row, or else its input price.
-  const cacheInput = extended.cacheInput ?? row.cacheInput ?? extended.input;
-  const cacheWrite = extended.cacheWrite ?? row.cacheWrite ?? extended.input;
-  const rates = {
-    input,
-    output: perMillionToFemto(extended.output),
-    cacheInput: perMillionToFemto(cacheInput),
-    cacheWrite: perMillionToFemto(cacheWrite),
-  };
-  const max = maxRatesOf(rates);
-  const short = maxRatesOf(base);
-  return {
-    above: extended.above,
-    rates,
-    maxRates: {
-      input: larger(max.input, short.input),
-      output: short.output === undefined ? undefined : larger(rates.output, short.output),
-    },
-  };
-}
-
-function maxRatesOf({ input, output, cacheInput, cacheWrite }: TokenRates): MaxRates {
-  return { input: larger(input, larger(cacheInput, cacheWrite)), output };
-}
 
 export function requirePrice(model: {
   readonly id: string;
@@ -201,27 +80,6 @@ export function requireBatchPrice(model: {
   throw new Fault('MODEL_NOT_ALLOWED', { message });
 }
 
-/**
- * The price row scaled by a factor, each price rounded half up to its last decimal. Search prices
- * of a text model stay, because third parties are paid for searches.
- */
-export function scaledRow(row: PriceSettings, factor: string, type: ModelType): PriceSettings {
-  const factorNano = usdToNano(factor);
-  const scaled = (value: unknown, name: string): unknown => {
-    if (Array.isArray(value)) return value.map((one) => scaled(one, name));
-    if (typeof value === 'object' && value !== null) {
-      const entries = Object.entries(value).map(([key, one]) => [key, scaled(one, key)]);
-      return Object.fromEntries(entries);
-    }
-    const isAmount = typeof value === 'string' && name !== 'size' && name !== 'quality';
-    if (!isAmount || (name === 'perSearch' && type === 'text')) return value;
-    return decimalUsd(divideHalfUp(usdToNano(value) * factorNano, NANO_PER_USD));
-  };
-  return scaled(row, '') as PriceSettings; // the same members
-}
-
-const NANO_PER_USD = 1_000_000_000n;
-
 /** The exact charge of a usage, rounded once, half up. */
 export function chargeFor(usage: Usage, price: Price): Nano {
   return femtoToNano(tokenCharge(usage, price) + unitCharge(usage, price));
@@ -237,14 +95,18 @@ export function chargeForCalls(calls: readonly Usage[], units: Units, price: Pri
   return femtoToNano(femto);
 }
 
-function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
+function tokenCharge(usage: Usage, price: Price): bigint {
   const { promptTokens = 0, completionTokens = 0, cachedTokens = 0, cacheWriteTokens = 0 } = usage;
   const prompt = BigInt(promptTokens);
   const completion = BigInt(completionTokens);
   assert(prompt >= 0n && completion >= 0n, NOT_NEGATIVE);
   if (prompt === 0n && completion === 0n) return 0n;
-  const isLong = extended !== undefined && prompt > BigInt(extended.above);
-  const rates = isLong ? extended.rates : (tokens ?? unpriced('tokens'));
+  const { tokens, steps } = price;
+  const rates =
+    steps === undefined ? (tokens ?? unpriced('tokens')) : ratesFor(promptTokens, price);
+  if (usage.detail !== undefined || rates.special !== undefined) {
+    return tokenLines(usage, price).reduce((sum, { count, rate }) => sum + count * rate, 0n);
+  }
   // Cached tokens beyond the prompt tokens are not billed.
   const cached = cachedTokens === 0 ? 0n : smaller(tokenCount(cachedTokens), prompt);
   const written =
@@ -256,6 +118,53 @@ function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
     written * rates.cacheWrite +
     output
   );
+}
+
+function ratesFor(promptTokens: number, { tokens, steps }: Price): TokenRates {
+  const step = steps?.find(({ above }) => promptTokens > above);
+  return step?.rates ?? tokens ?? unpriced('tokens');
+}
+
+/** Tokens of one kind; `rate` is femto-USD per token. */
+export interface TokenLine {
+  readonly kind: TokenPrice;
+  readonly count: bigint;
+  readonly rate: bigint;
+}
+
+/** The tokens of one engine call by kind; kinds without tokens are omitted. */
+export function tokenLines(usage: Usage, price: Price): TokenLine[] {
+  const { promptTokens = 0, completionTokens = 0, reasoningTokens = 0, detail } = usage;
+  const { input, output, cacheInput, cacheWrite, special } = ratesFor(promptTokens, price);
+  const lines: TokenLine[] = [];
+  /** Takes up to `wanted` tokens of the rest, and returns the new rest. */
+  const take = (kind: TokenPrice, wanted: number | bigint, rest: bigint, rate?: bigint) => {
+    const count = smaller(tokenCount(wanted), rest);
+    if (count > 0n) lines.push({ kind, count, rate: rate ?? unpriced('output') });
+    return rest - count;
+  };
+  let rest = tokenCount(promptTokens);
+  const cached = smaller(tokenCount(usage.cachedTokens), rest);
+  const written = smaller(tokenCount(usage.cacheWriteTokens), rest - cached);
+  rest -= cached + written;
+  rest = take('audioInput', detail?.audioInput ?? 0, rest, special?.audioInput ?? input);
+  rest = take('imageInput', detail?.imageInput ?? 0, rest, special?.imageInput ?? input);
+  take('input', rest, rest, input);
+  take('cacheInput', cached, cached, cacheInput);
+  const hourly = special?.cacheWrite1h ?? larger(cacheWrite, input);
+  const shorter = take('cacheWrite1h', detail?.cacheWrite1h ?? 0, written, hourly);
+  take('cacheWrite', shorter, shorter, cacheWrite);
+  rest = tokenCount(completionTokens);
+  rest = take('audioOutput', detail?.audioOutput ?? 0, rest, special?.audioOutput ?? output);
+  if (special !== undefined) rest = take('reasoning', reasoningTokens, rest, special.reasoning);
+  take('output', rest, rest, output);
+  return lines;
+}
+
+/** The kinds of tokens in a usage that have no price of their own. */
+export function unpricedKinds({ detail }: Usage, { row }: Price): TokenPrice[] {
+  const counts = Object.entries(detail ?? {}) as [keyof TokenDetail, number][]; // its members
+  return counts.flatMap(([kind, count]) => (count > 0 && row[kind] === undefined ? [kind] : []));
 }
 
 function unitCharge(units: Units, price: Price): bigint {
@@ -337,9 +246,8 @@ export function outputTokensAffordable(
 
 /** Maximum price of a token in a request with a prompt up to the bound. */
 function boundRates({ promptTokens = 0 }: UsageBound, price: Price): MaxRates {
-  const { extended } = price;
-  if (extended !== undefined && promptTokens > extended.above) return extended.maxRates;
-  return price.maxRates ?? unpriced('tokens');
+  const step = price.steps?.find(({ above }) => promptTokens > above);
+  return step?.maxRates ?? price.maxRates ?? unpriced('tokens');
 }
 
 function unpriced(what: string): never {
@@ -352,7 +260,7 @@ function unpriced(what: string): never {
 const NOT_NEGATIVE = 'a usage is not negative';
 
 /** Throws if the value is negative; `BigInt` throws if it is no integer. */
-function tokenCount(value = 0): bigint {
+function tokenCount(value: number | bigint = 0): bigint {
   const count = BigInt(value);
   assert(count >= 0n, NOT_NEGATIVE);
   return count;

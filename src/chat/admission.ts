@@ -3,7 +3,7 @@
  * additions and holds the money. Then the run begins.
  */
 import type { Sale } from '../billing/sale.ts';
-import type { CatalogModel } from '../catalog/catalog.ts';
+import { type CatalogModel, soldTier } from '../catalog/catalog.ts';
 import { nano } from '../core/money.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
@@ -62,8 +62,9 @@ export function sellChat(
   protocol?: ResponseProtocol,
 ): Promise<void> {
   const resolved = parts.catalog.require(given.model, 'text');
-  const price = priceFor(context, resolved);
   const { model, deprecation } = resolved;
+  const tier = given.isPlain ? undefined : soldTier(model.price, given.fields['service_tier']);
+  const price = priceFor(context, resolved, tier);
   const { caller, cancellation } = context;
   const most = model.maxCompletionTokens || Infinity;
   const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
@@ -96,6 +97,7 @@ export function sellChat(
     model,
     deprecation,
     price,
+    tier: tier && { name: tier, standard: priceFor(context, resolved) },
     additions,
     systemPrompt,
     extras,

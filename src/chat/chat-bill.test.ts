@@ -1,7 +1,7 @@
 /** The arithmetic of a chat's bill, in tables: what is counted by whom, and what it costs. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { compilePrice } from '../catalog/pricing.ts';
+import { compilePrice } from '../catalog/catalog.ts';
 import { nano } from '../core/money.ts';
 import type { TokenUsage } from '../engines/usage.ts';
 import {

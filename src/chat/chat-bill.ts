@@ -3,13 +3,19 @@
  * counts; otherwise tokens are estimated from the bytes of the text, and the record says so.
  * Without output and engine work, the chat is free.
  */
-import { type Price, chargeForCalls, surcharge } from '../catalog/catalog.ts';
-import { type Nano, ZERO, formatUsd, nano } from '../core/money.ts';
+import {
+  type Price,
+  type TokenLine,
+  chargeForCalls,
+  surcharge,
+  tokenLines,
+} from '../catalog/catalog.ts';
+import { type Nano, ZERO, decimalUsd, formatUsd, nano } from '../core/money.ts';
 import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-count.ts';
 import type { TokenCounts, UsageRecord } from '../billing/ledger/ledger.ts';
 import { type OutputTally, outputBytes } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ReportedUsage, TokenUsage } from '../engines/usage.ts';
+import type { ReportedUsage, TokenDetail, TokenUsage } from '../engines/usage.ts';
 
 export interface ExtraUse {
   readonly name: 'web_search' | 'web_scraping' | 'x_search';
@@ -71,6 +77,8 @@ export interface ChatBill {
   readonly countedBy: UsageRecord['countedBy'];
   readonly costNano: Nano;
   readonly extraUses: readonly ExtraUse[];
+  /** The priced tokens, if they do not follow from `tokens` and the price row. */
+  readonly lines?: readonly StoredLine[];
 }
 
 export function billChat(
@@ -78,6 +86,7 @@ export function billChat(
   price: Price,
   extraUses: readonly ExtraUse[],
 ): ChatBill {
+  let detail: TokenDetail | undefined;
   const tokens = { prompt: 0, completion: 0, cached: 0, cacheWrite: 0, reasoning: 0 };
   let hasWork = false;
   let countedBy: 'engine' | 'bytes' = 'engine';
@@ -87,20 +96,56 @@ export function billChat(
     tokens.cached += round.cachedTokens;
     tokens.cacheWrite += round.cacheWriteTokens;
     tokens.reasoning += round.reasoningTokens;
+    if (round.detail !== undefined) detail = addedDetail(detail, round.detail);
     hasWork ||= round.billsPrompt;
     if (round.countedBy === 'bytes') countedBy = 'bytes';
   }
   const surcharges = extraUses.length === 0 ? ZERO : surchargesOf(extraUses);
   const isDue = tokens.completion > 0 || hasWork;
-  const usage = {
+  const summed = {
     promptTokens: tokens.prompt,
     completionTokens: tokens.completion,
     cachedTokens: tokens.cached,
     cacheWriteTokens: tokens.cacheWrite,
     reasoningTokens: tokens.reasoning,
   };
+  const usage = detail === undefined ? summed : { ...summed, detail };
   const costNano = isDue ? chargeForCalls(rounds, { surcharges }, price) : surcharges;
-  return { usage, tokens, countedBy, costNano, extraUses };
+  const bill = { usage, tokens, countedBy, costNano, extraUses };
+  const isSimple =
+    detail === undefined &&
+    price.tokens?.special === undefined &&
+    (rounds.length === 1 || price.steps === undefined);
+  return isSimple || !isDue ? bill : { ...bill, lines: linesOf(rounds, price) };
+}
+
+/** Tokens of one kind and price, as the receipt stores them. */
+interface StoredLine {
+  readonly kind: TokenLine['kind'];
+  readonly count: number;
+  /** USD per 1,000,000 tokens. */
+  readonly price: string;
+}
+
+function linesOf(rounds: readonly RoundUse[], price: Price): StoredLine[] {
+  const sums = new Map<string, TokenLine>();
+  for (const line of rounds.flatMap((round) => tokenLines(round, price))) {
+    const key = `${line.kind} ${line.rate}`;
+    sums.set(key, { ...line, count: (sums.get(key)?.count ?? 0n) + line.count });
+  }
+  return [...sums.values()].map(({ kind, count, rate }) => {
+    return { kind, count: Number(count), price: decimalUsd(rate) };
+  });
+}
+
+function addedDetail(sum: TokenDetail | undefined, more: TokenDetail): TokenDetail {
+  if (sum === undefined) return more;
+  return {
+    cacheWrite1h: sum.cacheWrite1h + more.cacheWrite1h,
+    audioInput: sum.audioInput + more.audioInput,
+    imageInput: sum.imageInput + more.imageInput,
+    audioOutput: sum.audioOutput + more.audioOutput,
+  };
 }
 
 /** The usage of one engine call, within the bounds of its hold. */

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { boundFor } from '../catalog/catalog.ts';
-import { compilePrice } from '../catalog/pricing.ts';
+import { compilePrice } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
 import { nano } from '../core/money.ts';
 import type { ExtraUse } from './chat-bill.ts';

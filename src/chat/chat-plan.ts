@@ -1,6 +1,7 @@
 /** The parts that the chat uses, and the plan of an admitted request. */
 import type { RateRule, Sales } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
+import type { ServiceTier } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -12,8 +13,9 @@ import type { AdditionInputs, AdditionsPlan } from './additions.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';
 import type { Sealer } from './agents/sealed-text.ts';
 import type { CacheScope } from './cache-scope.ts';
+import type { RoundEnd } from './chat-bill.ts';
 import { type ChatBounds, chatBounds, type PromptExtras, type RoundInputs } from './chat-bounds.ts';
-import type { LearnedDialects, LearnedTemplates } from './learned.ts';
+import type { LearnedDialects, LearnedTemplates, UnpricedTokens } from './learned.ts';
 import type { ChunkLayouts } from './wire/chunk-layout.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatResponse, ResponseEnd } from './wire/chat-response.ts';
@@ -34,6 +36,7 @@ export interface ChatParts {
   readonly layouts: ChunkLayouts;
   readonly sealer: Sealer;
   readonly templates: LearnedTemplates;
+  readonly unpriced: UnpricedTokens;
   /** Bound of the prompt tokens that an engine's own search adds. */
   readonly searchPromptTokens: () => number;
   readonly cacheScope: CacheScope;
@@ -48,12 +51,29 @@ export interface ChatPlan {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
+  /** Set if the request has a service tier that the model sells. */
+  readonly tier?: SoldTier | undefined;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string;
   readonly extras: PromptExtras;
   readonly bounds: ChatBounds;
   readonly protocol: ResponseProtocol | undefined;
   readonly wire?: EngineWire | undefined;
+}
+
+export interface SoldTier {
+  readonly name: ServiceTier;
+  /** The price if the engine serves the request without the tier. */
+  readonly standard: Price;
+}
+
+/**
+ * The standard price if the engine reports that it served a `priority` request at the default tier,
+ * in every call so far; else the price of the tier.
+ */
+export function tierPrice({ tier, price }: ChatPlan, end: RoundEnd, before: Price | undefined) {
+  const isLowered = tier?.name === 'priority' && end.reported?.tier === 'default';
+  return isLowered && before !== price ? tier.standard : price;
 }
 
 /** A path of the engine other than `/chat/completions`. */

@@ -8,7 +8,7 @@ export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
 export { openSealer, type Sealer } from './agents/sealed-text.ts';
 export { type CacheScope, openCacheScope } from './cache-scope.ts';
 export type { ChatParts } from './chat-plan.ts';
-export { LearnedDialects, LearnedTemplates } from './learned.ts';
+export { LearnedDialects, LearnedTemplates, UnpricedTokens } from './learned.ts';
 export { ChunkLayouts } from './wire/chunk-layout.ts';
 export { PaidResults } from './paid-results.ts';
 export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';

@@ -8,6 +8,7 @@
  *   hold are not billed, so without this a long template would be at the operator's cost. Only short
  *   plain prompts are used, whose count is nearly all template. Two reports are needed and the bound
  *   is limited, so that wrong counts of an engine have little effect.
+ * - Tokens without a price of their own, which are logged.
  */
 import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
@@ -21,7 +22,8 @@ import {
 } from './wire/engine-dialect.ts';
 import { mayHave } from './wire/engine-request.ts';
 import { refusedParameters } from './wire/refused-parameters.ts';
-import type { CatalogModel } from '../catalog/catalog.ts';
+import { type CatalogModel, type Price, unpricedKinds } from '../catalog/catalog.ts';
+import type { TokenUsage } from '../engines/usage.ts';
 import { tokensAtLeast } from '../core/token-count.ts';
 
 const MAX_LEARNED = 1_024;
@@ -171,5 +173,27 @@ export class LearnedTemplates {
       { model: id, templateTokens: confirmed },
       'The chat template of a model is longer than assumed; holds include it from now on',
     );
+  }
+}
+
+/** Logs tokens without a price of their own, once for each price and kind. */
+export class UnpricedTokens {
+  readonly #logged = new Set<string>();
+  readonly #log: Log;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  note(usage: TokenUsage, model: string, price: Price): void {
+    for (const kind of unpricedKinds(usage, price)) {
+      const key = `${price.version} ${kind}`;
+      if (this.#logged.has(key) || this.#logged.size >= MAX_LEARNED) continue;
+      this.#logged.add(key);
+      this.#log.warn(
+        { model, kind },
+        'An engine reported tokens that have no price of their own; they are billed at the price of other tokens. Set this kind in the price of the model',
+      );
+    }
   }
 }

@@ -8,6 +8,7 @@
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome, Sale, SoldResponse } from '../billing/sale.ts';
+import type { Price } from '../catalog/catalog.ts';
 import { assert } from '../core/assert.ts';
 import type { Cancellation } from '../core/cancellation.ts';
 import { nano } from '../core/money.ts';
@@ -43,9 +44,9 @@ import {
   mostResponseBytes,
   planRound,
 } from './chat-bounds.ts';
-import { type ChatPlan, roundInputs } from './chat-plan.ts';
+import { type ChatPlan, roundInputs, tierPrice } from './chat-plan.ts';
 import { userText } from './message-content.ts';
-import { type SearchResult, cleanResults } from './web/web.ts';
+import { type SearchResult, withCited } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { Upstream } from './upstream/upstream.ts';
 import { completionBytes, upstreamBody, UPSTREAMS } from './upstream/upstreams.ts';
@@ -101,6 +102,8 @@ export class ChatRun implements WholeCall {
   protected isCharging = false;
   #uses = NO_USES;
   #attempts = 0;
+  /** Set if the engine decides on the price. */
+  #price: Price | undefined;
   #read: ChatResponse | undefined;
   #earlier: SearchRound[] | undefined;
   #body: Buffer | string | undefined;
@@ -158,7 +161,7 @@ export class ChatRun implements WholeCall {
   }
 
   buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
-    const { request, model, parts, additions, systemPrompt, wire } = this.plan;
+    const { request, model, parts, additions, systemPrompt, wire, tier } = this.plan;
     const { messages, searches, outputTokens } = this.round;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = parts;
@@ -180,6 +183,7 @@ export class ChatRun implements WholeCall {
       messages,
       extraTool: searches === 0 ? undefined : additions.autoSearch?.tool,
       extraMembers: additions.socialSearch?.membersFor(replica.engine),
+      serviceTier: tier?.name,
     };
     return this.upstream === undefined
       ? engineRequest(request, target)
@@ -326,8 +330,10 @@ export class ChatRun implements WholeCall {
   }
 
   protected noteUse(end: RoundEnd, outcome: Attempted): void {
-    const { request, model, parts, context } = this.plan;
+    const { request, model, price, parts, context, tier } = this.plan;
     const use = roundUse(end, this.round, request);
+    if (use.detail !== undefined) parts.unpriced.note(use, model.id, price);
+    if (tier !== undefined) this.#price = tierPrice(this.plan, end, this.#price);
     this.#uses = this.#uses === NO_USES ? [use] : [...this.#uses, use];
     this.#attempts += outcome.attempts;
     const { promptTokens, completionTokens } = end.reported?.usage ?? {};
@@ -343,7 +349,8 @@ export class ChatRun implements WholeCall {
   }
 
   protected bill(): ChatBill {
-    const { additions, price } = this.plan;
+    const { additions } = this.plan;
+    const price = this.#price ?? this.plan.price;
     const { autoSearch: auto, socialSearch: social } = additions;
     const uses = this.#uses;
     if (auto === undefined && social === undefined) {
@@ -360,11 +367,13 @@ export class ChatRun implements WholeCall {
   }
 
   #outcomeOf(
-    { costNano, tokens, countedBy, extraUses }: ChatBill,
+    { costNano, tokens, countedBy, extraUses, lines }: ChatBill,
     { replica }: Attempted,
     status: Outcome['status'],
   ): Outcome {
     const extras: Record<string, unknown> = {};
+    if (this.#price !== undefined) this.sale.servedAs(this.plan.model.id, this.#price.version);
+    if (lines !== undefined) extras['lines'] = lines;
     if (extraUses.length > 0) Object.assign(extras, receiptLines(extraUses));
     if (this.#uses.length > 1) extras['engine_calls'] = this.#uses.length;
     return {
@@ -386,15 +395,8 @@ export class ChatRun implements WholeCall {
 
   protected citations(): readonly SearchResult[] {
     const { citations } = this.prepared;
-    const found = this.plan.additions.autoSearch?.results;
-    if (this.cited.length === 0) {
-      return found === undefined ? citations : [...citations, ...found];
-    }
-    const raw = [...citations, ...(found ?? []), ...this.cited];
-    return cleanResults(
-      raw.map(({ date, ...one }) => ({ ...one, date })),
-      raw.length,
-    );
+    const given = citations.concat(this.plan.additions.autoSearch?.results ?? []);
+    return this.cited.length === 0 ? given : withCited(given, this.cited);
   }
 
   /** A stream begins before its charge, so it reports the least possible balance. */

@@ -44,6 +44,9 @@ export {
   type ModelSettings,
   type ModelType,
   type PriceSettings,
+  type ServiceTier,
+  stepsOf,
+  type TokenPrice,
   QUANTIZATIONS,
 } from './models-section.ts';
 export { type ProxySettings, proxyOf } from './outgoing-proxy.ts';

@@ -7,7 +7,7 @@ import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Diagnostics } from './explain.ts';
 import { VIDEO_RESULT_MB, maxCallerMb } from './media-section.ts';
-import type { ModelSettings, PriceSettings } from './models-section.ts';
+import { type ModelSettings, type PriceSettings, stepsOf } from './models-section.ts';
 import type { PaymentsSection } from './payments-section.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
@@ -197,13 +197,13 @@ function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics):
   }
 }
 
+type AmountName = Exclude<
+  keyof PriceSettings,
+  'extended' | 'imageRates' | 'serviceTiers' | 'windows'
+>;
+
 /** Each type needs one price of each inner list; video has its own price table. */
-const NEEDED_PRICES: Partial<
-  Record<
-    ModelSettings['type'],
-    readonly (readonly Exclude<keyof PriceSettings, 'extended' | 'imageRates'>[])[]
-  >
-> = {
+const NEEDED_PRICES: Partial<Record<ModelSettings['type'], readonly (readonly AmountName[])[]>> = {
   text: [['input'], ['output']],
   embedding: [['input']],
   asr: [['perSecond']],
@@ -231,10 +231,23 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
     const wanted = keys.map((key) => `"${key}"`).join(' or ');
     diagnostics.problem([...path, 'price'], `The price of this type of model needs ${wanted}`);
   }
-  const above = price.extended?.above;
-  if (above !== undefined && model.context !== undefined && above >= model.context) {
-    const message = `Has no effect, because a prompt has at most ${model.context} tokens ("context")`;
-    diagnostics.warning([...path, 'price', 'extended', 'above'], message);
+  const { extended } = price;
+  const steps = Array.isArray(extended) ? extended : stepsOf(price);
+  for (const [index, { above }] of steps.entries()) {
+    const place = [
+      ...path,
+      'price',
+      'extended',
+      ...(Array.isArray(extended) ? [index] : []),
+      'above',
+    ];
+    if (steps.findIndex((step) => step.above === above) < index) {
+      diagnostics.problem(place, 'Another step has this threshold');
+    }
+    if (model.context !== undefined && above >= model.context) {
+      const message = `Has no effect, because a prompt has at most ${model.context} tokens ("context")`;
+      diagnostics.warning(place, message);
+    }
   }
 }
 
@@ -243,15 +256,17 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
  * outside is usually a price per token instead of per million tokens.
  */
 const USUAL_PRICES: Partial<
-  Record<
-    Exclude<keyof PriceSettings, 'extended' | 'imageRates'>,
-    { readonly least: number; readonly most: number; readonly unit: string }
-  >
+  Record<AmountName, { readonly least: number; readonly most: number; readonly unit: string }>
 > = {
   input: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
   output: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
   cacheInput: { least: 0.0001, most: 1_000, unit: '1,000,000 tokens' },
   cacheWrite: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  cacheWrite1h: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  audioInput: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  imageInput: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  reasoning: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
+  audioOutput: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
   perImage: { least: 0.000_01, most: 20, unit: 'image' },
   perSecond: { least: 0.000_001, most: 1, unit: 'second' },
   perMillionCharacters: { least: 0.01, most: 3_000, unit: '1,000,000 characters' },

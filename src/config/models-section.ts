@@ -62,24 +62,65 @@ export const QUANTIZATIONS = [
 const perMillion = (what: string, fallback = '') =>
   Usd.optional().describe(`${what}, USD per 1,000,000 tokens.${fallback}`);
 
+const TOKEN_PRICES = {
+  cacheInput: perMillion('Prompt tokens read from a cache', ' Default: `input`.'),
+  cacheWrite: perMillion('Prompt tokens written to a cache', ' Default: `input`.'),
+  cacheWrite1h: perMillion(
+    'Prompt tokens written to a cache for one hour',
+    ' Default: the higher of `cacheWrite` and `input`.',
+  ),
+  audioInput: perMillion('Audio tokens of the prompt', ' Default: `input`.'),
+  imageInput: perMillion('Image tokens of the prompt', ' Default: `input`.'),
+  reasoning: perMillion('Reasoning tokens', ' Default: `output`.'),
+  audioOutput: perMillion('Audio tokens of the completion', ' Default: `output`.'),
+};
+export type TokenPrice = 'input' | 'output' | keyof typeof TOKEN_PRICES;
+
+/** A cache, audio, image or reasoning price that a step omits is the one without the step. */
+type LongPrices = z.infer<typeof LongPrices>;
+const LongPrices = z.strictObject({
+  above: count().describe('Prompt tokens above which these prices apply to the whole request.'),
+  input: Usd.describe('Prompt, USD per 1,000,000 tokens.'),
+  output: Usd.describe('Completion, USD per 1,000,000 tokens.'),
+  ...TOKEN_PRICES,
+});
+
+const ROW_PRICES = {
+  input: perMillion('Prompt'),
+  output: perMillion('Completion, reasoning included'),
+  ...TOKEN_PRICES,
+  extended: z
+    .union([LongPrices, z.array(LongPrices).min(1).max(16)])
+    .optional()
+    .describe(
+      'Prices of long prompts: one step, or a list of steps. Prices that a step omits are the ordinary ones.',
+    ),
+  perImage: Usd.optional().describe('USD per image.'),
+  perSecond: Usd.optional().describe('USD per second of transcribed audio.'),
+  perMillionCharacters: Usd.optional().describe('Speech, USD per 1,000,000 characters of text.'),
+  perSearch: Usd.optional().describe(
+    'Text models: USD per web search, instead of `search.usdPerSearch`. Rerank models: USD per search of up to 100 documents.',
+  ),
+  perRequest: Usd.optional().describe('USD per request, added to the other prices.'),
+};
+
+/** Prices that replace some of the ordinary ones. */
+const VARIATION = {
+  factor: Usd.optional().describe(
+    'Multiplies the ordinary prices, except web searches of text models. Default: 1.',
+  ),
+  ...ROW_PRICES,
+};
+export const SERVICE_TIERS = ['flex', 'priority', 'batch'] as const;
+export type ServiceTier = (typeof SERVICE_TIERS)[number];
+
+const timeOfDay = () =>
+  z.string().regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'Must be a time of day in UTC, such as 16:30');
+
 /** One row of prices. Token prices are USD per million, the others USD per unit. */
 export type PriceSettings = z.infer<typeof PriceSettings>;
 export const PriceSettings = z.strictObject({
-  input: perMillion('Prompt'),
-  output: perMillion('Completion, reasoning included'),
-  cacheInput: perMillion('Prompt tokens read from a cache', ' Default: `input`.'),
-  cacheWrite: perMillion('Prompt tokens written to a cache', ' Default: `input`.'),
-  extended: z
-    .strictObject({
-      above: count().describe('Prompt tokens above which these prices apply to the whole request.'),
-      input: Usd.describe('Prompt, USD per 1,000,000 tokens.'),
-      output: Usd.describe('Completion, USD per 1,000,000 tokens.'),
-      cacheInput: perMillion('Cache reads', ' Default: the ordinary price.'),
-      cacheWrite: perMillion('Cache writes', ' Default: the ordinary price.'),
-    })
-    .optional()
-    .describe('Prices of long prompts.'),
-  perImage: Usd.optional().describe('USD per image.'),
+  ...ROW_PRICES,
   imageRates: z
     .array(
       z.strictObject({
@@ -93,13 +134,39 @@ export const PriceSettings = z.strictObject({
     .max(64)
     .optional()
     .describe('Prices by size and quality. The first match applies, otherwise `perImage`.'),
-  perSecond: Usd.optional().describe('USD per second of transcribed audio.'),
-  perMillionCharacters: Usd.optional().describe('Speech, USD per 1,000,000 characters of text.'),
-  perSearch: Usd.optional().describe(
-    'Text models: USD per web search, instead of `search.usdPerSearch`. Rerank models: USD per search of up to 100 documents.',
-  ),
-  perRequest: Usd.optional().describe('USD per request, added to the other prices.'),
+  serviceTiers: z
+    .strictObject({
+      flex: z.strictObject(VARIATION).optional().describe('Requests with `service_tier: flex`.'),
+      priority: z
+        .strictObject(VARIATION)
+        .optional()
+        .describe('Requests with `service_tier: priority`.'),
+      batch: z
+        .strictObject(VARIATION)
+        .optional()
+        .describe('Requests in a batch, instead of `batches.priceFactor`.'),
+    })
+    .optional()
+    .describe('Prices by service tier. A tier without a price is not requested from the engine.'),
+  windows: z
+    .array(
+      z.strictObject({
+        from: timeOfDay().describe('Start, UTC, such as `16:30`.'),
+        to: timeOfDay().describe('End, UTC. An earlier time than `from` is on the next day.'),
+        ...VARIATION,
+      }),
+    )
+    .max(24)
+    .optional()
+    .describe(
+      'Prices by time of day at the start of the request. The first match applies. A service tier applies to the prices of the window.',
+    ),
 });
+
+/** The steps of long prompts, in ascending order. */
+export function stepsOf({ extended = [] }: Pick<PriceSettings, 'extended'>): readonly LongPrices[] {
+  return Array.isArray(extended) ? extended.toSorted((a, b) => a.above - b.above) : [extended];
+}
 
 export const ReplicaSettings = z.strictObject({
   engine: Text.describe('Name of an engine in `engines`.'),
@@ -111,6 +178,9 @@ export const ReplicaSettings = z.strictObject({
     .min(0)
     .default(0)
     .describe('Replicas of a higher order are used only if all lower ones are unavailable.'),
+  cost: PriceSettings.optional().describe(
+    'Prices that the supplier charges for this replica. Only the operator sees them.',
+  ),
 });
 
 const Deprecation = z.strictObject({

@@ -15,14 +15,26 @@ export interface TokenUsage {
   /** Prompt tokens written to the cache, which have their own price. */
   readonly cacheWriteTokens: number;
   readonly reasoningTokens: number;
+  /** Tokens that can have prices of their own; missing if the engine reports none. */
+  readonly detail?: TokenDetail | undefined;
   /** Results of the engine's own search, if reported. */
   readonly searchSources?: number;
+}
+
+/** Parts of the cache-write, prompt and completion tokens. */
+export interface TokenDetail {
+  readonly cacheWrite1h: number;
+  readonly audioInput: number;
+  readonly imageInput: number;
+  readonly audioOutput: number;
 }
 
 export interface ReportedUsage {
   readonly usage: TokenUsage;
   /** UTF-8 bytes of output received by then. */
   readonly atBytes: number;
+  /** The `service_tier` that the engine reports. */
+  readonly tier?: unknown;
 }
 
 /** The cost in response bodies: USD numbers, by the charged currency. */
@@ -70,8 +82,39 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     reasoningTokens: Math.min(reasoning, completion),
   };
   const sources = count(value, 'num_sources_used');
-  return sources === undefined ? usage : { ...usage, searchSources: sources };
+  const mayHaveDetail = ofPrompt !== undefined || ofCompletion !== undefined;
+  const detail =
+    mayHaveDetail || value['cache_creation'] !== undefined
+      ? detailOf(value, ofPrompt, ofCompletion)
+      : undefined;
+  if (sources === undefined && detail === undefined) return usage;
+  return {
+    ...usage,
+    ...(detail === undefined ? {} : { detail }),
+    ...(sources === undefined ? {} : { searchSources: sources }),
+  };
 }
+
+/** Returns `undefined` if all counts are 0. */
+function detailOf(
+  usage: JsonObject,
+  ofPrompt: JsonObject | undefined,
+  ofCompletion: JsonObject | undefined,
+): TokenDetail | undefined {
+  const given =
+    usage['cache_creation'] ??
+    ofPrompt?.['cache_creation'] ??
+    ofPrompt?.['cache_creation_token_details'];
+  const written = isJsonObject(given) ? given : undefined;
+  const cacheWrite1h = (written && count(written, HOURLY)) ?? 0;
+  const audioInput = (ofPrompt && count(ofPrompt, 'audio_tokens')) ?? 0;
+  const imageInput = (ofPrompt && count(ofPrompt, 'image_tokens')) ?? 0;
+  const audioOutput = (ofCompletion && count(ofCompletion, 'audio_tokens')) ?? 0;
+  if (cacheWrite1h + audioInput + imageInput + audioOutput === 0) return undefined;
+  return { cacheWrite1h, audioInput, imageInput, audioOutput };
+}
+
+const HOURLY = 'ephemeral_1h_input_tokens';
 
 export function chatUsage(usage: TokenUsage): JsonObject {
   return {
@@ -81,13 +124,30 @@ export function chatUsage(usage: TokenUsage): JsonObject {
     prompt_tokens_details: {
       cached_tokens: usage.cachedTokens,
       cache_creation_input_tokens: usage.cacheWriteTokens,
+      ...promptDetail(usage),
     },
-    completion_tokens_details: { reasoning_tokens: usage.reasoningTokens },
+    completion_tokens_details: {
+      reasoning_tokens: usage.reasoningTokens,
+      ...(usage.detail?.audioOutput ? { audio_tokens: usage.detail.audioOutput } : {}),
+    },
+  };
+}
+
+function promptDetail({ cacheWriteTokens, detail }: TokenUsage): JsonObject {
+  if (detail === undefined) return {};
+  const { cacheWrite1h, audioInput, imageInput } = detail;
+  const shorter = Math.max(0, cacheWriteTokens - cacheWrite1h);
+  const cache_creation = { ephemeral_5m_input_tokens: shorter, [HOURLY]: cacheWrite1h };
+  return {
+    ...(cacheWrite1h > 0 ? { cache_creation } : {}),
+    ...(audioInput > 0 ? { audio_tokens: audioInput } : {}),
+    ...(imageInput > 0 ? { image_tokens: imageInput } : {}),
   };
 }
 
 /** The same as JSON. */
 export function chatUsageText(usage: TokenUsage): string {
+  if (usage.detail !== undefined) return JSON.stringify(chatUsage(usage));
   const { promptTokens, completionTokens, cachedTokens, cacheWriteTokens, reasoningTokens } = usage;
   return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${promptTokens + completionTokens},"prompt_tokens_details":{"cached_tokens":${cachedTokens},"cache_creation_input_tokens":${cacheWriteTokens}},"completion_tokens_details":{"reasoning_tokens":${reasoningTokens}}}`;
 }

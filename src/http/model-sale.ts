@@ -12,7 +12,7 @@ import {
   requirePrice,
   type ResolvedModel,
 } from '../catalog/catalog.ts';
-import type { Config, ModelType, PlanLimits } from '../config/config.ts';
+import type { Config, ModelType, PlanLimits, ServiceTier } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -20,17 +20,20 @@ import type { RequestContext } from './request-context.ts';
 
 /**
  * Returns the price of a model for the caller. Sets the model for the log and for the headers of
- * error responses. Throws 401, 403 or 503.
+ * error responses. `tier`: a service tier that the model sells. Throws 401, 403 or 503.
  */
 export function priceFor(
   context: RequestContext,
   { model, deprecation }: Pick<ResolvedModel, 'model' | 'deprecation'>,
+  tier?: ServiceTier,
 ): Price {
   const { caller } = context;
   context.notes.model = model.id;
   context.known = { model, deprecation };
   requireAccess(model, caller, context);
-  return caller.isBatch === true ? requireBatchPrice(model) : (model.price ?? requirePrice(model));
+  const price =
+    caller.isBatch === true ? requireBatchPrice(model) : (model.price ?? requirePrice(model));
+  return price.variants === undefined ? price : price.variants.now(tier);
 }
 
 export interface SaleTerms {

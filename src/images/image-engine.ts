@@ -7,7 +7,7 @@ import { type ImageKind, imagePrice } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
 import type { Log } from '../core/log.ts';
-import { type Nano, nano } from '../core/money.ts';
+import { decimalUsd, type Nano, nano, smaller } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type {
@@ -200,15 +200,16 @@ export async function validateImages(
 }
 
 /**
- * The charge for images of these sizes: an image smaller than requested has its own price; a larger
- * one is never billed higher.
+ * The charge for images of these sizes, and their prices for the receipt: an image smaller than
+ * requested has its own price; a larger one is never billed higher.
  */
 export function chargeForImages(
   sizes: readonly string[],
   quality: string | undefined,
   { kind }: ImageOrder,
   { price }: HeldWork,
-): Nano {
+): Pick<Outcome, 'costNano' | 'extras'> {
+  const counts = new Map<Nano, number>();
   let sum: bigint = price.perRequest;
   for (const size of sizes) {
     const made = imagePrice({ size, quality: kind.quality ?? quality }, price);
@@ -216,9 +217,14 @@ export function chargeForImages(
       kind.size === undefined
         ? made
         : imagePrice({ ...kind, quality: kind.quality ?? quality }, price);
-    sum += made < requested ? made : requested;
+    const each = smaller(made, requested);
+    counts.set(each, (counts.get(each) ?? 0) + 1);
+    sum += each;
   }
-  return nano(sum);
+  const lines = [...counts].map(([each, count]) => {
+    return { kind: 'image', count, price: decimalUsd(each) };
+  });
+  return { costNano: nano(sum), extras: { images: sizes.length, lines } };
 }
 
 export interface ImageSale {
@@ -237,16 +243,14 @@ export function saleOf(
   const replica = head.replica.engine;
   const { images, quality } = made;
   const sizes = images.map(({ size }) => size);
-  const costNano = chargeForImages(sizes, quality, order, held);
   return {
     made,
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
     outcome: {
-      costNano,
+      ...chargeForImages(sizes, quality, order, held),
       status: 'completed',
       attempts,
       replica,
-      extras: { images: images.length },
     },
   };
 }

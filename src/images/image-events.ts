@@ -179,10 +179,9 @@ class PartialImages implements EngineSink {
     const { attempts = 1 } = this.#outcome ?? {};
     const replica = this.#head?.replica.engine;
     return {
-      costNano: chargeForImages(sizes, quality, this.#order, this.#held),
+      ...chargeForImages(sizes, quality, this.#order, this.#held),
       status: 'aborted',
       attempts,
-      extras: { images: count },
       ...(replica === undefined ? {} : { replica }),
     };
   }

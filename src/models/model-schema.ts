@@ -17,14 +17,27 @@ const TokenPrices = {
   output: Amount.optional().describe('Per million completion tokens, reasoning included.'),
   cache_input: Amount.optional().describe("Per million tokens read from the engine's cache."),
   cache_write: Amount.optional().describe("Per million tokens written to the engine's cache."),
+  cache_write_1h: Amount.optional().describe('Per million tokens written to it for one hour.'),
+  audio_input: Amount.optional().describe('Per million audio tokens of the prompt.'),
+  image_input: Amount.optional().describe('Per million image tokens of the prompt.'),
+  reasoning: Amount.optional().describe('Per million reasoning tokens.'),
+  audio_output: Amount.optional().describe('Per million audio tokens of the completion.'),
+};
+
+const LongPrices = {
+  context_token_threshold: z.int().describe('Prompts with more tokens have these prices.'),
+  ...TokenPrices,
 };
 
 const Prices = {
   ...TokenPrices,
   extended: z
     .strictObject({
-      context_token_threshold: z.int().describe('Prompts with more tokens have these prices.'),
-      ...TokenPrices,
+      ...LongPrices,
+      further: z
+        .array(z.strictObject(LongPrices))
+        .optional()
+        .describe('Prices above higher thresholds, in ascending order.'),
     })
     .optional()
     .describe('Prices for longer prompts.'),
@@ -51,6 +64,18 @@ const Pricing = z
       .strictObject(Prices)
       .optional()
       .describe('Prices in a batch; absent if the model does not support batches.'),
+    flex: z.strictObject(Prices).optional().describe('Prices of `service_tier: flex`.'),
+    priority: z.strictObject(Prices).optional().describe('Prices of `service_tier: priority`.'),
+    windows: z
+      .array(
+        z.strictObject({
+          from: z.string().describe('Start of the window, UTC.'),
+          to: z.string().describe('End of the window, UTC.'),
+          ...Prices,
+        }),
+      )
+      .optional()
+      .describe('Prices by the time of day at which a request starts. The first match applies.'),
   })
   .describe('Prices per million tokens; for speech models `input` is per million characters.');
 

@@ -13,6 +13,7 @@ import {
   responsesRoutes,
   type Sealer,
   StoredTurns,
+  UnpricedTokens,
 } from '../chat/chat.ts';
 import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
 import { completionsRoute } from '../chat/completions/completions.ts';
@@ -144,6 +145,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     dialects: new LearnedDialects(dialects, log),
     layouts: new ChunkLayouts(),
     templates: new LearnedTemplates(log),
+    unpriced: new UnpricedTokens(log),
     searchPromptTokens: () => config.current.socialSearch.maxPromptTokens,
     sealer: extras.sealer,
     cacheScope: extras.cacheScope,

@@ -107,6 +107,10 @@ describe('signed receipts', () => {
       },
       priceVersion: (signed.usage as unknown as { priceVersion: string }).priceVersion,
       unitPrices: { input: '1', output: '2' },
+      lines: [
+        { kind: 'input_tokens', quantity: 12, per: 1_000_000, price: '1', usd: '0.000012' },
+        { kind: 'output_tokens', quantity: 5, per: 1_000_000, price: '2', usd: '0.00001' },
+      ],
       cost: { usd: '0.000022000', diem: '0.000000000' },
       extras: {},
     });

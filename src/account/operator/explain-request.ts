@@ -9,7 +9,7 @@ import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { type FailureRecord, failureOf } from '../../observability/failure-log.ts';
 import { type AccountParts, requestIdOf } from '../account-parts.ts';
-import { receiptBody, unitPricesOf } from '../receipts.ts';
+import { pricedReceipt } from '../receipts.ts';
 import { operatorStep } from './next-steps.ts';
 import type { ExplainedRequest } from './operator-requests-schema.ts';
 
@@ -68,10 +68,7 @@ export async function explainRequest(
       reserved: receipt?.reserved_nano == null ? null : decimalUsd(receipt.reserved_nano),
       why: receipt === undefined ? unchargedReason(failure, code) : chargeReason(receipt),
     },
-    receipt:
-      receipt === undefined
-        ? null
-        : { ...receiptBody(receipt), unitPrices: await unitPricesOf(parts, receipt) },
+    receipt: receipt === undefined ? null : await pricedReceipt(parts, receipt),
     nextStep: {
       operator: stepOf(failure, receipt, code),
       caller: code === undefined ? null : FAULTS[code].remedy,

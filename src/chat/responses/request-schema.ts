@@ -101,7 +101,10 @@ export const ResponsesBody = z.looseObject({
   prompt_cache_key: promptCacheKey,
   metadata: z.record(z.string(), z.unknown()).nullish().describe('Up to 16 tags of the request.'),
   safety_identifier: z.string().nullish().describe('No effect.'),
-  service_tier: z.string().nullish().describe('No effect; there is one tier.'),
+  service_tier: z
+    .string()
+    .nullish()
+    .describe('`flex` or `priority`, if the model has a price for it; otherwise without effect.'),
   truncation: z
     .enum(['auto', 'disabled'])
     .nullish()

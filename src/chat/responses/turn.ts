@@ -166,6 +166,7 @@ function chatBody(
     reasoning_effort: effortOf(body.reasoning?.effort),
     prompt_cache_key: body.prompt_cache_key,
     metadata: body.metadata,
+    service_tier: body.service_tier,
     svc_parameters: agentParameters(body, parts.serviceName, search),
   };
 }

@@ -25,6 +25,18 @@ const MAX_CONTENT_CHARS = 2_000;
 /** Maximum UTF-8 bytes of a result; a UTF-16 unit takes at most three. */
 export const RESULT_BYTES = 3 * (MAX_TITLE_CHARS + MAX_URL_CHARS + MAX_CONTENT_CHARS);
 
+/** The citations of a response, with those of the engine after them. */
+export function withCited(
+  citations: readonly SearchResult[],
+  cited: readonly RawResult[],
+): SearchResult[] {
+  const raw = [...citations, ...cited];
+  return cleanResults(
+    raw.map(({ date, ...one }) => ({ ...one, date })),
+    raw.length,
+  );
+}
+
 /** The first `maxResults` valid results, each URL once. */
 export function cleanResults(raw: readonly RawResult[], maxResults: number): SearchResult[] {
   const results: SearchResult[] = [];

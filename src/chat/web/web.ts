@@ -20,7 +20,7 @@ export {
 } from './prompts.ts';
 export { SearchClient, type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
 export {
-  cleanResults,
+  withCited,
   documentsOf,
   type FoundDocument,
   type RawResult,

@@ -285,6 +285,25 @@ test('usage is read in every format, and a zero stays a zero', () => {
       { prompt_tokens: 10, completion_tokens: 4, prompt_tokens_details: null, cached_tokens: 99 },
       expected(10, 4, { cachedTokens: 10 }),
     ],
+    [
+      {
+        prompt_tokens: 20,
+        completion_tokens: 9,
+        prompt_tokens_details: {
+          cached_tokens: 2,
+          cache_write_tokens: 6,
+          audio_tokens: 4,
+          image_tokens: 3,
+        },
+        completion_tokens_details: { audio_tokens: 5 },
+        cache_creation: { ephemeral_5m_input_tokens: 5, ephemeral_1h_input_tokens: 1 },
+      },
+      expected(20, 9, {
+        cachedTokens: 2,
+        cacheWriteTokens: 6,
+        detail: { cacheWrite1h: 1, audioInput: 4, imageInput: 3, audioOutput: 5 },
+      }),
+    ],
     [{ prompt_tokens: -1, completion_tokens: 4 }, undefined],
     [{ prompt_tokens: 1.5, completion_tokens: 4 }, undefined],
     [null, undefined],
@@ -306,6 +325,10 @@ test('the written usage reads back equal', () => {
         reasoningTokens: Math.floor((completionTokens * part) / 200),
       };
       assert.deepEqual(readUsage(chatUsage(usage)), usage);
+      const detail = { cacheWrite1h: part, audioInput: 0, imageInput: 2, audioOutput: part };
+      const full = { ...usage, cacheWriteTokens: cachedTokens, detail };
+      assert.deepEqual(readUsage(chatUsage(full)), full);
+      assert.equal(chatUsageText(full), JSON.stringify(chatUsage(full)));
       assert.equal(chatUsageText(usage), JSON.stringify(chatUsage(usage)));
     }),
   );

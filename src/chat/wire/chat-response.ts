@@ -134,7 +134,10 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   return {
     source: { bytes, body, text },
     choices,
-    reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
+    reported:
+      usage === undefined
+        ? undefined
+        : { usage, atBytes: outputBytes(tally), tier: body['service_tier'] },
     tally,
     cited,
   };

@@ -295,7 +295,7 @@ export class ChatStream {
     if (usage !== undefined) {
       let atBytes = 0;
       for (const choice of this.#choices.values()) atBytes += choice.bytes;
-      this.reported = { usage, atBytes };
+      this.reported = { usage, atBytes, tier: chunk['service_tier'] };
     }
     if (given.length === 0) return;
     this.hasShownText ||= given.some(hasText);

@@ -29,6 +29,8 @@ export interface EngineTarget {
   /** Separates prompt caches; contains no characters that JSON escapes. */
   readonly cacheSalt?: string | undefined;
   readonly extraMembers?: JsonObject | undefined;
+  /** The service tier that was sold; others than `auto` and `default` are left out. */
+  readonly serviceTier?: string | undefined;
 }
 
 /**
@@ -126,6 +128,8 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
     fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
     if (!dialect.fallbacks) fields['fallbacks'] = undefined;
     fields['verbosity'] = request.verbosity;
+    const tier = fields['service_tier'];
+    if (tier !== 'auto' && tier !== 'default') fields['service_tier'] = target.serviceTier;
   }
   if (target.promptCacheKey !== undefined) fields['prompt_cache_key'] = target.promptCacheKey;
   if (target.cacheSalt !== undefined) fields['cache_salt'] = target.cacheSalt;

@@ -59,7 +59,7 @@ export type Sums = Days['totals'];
 export type Cost = Sums['cost'];
 export type UsageDays = UsageResponse;
 /** The list omits the prices. */
-export type Receipt = ReceiptItem & Partial<Pick<ReceiptResponse, 'unitPrices'>>;
+export type Receipt = ReceiptItem & Partial<Pick<ReceiptResponse, 'unitPrices' | 'lines'>>;
 export type ApiKey = ApiKeyItem;
 export type Budget = BudgetItem;
 export type TagSums = UsageTagsResponse;

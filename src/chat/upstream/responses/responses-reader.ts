@@ -163,12 +163,12 @@ export class ResponsesReader implements UpstreamReader {
 
   #end(response: unknown): string {
     if (!isJsonObject(response)) return this.#fail().toString();
-    const { error, usage } = response;
+    const { error, usage, service_tier } = response;
     const finish_reason = finishOf(response);
     if (finish_reason === 'error' || finish_reason === undefined) return this.#error({ error });
     this.#isOver = true;
     const ended = this.#chunk([{ index: 0, delta: {}, logprobs: null, finish_reason }]);
-    const counted = isJsonObject(usage) ? this.#chunk([], { usage }) : '';
+    const counted = isJsonObject(usage) ? this.#chunk([], { usage, service_tier }) : '';
     return this.#role() + ended + counted + DONE_EVENT;
   }
 

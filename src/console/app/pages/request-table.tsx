@@ -97,8 +97,31 @@ function AnyValue({ value }: { value: unknown }) {
   return typeof value === 'object' ? <code>{text}</code> : <span class="num">{text}</span>;
 }
 
+type Line = NonNullable<NonNullable<Receipt['lines']>[number]>;
+
+/** `cache_read_tokens` becomes `Cache read tokens`. */
+function lineName({ kind }: Line): string {
+  const words = kind.replaceAll('_', ' ');
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+}
+
+function LineAmount({ line: { quantity, per = 1, price, usd } }: { line: Line }) {
+  const each = per === 1 ? '' : ' per million';
+  return (
+    <span class="num">
+      ${usd}
+      {price !== undefined && quantity !== undefined && (
+        <span class="under">
+          {quantity} at ${price}
+          {each}
+        </span>
+      )}
+    </span>
+  );
+}
+
 function ReceiptFacts({ receipt }: { receipt: Receipt }) {
-  const { tokens, cost, reserved, unitPrices, extras, metadata } = receipt;
+  const { tokens, cost, reserved, unitPrices, lines, extras, metadata } = receipt;
   const tags = Object.entries(metadata);
   return (
     <div class="receipt">
@@ -125,6 +148,7 @@ function ReceiptFacts({ receipt }: { receipt: Receipt }) {
           ['Charged', <Usd value={costOf(receipt)} />],
           cost.diem > 0 && ['of which daily credit', <Usd value={cost.diem} />],
           ['Price version', <code>{receipt.priceVersion}</code>],
+          ...(lines ?? []).map((line) => [lineName(line), <LineAmount line={line} />] as const),
           ...Object.entries(unitPrices?.['prices'] ?? {}).map(
             ([name, price]) => [`Price, ${name}`, <AnyValue value={price} />] as const,
           ),

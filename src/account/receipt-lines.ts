@@ -1,0 +1,170 @@
+/**
+ * The lines of a receipt: each priced kind of work with its quantity, price and amount. Amounts are
+ * exact decimals, and their sum is the charge; the rounding of a charge is a line of its own.
+ */
+import { compilePrice, tokenLines } from '../catalog/catalog.ts';
+import type { UsageRow } from '../billing/ledger/ledger.ts';
+import { FEMTO_PER_NANO, formatUsd, usdToNano } from '../core/money.ts';
+import type { ReceiptLine } from './receipt-line-schema.ts';
+import type { ReceiptResponse } from './usage-schema.ts';
+
+/** `nano`: price of one unit, or of a million tokens or characters. */
+interface Line {
+  readonly kind: string;
+  readonly count: bigint;
+  readonly nano: bigint;
+}
+
+const MILLION = 1_000_000;
+/** Kinds that are priced by the million. */
+const PER_MILLION: Readonly<Record<string, string>> = {
+  input: 'input_tokens',
+  output: 'output_tokens',
+  cacheInput: 'cache_read_tokens',
+  cacheWrite: 'cache_write_tokens',
+  cacheWrite1h: 'cache_write_1h_tokens',
+  audioInput: 'audio_input_tokens',
+  imageInput: 'image_input_tokens',
+  reasoning: 'reasoning_tokens',
+  audioOutput: 'audio_output_tokens',
+  characters: 'characters',
+};
+
+/** `null` if the prices are no longer known. */
+export function receiptLines(
+  row: UsageRow,
+  unitPrices: ReceiptResponse['unitPrices'],
+): ReceiptLine[] | null {
+  const chargedNano = row.usd_nano + row.diem_nano;
+  const extras = extrasOf(row);
+  const refunded = extras['refundedUsd'];
+  if (chargedNano === 0n && refunded === undefined) return [];
+  const surcharges = surchargesIn(extras);
+  const isOnlySurcharges = sumOf(surcharges) === chargedNano * FEMTO_PER_NANO;
+  const lines = isOnlySurcharges ? [] : workLines(row, extras, unitPrices);
+  if (lines === null) return null;
+  const shown = [...lines, ...surcharges].map(lineText);
+  let rest = chargedNano * FEMTO_PER_NANO - sumOf(lines) - sumOf(surcharges);
+  if (typeof refunded === 'string') {
+    shown.push({ kind: 'refund', usd: `-${trimmed(usdToNano(refunded) * FEMTO_PER_NANO)}` });
+    rest = 0n;
+  }
+  if (rest === 0n) return shown;
+  const isRounding = rest < FEMTO_PER_NANO && rest > -FEMTO_PER_NANO;
+  // A charge is limited by its hold.
+  if (!isRounding && rest > 0n) return null;
+  return [...shown, { kind: isRounding ? 'rounding' : 'above_hold', usd: trimmed(rest) }];
+}
+
+function extrasOf(row: UsageRow): Readonly<Record<string, unknown>> {
+  return JSON.parse(row.extras ?? '{}') as Record<string, unknown>; // written by the ledger
+}
+
+function workLines(
+  row: UsageRow,
+  extras: Readonly<Record<string, unknown>>,
+  unitPrices: ReceiptResponse['unitPrices'],
+): Line[] | null {
+  if (unitPrices === null) return null;
+  const { quote, perCredit, ...settings } = unitPrices;
+  if (typeof quote === 'string') return [{ kind: 'quote', count: 1n, nano: usdToNano(quote) }];
+  if (typeof perCredit === 'string') {
+    return [{ kind: 'credits', count: countIn(extras, 'credits'), nano: usdToNano(perCredit) }];
+  }
+  const price = compilePrice(settings);
+  const stored = storedLines(extras);
+  const hasTokens = stored.length === 0 && price.tokens !== undefined;
+  const units: Line[] = [
+    ...stored,
+    ...(hasTokens ? tokenLines(usageOf(row), price) : []).map(({ kind, count, rate }) => {
+      return { kind, count, nano: rate };
+    }),
+    { kind: 'audio_ms', count: audioMs(extras), nano: price.perSecond ?? 0n },
+    {
+      kind: 'characters',
+      count: countIn(extras, 'characters'),
+      nano: price.perCharacter ?? 0n,
+    },
+    {
+      kind: 'searches',
+      count: countIn(extras, 'searches'),
+      nano: price.perSearch ?? 0n,
+    },
+    { kind: 'request', count: 1n, nano: price.perRequest },
+  ];
+  if (stored.length === 0) {
+    units.push({ kind: 'image', count: countIn(extras, 'images'), nano: price.perImage ?? 0n });
+  }
+  const free = (kind: string): boolean => kind !== 'request' && PER_MILLION[kind] !== undefined;
+  return units.filter(({ kind, count, nano }) => count > 0n && (nano > 0n || free(kind)));
+}
+
+function usageOf(row: UsageRow) {
+  return {
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    cachedTokens: Number(row.cached_tokens),
+    cacheWriteTokens: Number(row.cache_write_tokens),
+  };
+}
+
+function countIn(extras: Readonly<Record<string, unknown>>, name: string): bigint {
+  const count = extras[name];
+  return typeof count === 'number' ? BigInt(count) : 0n;
+}
+
+function audioMs({ audioSeconds }: Readonly<Record<string, unknown>>): bigint {
+  return typeof audioSeconds === 'number' ? BigInt(Math.round(audioSeconds * 1_000)) : 0n;
+}
+
+interface Stored {
+  readonly kind: string;
+  readonly count: number;
+  readonly price: string;
+}
+
+/** Lines that do not follow from the counts of the receipt. */
+function storedLines({ lines = [] }: Readonly<Record<string, unknown>>): Line[] {
+  const stored = lines as readonly Stored[]; // written when the request was charged
+  return stored.map(({ kind, count, price }) => {
+    return { kind, count: BigInt(count), nano: usdToNano(price) };
+  });
+}
+
+const SURCHARGES = ['web_search', 'web_scraping', 'x_search'];
+
+function surchargesIn(extras: Readonly<Record<string, unknown>>): Line[] {
+  return SURCHARGES.flatMap((kind) => {
+    const given = extras[kind] as { readonly count: number; readonly usd: string } | undefined; // ours
+    if (given === undefined || given.count === 0) return [];
+    return [{ kind, count: BigInt(given.count), nano: usdToNano(given.usd) / BigInt(given.count) }];
+  });
+}
+
+/** Femto-USD. */
+function amountOf({ kind, count, nano }: Line): bigint {
+  if (PER_MILLION[kind] !== undefined) return count * nano;
+  return count * nano * (kind === 'audio_ms' ? FEMTO_PER_NANO / 1_000n : FEMTO_PER_NANO);
+}
+
+function sumOf(lines: readonly Line[]): bigint {
+  return lines.reduce((sum, line) => sum + amountOf(line), 0n);
+}
+
+function lineText(line: Line): ReceiptLine {
+  const { kind, count, nano } = line;
+  const name = PER_MILLION[kind];
+  const usd = trimmed(amountOf(line));
+  const price = { price: trimmed(nano * FEMTO_PER_NANO), usd };
+  if (name !== undefined) return { kind: name, quantity: Number(count), per: MILLION, ...price };
+  if (kind !== 'audio_ms') return { kind, quantity: Number(count), per: 1, ...price };
+  return { kind: 'audio_seconds', quantity: Number(count) / 1_000, per: 1, ...price };
+}
+
+/** Exact decimal text of femto-USD, without zeros at the end. */
+function trimmed(femto: bigint): string {
+  const magnitude = femto < 0n ? -femto : femto;
+  const whole = formatUsd(magnitude / FEMTO_PER_NANO);
+  const fraction = String(magnitude % FEMTO_PER_NANO).padStart(6, '0');
+  return `${femto < 0n ? '-' : ''}${`${whole}${fraction}`.replace(/\.?0+$/, '')}`;
+}
