@@ -246,6 +246,127 @@ describe('card payments', () => {
     await until(async () => (await state(body.id)).status === 'expired', 'expired');
   });
 
+  /** Pays once and saves the card; the balance is 6 USD then. */
+  async function withSavedCard(): Promise<string> {
+    const { body } = await start(5, { saveCard: true });
+    stripe.pay(stripe.sessionOf(body.id)?.id ?? '');
+    await deliverAll();
+    await balanceBecomes(6);
+    return await farebox.key({ accountId, kind: 'ADMIN' });
+  }
+
+  const AUTO = '/billing/auto-top-up';
+
+  async function setAutoTopUp(admin: string, settings: object) {
+    return await call(farebox, AUTO, { method: 'PUT', secret: admin, body: settings });
+  }
+
+  test('a saved card is charged when the balance is below the limit, up to the maximum of the month', async () => {
+    const admin = await withSavedCard();
+    const before = await call(farebox, AUTO, { secret: admin });
+    assert.deepEqual([before.body.card, before.body.keepUsd], ['visa •••• 4242', null]);
+    const set = await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 50 });
+    assert.equal(set.status, 200);
+    await balanceBecomes(26);
+    assert.equal((await call(farebox, AUTO, { secret: admin })).body.chargedThisMonthUsd, 20);
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await settled();
+    assert.equal(await balance(), 26, 'a balance above the limit is not charged');
+    const { ledger, store } = farebox.app.stores;
+    const spend = async (usd: number, id: string) =>
+      store.transaction((tx) =>
+        ledger.debitIn(tx, {
+          accountId,
+          amountNano: usdToNano(usd),
+          to: 'house:operator-credit',
+          kind: 'CREDIT',
+          id: `${id}-${accountId}`,
+        }),
+      );
+    await spend(20, 'first');
+    await Promise.all([cards.topUp(), cards.topUp(), cards.topUp()]);
+    await balanceBecomes(26);
+    await spend(20, 'second');
+    await cards.topUp();
+    await cards.stop();
+    await settled();
+    assert.equal(await balance(), 6, 'a third charge would exceed the maximum');
+    const last = await call(farebox, AUTO, { method: 'DELETE', secret: admin });
+    assert.deepEqual([last.body.card, last.body.keepUsd], [null, null]);
+    assert.equal(stripe.detached.length, 1);
+    assert.equal((await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 50 })).status, 409);
+  });
+
+  test('a declined card is reported, not charged again at once, and its charge is cancelled', async () => {
+    const admin = await withSavedCard();
+    const { store } = farebox.app.stores;
+    await store.query(
+      `INSERT INTO webhooks_webhook (id, account_id, url, secret, is_low, times_low, created_ms)
+       VALUES ($1, $2, 'https://hooks.example.com', 'whsec_AAAA', 0, 0, 1)`,
+      [`wh_${accountId}`, accountId],
+    );
+    stripe.declines = 'insufficient_funds';
+    try {
+      await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 100 });
+      const path = AUTO;
+      await until(async () => {
+        return (await call(farebox, path, { secret: admin })).body.problem === 'insufficient_funds';
+      }, 'the decline');
+    } finally {
+      stripe.declines = undefined;
+    }
+    assert.equal(await balance(), 6);
+    const [charge] = [...stripe.intents.values()].slice(-1);
+    assert.equal(charge?.status, 'canceled');
+    const told = await store.query<{ event: string; body: string }>(
+      'SELECT event, body FROM webhooks_delivery WHERE account_id = $1',
+      [accountId],
+    );
+    assert.deepEqual(
+      told.map(({ event }) => event),
+      ['auto_top_up.failed'],
+    );
+    const { data } = JSON.parse(told[0]?.body ?? '{}') as { data: Record<string, unknown> };
+    assert.deepEqual([data['amountUsd'], data['reason']], [20, 'insufficient_funds']);
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await settled();
+    assert.equal(await balance(), 6, 'the next charge waits');
+    await store.query('UPDATE payments_card_owner SET next_try_ms = 0');
+    await cards.topUp();
+    await cards.stop();
+    await balanceBecomes(26);
+    assert.equal((await call(farebox, AUTO, { secret: admin })).body.problem, null);
+  });
+
+  test('a dispute stops the charges', async () => {
+    const admin = await withSavedCard();
+    await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });
+    await balanceBecomes(16);
+    const [intent] = [...stripe.intents.values()].slice(-1);
+    assert.ok(intent !== undefined);
+    stripe.dispute(intent);
+    await deliverAll();
+    await balanceBecomes(6);
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await cards.stop();
+    await settled();
+    assert.equal(await balance(), 6);
+    assert.equal((await call(farebox, AUTO, { secret: admin })).body.stopped, true);
+  });
+
+  test('automatic top-ups need a saved card, an ADMIN key and amounts in order', async () => {
+    const admin = await farebox.key({ accountId, kind: 'ADMIN' });
+    const settings = { keepUsd: 20, monthlyUsd: 50 };
+    assert.equal((await setAutoTopUp(admin, settings)).body.code, 'NO_SAVED_CARD');
+    assert.equal((await setAutoTopUp(secret, settings)).status, 401);
+    const wrong = await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 10 });
+    assert.equal(wrong.status, 400);
+    assert.equal((await call(farebox, AUTO, { method: 'DELETE', secret: admin })).status, 409);
+  });
+
   test('amounts, accounts and the number of open pages are limited', async () => {
     for (const [amountUsd, message] of [
       [4.99, /from 5.00 to 1000.00 USD/],

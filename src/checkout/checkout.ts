@@ -13,6 +13,7 @@ import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post } from '../http/route.ts';
 import type { CardPayment, CardPayments } from '../payments/cards/cards.ts';
+import { autoTopUpRoutes } from './auto-top-up.ts';
 import {
   CREATE_CHECKOUT,
   type CheckoutItem,
@@ -40,13 +41,18 @@ export function checkoutFeature(parts: CheckoutParts): Feature {
     routes: checkoutRoutes(parts),
     // A SQLite file has one server.
     start: () => cards?.start(store.dialect === 'sqlite'),
-    leaderJob: async () => cards?.reconcile(),
+    leaderJob: async () => {
+      // A provider that does not respond must not delay the charges.
+      await cards?.topUp();
+      await cards?.reconcile();
+    },
     close: async () => cards?.stop(),
   };
 }
 
 function checkoutRoutes(parts: CheckoutParts): Route[] {
   return [
+    ...autoTopUpRoutes(() => requireCards(parts)),
     post('/billing/checkout', 'key-or-wallet', CREATE_CHECKOUT, (context) =>
       createCheckout(parts, context),
     ),

@@ -5,7 +5,7 @@ import { PROVIDER_NAMES } from '../payments/cards/cards.ts';
 
 const MAX_USD = 100_000;
 
-const AmountUsd = z
+export const AmountUsd = z
   .number()
   .positive()
   .max(MAX_USD)
@@ -19,10 +19,7 @@ const Provider = z.enum(PROVIDER_NAMES);
 export const CreateCheckout = z
   .object({
     amountUsd: AmountUsd.describe('Amount to credit, in USD with whole cents; taxes are added.'),
-    saveCard: z
-      .boolean()
-      .default(false)
-      .describe('Save the card for automatic top-ups of the account.'),
+    saveCard: z.boolean().default(false).describe('Save the card for `PUT /billing/auto-top-up`.'),
     provider: Provider.optional().describe('Default: the first one that is configured.'),
   })
   .meta({ id: 'CreateCheckoutRequest' });

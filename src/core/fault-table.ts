@@ -285,6 +285,7 @@ export const FAULTS = {
   ...faults(
     409,
     {
+      NO_SAVED_CARD: ['The account has no saved card', 'Pay once with `saveCard: true`.'],
       ACCOUNT_EXISTS: ['An account with this name already exists', 'Choose another name.'],
       BATCH_HAS_ENDED: ['The batch has ended', 'Read its result with `GET /batches/{id}`.'],
       FILE_IN_USE: ['A running batch uses the file', 'Wait for the batch, or cancel it.'],
@@ -381,19 +382,13 @@ export const FAULTS = {
       'No node responded',
       'Retry after the time in `Retry-After`. Nothing was charged.',
     ],
-    PAYMENT_PROVIDER_UNAVAILABLE: [
-      'The payment provider did not respond; nothing was paid',
-      'Retry later.',
-    ],
+    PAYMENT_PROVIDER_UNAVAILABLE: ['The payment provider did not respond', 'Retry later.'],
   }),
   ...faults(
     503,
     {
       X402_NOT_CONFIGURED: ['Wallet payments are not configured on this server', 'Use an API key.'],
-      CHECKOUT_NOT_CONFIGURED: [
-        'Card payments are not configured on this server',
-        'Request credit from the operator.',
-      ],
+      CHECKOUT_NOT_CONFIGURED: ['This server takes no card payments', 'Use another payment.'],
     },
     false,
   ),

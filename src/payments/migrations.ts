@@ -1,7 +1,7 @@
 /**
  * The tables of payments: top-ups by signed authorization, used sign-in nonces, the next nonce and the
  * recent transactions of each gas key, refunds, shared secrets, the request that opened each payment, and
- * payments by card with their events and refunds.
+ * payments by card with their events and refunds, and saved cards.
  *
  * A credited top-up is never deleted: its row prevents a second credit for the same authorization, which
  * stays public on the chain.
@@ -207,5 +207,25 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
         provider TEXT PRIMARY KEY,
         events_since_ms BIGINT NOT NULL
       );`,
+  },
+  {
+    id: 'payments-0010',
+    up: `
+      CREATE TABLE payments_card_owner (
+        account_id TEXT PRIMARY KEY,
+        provider TEXT NOT NULL,
+        customer TEXT NOT NULL,
+        method TEXT NOT NULL,
+        label TEXT NOT NULL,
+        keep_nano BIGINT,
+        charge_nano BIGINT,
+        monthly_nano BIGINT,
+        failures BIGINT NOT NULL DEFAULT 0,
+        next_try_ms BIGINT NOT NULL DEFAULT 0,
+        is_stopped BIGINT NOT NULL DEFAULT 0,
+        problem TEXT
+      );
+      CREATE UNIQUE INDEX payments_card_automatic ON payments_card (account_id)
+        WHERE kind = 'automatic' AND state IN ('open', 'processing');`,
   },
 ];

@@ -1,13 +1,16 @@
 /** Composes payments by people: the providers, the ledger's postings and the routes. */
+import { accountFigures } from '../billing/ledger/ledger.ts';
 import { cardPostings } from '../checkout/card-postings.ts';
 import { checkoutFeature } from '../checkout/checkout.ts';
 import type { Config } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, isoTimeOrNull } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
+import { toUsdNumber } from '../core/money.ts';
 import type { Feature } from '../http/route.ts';
 import { type CardPayments, type CardStep, openCards } from '../payments/cards/cards.ts';
 import type { FeatureParts } from './feature-parts.ts';
+import type { WebhooksFeature } from '../webhooks/webhooks.ts';
 import type { Stores } from './stores.ts';
 
 export interface CardParts {
@@ -16,15 +19,37 @@ export interface CardParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Default: no message, for a command that makes no charge. */
+  readonly notify?: WebhooksFeature['notify'];
   readonly onStep?: ((step: CardStep) => Promise<void>) | undefined;
 }
 
 /** Opens card payments for the server and for commands; `undefined` without a provider. */
 export async function openCardPayments(parts: CardParts): Promise<CardPayments | undefined> {
-  const { store, ledger } = parts.stores;
-  return await openCards({ ...parts, store, ...cardPostings(ledger) });
+  const { stores, clock, notify } = parts;
+  const { store, ledger } = stores;
+  return await openCards({
+    ...parts,
+    ...cardPostings(ledger),
+    store,
+    balancesOf: async (accountIds) => {
+      if (accountIds.length === 0) return new Map();
+      const figures = await accountFigures(store, accountIds, clock.nowMs());
+      return new Map([...figures].map(([id, { balanceNano }]) => [id, balanceNano]));
+    },
+    notifyDeclined: async (tx, declined) => {
+      const { accountId, paymentId: subject, amountNano, reason, nextTryMs } = declined;
+      const nextTryAt = isoTimeOrNull(nextTryMs);
+      const data = { paymentId: subject, amountUsd: toUsdNumber(amountNano), reason, nextTryAt };
+      await notify?.(tx, { accountId, event: 'auto_top_up.failed', subject, data });
+    },
+  });
 }
 
-export function cardsFeature(shared: FeatureParts, cards: CardPayments | undefined): Feature {
+export async function cardsFeature(
+  shared: FeatureParts,
+  notify: WebhooksFeature['notify'],
+): Promise<Feature> {
+  const cards = await openCardPayments({ ...shared, config: shared.config.current, notify });
   return checkoutFeature({ ...shared, store: shared.stores.store, cards });
 }

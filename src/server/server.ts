@@ -11,7 +11,7 @@ import { accountParts } from './endpoint-limits.ts';
 import { assetsOnDemand } from '../console/assets.ts';
 import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
-import { cardsFeature, openCardPayments } from './checkout.ts';
+import { cardsFeature } from './checkout.ts';
 import { consoleFeature } from './console.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
@@ -110,8 +110,6 @@ export async function startApp(parts: AppParts): Promise<App> {
   const extras = await openExtras(config.current, clock, log);
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
-  const { payments } = wallets;
-  const cards = await openCardPayments({ ...parts, stores });
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, observers, observerEnds } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
@@ -134,16 +132,16 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
     rpcFeature(shared, credits, idempotency, largeBodies, metrics.rpc),
-    accountFeature(accountParts(shared, server, credits), payments, wallets.signing),
+    accountFeature(accountParts(shared, server, credits), wallets.payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies }),
     batches(shared, { server, wallets, metrics }),
     webhooks,
-    cardsFeature(shared, cards),
+    await cardsFeature(shared, webhooks.notify),
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
-    opsFeature(shared, { ...parts, ...documented, metrics, payments, localEngines, backups }),
+    opsFeature(shared, { ...parts, ...documented, ...wallets, metrics, localEngines, backups }),
     backups,
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);

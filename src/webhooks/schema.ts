@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { cursorQuery, pageOf } from '../http/cursor.ts';
-import { DELIVERY_STATES, EVENTS, TEST_EVENT } from './webhook.ts';
+import { DELIVERY_STATES, EVENTS, NOTICES, TEST_EVENT } from './webhook.ts';
 
 const MAX_URL_CHARS = 2_048;
 /** Exact as a JSON number with nine decimals. */
@@ -138,7 +138,7 @@ export const DeliveryItem = z
   .strictObject({
     id: z.string().describe('Id of the message, in every attempt the header `webhook-id`.'),
     object: z.literal('webhook.delivery').describe('Kind of the object.'),
-    event: z.enum([...EVENTS, TEST_EVENT]).describe('The event.'),
+    event: z.enum([...EVENTS, ...NOTICES, TEST_EVENT]).describe('The event.'),
     status: z
       .enum(DELIVERY_STATES)
       .describe('`pending`: repeated later; `delivered`: accepted; `failed`: not repeated.'),

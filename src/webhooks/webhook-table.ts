@@ -82,8 +82,8 @@ export class WebhookTable {
     return Number(row?.total ?? 0n);
   }
 
-  async list(accountId: string): Promise<Webhook[]> {
-    const rows = await this.#store.query(
+  async list(accountId: string, tx: Queryable = this.#store): Promise<Webhook[]> {
+    const rows = await tx.query(
       `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE account_id = $1
        ORDER BY created_ms DESC, id DESC`,
       [accountId],

@@ -15,9 +15,15 @@ export const EVENTS = [
   'budget.limit_reached',
   'spend.daily',
 ] as const;
+/** Events that go to every webhook of an account, without a threshold. */
+export const NOTICES = ['auto_top_up.failed'] as const;
 export const TEST_EVENT = 'webhook.test';
 /** `video.…` are callbacks. */
-export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT | `video.${string}`;
+export type DeliveryEvent =
+  | (typeof EVENTS)[number]
+  | (typeof NOTICES)[number]
+  | typeof TEST_EVENT
+  | `video.${string}`;
 
 const SECRET_BYTES = 24;
 const SECRET_PREFIX = 'whsec_';

@@ -9,10 +9,10 @@ import type { Queryable, Store } from '../db/db.ts';
 import type { Feature } from '../http/route.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
-import { type CapPlaces, findCrossings } from './crossings.ts';
+import { type CapPlaces, deliveryOf, findCrossings } from './crossings.ts';
 import { webhookRoutes } from './routes.ts';
 import { deliveryWorker } from './send.ts';
-import { type NewDelivery, callbackSecretOf } from './webhook.ts';
+import { type NOTICES, type NewDelivery, callbackSecretOf } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
 
 export { WEBHOOKS_MIGRATIONS } from './migrations.ts';
@@ -45,8 +45,18 @@ export interface Callbacks {
   readonly nudge: () => void;
 }
 
+/** A message to every webhook of an account that is not paused, once for each subject. */
+export interface AccountNotice {
+  readonly accountId: string;
+  readonly event: (typeof NOTICES)[number];
+  readonly subject: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
 export interface WebhooksFeature extends Feature {
   readonly callbacks: Callbacks | undefined;
+  /** Queues a message; it is sent within a minute. */
+  readonly notify: (tx: Queryable, notice: AccountNotice) => Promise<void>;
 }
 
 export function webhooksFeature(parts: WebhooksParts): WebhooksFeature {
@@ -65,6 +75,13 @@ export function webhooksFeature(parts: WebhooksParts): WebhooksFeature {
       nudge();
     },
     close: () => worker.stop(),
+    notify: async (tx, { accountId, event, subject, data }) => {
+      for (const { id: webhookId, isPaused } of await table.list(accountId, tx)) {
+        if (isPaused) continue;
+        const crossing = { webhookId, accountId, event, subject, period: 0 };
+        await table.add(deliveryOf({ clock, ids }, crossing, data), tx);
+      }
+    },
     callbacks:
       callbackSecret === undefined
         ? undefined

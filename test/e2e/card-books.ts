@@ -22,6 +22,7 @@ export type CardOrder =
   | { readonly do: 'checkout'; readonly accountId: string; readonly nano: string }
   | { readonly do: 'receive'; readonly body: string; readonly signature: string }
   | { readonly do: 'refund'; readonly accountId: string; readonly nano: string }
+  | { readonly do: 'top-up' }
   | { readonly do: 'sweep' };
 
 export async function openCardBooks(
@@ -63,6 +64,9 @@ export async function carryOut(books: CardBooks, order: CardOrder): Promise<void
     case 'refund':
       await cards.refund(order.accountId, amountOf(order), amountOf(order));
       return;
+    case 'top-up':
+      await cards.topUp();
+      return await sweep(books);
     case 'sweep':
       return await sweep(books);
   }

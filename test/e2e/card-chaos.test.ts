@@ -1,6 +1,6 @@
 /**
- * Card payments under `kill -9` at every step and random faults: payments, delayed payments, refunds by
- * the operator and by hand, disputes, webhooks that are repeated, reordered or lost, and requests to
+ * Card payments under `kill -9` at every step and random faults: payments, delayed payments, automatic
+ * top-ups, refunds by the operator and by hand, disputes, webhooks that are repeated, reordered or lost, and requests to
  * Stripe without a response. At the end the money in the double equals the credit in the ledger, for each
  * payment. `CARD_KILLS` sets the number of kills; the seed is printed and determines everything.
  */
@@ -13,6 +13,7 @@ import { type TestContext, test } from 'node:test';
 import { Stripe } from 'stripe';
 import type { CardStep } from '../../src/payments/cards/cards.ts';
 import { childEnvironment } from '../support/child-environment.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { runCli } from '../support/run-cli.ts';
 import { seededIds } from '../support/seeded-ids.ts';
@@ -28,6 +29,7 @@ const STEPS: Readonly<Record<CardOrder['do'], readonly CardStep[]>> = {
   checkout: ['opened', 'page'],
   receive: ['journaled', 'read', 'applied'],
   refund: ['refunded', 'read', 'applied'],
+  'top-up': ['charged', 'read', 'applied'],
   sweep: ['refunded', 'read', 'applied'],
 };
 
@@ -72,6 +74,7 @@ payments: { ${stripe.yaml()} }
       const { id } = await books.stores.identity.createAccount(`account ${count}`, 'paid');
       await books.stores.ledger.openAccount(id);
       chaos.accounts.push(id);
+      await saveCard(chaos, id);
     }
     while (chaos.kills < KILLS) await oneRound(chaos);
     await calm(chaos);
@@ -82,6 +85,18 @@ payments: { ${stripe.yaml()} }
     rmSync(folder, { recursive: true, force: true });
   }
 });
+
+/** Pays once, saves the card and switches on automatic top-ups. */
+async function saveCard({ books, stripe }: Chaos, accountId: string): Promise<void> {
+  const { cards } = books;
+  const amountNano = usdToNano(5);
+  const returnUrl = 'http://farebox.test/console/credit';
+  const { payment } = await cards.checkout({ accountId, amountNano, savesCard: true, returnUrl });
+  stripe.pay(stripe.sessionOf(payment.id)?.id ?? '');
+  await cards.check(payment.id);
+  const [keepNano, chargeNano, monthlyNano] = [usdToNano(10), usdToNano(15), usdToNano(5_000)];
+  assert.ok(await cards.savedCards.configure(accountId, { keepNano, chargeNano, monthlyNano }));
+}
 
 function count(chaos: Chaos, name: string): void {
   chaos.counts.set(name, (chaos.counts.get(name) ?? 0) + 1);
@@ -96,7 +111,7 @@ function pick<T>({ random }: Chaos, from: readonly T[]): T {
 async function oneRound(chaos: Chaos): Promise<void> {
   const { stripe, random } = chaos;
   stripe.fate = (request) => {
-    if (random() > 0.1) return 'pass';
+    if (random() > 0.04) return 'pass';
     count(chaos, `lost or failed ${request.split('/').slice(0, 3).join('/')}`);
     return pick(chaos, ['lose-request', 'lose-reply', 'error'] as const);
   };
@@ -108,6 +123,15 @@ async function oneRound(chaos: Chaos): Promise<void> {
   if (random() < 0.4) {
     const part = String(BigInt(1 + Math.floor(random() * 1_000)) * NANO_PER_CENT);
     await order(chaos, { do: 'refund', accountId, nano: part });
+  }
+  if (random() < 0.4) {
+    stripe.declines = random() < 0.4 ? 'insufficient_funds' : undefined;
+    count(chaos, stripe.declines === undefined ? 'charges' : 'declines');
+    // Declines and disputes stop the top-ups of an account.
+    await chaos.books.stores.store.query(
+      'UPDATE payments_card_owner SET next_try_ms = 0, is_stopped = 0',
+    );
+    await order(chaos, { do: 'top-up' });
   }
   await deliverSome(chaos);
   if (random() < 0.3) await order(chaos, { do: 'sweep' });

@@ -34,6 +34,8 @@ interface VisitorOptions {
   readonly refusals?: readonly number[];
   /** Runs in every page before its own script. */
   readonly script?: string;
+  /** Another host that the page may call, such as a payment page. */
+  readonly host?: string;
 }
 
 /** `yaml`: sections beside those of the rails. */
@@ -63,7 +65,8 @@ export class Visitor {
   readonly #origin: string;
   readonly #problems: string[] = [];
 
-  private constructor(page: Page, origin: string, refusals: readonly number[]) {
+  private constructor(page: Page, origin: string, options: VisitorOptions) {
+    const { refusals = [], host: otherHost } = options;
     this.page = page;
     this.context = page.context();
     this.#origin = origin;
@@ -78,13 +81,16 @@ export class Visitor {
     page.on('pageerror', (error) => this.#problems.push(`The page threw: ${error.stack}`));
     page.on('request', (request) => {
       const url = new URL(request.url());
-      const isOwn = url.host === host || url.protocol === 'data:' || url.protocol === 'blob:';
+      const isOwn =
+        [host, otherHost].includes(url.host) ||
+        url.protocol === 'data:' ||
+        url.protocol === 'blob:';
       if (!isOwn) this.#problems.push(`The page called ${request.url()}`);
     });
   }
 
   static async open(browser: Browser, origin: string, options: VisitorOptions): Promise<Visitor> {
-    const { width = 1280, isDark = false, refusals = [], script } = options;
+    const { width = 1280, isDark = false, script } = options;
     const context = await browser.newContext({
       viewport: { width, height: 900 },
       colorScheme: isDark ? 'dark' : 'light',
@@ -93,7 +99,7 @@ export class Visitor {
     });
     context.setDefaultTimeout(60_000);
     if (script !== undefined) await context.addInitScript(script);
-    return new Visitor(await context.newPage(), origin, refusals);
+    return new Visitor(await context.newPage(), origin, options);
   }
 
   async open(path: string): Promise<void> {

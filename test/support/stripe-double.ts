@@ -75,6 +75,8 @@ export class StripeDouble {
   readonly refunds: Refund[] = [];
   readonly disputes: Dispute[] = [];
   readonly events: StripeEvent[] = [];
+  /** Saved cards that were deleted. */
+  readonly detached: string[] = [];
   /** Requests as `POST /v1/refunds`, in the order of their arrival. */
   readonly requests: string[] = [];
   /** Decides what happens to a request. */
@@ -310,7 +312,11 @@ export class StripeDouble {
       case 'payment_intents':
         if (action === 'cancel') return this.#cancel(found(this.intents.get(id)));
         if (isPost) return this.#chargeSaved(query);
-        return id === '' ? list([...this.intents.values()], query) : found(this.intents.get(id));
+        if (id === '') return list([...this.intents.values()], query);
+        return expanded(found(this.intents.get(id)), query);
+      case 'payment_methods':
+        this.detached.push(id);
+        return { id, object: 'payment_method', customer: null };
       case 'refunds':
         if (isPost) return this.#refund(query);
         return list(this.refunds, query);
@@ -483,6 +489,19 @@ class ApiError extends Error {
     this.status = status;
     this.body = body;
   }
+}
+
+/** A payment with its card, if the request expands it. */
+function expanded(intent: Intent, { expand = {} }: Json): Json {
+  if (!Object.values(expand as Json).includes('payment_method')) return intent;
+  const card = { brand: 'visa', last4: '4242' };
+  const payment_method = {
+    id: intent.payment_method,
+    object: 'payment_method',
+    type: 'card',
+    card,
+  };
+  return { ...intent, payment_method };
 }
 
 function found<T>(value: T | undefined): T {

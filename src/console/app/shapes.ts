@@ -17,6 +17,7 @@ import type {
   UsageTagsResponse,
 } from '../../account/usage-schema.ts';
 import type { BatchObject, FileObject } from '../../batches/schema.ts';
+import type { AutoTopUpItem } from '../../checkout/auto-top-up.ts';
 import type { CheckoutItem } from '../../checkout/schema.ts';
 import type { Model as ModelObject } from '../../models/model-schema.ts';
 import type { ConsoleResponse, SessionItem } from '../../sessions/sessions-schema.ts';
@@ -67,6 +68,7 @@ export type TagRow = TagSums['data'][number];
 export type StatementEntry = StatementResponse['data'][number];
 export type TopUp = TopUpItem;
 export type Checkout = CheckoutItem;
+export type AutoTopUp = AutoTopUpItem;
 export type RateLimits = RateLimitsResponse['data'];
 export type Rejection = RateLimitLogResponse['data'][number];
 export type Account = AccountItem;

@@ -14,16 +14,30 @@ import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/cl
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { type Nano, formatUsd, nano, smaller } from '../../core/money.ts';
+import { type Nano, ZERO, formatUsd, larger, nano, smaller } from '../../core/money.ts';
 import { JobWorker, type Store } from '../../db/db.ts';
 import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
 import { type Applied, type CardPostings, CardTable } from './card-table.ts';
 import type { PaymentFacts, PaymentProvider, RefundResult } from './provider.ts';
+import {
+  type AutoTopUp,
+  type CardOwner,
+  type SavedCardOptions,
+  SavedCards,
+} from './saved-cards.ts';
 
 /** Steps at which tests end the process. */
-export type CardStep = 'opened' | 'page' | 'journaled' | 'read' | 'refunded' | 'applied';
+export type CardStep =
+  | 'opened'
+  | 'page'
+  | 'journaled'
+  | 'charged'
+  | 'read'
+  | 'refunded'
+  | 'applied';
 
-export interface CardOptions extends CardPostings {
+export interface CardOptions
+  extends CardPostings, Pick<SavedCardOptions, 'balancesOf' | 'notifyDeclined'> {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -65,6 +79,7 @@ const NANO_PER_CENT = 10_000_000n;
 
 export class CardPayments {
   readonly table: CardTable;
+  readonly savedCards: SavedCards;
   readonly #options: CardOptions;
   readonly #hold: { readonly clock: Clock; readonly log: Log; readonly leaseMs: number };
   readonly #worker: JobWorker<CardPayment>;
@@ -73,7 +88,9 @@ export class CardPayments {
     this.#options = options;
     const { clock, ids, log } = options;
     this.#hold = { clock, log, leaseMs: LEASE_MS };
-    this.table = new CardTable({ ...options, ...this.#hold, owner: ids.hex(8) });
+    this.savedCards = new SavedCards(options);
+    const { savedCards } = this;
+    this.table = new CardTable({ ...options, ...this.#hold, savedCards, owner: ids.hex(8) });
     this.#worker = new JobWorker({
       name: 'card payments',
       tickMs: TICK_MS,
@@ -108,7 +125,7 @@ export class CardPayments {
     const { clock, ids, log, onStep } = this.#options;
     const provider = this.#providerFor(wanted);
     const { accountId, amountNano, savesCard, returnUrl } = wanted;
-    requireAmount(provider, amountNano);
+    requireAmount(provider, amountNano, 'amountUsd');
     const nowMs = clock.nowMs();
     const payment = await this.table.open(
       {
@@ -159,6 +176,36 @@ export class CardPayments {
     }
     await this.table.pruneEvents(nowMs - EVENTS_KEPT_MS);
     this.#worker.nudge();
+  }
+
+  /** Charges the saved cards of accounts whose balance is too low. For one process a minute. */
+  async topUp(): Promise<void> {
+    if ((await this.savedCards.charge()) > 0) this.#worker.nudge();
+  }
+
+  /** Sets the automatic top-ups of an account. Throws a Fault without a saved card that can be charged. */
+  async configureTopUp(accountId: string, settings: AutoTopUp): Promise<void> {
+    const owner = await this.savedCards.find(accountId);
+    const provider = owner && this.providers.get(owner.provider);
+    if (provider === undefined) throw new Fault('NO_SAVED_CARD');
+    if (provider.chargesCards !== true) {
+      throw new Fault('NO_SAVED_CARD', { message: provider.chargesCards });
+    }
+    requireAmount(provider, larger(settings.chargeNano, settings.keepNano), 'chargeUsd');
+    if (!(await this.savedCards.configure(accountId, settings))) throw new Fault('NO_SAVED_CARD');
+    await this.topUp();
+  }
+
+  /** Ends the automatic top-ups of an account and deletes its saved card. */
+  async deleteCard(owner: CardOwner): Promise<void> {
+    const { log } = this.#options;
+    await this.savedCards.remove(owner.accountId);
+    try {
+      await this.providers.get(owner.provider)?.deleteCard(owner);
+    } catch (error) {
+      // Farebox no longer charges it. The operator can delete it at the provider.
+      log.warn({ reason: reasonOf(error) }, 'A saved card was not deleted at its provider');
+    }
   }
 
   /** Reads the facts of one payment now. Does nothing if another process does so. */
@@ -241,7 +288,14 @@ export class CardPayments {
       results.set(refund.id, await provider.refund(payment, refund));
       await this.#options.onStep?.('refunded');
     }
-    const facts = await provider.facts(payment, refunds);
+    let known = payment;
+    if (payment.kind === 'automatic' && payment.state === 'open') {
+      const charged = await provider.chargeCard(payment);
+      await this.#options.onStep?.('charged');
+      if ('failure' in charged) return { ...NOT_CHARGED, failure: charged.failure };
+      known = { ...payment, intent: charged.intent };
+    }
+    const facts = await provider.facts(known, refunds);
     return { ...facts, refunds: new Map([...results, ...facts.refunds]) };
   }
 
@@ -286,10 +340,21 @@ export class CardPayments {
   }
 }
 
-function requireAmount({ minimumNano, maximumNano }: PaymentProvider, amountNano: Nano): void {
+const NOT_CHARGED: PaymentFacts = {
+  state: 'failed',
+  paidNano: ZERO,
+  returnedNano: ZERO,
+  refunds: new Map(),
+};
+
+function requireAmount(
+  { minimumNano, maximumNano }: PaymentProvider,
+  amountNano: Nano,
+  field: string,
+): void {
   if (amountNano >= minimumNano && amountNano <= maximumNano) return;
   throw invalidField(
-    ['amountUsd'],
+    [field],
     `The amount must be from ${formatUsd(minimumNano, 2)} to ${formatUsd(maximumNano, 2)} USD`,
   );
 }

@@ -11,13 +11,14 @@ const Amount = z.bigint().transform(nano);
 export const PAYMENT = rowShape({
   id: z.string(),
   provider: z.enum(PROVIDER_NAMES),
-  /** `checkout`: on a page of the provider. */
-  kind: z.enum(['checkout']),
+  /** `checkout`: on a page of the provider; `automatic`: a charge of a saved card. */
+  kind: z.enum(['checkout', 'automatic']),
   accountId: z.string(),
   state: z.enum(['open', 'processing', 'paid', 'failed', 'expired']),
   /** The amount to credit, without taxes. */
   amountNano: Amount,
   savesCard: Flag,
+  /** The provider's id of the page; of an automatic charge its payer and card, with a slash between. */
   reference: maybe(z.string()),
   intent: maybe(z.string()),
   paidNano: Amount,

@@ -22,6 +22,7 @@ import {
   REFUND,
 } from './card-rows.ts';
 import type { Notice, PaymentFacts } from './provider.ts';
+import type { SavedCards } from './saved-cards.ts';
 
 /** A change of the ledger by a payment; it runs in the transaction that changes the row. */
 export interface CardEntry {
@@ -52,6 +53,7 @@ export interface Applied {
 }
 
 interface CardTableParts extends HoldOptions, CardPostings {
+  readonly savedCards: SavedCards;
   readonly store: Store;
   readonly owner: string;
 }
@@ -192,8 +194,22 @@ export class CardTable extends LeasedTable<CardPayment> {
       );
       if (changed.length === 0) return undefined;
       await this.#endRefunds(tx, payment, facts);
+      await this.#changeCard(tx, payment, facts);
       return await this.#post(tx, payment, changeNano, facts.returnReason);
     });
+  }
+
+  /** Saves the card of a payment, and counts the results of charges. */
+  async #changeCard(tx: Queryable, payment: CardPayment, facts: PaymentFacts): Promise<void> {
+    const { savedCards } = this.#parts;
+    const isReversed = facts.returnedNano > payment.returnedNano;
+    if (isReversed && facts.isDisputed === true) await savedCards.disputed(tx, payment);
+    if (facts.state === payment.state) return;
+    const { savedCard, failure = 'failed' } = facts;
+    if (savedCard !== undefined && payment.savesCard) await savedCards.save(tx, payment, savedCard);
+    if (payment.kind !== 'automatic') return;
+    if (facts.state === 'paid') await savedCards.succeeded(tx, payment);
+    if (facts.state === 'failed') await savedCards.declined(tx, payment, failure);
   }
 
   async #post(

@@ -13,6 +13,7 @@ export {
   type ProviderName,
 } from './card-rows.ts';
 export type { CardPostings } from './card-table.ts';
+export type { CardOwner, Declined } from './saved-cards.ts';
 
 export interface OpenCardsOptions extends Omit<CardOptions, 'providers'> {
   readonly config: Config;

@@ -7,6 +7,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Nano } from '../../core/money.ts';
 import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
+import type { SavedCard } from './saved-cards.ts';
 
 /** The page of the provider on which the payer pays. */
 export interface CheckoutPage {
@@ -30,7 +31,11 @@ export interface PaymentFacts {
   readonly returnedNano: Nano;
   /** Reason for `returnedNano`, for the statement of the account. */
   readonly returnReason?: string | undefined;
+  /** Whether a bank has taken money back. */
+  readonly isDisputed?: boolean;
   readonly receiptUrl?: string | undefined;
+  /** The card that the payer has saved with this payment. */
+  readonly savedCard?: SavedCard | undefined;
   readonly failure?: string | undefined;
   /** States of the refunds of Farebox, by id. */
   readonly refunds: ReadonlyMap<string, RefundResult>;
@@ -40,6 +45,8 @@ export interface RefundResult {
   readonly state: 'paid' | 'failed';
   readonly failure?: string | undefined;
 }
+
+export type ChargeResult = { readonly intent: string } | { readonly failure: string };
 
 /** An event of a payment. It only causes a new read of the facts. */
 export interface Notice {
@@ -68,6 +75,15 @@ export interface PaymentProvider {
   readWebhook(body: Buffer, headers: IncomingHttpHeaders, nowMs: number): Notice | undefined;
   /** Reads the facts of a payment. `refunds`: those of Farebox. Rejects if the provider is unreachable. */
   facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts>;
+  /** Whether a saved card can be charged; the reason if not. */
+  readonly chargesCards: true | string;
+  /**
+   * Charges the saved card of an automatic payment, at most once for each payment. Returns the provider's
+   * id, also of a declined charge. Rejects if the result is unknown.
+   */
+  chargeCard(payment: CardPayment): Promise<ChargeResult>;
+  /** Deletes a saved card at the provider. */
+  deleteCard(card: SavedCard): Promise<void>;
   /** Pays back to the card, at most once for each refund. Rejects if the result is unknown. */
   refund(payment: CardPayment, refund: CardRefund): Promise<RefundResult>;
   /** Events since a time, whether their webhooks were delivered or not. */

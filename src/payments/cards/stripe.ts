@@ -15,7 +15,9 @@ import { Fault } from '../../core/faults.ts';
 import { type Nano, ZERO, formatUsd, nano, smaller, usdToNano } from '../../core/money.ts';
 import { connectorOf } from '../../net/connector.ts';
 import type { CardPayment, CardRefund } from './card-rows.ts';
+import type { SavedCard } from './saved-cards.ts';
 import type {
+  ChargeResult,
   CheckoutPage,
   Notice,
   PaymentFacts,
@@ -89,6 +91,9 @@ const WITHOUT_LOSS = new Set([
   'warning_closed',
 ]);
 
+/** States of a charge that no longer changes, or that the bank decides. */
+const ENDED = new Set(['succeeded', 'processing', 'canceled']);
+
 export function openStripe(parts: StripeParts): PaymentProvider {
   return new StripeProvider(parts);
 }
@@ -97,6 +102,7 @@ class StripeProvider implements PaymentProvider {
   readonly name = 'stripe';
   readonly minimumNano: Nano;
   readonly maximumNano: Nano;
+  readonly chargesCards: true | string;
   readonly #parts: StripeParts;
   readonly #stripe: Stripe;
   readonly #agent: Agent;
@@ -106,6 +112,9 @@ class StripeProvider implements PaymentProvider {
     const { settings, proxy } = parts;
     this.minimumNano = usdToNano(settings.minimumUsd);
     this.maximumNano = usdToNano(settings.maximumUsd);
+    this.chargesCards = settings.taxes
+      ? 'Automatic top-ups are not possible on this service, because taxes are calculated on the payment page'
+      : true;
     const agent = new Agent({
       connections: MAX_CONNECTIONS,
       connect: connectorOf({ proxy }, TIMEOUT_MS, null),
@@ -189,7 +198,7 @@ class StripeProvider implements PaymentProvider {
     const { state, intent: intentId } = await this.#pageState(payment);
     if (intentId === undefined) return { ...NOTHING, state };
     const intent = await this.#stripe.paymentIntents.retrieve(intentId, {
-      expand: ['latest_charge'],
+      expand: ['latest_charge', 'payment_method'],
     });
     const { id, status, currency, amount_received: received } = intent;
     if (status === 'processing') return { ...NOTHING, state: 'processing', intent: id };
@@ -214,7 +223,9 @@ class StripeProvider implements PaymentProvider {
       paidNano,
       returnedNano: smaller(paidNano, share),
       returnReason: disputed > 0 ? 'Disputed card payment' : 'Refunded card payment',
+      isDisputed: disputed > 0,
       receiptUrl: charge?.receipt_url ?? undefined,
+      savedCard: savedCardOf(intent),
       refunds: returned.own,
     };
   }
@@ -272,9 +283,60 @@ class StripeProvider implements PaymentProvider {
     return { [PAYMENT_ID]: id, [SERVICE_URL]: this.#parts.publicUrl };
   }
 
+  async chargeCard(payment: CardPayment): Promise<ChargeResult> {
+    const [customer = '', payment_method = ''] = (payment.reference ?? '').split('/');
+    let intent = await this.#chargeOf(payment, customer);
+    try {
+      intent ??= await this.#stripe.paymentIntents.create(
+        {
+          amount: centsOf(payment.amountNano),
+          currency: this.#parts.settings.currency,
+          customer,
+          payment_method,
+          off_session: true,
+          confirm: true,
+          description: `Credit for ${this.#parts.serviceName}`,
+          metadata: this.#metadataOf(payment),
+        },
+        { idempotencyKey: payment.id },
+      );
+    } catch (error) {
+      const { StripeCardError, StripeInvalidRequestError } = Stripe.errors;
+      const isRejected = error instanceof StripeInvalidRequestError;
+      if (isRejected) return { failure: `Stripe rejected the charge: ${error.message}` };
+      if (!(error instanceof StripeCardError) || error.payment_intent === undefined) throw error;
+      intent = error.payment_intent;
+    }
+    // A declined charge could be paid later with another card, when the account has been charged again.
+    if (!ENDED.has(intent.status)) await this.#stripe.paymentIntents.cancel(intent.id);
+    return { intent: intent.id };
+  }
+
+  async deleteCard({ method }: SavedCard): Promise<void> {
+    await this.#stripe.paymentMethods.detach(method);
+  }
+
+  /** The charge of an automatic payment whose response was lost. */
+  async #chargeOf(
+    payment: CardPayment,
+    customer: string,
+  ): Promise<Stripe.PaymentIntent | undefined> {
+    const gte = secondsOf(payment.createdMs - CLOCK_SLACK_MS);
+    const list = this.#stripe.paymentIntents.list({ customer, created: { gte }, limit: PAGE_SIZE });
+    for await (const intent of bounded(list)) {
+      if (intent.metadata[PAYMENT_ID] === payment.id) return intent;
+    }
+    return undefined;
+  }
+
   /** The payment of a page, and the state of the payment if its money has not arrived. */
   async #pageState(payment: CardPayment): Promise<Pick<PaymentFacts, 'state' | 'intent'>> {
     if (payment.state === 'paid') return { state: 'paid', intent: payment.intent };
+    if (payment.kind === 'automatic') {
+      const [customer = ''] = (payment.reference ?? '').split('/');
+      const intent = payment.intent ?? (await this.#chargeOf(payment, customer))?.id;
+      return { state: intent === undefined ? payment.state : 'failed', intent };
+    }
     const session = await this.#sessionOf(payment);
     if (session === undefined) {
       const endMs = payment.createdMs + PAGE_LIFE_MS + CLOCK_SLACK_MS;
@@ -347,6 +409,16 @@ async function* bounded<T>(list: AsyncIterable<T>): AsyncIterable<T> {
     count += 1;
     if (count >= MAX_LISTED) return;
   }
+}
+
+function savedCardOf(intent: Stripe.PaymentIntent): SavedCard | undefined {
+  const { customer, payment_method: method, setup_future_usage: usage } = intent;
+  const customerId = idOf(customer);
+  if (usage !== 'off_session' || customerId === undefined) return undefined;
+  if (method === null || typeof method === 'string') return undefined;
+  const { brand, last4 } = method.card ?? {};
+  const label = last4 === undefined ? method.type : `${brand ?? 'card'} •••• ${last4}`;
+  return { customer: customerId, method: method.id, label };
 }
 
 function declineOf({ last_payment_error: error }: Stripe.PaymentIntent): string {

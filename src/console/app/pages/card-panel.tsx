@@ -36,10 +36,11 @@ export function CardPanel({ label }: { label: string }) {
 
 function CardWindow({ close }: { close: () => void }) {
   const amount = useSignal(USUAL);
+  const isSaved = useSignal(false);
   const action = useAction();
   const pay = (): void =>
     void action.run(async () => {
-      const body = { amountUsd: Number(amount.value) };
+      const body = { amountUsd: Number(amount.value), saveCard: isSaved.value };
       const { url } = await call<CreatedCheckout>('/billing/checkout', { method: 'POST', body });
       location.assign(url);
     });
@@ -59,6 +60,14 @@ function CardWindow({ close }: { close: () => void }) {
           value={amount.value}
           onInput={(text) => (amount.value = text)}
         />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={isSaved.value}
+            onChange={(event) => (isSaved.value = event.currentTarget.checked)}
+          />
+          <span>Save the card for automatic top-ups</span>
+        </label>
         <p class="soft">
           You pay on a page of the payment provider. This service never sees the number of your
           card.

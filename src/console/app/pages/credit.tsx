@@ -15,6 +15,7 @@ import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
 import type { Balance, StatementEntry, TopUp } from '../shapes.ts';
+import { AutoTopUpSection } from './auto-top-up.tsx';
 import { CardPanel } from './card-panel.tsx';
 import { useRenewal } from './overview.tsx';
 import { TopUpPanel } from './top-up-panel.tsx';
@@ -82,6 +83,7 @@ export function Credit() {
         </p>
       )}
       {wallet !== undefined && <TopUps />}
+      {TAKES_CARDS && managesAccount.value && <AutoTopUpSection />}
       {managesAccount.value ? (
         <Statement />
       ) : (
