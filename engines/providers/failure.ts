@@ -35,7 +35,7 @@ const STATUS_OF_NAME: Readonly<Record<string, number>> = {
 };
 const MAX_MESSAGE_CHARACTERS = 2_000;
 const NO_RESPONSE = 502;
-/** The provider changes its state or its load; the exact time is unknown. */
+/** A longer delay is a fault of the provider. */
 const MAX_RETRY_AFTER_SECONDS = 86_400;
 
 /** Any error of a call. Errors of the network and unreadable responses are 502. */
@@ -52,7 +52,9 @@ export function failureOf(error: unknown): ProviderFailure {
   };
   const given = statusCode ?? response?.status ?? status;
   if (typeof given !== 'number') {
-    return new ProviderFailure(STATUS_OF_NAME[error.name] ?? NO_RESPONSE, reasonOf(error));
+    // A plain error is from the package itself, such as a missing voice.
+    const usual = error.name === 'Error' ? 500 : NO_RESPONSE;
+    return new ProviderFailure(STATUS_OF_NAME[error.name] ?? usual, reasonOf(error));
   }
   const body = typeof responseBody === 'string' ? parsedJson(responseBody) : undefined;
   const words = errorWords(typeof responseBody === 'string' ? Buffer.from(responseBody) : null);

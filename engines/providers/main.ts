@@ -19,12 +19,19 @@ import {
 } from '../server/server.ts';
 import { ChunkWriter, type Frame, completionOf } from './chat-completion.ts';
 import { ChatBody, callOptionsOf } from './chat-request.ts';
+import { editImages, embed, generateImages, rerank, speak, transcribe } from './media.ts';
+import { Videos } from './videos.ts';
 import { Redaction, failureOf } from './failure.ts';
 import { Provider } from './provider.ts';
 
 /** As the limit of bodies with media in the server. */
 const MAX_BODY_BYTES = 256_000_000;
 
+type ModelWork = (
+  provider: Provider,
+  request: EngineRequest,
+  response: ServerResponse,
+) => Promise<void>;
 type Work = (request: EngineRequest, response: ServerResponse) => Promise<void>;
 
 serveEngine(async (given) => {
@@ -59,10 +66,26 @@ serveEngine(async (given) => {
       }
     };
 
+  const of = (work: ModelWork): Work =>
+    handle((request, response) => work(provider, request, response));
+  const videos = new Videos(provider);
+
   return {
     // Packages cannot list the models of their provider.
     models: [],
     routes: {
+      'POST /v1/embeddings': of(embed),
+      'POST /v1/rerank': of(rerank),
+      'POST /v1/images/generations': of(generateImages),
+      'POST /v1/images/edits': of(editImages),
+      'POST /v1/audio/speech': of(speak),
+      'POST /v1/audio/transcriptions': of(transcribe),
+      'GET /v1/videos': (request, response) => videos.list(request, response),
+      'POST /v1/videos': handle((request, response) => videos.create(request, response)),
+      'GET /v1/videos/{id}': handle((request, response) => videos.status(request, response)),
+      'GET /v1/videos/{id}/content': handle((request, response) => {
+        return videos.content(request, response);
+      }),
       'POST /v1/chat/completions': handle(async ({ raw, signal }, response) => {
         const body = await readJson(raw, MAX_BODY_BYTES, ChatBody);
         const model = provider.model('language', body.model);

@@ -49,6 +49,26 @@ const OPTION_NAMES: Readonly<Record<string, readonly string[]>> = {
 /** Their Responses API stores every response unless a call declines it. */
 const STORING = ['openai', 'azure', 'huggingface', 'xai'];
 
+/** Hosts of packages without a setting for them; `baseURL` replaces them. */
+const FIXED_HOSTS: Readonly<Record<string, readonly string[]>> = {
+  '@ai-sdk/assemblyai': ['api.assemblyai.com'],
+  '@ai-sdk/deepgram': ['api.deepgram.com'],
+  '@ai-sdk/elevenlabs': ['api.elevenlabs.io'],
+  '@ai-sdk/fal': ['queue.fal.run', 'fal.run'],
+  '@ai-sdk/gladia': ['api.gladia.io'],
+  '@ai-sdk/hume': ['api.hume.ai'],
+  '@ai-sdk/lmnt': ['api.lmnt.com'],
+  '@ai-sdk/revai': ['api.rev.ai'],
+};
+
+function movedFetch(hosts: readonly string[], baseURL: string): typeof fetch {
+  return async (input, init) => {
+    const url = URL.parse(input instanceof Request ? input.url : input);
+    if (url === null || !hosts.includes(url.host)) return await fetch(input, init);
+    return await fetch(baseURL.replace(/\/$/, '') + url.pathname + url.search, init);
+  };
+}
+
 type Getter = (this: unknown, modelId: string) => unknown;
 type Factory = (settings: object) => unknown;
 
@@ -61,8 +81,13 @@ export class Provider {
     const module = (await import(given.provider)) as JsonObject; // a module is an object
     const [, factory] = Object.entries(module).find(([name]) => /^create[A-Z]/.test(name)) ?? [];
     if (typeof factory !== 'function') throw new Error(`${given.provider} has no factory`);
+    const { settings, provider } = given;
+    const hosts = FIXED_HOSTS[provider] ?? [];
+    const { baseURL } = settings;
+    const fetch = typeof baseURL === 'string' && hosts.length > 0 && movedFetch(hosts, baseURL);
     // All provider packages have factories of this type.
-    return new Provider((factory as Factory)(given.settings), given);
+    const made = (factory as Factory)({ ...settings, ...(fetch && { fetch }) });
+    return new Provider(made, given);
   }
 
   private constructor(provider: unknown, { provider: path, providerOptions }: ProviderSettings) {

@@ -114,6 +114,7 @@ for (const [name, wire] of WIRES) {
     let provider: EmulatedProvider;
     let engine: EmbeddedEngine;
     let google: GoogleTokens | undefined;
+    let lastId = '';
     before(async () => {
       provider = await EmulatedProvider.open();
       google = wire.usesGoogleToken === true ? await openGoogleTokens() : undefined;
@@ -129,12 +130,14 @@ for (const [name, wire] of WIRES) {
       test(one.name, async () => {
         provider.requests.length = 0;
         provider.replies = [one.replies ?? []].flat();
-        const response = await send(engine, one);
+        const path = one.path.replace('{id}', lastId);
+        const response = await send(engine, { ...one, path });
         const bytes = Buffer.from(await response.arrayBuffer());
         const text = bytes.toString();
         const { returns, sends } = one;
         assert.equal(response.status, returns.status, text.slice(0, 1_000));
-        for (const request of provider.requests) {
+        lastId = /^\{"id":"([\w-]+)","object":"video"/.exec(text)?.[1] ?? lastId;
+        for (const request of provider.requests.filter(({ path: at }) => !at.includes('/files/'))) {
           for (const [header, value] of Object.entries(wire.authorization)) {
             assert.equal(request.headers[header], value);
           }

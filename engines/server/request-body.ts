@@ -16,6 +16,8 @@ export interface UploadLimits {
   readonly maxFileBytes: number;
   /** Files are written into this folder instead of memory. */
   readonly directory?: string;
+  /** Default: 4. */
+  readonly maxFiles?: number;
 }
 
 export interface UploadedFile {
@@ -26,6 +28,7 @@ export interface UploadedFile {
 
 export interface Upload {
   readonly fields: ReadonlyMap<string, string>;
+  /** By the name of the field; further files of a field have a number after it. */
   readonly files: ReadonlyMap<string, UploadedFile>;
 }
 
@@ -83,10 +86,13 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
   }
   const fields = new Map<string, string>();
   const files = new Map<string, UploadedFile>();
+  const names = new Set<string>();
   const writes: Promise<void>[] = [];
   const parser = createParser(request, limits);
   parser.on('field', (name: string, value: string) => void fields.set(name, value));
-  parser.on('file', (name: string, stream: BusboyFileStream) => {
+  parser.on('file', (field: string, stream: BusboyFileStream) => {
+    const name = names.has(field) ? `${field}${names.size}` : field;
+    names.add(name);
     const write = receiveFile(stream, limits, writes.length + 1).then((file) => {
       files.set(name, file);
     });
@@ -125,14 +131,14 @@ export function missingFile(field: string): Fault {
 
 function createParser(
   { headers }: IncomingMessage,
-  { maxFileBytes }: UploadLimits,
+  { maxFileBytes, maxFiles = MAX_FILES }: UploadLimits,
 ): BusboyInstance {
   try {
     return new Busboy({
       headers: { ...headers, 'content-type': headers['content-type'] ?? '' },
       limits: {
         fileSize: maxFileBytes,
-        files: MAX_FILES,
+        files: maxFiles,
         fields: MAX_FIELDS,
         fieldSize: MAX_FIELD_BYTES,
       },

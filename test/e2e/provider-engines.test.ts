@@ -4,11 +4,17 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { findingsOf } from '../../src/cli/check.ts';
+import { makeClip, toneWav } from '../media/clips.ts';
+import { sharp } from '../support/sharp.ts';
+import { call } from '../app/call.ts';
 import { startTestApp } from '../app/test-app.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { EmulatedProvider } from '../support/provider-wires.ts';
@@ -140,16 +146,162 @@ test('a crash of the process of a provider ends its calls and starts it again', 
       return true;
     };
     await assert.rejects(chat());
+    const isRunning = (): boolean => {
+      const [probe] = farebox.app.localEngines.probes();
+      return probe?.isStarting === undefined && probe?.problem === undefined;
+    };
+    await until(isRunning, 'that the process runs again');
     provider.replies = [];
-    await until(async () => {
-      provider.replies = [{ status: 200, body: reply('Back') }];
-      const made = await chat().catch(() => undefined);
-      return made?.choices[0]?.message.content === 'Back';
-    }, 'that the process is back');
+    await until(
+      async () => {
+        provider.replies = [{ status: 200, body: reply('Back') }];
+        const made = await chat().catch(() => undefined);
+        return made?.choices[0]?.message.content === 'Back';
+        // More failed calls would double the time for which the engine is not called.
+      },
+      'that the engine is called again',
+      2_000,
+    );
     await farebox.audit();
   } finally {
     await farebox.stop();
     await provider.close();
+  }
+});
+
+const KINDS = (url: string): string => `engines:
+  replicate: { provider: '@ai-sdk/replicate', apiKey: key-number-one, settings: { baseURL: '${url}/v1' } }
+  cohere: { provider: '@ai-sdk/cohere', apiKey: key-number-one, settings: { baseURL: '${url}/v2' } }
+  deepgram: { provider: '@ai-sdk/deepgram', apiKey: key-number-one, settings: { baseURL: '${url}' } }
+models:
+  - { id: flux, type: image, price: { perImage: 0.04 }, replicas: [{ engine: replicate, model: a/flux }] }
+  - id: hailuo
+    type: video
+    replicas: [{ engine: replicate, model: a/hailuo }]
+    video: { task: text-to-video, durations: [5s], pricing: { kind: generation, perGeneration: 0.3 } }
+  - { id: rank, type: rerank, price: { perSearch: 0.002 }, replicas: [{ engine: cohere, model: rerank-v3.5 }] }
+  - { id: vectors, type: embedding, price: { input: 1 }, embedding: { dimensions: 2 }, replicas: [{ engine: cohere, model: embed-v4.0 }] }
+  - { id: voice, type: tts, price: { perMillionCharacters: 10 }, replicas: [{ engine: deepgram, model: aura-2 }] }
+  - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: deepgram, model: nova-3 }] }
+`;
+
+test('images, video, vectors, ranks, speech and transcripts of provider packages are sold', async () => {
+  const provider = await EmulatedProvider.open();
+  const dataFolder = mkdtempSync(join(tmpdir(), 'provider-kinds-'));
+  const lines: LogLine[] = [];
+  const options = { yaml: KINDS(provider.url), dataFolder, log: memoryLog(lines) };
+  let farebox = await startTestApp(options);
+  try {
+    await farebox.app.localReady;
+    const { secret, accountId } = await farebox.account('10');
+    const post = async (path: string, body: unknown) => {
+      const called = await call(farebox, path, { secret, body });
+      assert.equal(called.status, 200, called.text.slice(0, 1_000));
+      return called;
+    };
+    const bill = async (): Promise<bigint> => {
+      const { usdNano } = await farebox.app.stores.ledger.balances(accountId);
+      return usdToNano('10') - usdNano;
+    };
+
+    const png = await sharp({ create: { width: 64, height: 64, channels: 3, background: 'red' } })
+      .png()
+      .toBuffer();
+    const job = { id: 'p', urls: { get: `${provider.url}/v1/predictions/p` } };
+    const made = { ...job, status: 'succeeded', output: [`${provider.url}/files/1.png`] };
+    const file = { status: 200, type: 'image/png', base64: png.toString('base64') };
+    provider.replies = [{ status: 201, body: made }, file];
+    const { body: images } = await post('/images/generations', { model: 'flux', prompt: 'A boat' });
+    assert.equal(images.data[0].b64_json, png.toString('base64'));
+    assert.equal(await bill(), usdToNano('0.04'));
+
+    const results = [
+      { index: 1, relevance_score: 0.9 },
+      { index: 0, relevance_score: 0.1 },
+    ];
+    provider.replies = [{ status: 200, body: { id: 'r', results, meta: {} } }];
+    const ranked = await post('/rerank', { model: 'rank', query: 'q', documents: ['a', 'b'] });
+    assert.equal(ranked.body.results[0].index, 1);
+    assert.equal(await bill(), usdToNano('0.042'));
+
+    const embeddings = { float: [[0.5, 0.25]] };
+    const meta = { billed_units: { input_tokens: 3 } };
+    provider.replies = [{ status: 200, body: { embeddings, meta } }];
+    const embedded = await post('/embeddings', { model: 'vectors', input: 'Hello' });
+    assert.deepEqual(embedded.body.data[0].embedding, [0.5, 0.25]);
+    assert.equal(await bill(), usdToNano('0.042003'));
+
+    const wav = toneWav('a').toString('base64');
+    provider.replies = [{ status: 200, type: 'audio/wav', base64: wav }];
+    const spoken = { model: 'voice', input: 'Hello', voice: 'thalia', response_format: 'wav' };
+    const speech = await fetch(`${farebox.url}/audio/speech`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body: JSON.stringify(spoken),
+    });
+    const sound = Buffer.from(await speech.arrayBuffer());
+    assert.ok(sound.toString('base64') === wav, JSON.stringify(lines.slice(-9)));
+    assert.equal(await bill(), usdToNano('0.042053'));
+
+    const words = [{ word: 'hello', start: 0, end: 0.1 }];
+    const alternatives = [{ transcript: 'hello', words }];
+    const channels = [{ detected_language: 'en', alternatives }];
+    provider.replies = [
+      { status: 200, body: { metadata: { duration: 1 }, results: { channels } } },
+    ];
+    const client = new OpenAI({ baseURL: farebox.url, apiKey: secret, maxRetries: 0 });
+    const { text } = await client.audio.transcriptions.create({
+      model: 'ears',
+      file: new File([Buffer.from(wav, 'base64')], 'a.wav'),
+    });
+    assert.equal(text, 'hello');
+
+    let state = 'processing';
+    const clip = await makeClip(dataFolder, {
+      width: 64,
+      height: 64,
+      seconds: 5,
+      framesPerSecond: 10,
+    });
+    provider.handle = ({ method, path }, response) => {
+      const isFile = path.startsWith('/files/');
+      const output = state === 'succeeded' ? `${provider.url}/files/1.mp4` : null;
+      const prediction = { ...job, status: method === 'POST' ? 'starting' : state, output };
+      response.writeHead(200, { 'content-type': isFile ? 'video/mp4' : 'application/json' });
+      response.end(isFile ? clip : JSON.stringify(prediction));
+      return true;
+    };
+    const order = { model: 'hailuo', prompt: 'A boat', duration: '5s' };
+    const { body: queued } = await post('/video/queue', order);
+    await until(() => provider.requests.some(({ method }) => method === 'GET'), 'a poll');
+    await farebox.stop();
+    farebox = await startTestApp(options);
+    await farebox.app.localReady;
+    state = 'succeeded';
+    let film: Buffer | undefined;
+    await until(
+      async () => {
+        const response = await fetch(`${farebox.url}/video/retrieve`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+          body: JSON.stringify({ model: 'hailuo', queue_id: queued.queue_id }),
+        });
+        assert.equal(response.status, 200);
+        const isFilm = response.headers.get('content-type')?.startsWith('video/') === true;
+        const bytes = Buffer.from(await response.arrayBuffer());
+        if (isFilm) film = bytes;
+        return isFilm;
+      },
+      'the video',
+      1_000,
+    );
+    assert.ok(film !== undefined && clip.equals(film));
+    assert.equal(provider.requests.filter(({ path }) => path.includes('hailuo')).length, 1);
+    await farebox.audit();
+  } finally {
+    await farebox.stop();
+    await provider.close();
+    rmSync(dataFolder, { recursive: true, force: true });
   }
 });
 

@@ -44,7 +44,7 @@ export interface Wire {
   /** Path of the base URL of the emulation. */
   readonly baseURL: string;
   readonly apiKey?: string;
-  /** Headers of every request. */
+  /** Headers of every request, except downloads from `/files/`. */
   readonly authorization: Readonly<Record<string, string>>;
   readonly settings?: Readonly<Record<string, unknown>>;
   /** The account whose signature (SigV4) every request has. */
