@@ -7,6 +7,7 @@ import { childKeyRoutes } from './child-keys.ts';
 import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
+import { memberRoutes } from './members.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
 import { operatorBudgetRoutes } from './operator/operator-budgets.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
@@ -40,6 +41,7 @@ export function accountFeature(
       ...billingRoutes(parts),
       ...creditRoutes(parts),
       ...eventRoutes(parts),
+      ...memberRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),
       ...operatorBudgetRoutes(parts),

@@ -9,7 +9,7 @@ import { limitRequests } from '../http/limit-requests.ts';
 import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get, post, patch, remove } from '../http/route.ts';
-import { type ApiKey, walletCaller } from '../identity/identity.ts';
+import { type ApiKey, type Caller, type KeyKind, walletCaller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import { type Payments, requirePayments } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
@@ -50,6 +50,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
     }),
     post(PATH, 'admin', CREATE_KEY, async (context) => {
       const request = readBody(context, CreateKeyRequest);
+      requireKeyRight(context.caller, request.apiKeyType);
       const settings = settingsOf(request, parts.clock);
       const { wallet } = context.caller;
       if (wallet !== undefined) await identity.openWalletAccount(wallet);
@@ -59,11 +60,13 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
     patch(PATH, 'admin', UPDATE_KEY, async (context) => {
       const { id, ...request } = readBody(context, UpdateKeyRequest);
       const change = changeOf(request, parts.clock);
+      await requireRightOf(parts, context.caller, id);
       const changed = await updateKey(parts, context.caller.accountId, id, change);
       await context.json(200, { success: true, data: await reportOf(parts, changed) });
     }),
     remove(PATH, 'admin', DELETE_KEY, async (context) => {
       const { id } = readQuery(context, DeleteKeyQuery);
+      await requireRightOf(parts, context.caller, id);
       const isRevoked = await identity.revokeKey(context.caller.accountId, id);
       if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
       // Other processes release their leases of its cap.
@@ -76,6 +79,21 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
     }),
     ...walletKeyRoutes(parts, payments),
   ];
+}
+
+/** Throws 403 for an ADMIN key and a member that is no owner: the key would have more rights. */
+function requireKeyRight(caller: Caller, kind: KeyKind): void {
+  const { member } = caller;
+  if (kind !== 'ADMIN' || member === undefined || member.role === 'owner') return;
+  throw new Fault('MEMBER_ROLE_REQUIRED', {
+    message: `The role ${member.role} does not allow ADMIN keys; an owner can create and change them`,
+  });
+}
+
+async function requireRightOf(parts: AccountParts, caller: Caller, id: string): Promise<void> {
+  if (caller.member === undefined) return;
+  const key = await parts.stores.identity.findKey(caller.accountId, id);
+  if (key !== undefined) requireKeyRight(caller, key.kind);
 }
 
 function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Route[] {

@@ -355,13 +355,14 @@ function eventOf(name: string, text: string): Buffer {
 /** Whether the session or the key of a stream is still valid. */
 async function isValid({ stores, clock }: EventParts, caller: Caller): Promise<boolean> {
   const { identity } = stores;
-  const { accountId, keyId, session } = caller;
+  const { accountId, keyId, session, member } = caller;
   if (session !== undefined) {
     const open = await identity.sessions.list(accountId, session.keyId);
     if (!open.some(({ id }) => id === session.id)) return false;
   }
   if ((await identity.findAccount(accountId))?.disabled === true) return false;
-  if (keyId === '') return true;
+  // The session of a member ends with its membership.
+  if (keyId === '' || member !== undefined) return true;
   const key = await identity.findKey(accountId, keyId);
   return key !== undefined && (key.expiresMs === undefined || key.expiresMs > clock.nowMs());
 }

@@ -210,7 +210,7 @@ function rateOf(type: Rate['type'], unit: Rate['unit'], amount: number, left: nu
 
 async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogResponse> {
   const { accountId, keyId, keyKind } = caller;
-  const hits = await parts.limitLog.last(accountId, keyKind === 'ADMIN' ? undefined : keyId);
+  const hits = await parts.limitLog.last(accountId, keyKind !== 'INFERENCE' ? undefined : keyId);
   return {
     object: 'list',
     data: hits.map((hit) => ({

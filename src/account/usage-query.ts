@@ -33,7 +33,7 @@ export function badQuery(name: string, message: string): Fault {
 
 /** The key whose requests a caller may see: any key for a wallet or an ADMIN key, else its own. */
 export function visibleKey(caller: Caller, requested: string | undefined): string | undefined {
-  return caller.kind === 'wallet' || caller.keyKind === 'ADMIN' ? requested : caller.keyId;
+  return caller.kind === 'wallet' || caller.keyKind !== 'INFERENCE' ? requested : caller.keyId;
 }
 
 export function wantsCsv(

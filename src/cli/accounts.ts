@@ -1,5 +1,6 @@
 /** `farebox accounts`: lists, creates and updates accounts. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
+import { MEMBER_ROLES } from '../config/config.ts';
 import { isoTimeOrNull } from '../core/clock.ts';
 import { ZERO } from '../core/money.ts';
 import { type Account, PLANS } from '../identity/identity.ts';
@@ -29,6 +30,7 @@ export function accountsCommands(cli: Cli): void {
   listCommand(cli);
   createCommand(cli);
   updateCommand(cli);
+  inviteCommand(cli);
 }
 
 function listCommand(cli: Cli): void {
@@ -134,6 +136,37 @@ ${APPLIES_SOON}`)
         );
       });
     });
+}
+
+function inviteCommand(cli: Cli): void {
+  cli
+    .group('accounts')
+    .command('invite')
+    .description(`Print a link that makes a person a member of an account
+
+The link works once. The person signs in at a provider of the section "signIn" of the configuration.`)
+    .argument('<account>', 'id, name or wallet address of the account', accountName)
+    .option('--role <role>', MEMBER_ROLES.join(', '), oneOf(MEMBER_ROLES), 'owner')
+    .option('--email <address>', 'only a person with this verified address can accept')
+    .action((name, { role, email = '' }) =>
+      cli.withStores(async ({ stores, config }) => {
+        const { providers, invitationDays } = config.signIn;
+        if (providers.length === 0) {
+          throw new Error(
+            'Members sign in at a provider; add one to "signIn.providers" of the configuration first',
+          );
+        }
+        const { id: accountId, name: accountNamed } = await openedAccount(stores, name);
+        const wanted = { accountId, role, email: email.toLowerCase(), createdBy: '' };
+        const { members } = stores.identity;
+        const { invitation, secret } = await members.invite(wanted, invitationDays);
+        const link = `${config.publicUrl}/console/join#${secret}`;
+        cli.print(
+          { link, accountId, role, expiresAt: isoTimeOrNull(invitation.expiresMs) },
+          `This link makes a person a member of "${accountNamed}" with the role ${role}. It works once, within ${invitationDays} days:\n\n  ${link}\n`,
+        );
+      }),
+    );
 }
 
 function accountName(name: string): string {

@@ -53,6 +53,12 @@ export { type ProxySettings, proxyOf } from './outgoing-proxy.ts';
 export { PROVIDERS } from './provider-names.ts';
 export type { RpcSection } from './rpc-section.ts';
 export {
+  MEMBER_ROLES,
+  type MemberRole,
+  type SignInProviderSettings,
+  type SignInRule,
+} from './sign-in-section.ts';
+export {
   type Config,
   type ConfigInForce,
   type ConfigInputs,

@@ -31,6 +31,7 @@ import type { ProxySettings } from './outgoing-proxy.ts';
 import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
 import type { Proxied, Routed } from './upstream-routes.ts';
+import { SignInSection } from './sign-in-section.ts';
 import { VideoSection } from './video-model-section.ts';
 import {
   ContentSection,
@@ -72,6 +73,7 @@ export const SECTIONS = {
   models: live(ModelsSection, 'Models.'),
   limits: live(LimitsSection, 'Rate limits and credit rules.'),
   payments: restart(PaymentsSection, 'Wallet payments.'),
+  signIn: live(SignInSection, 'Company sign-in to the console by OpenID Connect.'),
   rpc: restart(RpcSection, 'JSON-RPC proxy.'),
   mcp: restart(McpSection, 'MCP server.'),
   search: restart(SearchSection.optional(), 'Web search.'),

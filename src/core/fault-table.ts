@@ -86,6 +86,10 @@ export const FAULTS = {
       'The account has the maximum number of webhooks; delete one first',
       'Delete a webhook with `DELETE /webhooks/{id}`.',
     ],
+    MEMBER_LIMIT_REACHED: [
+      'The account has the maximum number of members or open invitations',
+      'Remove a member, or delete an invitation with `DELETE /members/invitations/{id}`.',
+    ],
     BUDGET_LIMIT_REACHED: [
       'The account has the maximum number of budgets, or the budget has the maximum number of tag values',
       'Delete a budget. A budget with too many values can be created again, which drops unused values.',
@@ -235,6 +239,14 @@ export const FAULTS = {
       "This route needs an ADMIN key of the operator's account",
       'Contact the operator.',
     ],
+    MEMBER_ROLE_REQUIRED: [
+      'The role of this member does not allow the request',
+      'Contact an owner of the account, who can change the role.',
+    ],
+    SIGN_IN_NOT_ALLOWED: [
+      'This person has no account here, and no rule of the server creates one',
+      'Use the link of an invitation, or contact the operator.',
+    ],
     CSRF_CHECK_FAILED: [
       'The request of a console session has no valid `Origin` or `X-CSRF-Token`',
       'Send the request from a page of this origin, with the token of the session. In programs use an API key.',
@@ -250,6 +262,11 @@ export const FAULTS = {
     CHARACTER_NOT_FOUND: ['Character not found', 'Choose one from `GET /characters`.'],
     ACCOUNT_NOT_FOUND: ['Account not found', 'List them with `GET /admin/accounts`.'],
     SESSION_NOT_FOUND: ['Session not found, or ended', 'List them with `GET /console/sessions`.'],
+    MEMBER_NOT_FOUND: ['Member not found', 'List the members with `GET /members`.'],
+    INVITATION_NOT_FOUND: [
+      'The invitation was used, has expired or was deleted',
+      'Request a new link from the sender.',
+    ],
     PAYMENT_NOT_FOUND: ['Payment not found', 'List them with `GET /admin/top-ups`.'],
     FILE_NOT_FOUND: ['File not found', 'List the files with `GET /files`.'],
     WEBHOOK_NOT_FOUND: ['Webhook not found', 'List the webhooks with `GET /webhooks`.'],
@@ -287,6 +304,10 @@ export const FAULTS = {
     {
       NO_SAVED_CARD: ['The account has no saved card', 'Pay once with `saveCard: true`.'],
       ACCOUNT_EXISTS: ['An account with this name already exists', 'Choose another name.'],
+      LAST_OWNER: [
+        'The account must keep one member with the role owner',
+        'Give the role owner to another member first.',
+      ],
       BATCH_HAS_ENDED: ['The batch has ended', 'Read its result with `GET /batches/{id}`.'],
       FILE_IN_USE: ['A running batch uses the file', 'Wait for the batch, or cancel it.'],
       NEEDS_CONSENT: [

@@ -22,6 +22,7 @@ export const TAGS = {
   MCP: 'All of this as tools for agents, in the Model Context Protocol.',
   Wallets: 'Pay from a wallet with x402, without an account.',
   'API keys': 'Manage keys and their limits, and list rejected requests.',
+  Members: 'People of an account with their roles, and invitations.',
   'Usage and billing': 'Usage, costs and balances.',
   Webhooks: 'Notifications when the balance, a key or a day reaches a threshold.',
   Characters: 'Personas for chat.',

@@ -9,6 +9,7 @@ import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { type RetryProof, isPaymentCredential } from '../payments/payments.ts';
+import { requireRight } from './member-rights.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -54,7 +55,13 @@ async function identifyLater(
   calling: Promise<Caller>,
 ): Promise<void> {
   try {
-    await identified(parts, context, route, await calling);
+    const caller = await calling;
+    if (caller.member !== undefined) {
+      // Set before, so that the guard counts a rejection for the member.
+      context.callerIfKnown = caller;
+      requireRight(caller, route);
+    }
+    await identified(parts, context, route, caller);
   } catch (error) {
     refused(context, route, error);
   }
@@ -98,7 +105,9 @@ function refused(context: RequestContext, route: Route, error: unknown): void {
 /** Sets a caller that is already known. Throws if the route rejects it. */
 export function identifyAs(context: RequestContext, route: Route, caller: Caller): void {
   context.callerIfKnown = caller;
-  if (route.auth !== 'public') requireKind(caller, route);
+  if (route.auth === 'public') return;
+  requireKind(caller, route);
+  requireRight(caller, route);
 }
 
 /** Identifies a presented key without most of its random part. */
@@ -265,7 +274,8 @@ export function retryProof({
 }
 
 function requireKind(caller: Caller, route: Route): void {
-  const isAdmin = caller.kind === 'key' && caller.keyKind === 'ADMIN';
+  // The role of a member is checked beside this, by `requireRight`.
+  const isAdmin = caller.kind === 'key' && caller.keyKind !== 'INFERENCE';
   // A signed-in wallet owns its account; a wallet token may have limits.
   const isWalletOwner = caller.kind === 'wallet' && caller.session !== undefined;
   if (isWalletOwner && (route.auth === 'admin' || route.auth === 'key')) return;

@@ -14,6 +14,8 @@ export interface SessionCookieOptions {
   readonly serviceName: string;
   /** With `https:`, the cookie is sent over HTTPS only. */
   readonly publicUrl: string;
+  /** The second part of its name. Default: `session`. */
+  readonly purpose?: string;
 }
 
 export class SessionCookie {
@@ -22,11 +24,11 @@ export class SessionCookie {
   readonly #pattern: RegExp;
   readonly #publicOrigin: string;
 
-  constructor({ serviceName, publicUrl }: SessionCookieOptions) {
+  constructor({ serviceName, publicUrl, purpose = 'session' }: SessionCookieOptions) {
     const { protocol, origin } = new URL(publicUrl);
     const isSecure = protocol === 'https:';
     // With this prefix browsers accept the cookie from this origin only.
-    this.#name = `${isSecure ? '__Host-' : ''}${serviceName}_session`;
+    this.#name = `${isSecure ? '__Host-' : ''}${serviceName}_${purpose}`;
     this.#attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
     this.#pattern = new RegExp(String.raw`(?:^|;\s*)${this.#name}=([\w-]+)(?:;|$)`);
     this.#publicOrigin = origin;
@@ -37,12 +39,12 @@ export class SessionCookie {
     return this.#pattern.exec(header)?.[1];
   }
 
-  /** The `Set-Cookie` value that begins a session. */
+  /** The `Set-Cookie` value that stores a secret. */
   set(secret: string, lifeMs: number): string {
     return `${this.#name}=${secret}; Max-Age=${lifeMs / SECOND_MS}; ${this.#attributes}`;
   }
 
-  /** The `Set-Cookie` value that ends a session. */
+  /** The `Set-Cookie` value that removes it. */
   get clear(): string {
     return `${this.#name}=; Max-Age=0; ${this.#attributes}`;
   }

@@ -2,12 +2,15 @@
 
 import { walletKind } from '../core/addresses.ts';
 import type { Nano } from '../core/money.ts';
+import type { MemberRole } from '../config/config.ts';
 import type { CallerBudgets } from './budgets.ts';
 
 export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
 export type Plan = (typeof PLANS)[number];
 
 export type KeyKind = 'INFERENCE' | 'ADMIN';
+/** `MEMBER`: the key that a member of the account acts through; no API key. */
+export type CallerKind = KeyKind | 'MEMBER';
 
 /** Ordered from least to most strict. */
 export const MODEL_PRIVACY = ['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY'] as const;
@@ -45,6 +48,8 @@ export interface ConsoleSession {
   /** The key that it acts as; empty for a wallet. */
   readonly keyId: string;
   readonly wallet?: string;
+  /** Address of its member. */
+  readonly email?: string;
   readonly createdMs: number;
   readonly expiresMs: number;
   readonly lastUsedMs: number;
@@ -54,11 +59,19 @@ export interface ConsoleSession {
   readonly csrfToken: string;
 }
 
+/** The member of a session; its role limits the routes. */
+export interface SessionMember {
+  readonly id: string;
+  readonly email: string;
+  readonly name: string;
+  readonly role: MemberRole;
+}
+
 export interface Caller {
   readonly kind: 'key' | 'wallet';
   readonly accountId: string;
   readonly keyId: string;
-  readonly keyKind: KeyKind;
+  readonly keyKind: CallerKind;
   readonly plan: Plan;
   /** The cap that its requests count against; set if the key has a consumption limit. */
   readonly capId: string | undefined;
@@ -80,6 +93,7 @@ export interface Caller {
   /** Batch work: at the batch price, without per-minute limits, on spare engine capacity. */
   readonly isBatch?: true;
   readonly session?: ConsoleSession;
+  readonly member?: SessionMember;
 }
 
 /** Returns the account id of a wallet: EVM addresses in lower case, base58 unchanged. */

@@ -11,11 +11,13 @@ import { type Caller, type Plan, walletAccountId } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 import { KnownKeys } from './known-keys.ts';
 import { BUDGET_COLUMNS, type Budget, budgetOf } from './budgets.ts';
+import { Members } from './members.ts';
 import { Sessions } from './sessions.ts';
 
 export type { Account } from './accounts.ts';
 export {
   type Caller,
+  type CallerKind,
   type CallerPayment,
   type ConsoleSession,
   type KeyKind,
@@ -42,9 +44,12 @@ export {
 export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
+export type { Invitation, Member, Members, Membership } from './members.ts';
 export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
+export { type Person, SignInProviders } from './sign-in-providers.ts';
 
 const WRITE_LAST_USE_EVERY_MS = 20_000;
+const SECRET_BYTES = 32;
 
 export interface AccountPlace {
   readonly createdMs: number;
@@ -78,6 +83,7 @@ export type NewKey = Omit<ApiKey, 'id' | 'createdMs' | 'revokedMs' | 'lastUsedMs
 
 export class Identity {
   readonly sessions: Sessions;
+  readonly members: Members;
   readonly #parts: IdentityParts;
   readonly keys: KnownKeys;
   readonly #stopWriting: () => void;
@@ -86,6 +92,7 @@ export class Identity {
     this.#parts = parts;
     this.keys = new KnownKeys(parts);
     this.sessions = new Sessions({ ...parts, keys: this.keys });
+    this.members = new Members({ ...parts, identity: this });
     this.#stopWriting = parts.clock.every(WRITE_LAST_USE_EVERY_MS, () => {
       this.keys.writeLastUse().catch(() => undefined); // the next round writes the same times
     });
@@ -95,8 +102,8 @@ export class Identity {
     name: string,
     plan: Plan,
     tx: Queryable = this.#parts.store,
+    id = `acct_${this.#parts.ids.hex(12)}`,
   ): Promise<Account> {
-    const id = `acct_${this.#parts.ids.hex(12)}`;
     const createdMs = this.#parts.clock.nowMs();
     await tx.query(
       `INSERT INTO identity_account (id, name, plan, disabled, limits, created_ms)
@@ -174,6 +181,19 @@ export class Identity {
     return await this.#accounts(where, [name, limit]);
   }
 
+  /** The oldest account with a name. Names that are looked up and created stay unique until the transaction ends. */
+  async namedAccount(name: string, tx: Queryable): Promise<Account | undefined> {
+    await oneAtATime(tx, this.#parts.store.dialect, 'identity_account name');
+    const where = 'WHERE name = $1 ORDER BY created_ms, id LIMIT 1';
+    return (await this.#accounts(where, [name], tx))[0];
+  }
+
+  /** The oldest account of the operator. */
+  async operatorAccount(tx: Queryable = this.#parts.store): Promise<Account | undefined> {
+    const where = 'WHERE is_operator = 1 ORDER BY created_ms, id LIMIT 1';
+    return (await this.#accounts(where, [], tx))[0];
+  }
+
   /** Newest first; a search or a plan filter reads every account. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
@@ -237,7 +257,7 @@ export class Identity {
     await this.lockAccount(wanted.accountId, tx);
     const [row] = await tx.query<{ total: bigint }>(
       `SELECT count(*) AS total FROM identity_key WHERE account_id = $1 AND revoked_ms IS NULL
-       AND (expires_ms IS NULL OR expires_ms > $2)`,
+       AND kind <> 'MEMBER' AND (expires_ms IS NULL OR expires_ms > $2)`,
       [wanted.accountId, this.#parts.clock.nowMs()],
     );
     const active = Number(row?.total ?? 0n);
@@ -280,6 +300,19 @@ export class Identity {
     return { key, secret };
   }
 
+  /** Creates the key that a member acts through, and returns its id; nothing stores its secret. */
+  async createMemberKey(accountId: string, description: string, tx: Queryable): Promise<string> {
+    const { ids, clock } = this.#parts;
+    const id = `key_${ids.hex(12)}`;
+    await tx.query(
+      `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
+       description, limit_period, model_privacy, limits)
+       VALUES ($1, $2, 'MEMBER', '', $3, $4, $5, 'EPOCH', 'ALL', '{}')`,
+      [id, accountId, clock.nowMs(), sha256Hex(ids.bytes(SECRET_BYTES)), description],
+    );
+    return id;
+  }
+
   async listKeys(
     accountId: string,
     wanted: KeyFilter,
@@ -308,7 +341,7 @@ export class Identity {
   ): Promise<ApiKey | undefined> {
     const rows = await tx.query(
       `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
-       WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
+       WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL AND kind <> 'MEMBER'`,
       [accountId, id],
     );
     return rows.map((row) => this.#keyOf(row))[0];
@@ -399,7 +432,7 @@ export class Identity {
        AND (id = $2 OR expires_ms IS NULL OR expires_ms > $3)
        AND id IN (${FROM_KEY} SELECT id FROM below)
        AND EXISTS (SELECT 1 FROM identity_key k WHERE k.account_id = $1 AND k.id = $2
-         AND k.revoked_ms IS NULL) RETURNING id`,
+         AND k.revoked_ms IS NULL AND k.kind <> 'MEMBER') RETURNING id`,
       [accountId, id, this.#parts.clock.nowMs()],
     );
     this.forget();
@@ -420,5 +453,6 @@ const FROM_KEY = `WITH RECURSIVE below AS (
 
 function listed({ revoked = false, parentId }: KeyFilter): string {
   const which = parentId === undefined ? `$2 = ''` : 'parent_id = $2';
-  return `account_id = $1 AND ${which}${revoked ? '' : ' AND revoked_ms IS NULL'}`;
+  const active = revoked ? '' : ' AND revoked_ms IS NULL';
+  return `account_id = $1 AND ${which} AND kind <> 'MEMBER'${active}`;
 }

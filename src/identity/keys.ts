@@ -77,6 +77,7 @@ export function callerOfKey(key: ApiKey, row: Row): Caller {
     kind: 'key',
     accountId: key.accountId,
     keyId: key.id,
+    // The row of a member is a key that no list contains.
     keyKind: key.kind,
     plan: String(row['plan']) as Plan, // written by this folder only
     capId: capped ? key.id : undefined,

@@ -1,4 +1,4 @@
-/** The tables of accounts, keys, sessions and sign-in links. Secrets are stored as SHA-256. */
+/** The tables of accounts, keys, sessions, sign-in links and members. Secrets are stored as SHA-256. */
 import type { Migration } from '../db/db.ts';
 
 export const IDENTITY_MIGRATIONS: readonly Migration[] = [
@@ -97,6 +97,42 @@ CREATE INDEX identity_budget_account ON identity_budget (account_id, created_ms)
 CREATE INDEX identity_key_listed ON identity_key (account_id, revoked_ms, created_ms, id, expires_ms);
 CREATE INDEX identity_key_parent ON identity_key (account_id, parent_id, revoked_ms, created_ms)
   WHERE parent_id IS NOT NULL;
+`,
+  },
+  {
+    // Members of accounts, who sign in through a provider.
+    id: 'identity-0006',
+    up: `
+CREATE TABLE identity_member (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL UNIQUE,
+  issuer TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  email TEXT NOT NULL,
+  name TEXT NOT NULL,
+  role TEXT NOT NULL,
+  source TEXT NOT NULL,
+  is_role_set BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  last_sign_in_ms BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX identity_member_person ON identity_member (issuer, subject, account_id);
+CREATE INDEX identity_member_account ON identity_member (account_id, created_ms, id);
+CREATE TABLE identity_invitation (
+  id TEXT PRIMARY KEY,
+  secret_sha256 TEXT NOT NULL UNIQUE,
+  account_id TEXT NOT NULL,
+  role TEXT NOT NULL,
+  email TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  expires_ms BIGINT NOT NULL
+);
+CREATE INDEX identity_invitation_account ON identity_invitation (account_id, created_ms);
+CREATE INDEX identity_invitation_end ON identity_invitation (expires_ms);
+ALTER TABLE identity_session ADD COLUMN provider TEXT NOT NULL DEFAULT '';
+ALTER TABLE identity_session ADD COLUMN id_token TEXT NOT NULL DEFAULT '';
 `,
   },
 ];

@@ -1,13 +1,13 @@
 /**
- * Console sessions and the links that start them. A session acts as the key or wallet that signed
- * in, with the same rights, and ends with it. Its row stores only the SHA-256 of the secret.
+ * Console sessions and the links that start them. A session acts as the key, wallet or member that
+ * signed in, with the same rights, and ends with it. Its row stores only the SHA-256 of the secret.
  * Sessions are not cached in processes, so an ended session is invalid at once everywhere.
  */
 import { type Clock, DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Row, Store } from '../db/db.ts';
-import type { Caller, ConsoleSession } from './caller.ts';
+import type { Caller, ConsoleSession, SessionMember } from './caller.ts';
 import type { KnownKeys } from './known-keys.ts';
 
 export const SESSION_LIFE_MS = 7 * DAY_MS;
@@ -25,7 +25,17 @@ const NOT_DURABLE = { durable: false } as const;
 const SESSION_COLUMNS = `id, account_id, key_id, wallet, created_ms, expires_ms, last_used_ms,
   user_agent, address`;
 
-export type SessionOwner = Pick<Caller, 'accountId' | 'keyId' | 'wallet'>;
+export interface SessionOwner extends Pick<Caller, 'accountId' | 'keyId' | 'wallet'> {
+  /** The sign-in of a member at a provider. */
+  readonly signIn?: ProviderSignIn;
+}
+
+export interface ProviderSignIn {
+  /** Id of the provider. */
+  readonly provider: string;
+  readonly idToken: string;
+  readonly lifeMs: number;
+}
 
 export interface SignInPlace {
   readonly userAgent: string;
@@ -54,7 +64,7 @@ export class Sessions {
 
   /** Starts a session; returns its secret, which is for the cookie only. */
   async begin(
-    { accountId, keyId, wallet = '' }: SessionOwner,
+    { accountId, keyId, wallet = '', signIn }: SessionOwner,
     { userAgent, address }: SignInPlace,
   ): Promise<{ readonly session: ConsoleSession; readonly secret: string }> {
     const { store, clock, ids } = this.#parts;
@@ -66,16 +76,16 @@ export class Sessions {
       key_id: keyId,
       wallet,
       created_ms: nowMs,
-      expires_ms: nowMs + SESSION_LIFE_MS,
+      expires_ms: nowMs + (signIn?.lifeMs ?? SESSION_LIFE_MS),
       last_used_ms: nowMs,
       user_agent: userAgent.slice(0, MAX_AGENT_CHARS),
       address,
     };
     await store.transaction(async (tx) => {
       await tx.query(
-        `INSERT INTO identity_session (${SESSION_COLUMNS}, secret_sha256)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-        [...Object.values(row), sha256Hex(secret)],
+        `INSERT INTO identity_session (${SESSION_COLUMNS}, secret_sha256, provider, id_token)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+        [...Object.values(row), sha256Hex(secret), signIn?.provider ?? '', signIn?.idToken ?? ''],
       );
       await tx.query(
         `DELETE FROM identity_session WHERE account_id = $1 AND key_id = $2 AND id NOT IN (
@@ -98,8 +108,11 @@ export class Sessions {
     const [row] = await store.query(
       `SELECT ${SESSION_COLUMNS},
        (SELECT disabled FROM identity_account a WHERE a.id = s.account_id) AS disabled,
-       (SELECT id FROM identity_key k WHERE k.id = s.key_id AND k.revoked_ms IS NULL) AS valid_key
-       FROM identity_session s WHERE secret_sha256 = $1 AND expires_ms > $2`,
+       (SELECT id FROM identity_key k WHERE k.id = s.key_id AND k.revoked_ms IS NULL) AS valid_key,
+       member_id, email, name, role
+       FROM identity_session s LEFT JOIN
+         (SELECT id AS member_id, key_id AS member_key, email, name, role FROM identity_member) m
+         ON member_key = key_id WHERE secret_sha256 = $1 AND expires_ms > $2`,
       [sha256Hex(secret), nowMs],
     );
     if (row === undefined) throw sessionEnded();
@@ -110,6 +123,10 @@ export class Sessions {
     if (row['valid_key'] === null) throw sessionEnded();
     const { caller, expiresMs } = await this.#parts.keys.bounded(session.keyId);
     if (expiresMs !== undefined && expiresMs <= nowMs) throw sessionEnded();
+    const member = memberOf(row);
+    if (member !== undefined) return { session, caller: { ...caller, session, member } };
+    // A member whose row is gone has left the account.
+    if (caller.keyKind === 'MEMBER') throw sessionEnded();
     return { session, caller: { ...caller, session } };
   }
 
@@ -122,7 +139,9 @@ export class Sessions {
   async list(accountId: string, keyId: string | undefined): Promise<readonly ConsoleSession[]> {
     const { store, clock } = this.#parts;
     const rows = await store.query(
-      `SELECT ${SESSION_COLUMNS} FROM identity_session s
+      `SELECT ${SESSION_COLUMNS},
+       (SELECT email FROM identity_member m WHERE m.key_id = s.key_id) AS email
+       FROM identity_session s
        WHERE account_id = $1 AND ($2 = '*' OR key_id = $3) AND expires_ms > $4
        AND (key_id = '' OR EXISTS (SELECT 1 FROM identity_key k WHERE k.id = s.key_id
          AND k.revoked_ms IS NULL AND (k.expires_ms IS NULL OR k.expires_ms > $4)))
@@ -132,13 +151,27 @@ export class Sessions {
     return rows.map((row) => sessionOf(row, ''));
   }
 
-  async end(accountId: string, keyId: string | undefined, id: string): Promise<boolean> {
-    const rows = await this.#parts.store.query(
+  /** Ends a session; returns its sign-in at a provider, or `undefined` if there is no such session. */
+  async end(
+    accountId: string,
+    keyId: string | undefined,
+    id: string,
+  ): Promise<Omit<ProviderSignIn, 'lifeMs'> | undefined> {
+    const [row] = await this.#parts.store.query<{ provider: string; id_token: string }>(
       `DELETE FROM identity_session WHERE id = $1 AND account_id = $2
-       AND ($3 = '*' OR key_id = $4) RETURNING id`,
+       AND ($3 = '*' OR key_id = $4) RETURNING provider, id_token`,
       [id, accountId, keyId === undefined ? '*' : '=', keyId ?? ''],
     );
-    return rows.length > 0;
+    return row && { provider: row.provider, idToken: row.id_token };
+  }
+
+  /** Moves a session to another account of the same person. */
+  async moveTo(
+    { id }: Pick<ConsoleSession, 'id'>,
+    { accountId, keyId }: Pick<SessionOwner, 'accountId' | 'keyId'>,
+  ): Promise<void> {
+    const sql = 'UPDATE identity_session SET account_id = $2, key_id = $3 WHERE id = $1';
+    await this.#parts.store.query(sql, [id, accountId, keyId]);
   }
 
   async endBySecret(secret: string): Promise<void> {
@@ -192,6 +225,16 @@ export class Sessions {
   }
 }
 
+function memberOf(row: Row): SessionMember | undefined {
+  if (row['member_id'] === null) return undefined;
+  return {
+    id: String(row['member_id']),
+    email: String(row['email']),
+    name: String(row['name']),
+    role: String(row['role']) as SessionMember['role'], // written by this folder only
+  };
+}
+
 function sessionEnded(): Fault {
   return new Fault('AUTHENTICATION_FAILED', {
     message: 'The session has ended; sign in again',
@@ -210,6 +253,7 @@ function sessionOf(row: Readonly<Record<string, Row[string] | number>>, secret: 
     accountId: String(row['account_id']),
     keyId: String(row['key_id']),
     ...(wallet === '' ? {} : { wallet }),
+    ...(typeof row['email'] === 'string' ? { email: row['email'] } : {}),
     createdMs: Number(row['created_ms']),
     expiresMs: Number(row['expires_ms']),
     lastUsedMs: Number(row['last_used_ms']),

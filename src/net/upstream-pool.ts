@@ -18,6 +18,7 @@ import { connectorOf, type Route } from './connector.ts';
 import {
   Exchange,
   isUnexpectedResponse,
+  type ReceivedHeaders,
   SWEEP_MS,
   type UpstreamFailureKind,
   type UpstreamRequest,
@@ -260,7 +261,12 @@ function readBeforeReset(socket: Socket): void {
 
 /** A complete response, or why it failed. */
 export type Fetched =
-  | { readonly ok: true; readonly status: number; readonly body: Buffer }
+  | {
+      readonly ok: true;
+      readonly status: number;
+      readonly headers: ReceivedHeaders;
+      readonly body: Buffer;
+    }
   | {
       readonly ok: false;
       readonly kind: UpstreamFailureKind;
@@ -278,14 +284,16 @@ class WholeExchange extends Exchange {
   readonly #resolve: (fetched: Fetched) => void;
   readonly #chunks: Buffer[] = [];
   #status = 0;
+  #headers: ReceivedHeaders = {};
 
   constructor(pool: UpstreamPool, request: UpstreamRequest, resolve: (fetched: Fetched) => void) {
     super(pool, request);
     this.#resolve = resolve;
   }
 
-  protected override onHead(status: number): void {
+  protected override onHead(status: number, headers: ReceivedHeaders): void {
     this.#status = status;
+    this.#headers = headers;
   }
 
   protected override onChunk(chunk: Buffer): void {
@@ -293,7 +301,8 @@ class WholeExchange extends Exchange {
   }
 
   protected override onEnd(): void {
-    this.#resolve({ ok: true, status: this.#status, body: Buffer.concat(this.#chunks) });
+    const body = Buffer.concat(this.#chunks);
+    this.#resolve({ ok: true, status: this.#status, headers: this.#headers, body });
   }
 
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {

@@ -7,7 +7,11 @@ import type { Windows } from '../billing/limits/limits.ts';
 import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Queryable } from '../db/db.ts';
 import { limitRequests } from '../http/limit-requests.ts';
+import { MEMBER_RIGHTS, rightsOf } from '../http/member-rights.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post, remove } from '../http/route.ts';
@@ -18,8 +22,12 @@ import {
   type Identity,
   SESSION_LIFE_MS,
   type SessionOwner,
+  type SignInProviders,
 } from '../identity/identity.ts';
+import { providerRoutes } from './provider-sign-in.ts';
 import {
+  AccountRequest,
+  CHANGE_ACCOUNT,
   CONSOLE,
   type ConsoleResponse,
   END_SESSION,
@@ -39,9 +47,16 @@ const LINKS_PER_MINUTE = 10;
 export interface SessionsOptions {
   readonly config: ConfigInForce;
   readonly identity: Identity;
+  readonly providers: SignInProviders;
+  /** Opens the balance of an account that a sign-in creates. */
+  readonly openAccount: (accountId: string, tx: Queryable) => Promise<void>;
   readonly windows: Windows;
   readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
   readonly cookie: () => SessionCookie;
+  /** Binds a sign-in at a provider to the browser that has started it. */
+  readonly signInCookie: () => SessionCookie;
   /** The message for wallets; `undefined` without payment methods. */
   readonly challenge: () => ConsoleResponse['wallet'] | undefined;
 }
@@ -52,7 +67,8 @@ export function sessionsFeature(options: SessionsOptions): Feature {
 }
 
 function sessionRoutes(options: SessionsOptions): Route[] {
-  const { sessions } = options.identity;
+  const { identity } = options;
+  const { sessions } = identity;
   return [
     get(SESSION_PATH, 'public', CONSOLE, (context) => answerConsole(options, context)),
     {
@@ -76,10 +92,24 @@ function sessionRoutes(options: SessionsOptions): Route[] {
     remove(SESSION_PATH, 'key-or-wallet', SIGN_OUT, async (context) => {
       const { session } = context.caller;
       if (session === undefined) throw new Fault('SESSION_NOT_FOUND');
-      await sessions.end(session.accountId, session.keyId, session.id);
+      const ended = await sessions.end(session.accountId, session.keyId, session.id);
       context.set('set-cookie', options.cookie().clear);
-      await context.json(200, { success: true });
+      const signOutUrl = ended === undefined ? undefined : await providerEnd(options, ended);
+      await context.json(200, { success: true, signOutUrl: signOutUrl ?? null });
     }),
+    post(`${SESSION_PATH}/account`, 'key-or-wallet', CHANGE_ACCOUNT, async (context) => {
+      const { session, member } = context.caller;
+      const { accountId } = readBody(context, AccountRequest);
+      const open = member === undefined ? [] : await identity.members.memberships(member);
+      const wanted = open.find((one) => one.accountId === accountId);
+      if (session === undefined || wanted === undefined) throw new Fault('ACCOUNT_NOT_FOUND');
+      await sessions.moveTo(session, wanted);
+      const secret = options.cookie().secretIn(context.header('cookie') ?? '') ?? '';
+      const moved = await sessions.open(secret);
+      context.set('cache-control', 'no-store');
+      await context.json(200, { session: await itemOf(options, moved.session, moved.caller) });
+    }),
+    ...providerRoutes(options, (context, owner) => beginSession(options, context, owner)),
     get('/console/sessions', 'key-or-wallet', LIST_SESSIONS, async (context) => {
       const { accountId, session } = context.caller;
       const open = await sessions.list(accountId, visibleKey(context.caller));
@@ -88,29 +118,39 @@ function sessionRoutes(options: SessionsOptions): Route[] {
     }),
     remove('/console/sessions/:id', 'key-or-wallet', END_SESSION, async (context) => {
       const { caller, parameters } = context;
-      const isEnded = await sessions.end(
+      const ended = await sessions.end(
         caller.accountId,
         visibleKey(caller),
         parameters['id'] ?? '',
       );
-      if (!isEnded) throw new Fault('SESSION_NOT_FOUND');
+      if (ended === undefined) throw new Fault('SESSION_NOT_FOUND');
       await context.json(200, { success: true });
     }),
   ];
 }
 
+/** Returns the page of the provider that ends its session, which leads back to the sign-in page. */
+function providerEnd(
+  { config, providers }: SessionsOptions,
+  { provider, idToken }: { readonly provider: string; readonly idToken: string },
+): Promise<string | undefined> {
+  const { publicUrl } = config.current;
+  return providers.signOutUrl(provider, idToken, `${publicUrl}/console/sign-in`);
+}
+
 /**
- * An ADMIN key sees all sessions of its account, other credentials only their own. Throws 401 for a
- * wallet token, because tokens are shared.
+ * An ADMIN key and an owner see all sessions of their account, other credentials only their own.
+ * Throws 401 for a wallet token, because tokens are shared.
  */
-function visibleKey({ kind, keyKind, keyId, session, isSigned }: Caller): string | undefined {
+function visibleKey(caller: Caller): string | undefined {
+  const { kind, keyKind, keyId, session, isSigned, member } = caller;
   if (kind === 'wallet' && session === undefined && isSigned !== true) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message:
         'A wallet token cannot list or end sessions; send the signature of the wallet in SIGN-IN-WITH-X',
     });
   }
-  return kind === 'key' && keyKind === 'ADMIN' ? undefined : keyId;
+  return keyKind === 'ADMIN' || member?.role === 'owner' ? undefined : keyId;
 }
 
 /**
@@ -138,7 +178,7 @@ async function beginSession(
   // Reads the session as later requests will, so that a key revoked meanwhile does not sign in.
   const { session, caller } = await sessions.open(secret);
   await endEarlier(options, context);
-  context.set('set-cookie', cookie().set(secret, SESSION_LIFE_MS));
+  context.set('set-cookie', cookie().set(secret, owner.signIn?.lifeMs ?? SESSION_LIFE_MS));
   context.set('cache-control', 'no-store');
   await context.json(200, { session: await itemOf(options, session, caller) });
 }
@@ -164,6 +204,7 @@ async function answerConsole(options: SessionsOptions, context: RequestContext):
     publicUrl,
     session: session === undefined ? null : await itemOf(options, session, caller),
     wallet: challenge() ?? null,
+    signIn: config.current.signIn.providers.map(({ id, label }) => ({ id, label })),
   };
   context.set('cache-control', 'no-store');
   await context.json(200, body);
@@ -176,20 +217,42 @@ async function itemOf(
 ): Promise<SessionItem> {
   const { accountId, keyId, wallet, csrfToken } = session;
   const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
+  const member = caller?.member;
+  const isManaging = caller?.keyKind === 'ADMIN' || member?.role === 'owner';
   return {
     id: session.id,
-    kind: keyId === '' ? 'wallet' : 'key',
+    kind: kindOf(session, member),
     accountId,
-    keyId: keyId === '' ? null : keyId,
-    keyKind: caller?.keyKind ?? 'INFERENCE',
+    keyId: key?.id ?? null,
+    keyKind: isManaging ? 'ADMIN' : 'INFERENCE',
     keyDescription: key?.description ?? null,
     wallet: wallet ?? null,
+    member: member === undefined ? null : await memberItem(identity, member),
+    rights: caller === undefined ? [...MEMBER_RIGHTS] : [...rightsOf(caller)],
     plan: caller?.plan ?? 'paid',
-    isOperator: caller?.isOperator === true && caller.keyKind === 'ADMIN',
+    isOperator: caller?.isOperator === true && caller.keyKind !== 'INFERENCE',
     csrfToken,
     createdAt: isoTime(session.createdMs),
     expiresAt: isoTime(session.expiresMs),
   };
+}
+
+function kindOf({ keyId }: ConsoleSession, member: Caller['member'] | string): SessionItem['kind'] {
+  if (member !== undefined && member !== '') return 'member';
+  return keyId === '' ? 'wallet' : 'key';
+}
+
+async function memberItem(
+  { members }: Identity,
+  member: NonNullable<Caller['member']>,
+): Promise<SessionItem['member']> {
+  const open = await members.memberships(member);
+  const accounts = open.map(({ accountId, accountName, role }) => ({
+    id: accountId,
+    name: accountName,
+    role,
+  }));
+  return { ...member, accounts };
 }
 
 function listed(
@@ -198,8 +261,9 @@ function listed(
 ): SessionListResponse['data'][0] {
   return {
     id: one.id,
-    kind: one.keyId === '' ? 'wallet' : 'key',
-    keyId: one.keyId === '' ? null : one.keyId,
+    kind: kindOf(one, one.email),
+    keyId: one.keyId === '' || one.email !== undefined ? null : one.keyId,
+    email: one.email ?? null,
     wallet: one.wallet ?? null,
     isCurrent: one.id === currentId,
     createdAt: isoTime(one.createdMs),

@@ -9,10 +9,16 @@ export const SESSION_ENDED = 'Your session has ended. Sign in again to continue.
 export const session = signal<Session | null | undefined>(undefined);
 /** Why the last session ended, for the sign-in page. */
 export const endedBecause = signal<string | undefined>(undefined);
-/** Only ADMIN keys and wallets may manage keys and read the statement. */
-export const managesAccount = computed(
-  () => session.value?.kind === 'wallet' || session.value?.keyKind === 'ADMIN',
-);
+/** Providers of the company sign-in. */
+export const providers = signal<ConsoleResponse['signIn']>([]);
+
+/** Whether the session has a right; pages show only what it may do. */
+export function can(right: Session['rights'][number]): boolean {
+  return session.value?.rights.includes(right) === true;
+}
+
+/** All members may read the list of keys, but not a session of an INFERENCE key. */
+export const listsKeys = computed(() => session.value?.member != null || can('develop'));
 export const isOperator = computed(() => session.value?.isOperator === true);
 
 function take(next: Session | null): void {
@@ -31,7 +37,8 @@ export function leave(reason?: string): void {
 
 /** Loads the session. Throws if the server cannot be reached. */
 export async function findSession(): Promise<void> {
-  const { session: found } = await call<ConsoleResponse>('/console/session');
+  const { session: found, signIn: offered } = await call<ConsoleResponse>('/console/session');
+  providers.value = offered;
   take(found);
 }
 
@@ -60,7 +67,47 @@ export function signInByLink(token: string): Promise<void> {
   return signIn('/console/session/link', { body: { token } });
 }
 
+/** A sign-in at a provider, stored in this tab while the browser is there. */
+export interface PendingSignIn {
+  /** Page of the console to return to. */
+  readonly next?: string | undefined;
+  /** Token of an invitation. */
+  readonly invitation?: string | undefined;
+}
+
+const PENDING = 'pending-sign-in';
+
+/** Leaves this page for the one of the provider. */
+export async function beginProviderSignIn(id: string, pending: PendingSignIn): Promise<void> {
+  const path = `/console/sign-in/${encodeURIComponent(id)}`;
+  const { url } = await call<{ url: string }>(path, { method: 'POST' });
+  sessionStorage.setItem(PENDING, JSON.stringify(pending));
+  location.assign(url);
+}
+
+/** Completes a sign-in with the query of the redirect; returns the page that has started it. */
+export async function completeProviderSignIn(id: string, query: string): Promise<string> {
+  const { next = '', invitation } = pendingSignIn();
+  sessionStorage.removeItem(PENDING);
+  const path = `/console/sign-in/${encodeURIComponent(id)}/callback`;
+  await signIn(path, { body: { query, invitation } });
+  return next;
+}
+
+function pendingSignIn(): PendingSignIn {
+  // This page has written it.
+  return JSON.parse(sessionStorage.getItem(PENDING) ?? '{}') as PendingSignIn;
+}
+
+/** Continues in another account of the person. */
+export async function changeAccount(accountId: string): Promise<void> {
+  await call('/console/session/account', { method: 'POST', body: { accountId } });
+  location.assign('/console');
+}
+
 export async function signOut(): Promise<void> {
-  await call('/console/session', { method: 'DELETE' });
+  const path = '/console/session';
+  const { signOutUrl } = await call<{ signOutUrl: string | null }>(path, { method: 'DELETE' });
   leave('You are signed out.');
+  if (signOutUrl !== null) location.assign(signOutUrl);
 }

@@ -20,7 +20,12 @@ import type { BatchObject, FileObject } from '../../batches/schema.ts';
 import type { AutoTopUpItem } from '../../checkout/auto-top-up.ts';
 import type { CheckoutItem } from '../../checkout/schema.ts';
 import type { Model as ModelObject } from '../../models/model-schema.ts';
-import type { ConsoleResponse, SessionItem } from '../../sessions/sessions-schema.ts';
+import type { InvitationItem, MemberItem } from '../../account/members-schema.ts';
+import type {
+  ConsoleResponse,
+  InvitationResponse,
+  SessionItem,
+} from '../../sessions/sessions-schema.ts';
 import type {
   CreatedWebhook,
   DeliveryItem,
@@ -53,6 +58,9 @@ export interface List<T> {
 }
 
 export type Session = SessionItem;
+export type Member = MemberItem;
+export type Invitation = InvitationResponse['data'];
+export type OpenInvitation = InvitationItem;
 export type SignInChallenge = NonNullable<ConsoleResponse['wallet']>;
 export type Balance = BalanceResponse;
 export type Days = DaysResponse;

@@ -5,17 +5,27 @@ import { ApiError } from './api.ts';
 import { usdText } from './format.ts';
 import { balance, liveState } from './live.ts';
 import { TITLE } from './page-facts.ts';
+import { JOIN_PAGE, Join } from './pages/join.tsx';
 import { Overview } from './pages/overview.tsx';
 import { SignIn } from './pages/sign-in.tsx';
 import { Welcome } from './pages/welcome.tsx';
 import { Announcements, toast } from './parts/announce.tsx';
-import { Segments } from './parts/form.tsx';
+import { Segments, Select } from './parts/form.tsx';
+import type { Session } from './shapes.ts';
 import { Mark } from './parts/mark.tsx';
 import { PageHead } from './parts/page-head.tsx';
 import { Id } from './parts/values.tsx';
 import { Empty, Failure, Loading } from './parts/loaded.tsx';
 import { isOutdated, isReachable, loadPage } from './server-state.ts';
-import { findSession, isOperator, managesAccount, session, signOut } from './session.ts';
+import {
+  can,
+  changeAccount,
+  findSession,
+  isOperator,
+  listsKeys,
+  session,
+  signOut,
+} from './session.ts';
 import { type Theme, chooseTheme, theme } from './theme.ts';
 
 const Activity = lazy(async () => (await loadPage(() => import('./pages/activity.tsx'))).Activity);
@@ -30,28 +40,38 @@ const Playground = lazy(
 const Models = lazy(async () => (await loadPage(() => import('./pages/models.tsx'))).Models);
 const Limits = lazy(async () => (await loadPage(() => import('./pages/limits.tsx'))).Limits);
 const Sessions = lazy(async () => (await loadPage(() => import('./pages/sessions.tsx'))).Sessions);
+const Members = lazy(async () => (await loadPage(() => import('./pages/members.tsx'))).Members);
 const Operator = lazy(async () => (await loadPage(() => import('./pages/operator.tsx'))).Operator);
 
 type Link = readonly [path: string, name: string];
 
-const OWN: readonly Link[] = [
-  ['/console', 'Overview'],
-  ['/console/activity', 'Activity'],
-  ['/console/playground', 'Playground'],
-  ['/console/models', 'Models'],
-  ['/console/batches', 'Batches'],
-  ['/docs', 'API reference'],
-];
-const MANAGED: readonly Link[] = [
-  ['/console/keys', 'Keys'],
-  ['/console/budgets', 'Budgets'],
-  ['/console/webhooks', 'Webhooks'],
-];
-const ACCOUNT: readonly Link[] = [
-  ['/console/credit', 'Credit'],
-  ['/console/limits', 'Limits'],
-  ['/console/sessions', 'Sessions'],
-];
+function ownLinks(): readonly Link[] {
+  return [
+    ['/console', 'Overview'],
+    ['/console/activity', 'Activity'],
+    ...shownIf(can('use'), ['/console/playground', 'Playground']),
+    ['/console/models', 'Models'],
+    ...shownIf(can('use'), ['/console/batches', 'Batches']),
+    ['/docs', 'API reference'],
+  ];
+}
+
+function accountLinks(): readonly Link[] {
+  return [
+    ...shownIf(can('develop'), ['/console/keys', 'Keys']),
+    ...shownIf(can('billing'), ['/console/budgets', 'Budgets']),
+    ...shownIf(can('develop'), ['/console/webhooks', 'Webhooks']),
+    ['/console/credit', 'Credit'],
+    ['/console/limits', 'Limits'],
+    ...shownIf(listsKeys.value, ['/console/members', 'Members']),
+    ['/console/sessions', 'Sessions'],
+  ];
+}
+
+function shownIf(isShown: boolean, link: Link): readonly Link[] {
+  return isShown ? [link] : [];
+}
+
 const OPERATOR: readonly Link[] = [
   ['/console/operator/accounts', 'Accounts'],
   ['/console/operator/revenue', 'Revenue'],
@@ -75,9 +95,10 @@ export function Shell() {
   useEffect(load, []);
   let shown;
   if (isWelcome) shown = <Welcome />;
+  else if (path === JOIN_PAGE && session.value !== undefined) shown = <Join />;
   else if (failure !== undefined) shown = <Alone>{<Failure error={failure} retry={load} />}</Alone>;
   else if (session.value === undefined) shown = <Alone>{<Loading rows={3} />}</Alone>;
-  else if (session.value === null || path === '/console/sign-in') shown = <SignIn />;
+  else if (session.value === null || path.startsWith('/console/sign-in')) shown = <SignIn />;
   else shown = <SignedIn />;
   return (
     <>
@@ -128,6 +149,7 @@ function SignedIn() {
             <Route path="/console/models" component={Models} />
             <Route path="/console/limits" component={Limits} />
             <Route path="/console/sessions" component={Sessions} />
+            <Route path="/console/members" component={Members} />
             <Route path="/console/operator/:part" component={Operator} />
             <Route default component={NoPage} />
           </Router>
@@ -191,12 +213,8 @@ function Navigation({ path }: { path: string }) {
         </button>
       </div>
       <div id="menu" class="links">
-        <Links path={path} links={OWN} />
-        <Links
-          path={path}
-          links={managesAccount.value ? [...MANAGED, ...ACCOUNT] : ACCOUNT}
-          title="Account"
-        />
+        <Links path={path} links={ownLinks()} />
+        <Links path={path} links={accountLinks()} title="Account" />
         {isOperator.value && <Links path={path} links={OPERATOR} title="Operator" />}
         <Viewer />
       </div>
@@ -254,18 +272,42 @@ function Viewer() {
     <div class="viewer">
       <p>
         {value.wallet === null ? (
-          <strong>{value.keyDescription ?? 'API key'}</strong>
+          <strong class="text">{value.member?.email ?? value.keyDescription ?? 'API key'}</strong>
         ) : (
           <Id value={value.wallet} />
         )}
         <span class="soft">
-          {value.kind === 'wallet' ? 'Wallet' : `${value.keyKind} key`}, plan {value.plan}
+          {credentialWords(value)}, plan {value.plan}
         </span>
       </p>
+      <AccountChoice />
       <Segments legend="Colours" value={theme.value} options={THEMES} onInput={chooseTheme} />
       <button type="button" class="small" onClick={leave}>
         Sign out
       </button>
     </div>
+  );
+}
+
+function credentialWords({ kind, keyKind, member }: Session): string {
+  if (member !== null) return `Role ${member.role}`;
+  return kind === 'wallet' ? 'Wallet' : `${keyKind} key`;
+}
+
+/** Changes to another account of the person. */
+function AccountChoice() {
+  const { value } = session;
+  const accounts = value?.member?.accounts ?? [];
+  if (value == null || accounts.length < 2) return null;
+  const change = (id: string): void => {
+    changeAccount(id).catch((error: unknown) => toast(ApiError.of(error).message, 'bad'));
+  };
+  return (
+    <Select
+      label="Account"
+      value={value.accountId}
+      options={accounts.map(({ id, name, role }) => [id, `${name} (${role})`])}
+      onInput={change}
+    />
   );
 }

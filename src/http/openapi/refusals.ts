@@ -71,6 +71,7 @@ export function refusalsOf(route: Route): FaultCode[] {
         'AUTHENTICATION_FAILED',
         'AUTHENTICATION_FAILED_INACTIVE_KEY',
         'API_ACCESS_DISABLED',
+        'MEMBER_ROLE_REQUIRED',
         'CSRF_CHECK_FAILED',
         // A wallet token is a bearer token, and can be expired.
         'X402_INVALID_SIGN_IN',

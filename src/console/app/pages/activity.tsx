@@ -10,7 +10,7 @@ import { Days, SearchField, USUAL_DAYS, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { CursorTable } from '../parts/table.tsx';
-import { managesAccount } from '../session.ts';
+import { listsKeys } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, requestTable } from './request-table.tsx';
@@ -64,7 +64,7 @@ function NoRequests({ address: { isFiltered, clear } }: { address: Filters }) {
 
 function Filters({ address: { filters, isFiltered, change, clear } }: { address: Filters }) {
   const models = useModels();
-  const keys = useKeyNames(managesAccount.value);
+  const keys = useKeyNames(listsKeys.value);
   const typed = useSignal<string | undefined>(undefined);
   const { from, to, key, model, kind, status, requestId } = filters;
   const keyNames = new Map(key === '' ? keys : [[key, key], ...keys]);
@@ -73,7 +73,7 @@ function Filters({ address: { filters, isFiltered, change, clear } }: { address:
   return (
     <Form class="filters" label="Filters" submit={() => change({ requestId: words.trim() })}>
       <Days from={from} to={to} change={change} />
-      {managesAccount.value && (
+      {listsKeys.value && (
         <Select
           label="Key"
           value={key}

@@ -13,7 +13,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
-import { managesAccount, session } from '../session.ts';
+import { can, session } from '../session.ts';
 import type { Balance, StatementEntry, TopUp } from '../shapes.ts';
 import { AutoTopUpSection } from './auto-top-up.tsx';
 import { CardPanel } from './card-panel.tsx';
@@ -83,13 +83,17 @@ export function Credit() {
         </p>
       )}
       {wallet !== undefined && <TopUps />}
+<<<<<<< HEAD
       {TAKES_CARDS && managesAccount.value && <AutoTopUpSection />}
       {managesAccount.value ? (
+=======
+      {can('billing') ? (
+>>>>>>> e4d70b54 (identity: add company sign-in, members with roles, invitations)
         <Statement />
       ) : (
         <p class="notice">
-          Only ADMIN keys and wallets can read the statement. Activity shows the requests of this
-          key.
+          Only ADMIN keys, wallets, and members with the role owner or billing can read the
+          statement. Activity shows the requests.
         </p>
       )}
     </>

@@ -10,6 +10,7 @@ import {
   useForm,
 } from '../parts/form.tsx';
 import { PERIOD_CHOICES } from '../periods.ts';
+import { can } from '../session.ts';
 import type { ApiKey } from '../shapes.ts';
 
 interface KeyFormProps {
@@ -61,7 +62,9 @@ export function KeyForm({ given, save }: KeyFormProps) {
   };
   return (
     <ActionForm action={action} submit={submit} label={given === undefined ? 'Create' : 'Save'}>
-      {given === undefined && <Select {...field('kind')} label="Kind" options={KIND_CHOICES} />}
+      {given === undefined && can('own') && (
+        <Select {...field('kind')} label="Kind" options={KIND_CHOICES} />
+      )}
       <TextField
         {...field('description')}
         label="Description"

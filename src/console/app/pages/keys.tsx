@@ -15,7 +15,7 @@ import { Empty } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { PERIODS, SO_FAR } from '../periods.ts';
 import { useCall } from '../resource.ts';
-import { session } from '../session.ts';
+import { can, session } from '../session.ts';
 import type { ApiKey, List } from '../shapes.ts';
 import { KeyForm } from './key-form.tsx';
 
@@ -107,16 +107,17 @@ function columnsOf(
     {
       name: 'Actions',
       kind: 'figure',
-      show: (key) => (
-        <span class="row end">
-          <button type="button" class="small" onClick={() => act({ kind: 'change', key })}>
-            Change
-          </button>
-          <button type="button" class="small danger" onClick={() => act({ kind: 'revoke', key })}>
-            Revoke
-          </button>
-        </span>
-      ),
+      show: (key) =>
+        (key.apiKeyType === 'INFERENCE' || can('own')) && (
+          <span class="row end">
+            <button type="button" class="small" onClick={() => act({ kind: 'change', key })}>
+              Change
+            </button>
+            <button type="button" class="small danger" onClick={() => act({ kind: 'revoke', key })}>
+              Revoke
+            </button>
+          </span>
+        ),
     },
   ];
 }

@@ -7,14 +7,14 @@ import { Id, LabelledBar, State, Tile, Time } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import { managesAccount } from '../session.ts';
+import { listsKeys } from '../session.ts';
 import type { List, RateLimits, Rejection } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
 export function Limits() {
   const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');
   const log = useCall<List<Rejection>>('/api_keys/rate_limits/log');
-  const names = useKeyNames(managesAccount.value);
+  const names = useKeyNames(listsKeys.value);
   useRenewal(() => {
     limits.reload();
     log.reload();

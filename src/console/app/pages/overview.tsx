@@ -10,7 +10,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Resource, useCall } from '../resource.ts';
-import { managesAccount } from '../session.ts';
+import { can } from '../session.ts';
 import type { Balance, Days, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import { LoadedTable } from '../parts/table.tsx';
@@ -62,10 +62,14 @@ export function Overview() {
           empty={
             <Empty title="No requests yet">
               <p>
-                <a href="/console/playground">Try a model in the playground</a>, or{' '}
-                {managesAccount.value ? <a href="/console/keys">create a key</a> : 'take your key'}{' '}
-                and send a request with the sample on <a href="/">the welcome page</a>. Requests
-                appear here when they complete.
+                {can('use') && (
+                  <>
+                    <a href="/console/playground">Try a model in the playground</a>, or{' '}
+                  </>
+                )}
+                {can('develop') ? <a href="/console/keys">create a key</a> : 'take your key'} and
+                send a request with the sample on <a href="/">the welcome page</a>. Requests appear
+                here when they complete.
               </p>
             </Empty>
           }

@@ -1,4 +1,4 @@
-/** The sessions page: lists and ends the sessions of this key or wallet. */
+/** The sessions page: lists and ends the sessions of this key, wallet or member. */
 import { ApiError, call } from '../api.ts';
 import { toast } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
@@ -38,9 +38,9 @@ export function Sessions() {
     },
     {
       name: 'Signed in with',
-      show: ({ kind, wallet, keyId }) => (
+      show: ({ kind, wallet, keyId, email }) => (
         <span class="soft">
-          {kind} <Id value={wallet ?? keyId ?? ''} />
+          {kind} {email === null ? <Id value={wallet ?? keyId ?? ''} /> : email}
         </span>
       ),
     },

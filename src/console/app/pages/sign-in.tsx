@@ -1,6 +1,6 @@
 /**
- * The sign-in page: by API key, by wallet signature, or by a link with a token after `#`. Removes the
- * token from the address before it uses it, and does not store keys.
+ * The sign-in page: at a provider, by API key, by wallet signature, or by a link with a token after
+ * `#`. Removes tokens and codes from the address before it uses them, and does not store keys.
  */
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
@@ -9,10 +9,20 @@ import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Notice } from '../parts/loaded.tsx';
-import { endedBecause, session, signInByKey, signInByLink } from '../session.ts';
+import {
+  completeProviderSignIn,
+  endedBecause,
+  providers,
+  session,
+  signInByKey,
+  signInByLink,
+} from '../session.ts';
+import { ProviderButtons } from './provider-buttons.tsx';
 import { WalletSignIn } from './wallet-sign-in.tsx';
 
 const PAGE = '/console/sign-in';
+/** The redirect URI of a provider. */
+const RETURN = /^\/console\/sign-in\/([\w-]+)$/;
 
 /** Returns `next` if it is a path of the console, else the overview: prevents open redirects. */
 function safeNext(next: string | undefined): string {
@@ -30,19 +40,33 @@ function takeToken(): string | undefined {
   return token;
 }
 
+/** Removes the response of a provider from the address, and returns it. */
+function takeResponse(): { readonly provider: string; readonly query: string } | undefined {
+  const provider = RETURN.exec(location.pathname)?.[1];
+  const query = location.search;
+  if (provider === undefined) return undefined;
+  history.replaceState(null, '', PAGE);
+  return query === '' ? undefined : { provider, query };
+}
+
 export function SignIn() {
   useTitle('Sign in');
   const { path, query, route, url } = useLocation();
   const [key, setKey] = useState('');
   const byKey = useAction();
   const byLink = useAction();
-  const go = (): void => {
-    if (path === PAGE) route(safeNext(query.next), true);
+  const byProvider = useAction();
+  const go = (next = query.next): void => {
+    if (path.startsWith(PAGE)) route(safeNext(next), true);
   };
   useEffect(() => {
     const enter = (): void => {
       const token = takeToken();
-      if (token !== undefined) {
+      const response = takeResponse();
+      if (response !== undefined) {
+        const { provider, query: returned } = response;
+        void byProvider.run(async () => go(await completeProviderSignIn(provider, returned)));
+      } else if (token !== undefined) {
         void byLink.run(() => signInByLink(token)).then((isIn) => isIn && go());
       } else if (session.peek() !== null) go();
     };
@@ -70,6 +94,14 @@ export function SignIn() {
         {byLink.error !== undefined && (
           <Notice tone="warn">The link is not valid: {byLink.error.message}</Notice>
         )}
+        {byProvider.isRunning && <p role="status">Signing in…</p>}
+        <ErrorMessage error={byProvider.error} />
+        <ProviderButtons pending={{ next: path.startsWith(PAGE) ? query.next : url }} />
+        {providers.value.length > 0 && (
+          <p class="or">
+            <span>or</span>
+          </p>
+        )}
         <Form submit={() => void submit()}>
           <Field
             label="API key"
@@ -89,7 +121,11 @@ export function SignIn() {
             )}
           </Field>
           <ErrorMessage error={byKey.error} />
-          <button type="submit" class="primary wide" disabled={byKey.isRunning || byLink.isRunning}>
+          <button
+            type="submit"
+            class={providers.value.length > 0 ? 'wide' : 'primary wide'}
+            disabled={byKey.isRunning || byLink.isRunning}
+          >
             {byKey.isRunning ? 'Signing in…' : 'Sign in'}
           </button>
         </Form>
