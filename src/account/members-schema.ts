@@ -58,7 +58,7 @@ export type CreatedInvitation = z.infer<typeof CreatedInvitation>;
 const CreatedInvitation = z.object({
   data: InvitationItem.extend({
     url: z.string().describe('Link for the person, valid once. The server cannot show it again.'),
-  }),
+  }).describe('The invitation.'),
 });
 
 const MEMBER: MemberItem = {

@@ -77,7 +77,7 @@ const Provider = z.strictObject({
   clientAuthentication: z
     .enum(['basic', 'post'])
     .default('basic')
-    .describe('Where the client secret is sent: in the `Authorization` header, or in the body.'),
+    .describe('Place of the client secret in requests: the `Authorization` header or the body.'),
   scopes: z
     .array(Text)
     .max(MAX_LIST)

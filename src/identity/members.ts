@@ -9,7 +9,7 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
 import type { Account } from './accounts.ts';
-import type { Identity } from './identity.ts';
+import type { Plan } from './caller.ts';
 import type { Person } from './sign-in-providers.ts';
 
 const MAX_MEMBERS = 500;
@@ -35,7 +35,7 @@ export interface Member {
   readonly email: string;
   readonly name: string;
   readonly role: MemberRole;
-  /** A rule gives the membership anew at each sign-in; an invitation lasts. */
+  /** Each sign-in applies the rule again; a membership by an invitation lasts. */
   readonly source: 'rule' | 'invitation';
   /** An owner has set the role, so rules no longer change it. */
   readonly isRoleSet: boolean;
@@ -62,11 +62,22 @@ export interface Membership {
   readonly role: MemberRole;
 }
 
+/** The accounts and keys of members, as `Identity` provides them. */
+export interface MemberAccounts {
+  createAccount(name: string, plan: Plan, tx: Queryable, id?: string): Promise<Account>;
+  findAccount(id: string, tx: Queryable): Promise<Account | undefined>;
+  namedAccount(name: string, tx: Queryable): Promise<Account | undefined>;
+  operatorAccount(tx: Queryable): Promise<Account | undefined>;
+  lockAccount(accountId: string, tx: Queryable): Promise<void>;
+  createMemberKey(accountId: string, description: string, tx: Queryable): Promise<string>;
+  forget(): void;
+}
+
 export interface MembersParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;
-  readonly identity: Identity;
+  readonly identity: MemberAccounts;
 }
 
 export interface SignInWish {

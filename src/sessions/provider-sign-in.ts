@@ -9,7 +9,7 @@ import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, post } from '../http/route.ts';
 import type { SessionOwner } from '../identity/identity.ts';
-import type { SessionsOptions } from './sessions.ts';
+import type { SessionsOptions } from './session-parts.ts';
 import {
   BEGIN_SIGN_IN,
   type BeginResponse,

@@ -142,12 +142,14 @@ export const InvitationRequest = z
 
 export type InvitationResponse = z.infer<typeof InvitationResponse>;
 const InvitationResponse = z.object({
-  data: z.object({
-    accountName: z.string().describe('Account that the person joins.'),
-    role: ROLE,
-    email: z.string().nullable().describe('Only this address can accept; null: any.'),
-    expiresAt: Time,
-  }),
+  data: z
+    .object({
+      accountName: z.string().describe('Account that the person joins.'),
+      role: ROLE,
+      email: z.string().nullable().describe('Only this address can accept; null: any.'),
+      expiresAt: Time,
+    })
+    .describe('The invitation.'),
 });
 
 export type SessionListResponse = z.infer<typeof SessionListResponse>;

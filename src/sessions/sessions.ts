@@ -3,28 +3,22 @@
  * request with the credential itself, so it passes the same stages, including the limit on
  * guessing. It always creates a new session.
  */
-import type { Windows } from '../billing/limits/limits.ts';
-import type { ConfigInForce } from '../config/config.ts';
-import { type Clock, isoTime } from '../core/clock.ts';
+import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import type { Queryable } from '../db/db.ts';
 import { limitRequests } from '../http/limit-requests.ts';
 import { MEMBER_RIGHTS, rightsOf } from '../http/member-rights.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post, remove } from '../http/route.ts';
-import type { SessionCookie } from '../http/session-cookie.ts';
 import {
   type Caller,
   type ConsoleSession,
   type Identity,
   SESSION_LIFE_MS,
   type SessionOwner,
-  type SignInProviders,
 } from '../identity/identity.ts';
 import { providerRoutes } from './provider-sign-in.ts';
+import type { SessionsOptions } from './session-parts.ts';
 import {
   AccountRequest,
   CHANGE_ACCOUNT,
@@ -43,23 +37,6 @@ import {
 const SESSION_PATH = '/console/session';
 /** A token has 256 random bits; the limit only protects the database. */
 const LINKS_PER_MINUTE = 10;
-
-export interface SessionsOptions {
-  readonly config: ConfigInForce;
-  readonly identity: Identity;
-  readonly providers: SignInProviders;
-  /** Opens the balance of an account that a sign-in creates. */
-  readonly openAccount: (accountId: string, tx: Queryable) => Promise<void>;
-  readonly windows: Windows;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  readonly cookie: () => SessionCookie;
-  /** Binds a sign-in at a provider to the browser that has started it. */
-  readonly signInCookie: () => SessionCookie;
-  /** The message for wallets; `undefined` without payment methods. */
-  readonly challenge: () => ConsoleResponse['wallet'] | undefined;
-}
 
 export function sessionsFeature(options: SessionsOptions): Feature {
   const { identity } = options;

@@ -62,7 +62,7 @@ describe('company sign-in', () => {
     });
   }
 
-  test('a server starts while a provider is down, and tells so at the sign-in only', async () => {
+  test('a server starts while a provider is down, and only its sign-in fails', async () => {
     const one = await visitor({ refusals: [503] });
     await one.open('/console/sign-in');
     await one.checkAccess('sign-in with providers');
@@ -106,8 +106,16 @@ describe('company sign-in', () => {
     const ofBoss = await sessionOf(boss);
     assert.equal(ofBoss.member.role, 'owner');
     assert.equal(ofBoss.accountId, ofDev.accountId, 'one account of the company');
-    assert.equal(await dev.page.getByRole('link', { name: 'Budgets' }).count(), 0);
-    assert.equal(await boss.page.getByRole('link', { name: 'Budgets' }).count(), 1);
+    for (const [one, canChange] of [
+      [dev, 0],
+      [boss, 1],
+    ] as const) {
+      await one.go('/console/budgets');
+      await one.page.getByText('No budgets yet').waitFor();
+      const create = one.page.getByRole('button', { name: 'Create a budget' });
+      assert.equal(await create.count(), canChange);
+    }
+    assert.equal(await dev.page.getByRole('link', { name: 'Playground' }).count(), 1);
     assert.equal(await boss.page.getByRole('link', { name: 'Accounts' }).count(), 0);
   });
 
@@ -128,7 +136,7 @@ describe('company sign-in', () => {
     assert.equal(await sessionOf(later), null, 'the membership and its sessions have ended');
   });
 
-  test('an address that is not verified, and a cancelled sign-in, sign nobody in', async () => {
+  test('an unverified address and a cancelled sign-in are rejected', async () => {
     oidc.users.set('mallory', { email: 'boss@acme.example', email_verified: false });
     const one = await visitor({ refusals: [401, 403] });
     await one.open('/console');

@@ -58,8 +58,8 @@ function ownLinks(): readonly Link[] {
 
 function accountLinks(): readonly Link[] {
   return [
-    ...shownIf(can('develop'), ['/console/keys', 'Keys']),
-    ...shownIf(can('billing'), ['/console/budgets', 'Budgets']),
+    ...shownIf(listsKeys.value, ['/console/keys', 'Keys']),
+    ...shownIf(listsKeys.value, ['/console/budgets', 'Budgets']),
     ...shownIf(can('develop'), ['/console/webhooks', 'Webhooks']),
     ['/console/credit', 'Credit'],
     ['/console/limits', 'Limits'],

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
-import { BudgetList, NewBudget } from '../pages/budgets.tsx';
+import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
 import { Caps, CreatedKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
@@ -21,6 +21,7 @@ import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
+import { can } from '../session.ts';
 import type { Account, ApiKey, Budget, List, Page, Receipt } from '../shapes.ts';
 
 interface AccountDrawerProps {
@@ -42,8 +43,8 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
         {({ data }) => (
           <>
             <AccountFacts account={data} />
-            <Movement account={data} path={path} changed={renew} />
-            <Settings account={data} path={path} changed={renew} />
+            {can('billing') && <Movement account={data} path={path} changed={renew} />}
+            {can('own') && <Settings account={data} path={path} changed={renew} />}
           </>
         )}
       </Loaded>
@@ -220,23 +221,25 @@ function AccountKeys({ path }: { path: string }) {
     <section>
       <div class="section-head">
         <h3>Keys</h3>
-        <DialogButton label="Create a key" class="small">
-          {(close) => (
-            <Overlay title="Create a key for the account" close={close}>
-              <KeyForm
-                save={async (body) => {
-                  const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
-                    method: 'POST',
-                    body,
-                  });
-                  close();
-                  created.value = data;
-                  keys.reload();
-                }}
-              />
-            </Overlay>
-          )}
-        </DialogButton>
+        {can('own') && (
+          <DialogButton label="Create a key" class="small">
+            {(close) => (
+              <Overlay title="Create a key for the account" close={close}>
+                <KeyForm
+                  save={async (body) => {
+                    const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
+                      method: 'POST',
+                      body,
+                    });
+                    close();
+                    created.value = data;
+                    keys.reload();
+                  }}
+                />
+              </Overlay>
+            )}
+          </DialogButton>
+        )}
       </div>
       <ErrorMessage error={action.error} />
       <LoadedTable
@@ -261,14 +264,16 @@ function AccountKeys({ path }: { path: string }) {
             name: 'State',
             show: (key) =>
               key.revokedAt === null || key.revokedAt === undefined ? (
-                <button
-                  type="button"
-                  class="small danger"
-                  disabled={action.isRunning}
-                  onClick={() => revoke(key)}
-                >
-                  Revoke
-                </button>
+                can('own') && (
+                  <button
+                    type="button"
+                    class="small danger"
+                    disabled={action.isRunning}
+                    onClick={() => revoke(key)}
+                  >
+                    Revoke
+                  </button>
+                )
               ) : (
                 <State value="revoked" tone="bad" />
               ),
@@ -288,9 +293,11 @@ function AccountBudgets({ path }: { path: string }) {
     <section>
       <div class="section-head">
         <h3>Budgets</h3>
-        <DialogButton label="Create a budget" class="small">
-          {(close) => <NewBudget path={path} close={close} created={budgets.reload} />}
-        </DialogButton>
+        {canChangeBudgets(path) && (
+          <DialogButton label="Create a budget" class="small">
+            {(close) => <NewBudget path={path} close={close} created={budgets.reload} />}
+          </DialogButton>
+        )}
       </div>
       <BudgetList
         from={budgets}

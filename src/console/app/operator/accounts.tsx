@@ -11,6 +11,7 @@ import { Id, NONE, OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
+import { can } from '../session.ts';
 import type { Account } from '../shapes.ts';
 import { AccountDrawer, AccountState } from './account-drawer.tsx';
 
@@ -52,18 +53,20 @@ export function Accounts() {
   return (
     <>
       <PageHead title="Accounts" lead="All accounts with their balances.">
-        <DialogButton label="Create an account" class="primary">
-          {(closeDialog) => (
-            <NewAccount
-              close={closeDialog}
-              created={(id) => {
-                closeDialog();
-                list.first.reload();
-                show(id);
-              }}
-            />
-          )}
-        </DialogButton>
+        {can('own') && (
+          <DialogButton label="Create an account" class="primary">
+            {(closeDialog) => (
+              <NewAccount
+                close={closeDialog}
+                created={(id) => {
+                  closeDialog();
+                  list.first.reload();
+                  show(id);
+                }}
+              />
+            )}
+          </DialogButton>
+        )}
       </PageHead>
       <SearchForm
         key={filters.search}

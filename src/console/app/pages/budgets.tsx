@@ -23,6 +23,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { PERIODS, PERIOD_CHOICES, SO_FAR, periodEnd, periodStart } from '../periods.ts';
 import { type Resource, useCall } from '../resource.ts';
+import { can } from '../session.ts';
 import type { Budget, List, TagRow, TagSums } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
@@ -38,14 +39,23 @@ export function Budgets() {
         title="Budgets"
         lead="Spending limits per day, week, month or in total. Requests that exceed a budget are rejected before they run."
       >
-        <DialogButton label="Create a budget" class="primary">
-          {(closeDialog) => <NewBudget path={path} close={closeDialog} created={budgets.reload} />}
-        </DialogButton>
+        {canChangeBudgets(path) && (
+          <DialogButton label="Create a budget" class="primary">
+            {(closeDialog) => (
+              <NewBudget path={path} close={closeDialog} created={budgets.reload} />
+            )}
+          </DialogButton>
+        )}
       </PageHead>
       <BudgetList from={budgets} path={path} open={({ id }) => show(id)} empty={<FirstBudget />} />
       {shown !== undefined && <Values budget={shown} close={close} />}
     </>
   );
+}
+
+/** Whether the session may change the budgets at a path. */
+export function canChangeBudgets(path: string): boolean {
+  return can(path.startsWith('/admin/') ? 'own' : 'billing');
 }
 
 function FirstBudget() {
@@ -126,28 +136,32 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
         ),
     },
     ...(isNarrow ? [] : WIDE_COLUMNS),
-    {
-      name: 'Actions',
-      kind: 'figure',
-      show: (budget) => (
-        <span class="row end">
-          <button
-            type="button"
-            class="small"
-            onClick={() => (window.value = { kind: 'change', budget })}
-          >
-            Change
-          </button>
-          <button
-            type="button"
-            class="small danger"
-            onClick={() => (window.value = { kind: 'delete', budget })}
-          >
-            Delete
-          </button>
-        </span>
-      ),
-    },
+    ...(canChangeBudgets(path)
+      ? [
+          {
+            name: 'Actions',
+            kind: 'figure' as const,
+            show: (budget: Budget) => (
+              <span class="row end">
+                <button
+                  type="button"
+                  class="small"
+                  onClick={() => (window.value = { kind: 'change', budget })}
+                >
+                  Change
+                </button>
+                <button
+                  type="button"
+                  class="small danger"
+                  onClick={() => (window.value = { kind: 'delete', budget })}
+                >
+                  Delete
+                </button>
+              </span>
+            ),
+          } satisfies Column<Budget>,
+        ]
+      : []),
   ];
   const { kind, budget } = window.value ?? {};
   return (

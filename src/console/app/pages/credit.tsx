@@ -65,7 +65,7 @@ export function Credit() {
         </dl>
       )}
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
-      {TAKES_CARDS && (
+      {TAKES_CARDS && (can('billing') || session.value?.kind === 'key') && (
         <CardPanel
           label={RAILS.length > 0 && wallet !== undefined ? 'Add credit by card' : 'Add credit'}
         />

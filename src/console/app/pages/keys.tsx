@@ -45,9 +45,11 @@ export function Keys() {
   return (
     <>
       <PageHead title="Keys" lead="API keys of this account. A cap limits what a key can spend.">
-        <button type="button" class="primary" onClick={() => (open.value = { kind: 'create' })}>
-          Create a key
-        </button>
+        {can('develop') && (
+          <button type="button" class="primary" onClick={() => (open.value = { kind: 'create' })}>
+            Create a key
+          </button>
+        )}
       </PageHead>
       <LoadedTable
         label="API keys"
@@ -108,6 +110,7 @@ function columnsOf(
       name: 'Actions',
       kind: 'figure',
       show: (key) =>
+        can('develop') &&
         (key.apiKeyType === 'INFERENCE' || can('own')) && (
           <span class="row end">
             <button type="button" class="small" onClick={() => act({ kind: 'change', key })}>
