@@ -94,7 +94,7 @@ export const GET_CHECKOUT: RouteDescription = {
     creditedUsd: 25,
     receiptUrl: 'https://pay.stripe.com/receipts/payment/CAcaFwoV',
   }),
-  refusals: ['PAYMENT_NOT_FOUND'],
+  refusals: ['PAYMENT_NOT_FOUND', 'CHECKOUT_NOT_CONFIGURED'],
 };
 
 const Received = z.strictObject({ received: z.literal(true).describe('The event was journaled.') });

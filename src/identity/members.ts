@@ -3,7 +3,7 @@
  * link. A member acts through a key of its own, whose secret is stored nowhere, so that charges,
  * limits and the end of sessions follow the rules of keys.
  */
-import { type MemberRole, type SignInProviderSettings, type SignInRule } from '../config/config.ts';
+import type { MemberRole, SignInProviderSettings, SignInRule } from '../config/config.ts';
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';

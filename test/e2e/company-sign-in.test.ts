@@ -84,7 +84,7 @@ describe('company sign-in', () => {
     const again = await signIn('carol');
     await again.page.getByRole('heading', { name: 'Overview' }).waitFor();
     assert.equal((await sessionOf(again)).accountId, first.accountId);
-    assert.deepEqual(await oidcCalls(oidc), ['GET /.well-known/openid-configuration']);
+    assert.deepEqual(oidcCalls(oidc), ['GET /.well-known/openid-configuration']);
   });
 
   test('groups and domains map to accounts, plans and roles, the operator included', async () => {
