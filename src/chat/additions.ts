@@ -237,6 +237,7 @@ async function contentOf(addition: Addition, signal: AbortSignal): Promise<Loade
     model,
     documents: parts.documents,
     media: parts.media,
+    keepsFiles: request.keepsFiles === true,
     engineFetches: model.replicas.every((replica) => parts.fetchesMedia(replica.engine)),
     signal,
     caller: accountId,

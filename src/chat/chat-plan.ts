@@ -16,10 +16,10 @@ import type { CacheScope } from './cache-scope.ts';
 import type { RoundEnd } from './chat-bill.ts';
 import { type ChatBounds, chatBounds, type PromptExtras, type RoundInputs } from './chat-bounds.ts';
 import type { LearnedDialects, LearnedTemplates, UnpricedTokens } from './learned.ts';
+import type { EngineStream } from './upstream/upstream.ts';
 import type { ChunkLayouts } from './wire/chunk-layout.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatResponse, ResponseEnd } from './wire/chat-response.ts';
-import type { ChatStream } from './wire/chat-stream.ts';
 
 export interface ChatParts {
   readonly catalog: Catalog;
@@ -91,21 +91,6 @@ export interface EngineWire {
   write(response: ChatResponse, end: ResponseEnd): Buffer;
   newStream(outputTokens: number): EngineStream;
 }
-
-export type EngineStream = Pick<
-  ChatStream,
-  | 'closing'
-  | 'failure'
-  | 'flush'
-  | 'hasShownText'
-  | 'isComplete'
-  | 'isCutOff'
-  | 'isOver'
-  | 'push'
-  | 'reported'
-  | 'tally'
-  | 'usageChunk'
->;
 
 type RoundState = Pick<RoundInputs, 'messages' | 'addedBytes' | 'leftNano' | 'usedOutputTokens'>;
 

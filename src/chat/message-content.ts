@@ -23,6 +23,7 @@ export interface ContentInputs {
   readonly documents: Pick<Documents, 'extract'>;
   readonly media: MediaSettings;
   readonly engineFetches: boolean;
+  readonly keepsFiles: boolean;
   readonly signal: AbortSignal;
   /** Work is scheduled fairly between callers. */
   readonly caller: string;
@@ -48,7 +49,7 @@ export async function loadContent(inputs: ContentInputs): Promise<LoadedContent>
     // Media is fetched concurrently; files are extracted one after another.
     const content = await Promise.all(given.map((part, at) => loadMedium(loader, part, path(at))));
     for (const [at, part] of content.entries()) {
-      if (part.type !== 'file') continue;
+      if (part.type !== 'file' || inputs.keepsFiles) continue;
       const text = await readFile(inputs, loader, part, path(at));
       textBytes += Buffer.byteLength(text.text);
       refuseOverflow(textBytes, model);

@@ -24,8 +24,7 @@ import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import { costOf, noteOutcome } from '../http/model-sale.ts';
 import type { TimeLimits } from '../net/exchange.ts';
-import { ResponseBlocks } from './agents/response-blocks.ts';
-import type { ResponseProtocol } from './agents/response-protocol.ts';
+import type { ResponseBlocks } from './agents/response-blocks.ts';
 import type { PreparedAdditions } from './additions.ts';
 import type { RequestedSearch } from './auto-search.ts';
 import {
@@ -46,10 +45,10 @@ import {
 } from './chat-bounds.ts';
 import { type ChatPlan, roundInputs, tierPrice } from './chat-plan.ts';
 import { userText } from './message-content.ts';
+import { newBlocks } from './run-blocks.ts';
 import { type SearchResult, withCited } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
-import type { Upstream } from './upstream/upstream.ts';
-import { completionBytes, upstreamBody, UPSTREAMS } from './upstream/upstreams.ts';
+import { readUpstream, type UpstreamBody, upstreamBody } from './upstream/upstreams.ts';
 import {
   type ChatResponse,
   NOTHING_CITED,
@@ -61,7 +60,6 @@ import {
 } from './wire/chat-response.ts';
 import { engineRequest, type EngineTarget } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
-import { promptTokensAbout } from './wire/prompt-facts.ts';
 
 export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
 
@@ -87,7 +85,6 @@ export class ChatRun implements WholeCall {
   readonly accept: readonly string[];
   readonly timeLimits: Partial<TimeLimits> | undefined;
   maxResponseBytes = MAX_RESPONSE_BYTES;
-  replicaHeaders: readonly string[] | undefined;
   readonly plan: ChatPlan;
   readonly sale: Sale;
   protected round: Round;
@@ -95,8 +92,8 @@ export class ChatRun implements WholeCall {
   protected readonly blocks: ResponseBlocks | undefined;
   protected options: ResponseOptions & ResponseFrame;
   protected head: EngineHead | undefined;
-  /** The translation for the replica of the last body, unless it speaks chat completions. */
-  protected upstream: Upstream | undefined;
+  /** The body for the replica that was tried last, unless it speaks chat completions. */
+  translated: UpstreamBody | undefined;
   /** Results of the engine's own search. */
   protected cited = NOTHING_CITED;
   protected isCharging = false;
@@ -126,7 +123,7 @@ export class ChatRun implements WholeCall {
     this.accept = request.stream ? STREAM_TYPES : JSON_TYPES;
     this.timeLimits = request.stream ? undefined : JSON_LIMITS;
     if (plan.protocol !== undefined) {
-      this.blocks = this.#newBlocks(plan.protocol);
+      this.blocks = newBlocks(plan, plan.protocol, this.options, () => this.citations());
       // A stream shows it after its first events.
       if (!plan.request.stream) this.showPrepared(this.blocks);
     }
@@ -161,15 +158,15 @@ export class ChatRun implements WholeCall {
   }
 
   buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
-    const { request, model, parts, additions, systemPrompt, wire, tier } = this.plan;
+    const { plan, prepared } = this;
+    const { request, model, additions, systemPrompt, wire, tier } = plan;
     const { messages, searches, outputTokens } = this.round;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
-    const { dialects, cacheScope } = parts;
-    const { protocol } = dialects.of(replica);
-    this.upstream = protocol === 'openai' ? undefined : UPSTREAMS[protocol];
+    const { dialects, cacheScope } = plan.parts;
     const isLearned = refusal !== undefined && dialects.learn(replica, request, refusal);
-    if (this.upstream === undefined && refusal !== undefined && !isLearned) return undefined;
     const dialect = dialects.of(replica);
+    const isRefused = refusal !== undefined && !isLearned;
+    if (dialect.protocol === 'openai' && isRefused) return undefined;
     const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
     const target: EngineTarget = {
@@ -185,9 +182,11 @@ export class ChatRun implements WholeCall {
       extraMembers: additions.socialSearch?.membersFor(replica.engine),
       serviceTier: tier?.name,
     };
-    return this.upstream === undefined
-      ? engineRequest(request, target)
-      : upstreamBody(this.upstream, request, target, isLearned ? undefined : refusal);
+    this.translated = undefined;
+    if (dialect.protocol === 'openai') return engineRequest(request, target);
+    const inputs = { plan, prepared, target, refusal: isRefused ? refusal : undefined };
+    this.translated = upstreamBody(dialect.protocol, inputs);
+    return this.translated.body;
   }
 
   /**
@@ -202,15 +201,17 @@ export class ChatRun implements WholeCall {
         return read !== undefined;
       });
     }
-    const { upstream } = this;
-    const given = upstream === undefined ? body : completionBytes(upstream, body);
+    const { translated, options } = this;
     try {
-      this.#read = readChatResponse(given, this.options);
-      return true;
+      this.#read =
+        translated === undefined
+          ? readChatResponse(body, options)
+          : readUpstream(translated, body, options);
     } catch {
       // Reported as `garbage` if no replica returns a usable response.
-      return false;
+      this.#read = undefined;
     }
+    return this.#read !== undefined;
   }
 
   protected problemOf(outcome: EngineOutcome): Error | undefined {
@@ -307,8 +308,10 @@ export class ChatRun implements WholeCall {
       autoSearch === undefined
         ? this.#read
         : joinedResponse(this.#read, autoSearch.toolName, this.#earlier ?? []);
-    const { blocks } = this;
+    const { blocks, translated } = this;
     if (wire !== undefined) this.#body = wire.write(read, end);
+    else if (translated?.pass !== undefined)
+      this.#body = translated.pass.writeResponse(read, this.options, end);
     else if (blocks === undefined) this.#body = writeChatResponse(read, this.options, end);
     else {
       if (this.#body === undefined) blocks.message(read.choices[0]);
@@ -432,19 +435,6 @@ export class ChatRun implements WholeCall {
       serviceName: parts.serviceName,
       documents: this.prepared.documents ?? additions.autoSearch?.documents,
     };
-  }
-
-  #newBlocks(protocol: ResponseProtocol): ResponseBlocks {
-    const { request, context } = this.plan;
-    const { id: _chats, ...frame } = this.options;
-    const promptTokens = promptTokensAbout(request);
-    const hasMarks = request.parameters.enable_web_citations;
-    return new ResponseBlocks({
-      writer: protocol.writer({ ...frame, requestId: context.requestId, promptTokens }),
-      sources: hasMarks ? () => this.citations() : undefined,
-      takenCallIds: protocol.takenCallIds,
-      newCallId: protocol.newCallId,
-    });
   }
 
   protected showPrepared(blocks: ResponseBlocks): string {

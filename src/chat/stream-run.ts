@@ -18,9 +18,9 @@ import type { StreamWriter } from '../http/stream-writer.ts';
 import type { PreparedAdditions } from './additions.ts';
 import { type RequestedSearch, queryOf } from './auto-search.ts';
 import type { Round } from './chat-bounds.ts';
-import type { ChatPlan, EngineStream } from './chat-plan.ts';
+import type { ChatPlan } from './chat-plan.ts';
 import { type Attempted, ChatRun } from './run.ts';
-import type { UpstreamReader } from './upstream/upstream.ts';
+import type { EngineStream, UpstreamReader } from './upstream/upstream.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { NOTHING_CITED, type ResponseEnd } from './wire/chat-response.ts';
 import { ChatStream } from './wire/chat-stream.ts';
@@ -31,13 +31,15 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly context;
   readonly clock;
   readonly type = EVENT_STREAM;
-  readonly #stream: EngineStream;
+  #stream: EngineStream;
   readonly #chat: ChatStream | undefined;
   readonly #response: ResponseStream;
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
   #isRoundOpen = false;
   #reader: UpstreamReader | undefined;
+  /** Whether the first events were written. */
+  #isOpen = false;
   #last: Buffer | undefined;
 
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
@@ -215,7 +217,9 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
 
   onHead(head: EngineHead): void {
     this.head = head;
-    this.#reader = this.upstream?.newReader();
+    const { upstream, pass } = this.translated ?? {};
+    if (pass === undefined) this.#reader = upstream?.newReader();
+    else this.#stream = pass.newStream(this.round.outputTokens, this.options);
     this.#begin();
   }
 
@@ -241,15 +245,17 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   }
 
   keepAlive(): Buffer {
-    this.#begin();
+    // Until a replica responds, the first event may be its own.
+    if (this.plan.protocol?.passThrough === undefined || this.head !== undefined) this.#begin();
     return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.writer.keepAlive());
   }
 
   #begin(): StreamWriter {
-    const { hasBegun } = this.#response;
     const writer = this.#response.begin();
-    if (hasBegun) return writer;
+    if (this.#isOpen) return writer;
+    this.#isOpen = true;
     const { blocks } = this;
+    if (this.translated?.pass !== undefined) return writer;
     if (blocks !== undefined) this.#writeEvents(blocks.writer.begin() + this.showPrepared(blocks));
     else this.#writeCitations();
     return writer;

@@ -101,8 +101,8 @@ export interface EngineCall {
   readonly canAmend?: boolean | undefined;
   /** Further request headers as a flat list: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
-  /** The same for the replica of the last call of `buildBody`. */
-  readonly replicaHeaders?: readonly string[] | undefined;
+  /** The last body, if `buildBody` translated it, with further request headers. */
+  readonly translated?: { readonly headers: readonly string[] | undefined } | undefined;
   /** `prompt_cache_key`: calls with the same key go to the same replica while it has capacity. */
   readonly affinityKey?: string | undefined;
   /**

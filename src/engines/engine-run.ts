@@ -199,8 +199,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#attempts += 1;
     this.#last = replica;
     engine.inFlight += 1;
-    const { contentType, replicaHeaders } = this.#call;
-    const hasMore = this.#headers !== undefined || replicaHeaders !== undefined;
+    const { contentType, translated } = this.#call;
+    const hasMore = this.#headers !== undefined || translated?.headers !== undefined;
     const isPlain = !hasMore && contentType === 'application/json';
     const headers = isPlain && !engine.takesTurns ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
@@ -209,9 +209,14 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   }
 
   #headersFor(engine: EngineState): readonly string[] {
-    const { contentType, replicaHeaders = [] } = this.#call;
+    const { contentType, translated } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? []), ...replicaHeaders];
+    return [
+      ...engine.headersFor(this.caller),
+      ...own,
+      ...(this.#headers ?? []),
+      ...(translated?.headers ?? []),
+    ];
   }
 
   // The methods below are called by the attempt.

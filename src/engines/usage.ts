@@ -63,7 +63,7 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     count(value, 'cache_creation_input_tokens') ??
     0;
   const reported =
-    (ofCompletion && count(ofCompletion, 'reasoning_tokens')) ??
+    (ofCompletion && count(ofCompletion, 'reasoning_tokens', 'thinking_tokens')) ??
     count(value, 'reasoning_tokens') ??
     0;
   // Some engines exclude reasoning from the completion tokens; their total shows it, for Gemini

@@ -3,23 +3,42 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { type Called, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { AnthropicEngine, signatureOf } from '../support/anthropic-engine.ts';
+import {
+  AnthropicEngine,
+  type Block,
+  signatureOf,
+  type Usage,
+} from '../support/anthropic-engine.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { until } from '../support/until.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 const PRICE = { input: 3, output: 15, cacheInput: 0.3, cacheWrite: 3.75 };
 
 let engine: AnthropicEngine;
+let upstream: TestUpstream;
+let web: TestWeb;
 let farebox: TestApp;
 
 before(async () => {
   engine = await AnthropicEngine.start();
+  upstream = await TestUpstream.start();
+  web = await TestWeb.start();
+  web.results = [
+    { title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls the sea' },
+  ];
   const model = (id: string, replicas: string) =>
     `  - { id: ${id}, type: text, context: 200000, maxCompletionTokens: 32000, capabilities: [functionCalling, reasoning, reasoningEffort, responseSchema, vision], price: ${JSON.stringify(PRICE)}, replicas: [${replicas}] }`;
   farebox = await startTestApp({
     yaml: `
 engines:
   claude: { protocol: anthropic, url: "${engine.url}", apiKey: "sk-test", addedPromptTokens: 2000 }
+  rack: { url: "${upstream.url}" }
 models:
 ${model('opus', '{ engine: claude, model: claude-opus }')}
+${model('both', '{ engine: claude, model: claude-opus, order: 1 }, { engine: rack, model: tiny, order: 2 }')}
+search: { provider: searxng, url: "${web.url}" }
+fetch: { allow: ["127.0.0.0/8"] }
 `,
   });
 });
@@ -29,15 +48,24 @@ after(async () => {
   } finally {
     await farebox.stop();
     await engine.stop();
+    await upstream.kill();
+    await web.stop();
   }
 });
 beforeEach(() => {
+  upstream.seen.length = 0;
+  upstream.script.length = 0;
   engine.seen.length = 0;
   engine.script.length = 0;
 });
 
 function post(path: string, body: object): Promise<Called> {
   return call(farebox, path, { secret: farebox.owner.secret, body: { model: 'opus', ...body } });
+}
+
+async function balance(): Promise<bigint> {
+  const { ledger } = farebox.app.stores;
+  return (await ledger.balances(farebox.owner.accountId)).usdNano;
 }
 
 function chunksOf({ text }: Called) {
@@ -241,3 +269,238 @@ describe('an engine of the Messages API', () => {
     });
   }
 });
+
+/** The events that the engine sent, with the name of the caller's model. */
+function expected(sent: string): string {
+  return sent.replace('"model":"claude-opus"', '"model":"opus"');
+}
+
+/** The bytes that the caller received, without the added cost. */
+function withoutCost({ text }: Called): string {
+  return text.replace(/,"cost":\{[^}]*\},"svc_parameters":\{.*?"web_search_citations":\[\]\}/, '');
+}
+
+describe('a Messages caller of an engine of the same protocol', () => {
+  const BODY = {
+    max_tokens: 3_000,
+    system: [
+      { type: 'text', text: 'Be "brief" é', cache_control: { type: 'ephemeral', ttl: '1h' } },
+    ],
+    messages: [
+      {
+        role: 'user',
+        content: [{ type: 'text', text: 'Hello', cache_control: { type: 'ephemeral' } }],
+      },
+    ],
+    tools: [
+      { name: 'add', input_schema: { type: 'object' }, cache_control: { type: 'ephemeral' } },
+      { type: 'bash_20250124', name: 'bash' },
+    ],
+    thinking: { type: 'enabled', budget_tokens: 2_000 },
+    context_management: { edits: [] },
+    metadata: { user_id: 'anna' },
+  };
+
+  for (const stream of [false, true]) {
+    const name = stream ? ' as a stream' : '';
+
+    test(`sends and receives the bytes as they come${name}`, async () => {
+      engine.script.push({ content: THOUGHT });
+      const text = JSON.stringify({ model: 'opus', ...BODY, stream });
+      const headers = { 'anthropic-beta': 'context-management-2025-06-27, oauth-2025-04-20' };
+      const { secret } = farebox.owner;
+      const received = await call(farebox, '/messages', { secret, body: text, headers });
+      assert.equal(received.status, 200, received.text);
+      const [seen] = engine.seen;
+      assert.ok(seen !== undefined);
+      assert.equal(seen.text, text.replace('"opus"', '"claude-opus"'));
+      assert.equal(seen.headers['anthropic-beta'], 'context-management-2025-06-27');
+      assert.equal(withoutCost(received), expected(seen.sent));
+      assert.match(received.text, /"cost":\{"usd":[\d.e-]+,"diem":0\},"svc_parameters":/);
+    });
+  }
+
+  test('is billed by the counts of the engine', async () => {
+    for (const stream of [false, true]) {
+      engine.script.push({ content: THOUGHT, outputTokens: 200 });
+      const received = await post('/messages', { ...BODY, stream });
+      const cost = stream ? chunksOf(received).at(-2).cost : received.body.cost;
+      const usage = engine.seen.at(-1)?.usage;
+      assert.ok(usage !== undefined);
+      assert.equal(Math.round(cost.usd * 1e9), nanoOf(usage));
+    }
+  });
+
+  test('is billed for the output so far after leaving a stream', async () => {
+    engine.pauseMs = 20;
+    const text = 'word '.repeat(2_000);
+    engine.script.push({ content: [{ type: 'text', text }] });
+    const before = await balance();
+    const controller = new AbortController();
+    const response = await fetch(`${farebox.url}/messages`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify({ model: 'opus', ...BODY, stream: true }),
+      signal: controller.signal,
+    });
+    const reader = response.body?.getReader();
+    for (let read = 0; read < 10; read += 1) await reader?.read();
+    controller.abort();
+    engine.pauseMs = 0;
+    await until(async () => (await balance()) < before);
+  });
+
+  test('runs tools of this server only, and no service with a price of its own', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+    const tools = [
+      { type: 'code_execution_20250825', name: 'code_execution' },
+      { type: 'web_fetch_20250910', name: 'web_fetch' },
+      ...BODY.tools,
+    ];
+    const extra = { mcp_servers: [], speed: 'fast', container: 'c', inference_geo: 'us' };
+    const received = await post('/messages', { ...BODY, tools, ...extra });
+    assert.equal(received.status, 200, received.text);
+    assert.deepEqual(engine.seen[0]?.body.tools, BODY.tools);
+    for (const name of Object.keys(extra)) assert.ok(!(name in (engine.seen[0]?.body ?? {})));
+  });
+
+  test('has its search run by this server, with reasoning and marks kept', async () => {
+    const search = { type: 'web_search_20250305', name: 'web_search' };
+    for (const stream of [false, true]) {
+      engine.seen.length = 0;
+      engine.script.push(
+        {
+          content: [
+            { type: 'thinking', thinking: 'I search' },
+            { type: 'tool_use', id: 'toolu_9', name: 'web_search', input: { query: 'tides' } },
+          ],
+        },
+        {
+          content: [
+            { type: 'thinking', thinking: 'I know' },
+            { type: 'text', text: 'The moon' },
+          ],
+        },
+      );
+      const tools = [search, ...BODY.tools];
+      const received = await post('/messages', { ...BODY, tools, stream });
+      assert.equal(received.status, 200, received.text);
+      const content = stream
+        ? blocksOf(received)
+        : (received.body.content as Record<string, unknown>[]);
+      const kinds = content.map(({ type }) => type);
+      assert.deepEqual(kinds, [
+        'thinking',
+        'server_tool_use',
+        'web_search_tool_result',
+        'thinking',
+        'text',
+      ]);
+      assert.equal(content[0]?.['signature'], signatureOf('I search'));
+      assert.equal(content[3]?.['signature'], signatureOf('I know'));
+      const [, second] = engine.seen;
+      assert.deepEqual(second?.body.system, BODY.system);
+      assert.deepEqual(second?.body.messages[0], BODY.messages[0]);
+      assert.deepEqual(second?.body.messages[1]?.content, [
+        { type: 'thinking', thinking: 'I search', signature: signatureOf('I search') },
+        { type: 'tool_use', id: 'toolu_9', name: 'web_search', input: { query: 'tides' } },
+      ]);
+      assert.match(JSON.stringify(second?.body.messages[2]), /The moon pulls the sea/);
+      assert.deepEqual(second?.body.thinking, BODY.thinking);
+      assert.deepEqual(second?.body.tools?.[0], BODY.tools[0]);
+    }
+  });
+
+  test('continues on another engine, and back, with reasoning of each', async () => {
+    const messages: object[] = [...BODY.messages];
+    const say = async (): Promise<Block[]> => {
+      const received = await post('/messages', { ...BODY, model: 'both', messages });
+      assert.equal(received.status, 200, received.text);
+      const { content } = received.body;
+      const results = (content as Block[]).flatMap(({ type, id }) =>
+        type === 'tool_use' ? [{ type: 'tool_result', tool_use_id: id, content: '3' }] : [],
+      );
+      messages.push({ role: 'assistant', content }, { role: 'user', content: results });
+      return content;
+    };
+    engine.script.push({ content: THOUGHT });
+    await say();
+    engine.script.push({ status: 500, error: { type: 'api_error', message: 'Internal' } });
+    upstream.script.push({
+      kind: 'answer',
+      reasoning: 'Mine',
+      toolCalls: [{ name: 'add', arguments: '{}' }],
+    });
+    const other = await say();
+    assert.match(String(other[0]?.['signature']), /^fbx1\./);
+    engine.script.push({ content: [{ type: 'text', text: 'Two' }] });
+    await say();
+    const last = engine.seen.at(-1)?.body;
+    assert.deepEqual(last?.messages[1]?.content, SIGNED);
+    assert.equal(last?.thinking, undefined, 'the last call has no reasoning of this engine');
+  });
+
+  test('repeats a request without reasoning that the engine rejects', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+    const foreign = { type: 'thinking', thinking: 'Hm', signature: 'of another provider' };
+    const messages = [
+      ...BODY.messages,
+      { role: 'assistant', content: [foreign, { type: 'text', text: 'Hm' }] },
+      { role: 'user', content: 'And?' },
+    ];
+    const received = await post('/messages', { ...BODY, messages });
+    assert.equal(received.status, 200, received.text);
+    assert.equal(engine.seen.length, 2);
+    assert.ok(!engine.seen[1]?.text.includes('thinking'));
+  });
+
+  test('receives an error within a stream as an error, without a charge', async () => {
+    const error = { type: 'overloaded_error', message: 'Overloaded' };
+    engine.script.push({ content: [], events: [{ type: 'error', error }] });
+    const received = await post('/messages', { ...BODY, stream: true });
+    assert.equal(chunksOf(received).at(-1).type, 'error');
+  });
+
+  test('receives a message that ends at its grant if the engine exceeds it', async () => {
+    const text = 'word '.repeat(4_000);
+    engine.script.push({ content: [{ type: 'text', text }] });
+    const { max_tokens: _large, thinking: _on, ...rest } = BODY;
+    const received = await post('/messages', { ...rest, max_tokens: 20, stream: true });
+    const events = chunksOf(received);
+    assert.equal(events.at(-1).type, 'message_stop');
+    assert.equal(events.at(-2).delta.stop_reason, 'max_tokens');
+    assert.equal(events.at(-3).type, 'content_block_stop');
+    assert.ok(received.text.length < 20_000);
+  });
+});
+
+/** Folds the events of a message into its blocks. */
+function blocksOf(called: Called): Record<string, unknown>[] {
+  const blocks: Record<string, unknown>[] = [];
+  for (const { type, index, content_block, delta } of chunksOf(called)) {
+    if (type === 'content_block_start') blocks[index] = { ...content_block };
+    const block = blocks[index];
+    if (type !== 'content_block_delta' || block === undefined) continue;
+    const { type: kind, ...members } = delta;
+    for (const [name, value] of Object.entries(members)) {
+      const known = block[name];
+      block[name] = typeof known === 'string' ? known + String(value) : value;
+    }
+    assert.match(kind, /_delta$/);
+  }
+  return blocks;
+}
+
+/** Prices are USD per million tokens. */
+function nanoOf(usage: Usage): number {
+  return Math.round(
+    1_000 *
+      (usage.input_tokens * PRICE.input +
+        usage.cache_read_input_tokens * PRICE.cacheInput +
+        usage.cache_creation_input_tokens * PRICE.cacheWrite +
+        usage.output_tokens * PRICE.output),
+  );
+}

@@ -8,6 +8,7 @@ import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
+import type { PassThrough } from '../upstream/upstream.ts';
 import type { ResponseEnd } from '../wire/chat-response.ts';
 
 export interface ResponseProtocol {
@@ -23,6 +24,8 @@ export interface ResponseProtocol {
   /** Ids of tool calls in the conversation; an engine's id that equals one of them is replaced. */
   readonly takenCallIds: ReadonlySet<string>;
   readonly newCallId: () => string;
+  /** For engines that speak the protocol of the caller. */
+  readonly passThrough?: PassThrough | undefined;
   /** Creates the writer of one response, once its request is admitted. */
   writer(frame: WriterFrame): ProtocolWriter;
 }

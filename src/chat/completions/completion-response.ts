@@ -5,7 +5,7 @@ import { type ReportedUsage, readUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { SseEvents } from '../../http/sse-events.ts';
 import type { Frame } from '../../http/stream-writer.ts';
-import type { EngineStream } from '../chat-plan.ts';
+import type { EngineStream } from '../upstream/upstream.ts';
 import { noOutput, type OutputTally, textBytes, withoutUsage } from '../wire/chat-choice.ts';
 import { type ChatResponse, NOTHING_CITED, type ResponseEnd } from '../wire/chat-response.ts';
 import {

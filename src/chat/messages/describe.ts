@@ -9,13 +9,7 @@ import {
 } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { Cost } from '../../http/openapi/cost.ts';
-import {
-  CHAT_REFUSALS,
-  Count,
-  Echo,
-  ECHO_EXAMPLE,
-  responseId,
-} from '../chat-completions/describe.ts';
+import { CHAT_REFUSALS, Count, Echo, ECHO_EXAMPLE } from '../chat-completions/describe.ts';
 import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 
@@ -31,7 +25,7 @@ const Usage = z
       .describe('Parts of `output_tokens`.'),
     server_tool_use: z
       .looseObject({ web_search_requests: Count.describe('Number of searches, each charged.') })
-      .optional()
+      .nullish()
       .describe('Tools that the server ran.'),
   })
   .meta({ id: 'MessageUsage' });
@@ -50,11 +44,13 @@ const SearchFailed = z.looseObject({
 });
 
 const Citation = z.looseObject({
-  type: z.literal('web_search_result_location').describe('Kind of the citation.'),
-  url: z.string().describe('Address of the page.'),
-  title: z.string().describe('Title of the page.'),
+  type: z
+    .string()
+    .describe('`web_search_result_location`, or a place in a document of the request.'),
+  url: z.string().optional().describe('Address of the page.'),
+  title: z.string().nullish().describe('Title of the page.'),
   cited_text: z.string().describe('The cited passage.'),
-  encrypted_index: z.string().describe('Opaque; send it back unchanged.'),
+  encrypted_index: z.string().optional().describe('Opaque; send it back unchanged.'),
 });
 
 const Block = z
@@ -97,10 +93,22 @@ const Block = z
   ])
   .meta({ id: 'MessageBlock' });
 
-const StopReason = z.enum(['end_turn', 'stop_sequence', 'max_tokens', 'tool_use', 'refusal']);
+const StopReason = z.enum([
+  'end_turn',
+  'stop_sequence',
+  'max_tokens',
+  'tool_use',
+  'refusal',
+  'pause_turn',
+  'model_context_window_exceeded',
+]);
 
 const MESSAGE_MEMBERS = {
-  id: responseId(/^msg_[0-9a-f]{32}$/),
+  id: z
+    .string()
+    .describe(
+      '`msg_` and the request id, by which `GET /usage/{id}` finds the receipt; the id of the engine if the response is passed on. The header `request-id` always has the request id.',
+    ),
   type: z.literal('message').describe('Kind of the object.'),
   role: z.literal('assistant').describe('Role of the author.'),
   model: z.string().describe('Id of the model that served the request.'),
@@ -109,7 +117,7 @@ const MESSAGE_MEMBERS = {
 };
 
 const Message = z
-  .strictObject({
+  .looseObject({
     ...MESSAGE_MEMBERS,
     content: z.array(Block).describe('Blocks in order: thinking, text, tool calls, searches.'),
     stop_reason: StopReason.describe('Why it ended; `max_tokens` means a limit was reached.'),
@@ -166,7 +174,7 @@ const MessageEvent = z
     z.strictObject({
       type: z.literal('message_start').describe('First event of a stream.'),
       message: z
-        .strictObject({
+        .looseObject({
           ...MESSAGE_MEMBERS,
           content: z.array(Block).max(0).describe('Empty; the blocks follow as events.'),
           stop_reason: z.null().describe('Null until the message ends.'),
@@ -184,10 +192,10 @@ const MessageEvent = z
       delta: Delta.describe('Content since the previous event.'),
     }),
     z.strictObject({ type: z.literal('content_block_stop').describe('End of a block.'), index }),
-    z.strictObject({
+    z.looseObject({
       type: z.literal('message_delta').describe('End of the message, after its charge.'),
       delta: z
-        .strictObject({
+        .looseObject({
           stop_reason: StopReason.describe('Why the message ended.'),
           stop_sequence: z
             .string()
@@ -195,7 +203,9 @@ const MessageEvent = z
             .describe('Entry of `stop_sequences` that matched, or null.'),
         })
         .describe('How the message ended.'),
-      usage: Usage.describe('Final token counts, which replace those of `message_start`.'),
+      usage: Usage.partial().describe(
+        'Final token counts, which replace those of `message_start`; counts that are absent stay.',
+      ),
       cost: Cost.describe('Charge for the request.'),
       svc_parameters: Echo.describe('Effective service parameters.'),
     }),

@@ -12,8 +12,10 @@ import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
+import type { ChatMessage } from '../wire/chat-schema.ts';
 import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
+import { MessagePass } from '../upstream/anthropic/message-pass.ts';
 import { MessageWriter } from './message-writer.ts';
 import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './describe.ts';
 import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
@@ -23,6 +25,7 @@ import { type MessagesRequest, readMessagesRequest } from './messages-request.ts
  */
 const LEAST_OUTPUT_TOKENS = 1_024;
 const CALL_ID_BYTES = 12;
+const BETA_HEADER = 'anthropic-beta';
 /** The session of an agent: it selects the replica and is a tag of the usage records. */
 const SESSION_HEADER = 'x-claude-code-session-id';
 
@@ -85,10 +88,17 @@ function read(parts: ChatParts, context: RequestContext, body: JsonObject): Tran
 }
 
 async function answer(parts: ChatParts, context: RequestContext, body: JsonObject): Promise<void> {
-  const { given, request } = read(parts, context, body);
+  const { given, request: translated } = read(parts, context, body);
+  const pass = passOf(parts, context, body);
+  const request =
+    pass === undefined ? translated : withBounds(translated, context.body, pass.keepsFiles);
   const contextTokens = contextOf(parts.catalog, request);
   try {
-    await sellChat(parts, context, request, protocolOf(parts, context, given, contextTokens));
+    const protocol = protocolOf(parts, context, given, contextTokens);
+    await sellChat(parts, context, request, {
+      ...protocol,
+      passThrough: pass?.passThrough,
+    });
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'CONTEXT_LENGTH_EXCEEDED') throw error;
     // Only this route knows the token counts that the error has to contain.
@@ -97,6 +107,35 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
     const refused = messageError(error, { requestId, promptTokens, contextTokens });
     throw new Fault(error.code, { ...error.options, message: error.message, body: refused });
   }
+}
+
+/** For engines with the protocol of this route; `undefined` if the model has none. */
+function passOf({ catalog, dialects }: ChatParts, context: RequestContext, body: JsonObject) {
+  const model = catalog.resolve(String(body['model']), 'text')?.model;
+  const areOurs = model?.replicas.map((one) => dialects.of(one).protocol === 'anthropic') ?? [];
+  if (!areOurs.includes(true)) return undefined;
+  const passThrough = new MessagePass(context.body, body, context.header(BETA_HEADER));
+  const keepsFiles = !areOurs.includes(false) && model?.capabilities.has('vision') === true;
+  return { passThrough, keepsFiles };
+}
+
+/** The bound of a prompt that is passed on includes everything that a translation would drop. */
+function withBounds(request: ChatRequest, body: Buffer, keepsFiles: boolean): ChatRequest {
+  const { facts } = request;
+  const mediaBytes = request.messages.reduce((sum, message) => sum + dataBytes(message), 0);
+  const unknownBytes = Math.max(facts.unknownBytes, body.length - mediaBytes - facts.textBytes);
+  const { imageCount, fileCount } = facts;
+  // The model reads the pages of a file as images.
+  const files = keepsFiles ? { imageCount: imageCount + fileCount, fileCount: 0 } : {};
+  return { ...request, keepsFiles, facts: { ...facts, unknownBytes, ...files } };
+}
+
+function dataBytes({ content }: ChatMessage): number {
+  if (!Array.isArray(content)) return 0;
+  return content.reduce((sum, part) => {
+    if (part.type === 'image_url') return sum + part.image_url.url.length;
+    return part.type === 'file' ? sum + part.file.file_data.length : sum;
+  }, 0);
 }
 
 function contextOf(catalog: Catalog, request: ChatRequest): number {

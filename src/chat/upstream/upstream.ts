@@ -1,7 +1,8 @@
 /**
  * Protocols of engines other than chat completions. A run makes the body for an engine of chat
  * completions; an `Upstream` translates it and the response, so that the rest of the chat is the
- * same for every engine.
+ * same for every engine. If caller and engine have the same protocol, a `PassThrough` passes the
+ * bytes on instead.
  *
  * Members of a chat that other protocols have, in the form that clients of chat completions know:
  *
@@ -11,8 +12,10 @@
  * - `cache_control` of content parts and tools
  * - `annotations` of a message: citations
  */
-import type { EngineFailure } from '../../engines/engines.ts';
+import type { ChatProtocol, EngineFailure } from '../../engines/engines.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
+import type { ChatResponse, ResponseEnd, ResponseFrame } from '../wire/chat-response.ts';
+import type { ChatStream } from '../wire/chat-stream.ts';
 
 export interface Upstream {
   /** Translates the body for an engine of chat completions. Throws a Fault if it cannot. */
@@ -33,4 +36,42 @@ export interface WriteOptions {
 export interface UpstreamReader {
   /** Returns the chunks of a chat, as bytes of server-sent events; `[DONE]` after the last one. */
   push(bytes: Buffer): Buffer;
+}
+
+/** Reads a stream of an engine and writes that of the caller. */
+export type EngineStream = Pick<
+  ChatStream,
+  | 'closing'
+  | 'failure'
+  | 'flush'
+  | 'hasShownText'
+  | 'isComplete'
+  | 'isCutOff'
+  | 'isOver'
+  | 'push'
+  | 'reported'
+  | 'tally'
+  | 'usageChunk'
+>;
+
+/** A request of a caller, for engines of the same protocol. */
+export interface PassThrough {
+  readonly upstream: ChatProtocol;
+  readonly body: JsonObject;
+  /** Further request headers as a flat list, also of a translated request. */
+  readonly headers: readonly string[];
+  /** Returns `undefined` if the request has to be translated, or a rejected one cannot be changed. */
+  writeRequest(options: PassOptions): Buffer | undefined;
+  /** Returns `undefined` if the body is no response of the protocol. */
+  readResponse(body: Buffer, outputTokens: number): ChatResponse | undefined;
+  writeResponse(response: ChatResponse, frame: ResponseFrame, end: ResponseEnd): Buffer;
+  newStream(outputTokens: number, frame: ResponseFrame): EngineStream;
+}
+
+export interface PassOptions {
+  /** The engine's name of the model. */
+  readonly model: string;
+  readonly maxOutputTokens: number;
+  /** The rejection of the last body. */
+  readonly refusal: EngineFailure | undefined;
 }

@@ -1,31 +1,74 @@
 /** The protocols of engines that need a translation, and its use by a run. */
 import type { EngineFailure } from '../../engines/engines.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
-import type { ChatRequest } from '../wire/chat-request.ts';
+import type { PreparedAdditions } from '../additions.ts';
+import type { ChatPlan } from '../chat-plan.ts';
+import {
+  type ChatResponse,
+  readChatResponse,
+  type ResponseOptions,
+} from '../wire/chat-response.ts';
 import { engineFields, type EngineTarget } from '../wire/engine-request.ts';
 import { ANTHROPIC } from './anthropic/anthropic.ts';
 import { RESPONSES } from './responses/responses.ts';
-import type { Upstream } from './upstream.ts';
+import type { PassThrough, Upstream } from './upstream.ts';
 
 export const UPSTREAMS = { anthropic: ANTHROPIC, responses: RESPONSES } satisfies Readonly<
   Record<string, Upstream>
 >;
 
-/** Returns `undefined` if the engine has rejected the last body and there is no other. */
-export function upstreamBody(
-  upstream: Upstream,
-  request: ChatRequest,
-  target: EngineTarget,
-  refusal: EngineFailure | undefined,
-): Buffer | undefined {
-  const chat = engineFields(request, target);
-  const body = upstream.writeRequest(chat, { own: undefined, refusal });
-  return body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+export interface UpstreamBody {
+  readonly upstream: Upstream;
+  /** `undefined` if the engine has rejected the last body and there is no other. */
+  readonly body: Buffer | undefined;
+  /** Set if the request is passed on unchanged, and so is the response. */
+  readonly pass: PassThrough | undefined;
+  readonly headers: readonly string[] | undefined;
 }
 
-/** The response as a chat completion; empty if it is none. */
-export function completionBytes(upstream: Upstream, body: Buffer): Buffer {
+/** The body for an engine of another protocol than chat completions. */
+export function upstreamBody(
+  protocol: keyof typeof UPSTREAMS,
+  { plan, prepared, target, refusal }: UpstreamInputs,
+): UpstreamBody {
+  const given = plan.protocol?.passThrough;
+  const own = given?.upstream === protocol ? given : undefined;
+  const upstream = UPSTREAMS[protocol];
+  const headers = own?.headers;
+  if (own !== undefined && mayPass(plan, prepared)) {
+    const { model, maxOutputTokens } = target;
+    const body = own.writeRequest({ model, maxOutputTokens, refusal });
+    if (body !== undefined || refusal !== undefined) return { upstream, body, pass: own, headers };
+  }
+  const chat = engineFields(plan.request, target);
+  const body = upstream.writeRequest(chat, { own: own?.body, refusal });
+  const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+  return { upstream, body: bytes, pass: undefined, headers };
+}
+
+export interface UpstreamInputs {
+  readonly plan: ChatPlan;
+  readonly prepared: PreparedAdditions;
+  readonly target: EngineTarget;
+  readonly refusal: EngineFailure | undefined;
+}
+
+/** Whether nothing is added to the request, and nothing removed from the response. */
+function mayPass({ systemPrompt, additions, request }: ChatPlan, prepared: PreparedAdditions) {
+  const { strip_thinking_response, disable_thinking } = request.parameters;
+  const isSame = systemPrompt === '' && prepared.messages === undefined;
+  const isAlone = additions.autoSearch === undefined && additions.socialSearch === undefined;
+  return isSame && isAlone && !strip_thinking_response && !disable_thinking;
+}
+
+/** Throws, or returns `undefined`, if the body is no response of the protocol. */
+export function readUpstream(
+  { upstream, pass }: UpstreamBody,
+  body: Buffer,
+  options: ResponseOptions,
+): ChatResponse | undefined {
+  if (pass !== undefined) return pass.readResponse(body, options.maxOutputTokens);
   const message = parsedJsonObject(body.toString());
-  const completion = message === undefined ? undefined : upstream.readResponse(message);
-  return Buffer.from(completion === undefined ? '' : JSON.stringify(completion));
+  const completion = message && upstream.readResponse(message);
+  return completion && readChatResponse(Buffer.from(JSON.stringify(completion)), options);
 }

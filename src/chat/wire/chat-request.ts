@@ -46,6 +46,8 @@ export interface ChatRequest {
    * them.
    */
   readonly markedMessages?: readonly ChatMessage[] | undefined;
+  /** Whether files stay content parts, for engines that read them. */
+  readonly keepsFiles?: boolean | undefined;
   readonly stream: boolean;
   readonly choiceCount: number;
   /** `max_completion_tokens` overrides `max_tokens`. */

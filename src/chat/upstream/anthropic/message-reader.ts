@@ -10,6 +10,7 @@ import { jsonContent, textOfJson } from '../../agents/response-blocks.ts';
 import { DONE_EVENT, eventText } from '../../wire/stream-events.ts';
 import type { UpstreamReader } from '../upstream.ts';
 import { annotationOf } from './citations.ts';
+import { mergedUsage } from './message-members.ts';
 import { encryptedReasoning, signedReasoning } from './reasoning.ts';
 
 interface OpenBlock {
@@ -68,7 +69,7 @@ export class MessageReader implements UpstreamReader {
     switch (event['type']) {
       case 'message_start': {
         const { message } = event;
-        this.#addUsage(isJsonObject(message) ? message['usage'] : undefined);
+        if (isJsonObject(message)) this.#addUsage(message['usage']);
         return chunkText({ role: 'assistant', content: '' }, { usage: this.#usage });
       }
       case 'content_block_start':
@@ -134,6 +135,10 @@ export class MessageReader implements UpstreamReader {
     return typeof text === 'string' ? fromLatin1(this.#piece(block, jsonLatin1(text))) : '';
   }
 
+  #addUsage(usage: unknown): void {
+    if (isJsonObject(usage)) this.#usage = mergedUsage(this.#usage, usage);
+  }
+
   #stop(): string {
     const block = this.#block;
     this.#block = undefined;
@@ -153,13 +158,6 @@ export class MessageReader implements UpstreamReader {
     this.#textLength = end;
     if (citations.length === 0) return '';
     return chunkText({ annotations: citations.map((one) => annotationOf(one, start, end)) });
-  }
-
-  /** The counts of `message_delta` are totals; members that it lacks stay. */
-  #addUsage(usage: unknown): void {
-    if (!isJsonObject(usage)) return;
-    const given = Object.entries(usage).filter(([, value]) => value !== null);
-    this.#usage = { ...this.#usage, ...Object.fromEntries(given) };
   }
 }
 

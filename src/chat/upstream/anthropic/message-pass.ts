@@ -1,0 +1,103 @@
+/**
+ * Passes a request of a Messages caller to an engine of the same protocol. The body keeps its bytes,
+ * except the model, the output limit, and members that cost more than the hold covers.
+ */
+import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { parsedJsonObject } from '../../../json/json-text.ts';
+import { readUsage } from '../../../engines/usage.ts';
+import { mostBytes, noOutput, outputBytes } from '../../wire/chat-choice.ts';
+import {
+  type ChatResponse,
+  costMembers,
+  NOTHING_CITED,
+  type ResponseEnd,
+  type ResponseFrame,
+} from '../../wire/chat-response.ts';
+import type { EngineStream, PassOptions, PassThrough } from '../upstream.ts';
+import { addBlock, withChanged } from './message-members.ts';
+import { isAboutThinking } from './message-request.ts';
+import { PassStream } from './pass-stream.ts';
+import { clientTools } from './client-tools.ts';
+import { fittingThinking } from './thinking.ts';
+
+/** A text that only this server has sealed: another engine's reasoning, which has to be opened. */
+const SEALED = '"fbx1.';
+/** Members for services of the provider with prices of their own, and those of this server. */
+const LEFT_OUT = ['container', 'inference_geo', 'mcp_servers', 'speed', 'svc_parameters'];
+
+const MAX_BETAS = 32;
+/** Names of betas that change prices or the authentication. */
+const OTHER_BETAS = /^(?:code-execution|fast-mode|files-api|mcp-client|oauth|skills|web-fetch)-/;
+
+export class MessagePass implements PassThrough {
+  readonly upstream = 'anthropic';
+  readonly body: JsonObject;
+  readonly headers: readonly string[];
+  readonly #bytes: Buffer;
+
+  /** `betas`: the header `anthropic-beta` of the caller. */
+  constructor(bytes: Buffer, body: JsonObject, betas: string | undefined) {
+    this.#bytes = bytes;
+    this.body = body;
+    const names = (betas ?? '').split(',').map((name) => name.trim());
+    const usual = names.filter((name) => /^[a-z0-9-]{1,64}$/.test(name) && !OTHER_BETAS.test(name));
+    const kept = usual.slice(0, MAX_BETAS).join(',');
+    this.headers = kept === '' ? [] : ['anthropic-beta', kept];
+  }
+
+  writeRequest({ model, maxOutputTokens, refusal }: PassOptions): Buffer | undefined {
+    if (this.#bytes.includes(SEALED)) return undefined;
+    const { body } = this;
+    const changed: Record<string, unknown> = { model, max_tokens: maxOutputTokens };
+    for (const name of LEFT_OUT) if (Object.hasOwn(body, name)) changed[name] = undefined;
+    const tools = clientTools(body['tools']);
+    if (tools !== body['tools']) {
+      changed['tools'] = tools;
+      if (tools === undefined) changed['tool_choice'] = undefined;
+    }
+    const thinking = fittingThinking(body['thinking'], maxOutputTokens);
+    if (thinking !== body['thinking']) changed['thinking'] = thinking;
+    if (refusal !== undefined) {
+      if (!isAboutThinking(refusal.body)) return undefined;
+      changed['thinking'] = undefined;
+      changed['messages'] = withoutThinking(body['messages']);
+    }
+    return withChanged(this.#bytes, body, changed);
+  }
+
+  readResponse(bytes: Buffer, outputTokens: number): ChatResponse | undefined {
+    const body = parsedJsonObject(bytes.toString());
+    const content = body?.['content'];
+    if (body?.['type'] !== 'message' || !Array.isArray(content)) return undefined;
+    const tally = noOutput();
+    for (const block of content) if (isJsonObject(block)) addBlock(tally, block);
+    const atBytes = outputBytes(tally);
+    // The engine has ignored its limit.
+    if (atBytes > mostBytes(outputTokens, 0)) return undefined;
+    const usage = readUsage(body['usage']);
+    const reported = usage === undefined ? undefined : { usage, atBytes };
+    const source = { bytes, body, text: undefined };
+    return { source, choices: [], reported, tally, cited: NOTHING_CITED };
+  }
+
+  writeResponse({ source }: ChatResponse, frame: ResponseFrame, end: ResponseEnd): Buffer {
+    const added = { model: frame.model, ...costMembers(frame.serviceName, end) };
+    return withChanged(source.bytes, source.body, added);
+  }
+
+  newStream(outputTokens: number, frame: ResponseFrame): EngineStream {
+    return new PassStream(outputTokens, frame);
+  }
+}
+
+/** The messages without reasoning, for an engine that rejects its signatures. */
+function withoutThinking(messages: unknown): unknown {
+  if (!Array.isArray(messages)) return messages;
+  return messages.flatMap((message: unknown) => {
+    if (!isJsonObject(message) || !Array.isArray(message['content'])) return [message];
+    const content = message['content'].filter(
+      (block) => !isJsonObject(block) || !String(block['type']).endsWith('thinking'),
+    );
+    return content.length === 0 ? [] : [{ ...message, content }];
+  });
+}
