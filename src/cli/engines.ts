@@ -19,6 +19,7 @@ import {
 } from '../engines/embedded/packages.ts';
 import { fetchPackages } from '../engines/embedded/package-fetch.ts';
 import { type Cli, httpAddress } from './command.ts';
+import { engineAddCommand } from './engines-add.ts';
 import { PROXY, fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';
 
@@ -95,6 +96,7 @@ without internet access, run it on a machine of the same kind and copy the folde
       }
       cli.print(pulled, pulled.map(({ folder }) => `${folder}\n`).join(''));
     });
+  engineAddCommand(cli);
 }
 
 /** Every embedded engine and each configured provider. */
