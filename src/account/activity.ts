@@ -2,8 +2,6 @@
  * `GET /usage/requests`: the requests of an account, as pages or as one download. `GET /usage/days`: the
  * sums by day and model.
  */
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import {
   type ReceiptFilter,
   type ReceiptPlace,
@@ -37,6 +35,7 @@ import {
   dayText,
   headOf,
   rangeOf,
+  sendCsvStream,
   sumsOf,
   visibleKey,
   wantsCsv,
@@ -130,17 +129,15 @@ async function download(
     } while (after !== undefined);
   }
   const name = `requests-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
-  context.set('content-disposition', `attachment; filename="${name}"`);
-  try {
-    await pipeline(Readable.from(lines()), context.pipe(200, 'text/csv; charset=utf-8'));
-  } catch (error) {
-    // The client has disconnected.
-    if (!context.isGone) throw error;
-  }
+  await sendCsvStream(context, name, lines());
 }
 
-function csvLine(row: UsageRow): string {
-  const fields = [
+export function csvLine(row: UsageRow): string {
+  return `${csvFields(row).join(',')}\r\n`;
+}
+
+function csvFields(row: UsageRow): readonly unknown[] {
+  return [
     row.request_id,
     isoTime(Number(row.created_ms)),
     csvField(row.key_id),
@@ -164,7 +161,6 @@ function csvLine(row: UsageRow): string {
     csvField(row.extras ?? ''),
     csvField(row.metadata ?? ''),
   ];
-  return `${fields.join(',')}\r\n`;
 }
 
 export async function sendDays(

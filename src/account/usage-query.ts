@@ -1,4 +1,6 @@
 /** Shared parts of the usage routes: filters, sums and CSV. */
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { UsageGroup, UsageTotals } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
@@ -48,6 +50,21 @@ export function wantsCsv(
 export function csvField(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** Sends lines as a file while they are read, so that a file of any length takes little memory. */
+export async function sendCsvStream(
+  context: RequestContext,
+  name: string,
+  lines: AsyncIterable<string>,
+): Promise<void> {
+  context.set('content-disposition', `attachment; filename="${name}"`);
+  try {
+    await pipeline(Readable.from(lines), context.pipe(200, 'text/csv; charset=utf-8'));
+  } catch (error) {
+    // The client has disconnected.
+    if (!context.isGone) throw error;
+  }
 }
 
 type SumsRow = Omit<UsageTotals, 'rows'> | UsageGroup;

@@ -53,6 +53,16 @@ export function orderedBy(hex: (size: number) => string): (nowMs: number) => str
   };
 }
 
+/** Formats an ordered id as a UUID of version 7 (RFC 9562), which sorts by time too. */
+export function uuidOf(ordered: string): string {
+  const [time, version, variant] = [
+    ordered.slice(0, 12),
+    ordered.slice(13, 16),
+    ordered.slice(17, 20),
+  ];
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${version}-8${variant}-${ordered.slice(20)}`;
+}
+
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex');
 }

@@ -51,6 +51,7 @@ export {
   dropDays,
   makeDayPartitions,
 } from './postgres/day-partitions.ts';
+export { type ScannedPage, scanDown } from './scan-down.ts';
 export { makeFolder } from './sqlite/make-folder.ts';
 export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';
 

@@ -12,11 +12,13 @@ import {
   type Migration,
   type Parameter,
   type Queryable,
+  type ScannedPage,
   type Store,
   Whole,
   jsonText,
   maybe,
   rowShape,
+  scanDown,
 } from '../db/db.ts';
 
 export const OBSERVABILITY_MIGRATIONS: readonly Migration[] = [
@@ -242,4 +244,52 @@ export async function failureOf(
     [requestId],
   );
   return row === undefined ? undefined : Row.parse(row);
+}
+
+/** Missing members match all. */
+export interface FailureFilter {
+  readonly fromMs: number;
+  readonly untilMs: number;
+  readonly accountId?: string | undefined;
+  readonly modelId?: string | undefined;
+  readonly engine?: string | undefined;
+  readonly code?: string | undefined;
+}
+
+/** Records newest first; `below`: the page begins below this id. */
+export function failuresOf(
+  store: Queryable,
+  filter: FailureFilter,
+  { limit, below }: { readonly limit: number; readonly below?: string | undefined },
+): Promise<ScannedPage<FailureRecord>> {
+  const conditions = [
+    ['account_id', filter.accountId],
+    ['model_id', filter.modelId],
+    ['engine', filter.engine],
+    ['code', filter.code],
+  ] as const;
+  const wanted = conditions.filter(([, value]) => value !== undefined);
+  const range = 'FROM observability_failure WHERE request_id >= $1 AND request_id < $2';
+  return scanDown<FailureRecord>({
+    limit,
+    below,
+    ranges: [[idAt(filter.fromMs), idAt(filter.untilMs)]],
+    isFiltered: wanted.length > 0,
+    startOf: async ([from, end], rows) => {
+      const [row] = await store.query<{ request_id: string }>(
+        `SELECT request_id ${range} ORDER BY request_id DESC LIMIT 1 OFFSET $3`,
+        [from, end, rows],
+      );
+      return row?.request_id;
+    },
+    find: async ([from, end], most) => {
+      const also = wanted.map(([column], at) => ` AND ${column} = $${at + 4}`).join('');
+      const rows = await store.query(
+        `SELECT ${Row.columns} ${range}${also} ORDER BY request_id DESC LIMIT $3`,
+        [from, end, most, ...wanted.map(([, value]) => value ?? '')],
+      );
+      return rows.map(Row.parse);
+    },
+    idOf: (record) => record.requestId,
+  });
 }

@@ -217,7 +217,9 @@ class RequestLog implements RequestObserver {
     };
     // Health checks and scrapes would fill the log.
     if (route?.operational === true) return this.#log.debug(fields, 'Request');
-    if (context.fault !== undefined || context.tries !== undefined || context.isGone) {
+    // The reader of an endless stream of events always disconnects.
+    const hasLeft = context.isGone && (!context.answered || context.known?.sale !== undefined);
+    if (context.fault !== undefined || context.tries !== undefined || hasLeft) {
       fields = { ...fields, ...this.#failed.record(context, tookMs) };
     }
     this.#log.info(fields, 'Request');

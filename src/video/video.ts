@@ -6,7 +6,7 @@
  */
 import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { sha256Hex } from '../core/ids.ts';
+import { sha256Hex, uuidOf } from '../core/ids.ts';
 import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
@@ -130,7 +130,7 @@ export class Video {
   async queue(request: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = request;
-    const id = ids.uuid();
+    const id = uuidOf(ids.ordered(clock.nowMs()));
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
     const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);

@@ -625,6 +625,8 @@ describe('the console', () => {
   test('only an operator can open the operator pages', async () => {
     const parts = [
       'accounts',
+      'requests',
+      'failures',
       'revenue',
       'engines',
       'videos',
@@ -682,6 +684,44 @@ describe('the console', () => {
       await visitor.page.getByText('Only the operator of the server can open this page').waitFor();
       assert.equal(await visitor.page.getByRole('link', { name: 'Engines' }).count(), 0);
     });
+  });
+
+  test('the operator finds a failed request, and reads its tries and the next step', async () => {
+    const { farebox, wallets } = fixture;
+    const { secret } = await farebox.account('5');
+    const words = `A worker has died ${HOSTILE}`;
+    const failing = { status: 500, body: JSON.stringify({ error: { message: words } }) } as const;
+    for (let at = 0; at < 3; at += 1) wallets.upstream.script.push({ kind: 'status', ...failing });
+    const response = await fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] }),
+    });
+    assert.equal(response.status, 500);
+    const id = response.headers.get('x-request-id') ?? '';
+    for (const width of [1280, 360]) {
+      await visit({ width, isDark: width === 360 }, async (visitor) => {
+        const { page } = visitor;
+        await visitor.signIn(admin);
+        await visitor.open('/console/operator/requests');
+        await page.getByRole('link', { name: 'Failed and retried' }).click();
+        await page.getByLabel('Error code').fill('INFERENCE_FAILED');
+        await page.getByRole('button', { name: 'Find' }).click();
+        await page.waitForURL(/code=INFERENCE_FAILED/);
+        await page.locator('tbody button').first().click();
+        await page.getByText('Read the log of the engine fake').waitFor();
+        assert.equal(await page.locator('.tries > li').count(), 3);
+        await page.getByText('A worker has died').first().waitFor();
+        await visitor.checkAccess('a failed request');
+        await visitor.checkWidth('a failed request');
+        await page.keyboard.press('Escape');
+        await page.getByRole('link', { name: 'Sold' }).click();
+        await page.getByLabel('Request id').fill(id);
+        await page.getByRole('button', { name: 'Find' }).click();
+        await page.getByText('Not charged: the hold was released').waitFor();
+        assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
+      });
+    }
   });
 
   test('another origin can neither frame the console nor use its session', async () => {

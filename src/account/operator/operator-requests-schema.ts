@@ -1,8 +1,150 @@
 /** Schemas and descriptions of the operator's routes about single requests of all accounts. */
 import { z } from 'zod';
+import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../core/receipt-words.ts';
+import { NextCursor, cursorQuery } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
+import { ACTIVITY_CSV_HEAD } from '../activity-schema.ts';
 import { DecimalText, Time } from '../api-key-schema.ts';
-import { RECEIPT, RECEIPT_SAMPLE, ReceiptResponse } from '../usage-schema.ts';
+import {
+  DAYS_HEAD,
+  DAYS_SAMPLE,
+  RANGE,
+  RECEIPT,
+  RECEIPT_SAMPLE,
+  Receipt,
+  ReceiptResponse,
+  jsonOrCsv,
+} from '../usage-schema.ts';
+
+const OF_REQUEST = {
+  ...RANGE,
+  account: z
+    .string()
+    .max(200)
+    .optional()
+    .describe('Only this account: an id, a name or a wallet address.'),
+  model: z.string().max(200).optional().describe('Only this model.'),
+  engine: z.string().max(200).optional().describe('Only this engine.'),
+};
+
+export const RequestsQuery = z.object({
+  ...OF_REQUEST,
+  key: z.string().max(100).optional().describe('Only this API key.'),
+  kind: z.enum(RECEIPT_KINDS).optional().describe('Only requests of this kind.'),
+  status: z.enum(RECEIPT_STATUSES).optional().describe('Only requests with this status.'),
+  minUsd: z
+    .string()
+    .regex(/^\d{1,9}(?:\.\d{1,9})?$/, 'Must be an amount such as 0.50')
+    .optional()
+    .describe('Only requests with at least this cost, USD and daily credit together.'),
+  tag: z
+    .string()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe('Only requests with this tag and `tagValue`.'),
+  tagValue: z.string().max(600).optional().describe('Value of the `tag`; default: empty.'),
+  format: z
+    .enum(['json', 'csv'])
+    .optional()
+    .describe('`csv` downloads all rows, newest first, as does the header `Accept: text/csv`.'),
+  ...cursorQuery(),
+});
+
+const RequestItem = Receipt.extend({
+  accountId: z.string().describe('Id of the account.'),
+  accountName: z.string().describe('Name of the account; empty if it no longer exists.'),
+});
+
+export type RequestsResponse = z.infer<typeof RequestsResponse>;
+const RequestsResponse = z
+  .object({
+    ...DAYS_HEAD,
+    data: z
+      .array(RequestItem)
+      .describe('Newest first. A page before the last can be short or empty.'),
+    nextCursor: NextCursor,
+  })
+  .meta({ id: 'OperatorRequests' });
+
+export const REQUESTS_CSV_HEAD = `account_id,${ACTIVITY_CSV_HEAD}`;
+
+export const OPERATOR_REQUESTS: RouteDescription = {
+  tag: 'Operator',
+  summary: 'List the requests of all accounts',
+  about: 'The receipts of all accounts, newest first. Rejected requests are in `/admin/failures`.',
+  query: RequestsQuery,
+  response: jsonOrCsv(
+    'Receipts, as JSON pages or as one CSV file of the whole range.',
+    RequestsResponse,
+    {
+      ...DAYS_SAMPLE,
+      data: [{ ...RECEIPT_SAMPLE, accountId: 'acct_019aa3f1c0de', accountName: 'ada@example.com' }],
+      nextCursor: null,
+    },
+    `${REQUESTS_CSV_HEAD}\r\n`,
+  ),
+};
+
+export const FailuresQuery = z.object({
+  ...OF_REQUEST,
+  code: z.string().max(100).optional().describe('Only this error code.'),
+  ...cursorQuery(),
+});
+
+const FailureItem = z.object({
+  requestId: z.string().describe('The `x-request-id` of the response.'),
+  createdAt: Time.describe('Start of the request; ISO 8601, UTC.'),
+  accountId: z.string().nullable().describe('Id of the account; null for an anonymous request.'),
+  accountName: z.string().describe('Name of the account; empty without one.'),
+  route: z.string().describe('Method and path.'),
+  model: z.string().nullable().describe('Id of the model, if it was known.'),
+  engine: z.string().nullable().describe('Engine or node of the last try.'),
+  status: z.number().int().describe('Status of the response; 499: the caller disconnected.'),
+  code: z.string().nullable().describe('Error code; null if another try has succeeded.'),
+  message: z.string().nullable().describe('Error message that the caller received.'),
+  tries: z.number().int().describe('Number of recorded tries.'),
+  tookMs: z.number().int().describe('Duration of the request in milliseconds.'),
+});
+
+export type FailuresResponse = z.infer<typeof FailuresResponse>;
+const FailuresResponse = z
+  .object({
+    ...DAYS_HEAD,
+    data: z
+      .array(FailureItem)
+      .describe('Newest first. A page before the last can be short or empty.'),
+    nextCursor: NextCursor,
+  })
+  .meta({ id: 'OperatorFailures' });
+
+export const OPERATOR_FAILURES: RouteDescription = {
+  tag: 'Operator',
+  summary: 'List failed and retried requests',
+  about:
+    'Requests of all accounts that failed, were tried more than once, or whose caller disconnected. `/admin/requests/{id}` explains one of them.',
+  query: FailuresQuery,
+  response: jsonResponse('Records, newest first.', FailuresResponse, {
+    ...DAYS_SAMPLE,
+    data: [
+      {
+        requestId: RECEIPT_SAMPLE.requestId,
+        createdAt: RECEIPT_SAMPLE.createdAt,
+        accountId: 'acct_019aa3f1c0de',
+        accountName: 'ada@example.com',
+        route: 'POST /chat/completions',
+        model: 'atlas-24b',
+        engine: 'rack1',
+        status: 500,
+        code: 'INFERENCE_FAILED',
+        message: 'The engine could not run the request',
+        tries: 3,
+        tookMs: 412,
+      },
+    ],
+    nextCursor: null,
+  }),
+};
 
 const Try = z.object({
   engine: z.string().describe('The engine; for blockchain RPC the node.'),

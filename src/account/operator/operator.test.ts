@@ -8,6 +8,7 @@ import {
   chatBody,
   startWithEngine,
 } from '../../../test/app/call.ts';
+import { until } from '../../../test/support/until.ts';
 
 describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
   let bench: Bench;
@@ -44,6 +45,9 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
       `/accounts/${stranger.accountId}/days`,
       '/usage',
       '/revenue',
+      '/requests',
+      '/requests/x',
+      '/failures',
     ];
     for (const path of paths) {
       const refused = await ask(path, { secret: stranger.secret });
@@ -228,6 +232,63 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
       "SELECT body FROM idempotency_entry WHERE entry_key = 'key-1'",
     );
     assert.doesNotMatch(row?.body.toString() ?? '', /_KEY_/, 'a secret is stored nowhere');
+  });
+
+  test('the requests of all accounts are listed, filtered, downloaded and explained', async () => {
+    const id = await make('requests@example.com');
+    await done(`/accounts/${id}/credit`, { body: { amountUsd: 1, reference: 'requests' } });
+    const made = await done(`/accounts/${id}/keys`, {
+      body: { apiKeyType: 'INFERENCE', description: 'd' },
+    });
+    const chat = (body: object) =>
+      call(bench.farebox, '/chat/completions', { secret: made.data.apiKey, body });
+    const tagged = chatBody({ metadata: { zone: 'x' } });
+    const ids: (string | null)[] = [];
+    for (const body of [chatBody(), tagged, chatBody()]) {
+      ids.unshift((await chat(body)).headers.get('x-request-id'));
+    }
+    const idsOf = async (query: string): Promise<string[]> => {
+      const seen: string[] = [];
+      let cursor = '';
+      for (;;) {
+        const page = await done(`/requests?${query}${cursor}`);
+        seen.push(...page.data.map((one: { requestId: string }) => one.requestId));
+        if (page.nextCursor === null) return seen;
+        cursor = `&cursor=${page.nextCursor}`;
+      }
+    };
+    assert.deepEqual((await idsOf('limit=2')).slice(0, 3), ids);
+    assert.deepEqual(await idsOf(`limit=2&account=${id}`), ids);
+    assert.deepEqual(await idsOf('account=requests@example.com'), ids);
+    assert.deepEqual(await idsOf(`key=${made.data.id}&engine=rack1&minUsd=0.000001`), ids);
+    assert.deepEqual(await idsOf('tag=zone&tagValue=x'), [ids[1]]);
+    for (const none of ['minUsd=9', `account=${id}&engine=rack9`, 'status=expired', 'model=x']) {
+      assert.deepEqual(await idsOf(none), [], none);
+    }
+    const [newest] = (await done('/requests?limit=1')).data;
+    assert.deepEqual([newest.accountId, newest.accountName], [id, 'requests@example.com']);
+    const csv = await ask(`/requests?account=${id}&format=csv`);
+    assert.match(csv.headers.get('content-type') ?? '', /^text\/csv/);
+    const lines = csv.text.trim().split('\r\n');
+    assert.match(lines[0] ?? '', /^account_id,request_id,created_at/);
+    assert.deepEqual(
+      lines.slice(1).map((line) => line.split(',').slice(0, 2)),
+      ids.map((one) => [id, one]),
+    );
+
+    const failed = await chat(chatBody({ model: 'no-such' }));
+    const failedId = failed.headers.get('x-request-id');
+    const failures = (): Promise<{ data: Record<string, unknown>[] }> =>
+      done(`/failures?account=${id}&code=MODEL_NOT_FOUND`);
+    await until(async () => (await failures()).data.length > 0, 'the record');
+    const [record] = (await failures()).data;
+    assert.deepEqual(
+      [record?.['requestId'], record?.['accountName'], record?.['status'], record?.['tries']],
+      [failedId, 'requests@example.com', 404, 0],
+    );
+    assert.deepEqual((await done('/failures?engine=rack9')).data, []);
+    const explained = (await done(`/requests/${failedId}`)).data;
+    assert.equal(explained.response.code, 'MODEL_NOT_FOUND');
   });
 
   test('usage and revenue add up over all accounts', async () => {

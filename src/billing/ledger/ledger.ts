@@ -95,7 +95,9 @@ export {
   movementsOf,
   transactionsOf,
 } from './movements.ts';
+export { allReceipts } from './all-receipts.ts';
 export {
+  type ReceiptConditions,
   type ReceiptFilter,
   type ReceiptPlace,
   type UsageRow,

@@ -12,6 +12,7 @@ import {
   type MovementPlace,
   type ReceiptPlace,
   type UsageRecord,
+  allReceipts,
   chargedDays,
   movementsOf,
   pricesOf,
@@ -45,6 +46,7 @@ async function bench(fixture: StoreFixture) {
   await credit('first', '10');
   await credit('other', '10', 'b');
   const all: UsageRecord[] = [];
+  const everyone: UsageRecord[] = [];
   const spend = async (accountId: string, changes: Partial<UsageRecord>): Promise<void> => {
     const requestId = ids.ordered(clock.nowMs());
     const amount = usdToNano('0.001');
@@ -58,6 +60,7 @@ async function bench(fixture: StoreFixture) {
     const { usage, ...rest } = bill(clock, requestId, amount, { accountId });
     const record = { ...usage, ...changes };
     if (accountId === 'a') all.push(record);
+    everyone.push(record);
     await ledger.settle({ ...rest, usage: record });
   };
   for (let day = 0; day < DAYS; day += 1) {
@@ -70,13 +73,15 @@ async function bench(fixture: StoreFixture) {
         keyId: at % 2 === 0 ? 'k' : 'other',
         modelId: at === 3 && day % 3 === 0 ? 'rare' : 'm',
         status: at === 6 && day === 2 ? 'failed' : 'completed',
+        replica: at === 5 ? 'rack2' : 'rack1',
+        metadata: at === 1 ? { 'user%': `a"b_${day}` } : undefined,
       });
       if (at % 3 === 2) clock.advance(1_000);
     }
     await spend('b', {});
     clock.advance(DAY_MS - 2_000);
   }
-  return { store, ledger, clock, firstDay, all, credit };
+  return { store, ledger, clock, firstDay, all, everyone, credit };
 }
 
 onEachStore('receipts, sums and movements', (fixture) => {
@@ -123,6 +128,51 @@ onEachStore('receipts, sums and movements', (fixture) => {
           .toSorted((a, b) => b.createdMs - a.createdMs || (a.requestId < b.requestId ? 1 : -1))
           .map((one) => one.requestId);
         assert.deepEqual(ids, expected, JSON.stringify({ filter, limit }));
+      }
+    }
+  });
+
+  test('the pages of all accounts contain each matching receipt once, newest first', async () => {
+    const { store, everyone, firstDay } = await shared();
+    const range = { fromDay: firstDay, toDay: firstDay + DAYS };
+    const filters: readonly (readonly [object, (one: UsageRecord) => boolean])[] = [
+      [{}, () => true],
+      [{ keyId: 'other' }, ({ keyId }) => keyId === 'other'],
+      [{ modelId: 'rare' }, ({ modelId }) => modelId === 'rare'],
+      [{ status: 'failed' }, ({ status }) => status === 'failed'],
+      [{ engine: 'rack2' }, ({ replica }) => replica === 'rack2'],
+      [{ minNano: usdToNano('0.002') }, () => false],
+      [{ tagPair: ['user%', 'a"b_3'] }, ({ metadata }) => metadata?.['user%'] === 'a"b_3'],
+      [{ tagPair: ['user', 'a'] }, () => false],
+      [
+        { fromDay: firstDay + 3, toDay: firstDay + 6 },
+        ({ createdMs }) => dayOf(createdMs) >= firstDay + 3 && dayOf(createdMs) <= firstDay + 6,
+      ],
+    ];
+    for (const [filter, matches] of filters) {
+      for (const [limit, sliceRows] of [
+        [1, 2],
+        [10, 3],
+        [100, 5_000],
+      ] as const) {
+        const ids: string[] = [];
+        let below: string | undefined;
+        do {
+          const page = await allReceipts(
+            store,
+            { ...range, ...filter },
+            { limit, below, sliceRows },
+          );
+          assert.ok(page.rows.length <= limit);
+          ids.push(...page.rows.map((row) => row.request_id));
+          below = page.next;
+        } while (below !== undefined);
+        const expected = everyone.filter(matches).map(({ requestId }) => requestId);
+        assert.deepEqual(
+          ids,
+          expected.toSorted().toReversed(),
+          JSON.stringify(Object.keys(filter)),
+        );
       }
     }
   });

@@ -7,7 +7,7 @@
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
-import { type UsageFilter, matching } from './usage-sums.ts';
+import { type AnyUsageFilter, matching } from './usage-sums.ts';
 
 export interface UsageRow {
   readonly request_id: string;
@@ -58,14 +58,23 @@ export async function receiptOf(
 const SLICE_ROWS = 5_000;
 const MAX_SLICES = 40;
 
-export interface ReceiptFilter {
-  readonly accountId: string;
-  readonly fromDay: number;
-  readonly toDay: number;
+/** Conditions on single receipts; missing members match all. */
+export interface ReceiptConditions {
   readonly keyId?: string | undefined;
   readonly modelId?: string | undefined;
   readonly kind?: string | undefined;
   readonly status?: string | undefined;
+  readonly engine?: string | undefined;
+  /** Least cost, in USD and daily credit together. */
+  readonly minNano?: bigint | undefined;
+  /** Name and value of a tag. */
+  readonly tagPair?: readonly [name: string, value: string] | undefined;
+}
+
+export interface ReceiptFilter extends ReceiptConditions {
+  readonly accountId: string;
+  readonly fromDay: number;
+  readonly toDay: number;
 }
 
 export interface ReceiptPlace {
@@ -168,17 +177,17 @@ const OWN = 'account_id = $1 AND day >= $2 AND day <= $3 AND created_ms >= $4 AN
 /** Returns the time down to which one slice of rows reaches, matching or not. */
 async function sliceStart(
   store: Queryable,
-  { accountId, keyId, modelId, kind, status }: ReceiptFilter,
+  filter: ReceiptFilter,
   { fromDay, toDay }: DayRange,
   place: ReceiptPlace,
   sliceRows: number,
 ): Promise<number> {
   const startMs = dayStartMs(fromDay);
   // Without a filter every row matches, so the page limit is enough.
-  if ([keyId, modelId, kind, status].every((wanted) => wanted === undefined)) return startMs;
+  if (conditionsOf(filter, []) === '') return startMs;
   const [row] = await store.query<{ created_ms: bigint }>(
     `SELECT created_ms FROM ledger_usage WHERE ${OWN} ORDER BY created_ms DESC LIMIT 1 OFFSET $6`,
-    [accountId, fromDay, toDay, startMs, place.createdMs, sliceRows],
+    [filter.accountId, fromDay, toDay, startMs, place.createdMs, sliceRows],
   );
   if (row === undefined) return startMs;
   // Always advances, even if a millisecond has more rows than a slice.
@@ -191,20 +200,10 @@ function receiptsWithin(
   { sinceMs, place }: { readonly sinceMs: number; readonly place: ReceiptPlace },
   limit: number,
 ): Promise<readonly UsageRow[]> {
-  const { accountId, keyId, modelId, kind, status } = filter;
   const { createdMs, requestId } = place;
   const days = [dayOf(sinceMs), Math.min(filter.toDay, dayOf(createdMs))];
-  const parameters: Parameter[] = [accountId, ...days, sinceMs, createdMs, requestId];
-  let wanted = '';
-  const conditions = [
-    ['key_id', keyId],
-    ['model_id', modelId],
-    ['kind', kind],
-    ['status', status],
-  ] as const;
-  for (const [column, value] of conditions) {
-    if (value !== undefined) wanted += ` AND ${column} = $${parameters.push(value)}`;
-  }
+  const parameters: Parameter[] = [filter.accountId, ...days, sinceMs, createdMs, requestId];
+  const wanted = conditionsOf(filter, parameters);
   return store.query<UsageRow>(
     `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage
      WHERE ${OWN} AND (created_ms < $5 OR request_id < $6)${wanted}
@@ -213,8 +212,34 @@ function receiptsWithin(
   );
 }
 
+/** Returns ` AND …` for the conditions, and adds their values to the parameters. */
+export function conditionsOf(
+  { keyId, modelId, kind, status, engine, minNano, tagPair }: ReceiptConditions,
+  parameters: Parameter[],
+): string {
+  let wanted = '';
+  const equal = [
+    ['key_id', keyId],
+    ['model_id', modelId],
+    ['kind', kind],
+    ['status', status],
+    ['replica', engine],
+  ] as const;
+  for (const [column, value] of equal) {
+    if (value !== undefined) wanted += ` AND ${column} = $${parameters.push(value)}`;
+  }
+  if (minNano !== undefined) wanted += ` AND usd_nano + diem_nano >= $${parameters.push(minNano)}`;
+  if (tagPair !== undefined) {
+    // Quotes within a name or a value are escaped, so the text of the pair is unique.
+    const pair = tagPair.map((text) => JSON.stringify(text)).join(':');
+    const pattern = `%${pair.replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
+    wanted += ` AND metadata LIKE $${parameters.push(pattern)} ESCAPE '\\'`;
+  }
+  return wanted;
+}
+
 /** Counts receipts by the rollups, which do not record kind and status. */
-export async function countReceipts(store: Queryable, filter: UsageFilter): Promise<number> {
+export async function countReceipts(store: Queryable, filter: AnyUsageFilter): Promise<number> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<{ total: bigint }>(
     `SELECT CAST(COALESCE(sum(requests), 0) AS BIGINT) AS total ${from}`,

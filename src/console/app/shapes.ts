@@ -7,6 +7,11 @@ import type { DaysResponse } from '../../account/activity-schema.ts';
 import type { ApiKeyItem } from '../../account/api-key-schema.ts';
 import type { BalanceResponse } from '../../account/billing.ts';
 import type { BudgetItem } from '../../account/budgets.ts';
+import type {
+  ExplainedResponse,
+  FailuresResponse,
+  RequestsResponse,
+} from '../../account/operator/operator-requests-schema.ts';
 import type { AccountItem } from '../../account/operator/operator-accounts-schema.ts';
 import type { RateLimitLogResponse, RateLimitsResponse } from '../../account/rate-limits.ts';
 import type { StatementResponse, TopUpItem } from '../../account/statement.ts';
@@ -80,6 +85,9 @@ export type AutoTopUp = AutoTopUpItem;
 export type RateLimits = RateLimitsResponse['data'];
 export type Rejection = RateLimitLogResponse['data'][number];
 export type Account = AccountItem;
+export type RequestItem = RequestsResponse['data'][number];
+export type FailureItem = FailuresResponse['data'][number];
+export type ExplainedRequest = ExplainedResponse['data'];
 export type Model = z.infer<typeof ModelObject>;
 export type Amount = Cost;
 export type Batch = z.infer<typeof BatchObject>;

@@ -74,6 +74,7 @@ function shownIf(isShown: boolean, link: Link): readonly Link[] {
 
 const OPERATOR: readonly Link[] = [
   ['/console/operator/accounts', 'Accounts'],
+  ['/console/operator/requests', 'Requests'],
   ['/console/operator/revenue', 'Revenue'],
   ['/console/operator/engines', 'Engines'],
   ['/console/operator/videos', 'Video jobs'],

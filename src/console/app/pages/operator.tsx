@@ -6,6 +6,7 @@ import { Backups } from '../operator/backups.tsx';
 import { Check, Configuration } from '../operator/configuration.tsx';
 import { Engines } from '../operator/engines.tsx';
 import { Payments } from '../operator/payments.tsx';
+import { Failures, Requests } from '../operator/requests.tsx';
 import { Revenue } from '../operator/revenue.tsx';
 import { Videos } from '../operator/videos.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -14,6 +15,8 @@ import { isOperator } from '../session.ts';
 
 const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
   accounts: Accounts,
+  requests: Requests,
+  failures: Failures,
   revenue: Revenue,
   engines: Engines,
   videos: Videos,

@@ -1,0 +1,133 @@
+/** The drawer that explains one request: response, next step, tries, charge and caller. */
+import { durationText, utcText } from '../format.ts';
+import { Loaded, Notice } from '../parts/loaded.tsx';
+import { Overlay } from '../parts/overlay.tsx';
+import { Copy, CopyId, Facts, NONE, State, Time, Usd } from '../parts/values.tsx';
+import { useCall } from '../resource.ts';
+import type { ExplainedRequest } from '../shapes.ts';
+
+export function RequestDrawer({ id, close }: { id: string; close: () => void }) {
+  const request = useCall<{ data: ExplainedRequest }>(`/admin/requests/${encodeURIComponent(id)}`);
+  return (
+    <Overlay kind="drawer" title="Request" close={close}>
+      <Loaded from={request}>{({ data }) => <Explanation request={data} />}</Loaded>
+    </Overlay>
+  );
+}
+
+function Explanation({ request }: { request: ExplainedRequest }) {
+  const { account, apiKey, response, charge, tries, nextStep, parameters, receipt } = request;
+  const { status, code, message, cause } = response;
+  const tone = status !== null && status >= 500 ? 'bad' : message === null ? 'good' : 'warn';
+  return (
+    <div class="receipt">
+      <p class="total">
+        <span class="figure num">{status ?? '–'}</span>
+        <State value={code ?? (message === null ? 'success' : 'disconnected')} tone={tone} />
+      </p>
+      {message !== null && <p class="text">{message}</p>}
+      <Notice>
+        <strong>Next step.</strong> {nextStep.operator}.
+      </Notice>
+      <Facts
+        of={[
+          ['Time', <Time iso={request.createdAt} />],
+          ['Request id', <CopyId value={request.requestId} />],
+          [
+            'Account',
+            account === null ? (
+              'anonymous'
+            ) : (
+              <a href={`/console/operator/accounts?open=${encodeURIComponent(account.id)}`}>
+                {account.name || account.id}
+              </a>
+            ),
+          ],
+          [
+            'API key',
+            apiKey === null ? NONE : <span class="text">{apiKey.description || apiKey.id}</span>,
+          ],
+          ['Route', request.route ?? request.kind ?? NONE],
+          ['Model', request.model ?? NONE],
+          ['Engine', request.engine ?? NONE],
+          ['Duration', durationText(response.tookMs)],
+          cause !== null && ['Cause', <span class="text">{cause}</span>],
+          nextStep.caller !== null && ['For the caller', nextStep.caller],
+        ]}
+      />
+      <h3>Charge</h3>
+      <Facts
+        of={[
+          ['USD', <Usd value={charge.usd} />],
+          Number(charge.diem) > 0 && ['Daily credit', <Usd value={charge.diem} />],
+          ['Held', charge.reserved === null ? NONE : <Usd value={charge.reserved} />],
+          ['Reason', charge.why],
+        ]}
+      />
+      {tries.length > 0 && (
+        <>
+          <h3>Tries</h3>
+          <ol class="tries">
+            {tries.map((tried, at) => (
+              <li key={at}>
+                <p class="row">
+                  <strong class="text">
+                    {tried.engine}/{tried.target}
+                  </strong>
+                  <State value={tried.result} tone={tried.result === 'ok' ? 'good' : 'bad'} />
+                  {tried.status !== null && <span class="num">HTTP {tried.status}</span>}
+                  <span class="num soft">{durationText(tried.tookMs)}</span>
+                  <span class="num soft" title={utcText(tried.startedAt)}>
+                    {tried.startedAt.slice(11, 23)} UTC
+                  </span>
+                </p>
+                {[tried.detail, tried.words]
+                  .filter((text) => text !== '' && text !== `HTTP ${tried.status}`)
+                  .map((text) => (
+                    <p key={text} class="soft text">
+                      {text}
+                    </p>
+                  ))}
+              </li>
+            ))}
+          </ol>
+        </>
+      )}
+      {Object.keys(parameters).length > 0 && (
+        <>
+          <h3>Parameters</h3>
+          <Facts
+            of={Object.entries(parameters).map(
+              ([name, value]) => [name, <span class="num text">{value}</span>] as const,
+            )}
+          />
+        </>
+      )}
+      {request.prompt !== null && (
+        <>
+          <h3>Beginning of the body</h3>
+          <pre class="text">{request.prompt}</pre>
+        </>
+      )}
+      {receipt !== null && (
+        <>
+          <h3>Usage</h3>
+          <Facts
+            of={[
+              ['Prompt tokens', <span class="num">{receipt.tokens.prompt}</span>],
+              ['Completion tokens', <span class="num">{receipt.tokens.completion}</span>],
+              ['Counted by', receipt.tokens.countedBy],
+              ['Price version', <code>{receipt.priceVersion}</code>],
+              ...Object.entries(receipt.metadata).map(
+                ([name, value]) => [`Tag ${name}`, <span class="text">{value}</span>] as const,
+              ),
+            ]}
+          />
+        </>
+      )}
+      <p class="row">
+        <Copy text={JSON.stringify(request, null, 2)} label="Copy as JSON" />
+      </p>
+    </div>
+  );
+}
