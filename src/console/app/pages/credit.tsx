@@ -83,12 +83,8 @@ export function Credit() {
         </p>
       )}
       {wallet !== undefined && <TopUps />}
-<<<<<<< HEAD
-      {TAKES_CARDS && managesAccount.value && <AutoTopUpSection />}
-      {managesAccount.value ? (
-=======
+      {TAKES_CARDS && can('billing') && <AutoTopUpSection />}
       {can('billing') ? (
->>>>>>> e4d70b54 (identity: add company sign-in, members with roles, invitations)
         <Statement />
       ) : (
         <p class="notice">
