@@ -1,0 +1,132 @@
+/** `POST /admin/accounts/{id}/refund`: pays unused credit of a wallet back in USDC. */
+import { z } from 'zod';
+import { walletKind } from '../../core/addresses.ts';
+import { Fault } from '../../core/faults.ts';
+import { sha256Hex } from '../../core/ids.ts';
+import { type Nano, decimalUsd, nano, usdToNano } from '../../core/money.ts';
+import { type RouteDescription, jsonContent, jsonResponse } from '../../http/describe.ts';
+import { readBody } from '../../http/read-request.ts';
+import { type Route, post } from '../../http/route.ts';
+import { walletOfAccount } from '../../identity/identity.ts';
+import { type Payments, requirePayments, sumOf } from '../../payments/payments.ts';
+import type { AccountParts } from '../account-parts.ts';
+import { DecimalText } from '../api-key-schema.ts';
+import { accountOf } from './operator-accounts.ts';
+import { ACCOUNT_PATH, Reference } from './operator-accounts-schema.ts';
+
+const ID_DIGITS = 32;
+
+const RefundRequest = z
+  .object({
+    amountUsd: z
+      .union([
+        z.literal('all'),
+        z.string().regex(/^\d{1,9}(?:\.\d{1,6})?$/, 'Must be an amount such as 4.50, or all'),
+      ])
+      .describe('USD as decimal text with at most 6 decimals; `all`: the whole final credit.'),
+    reference: Reference.describe(
+      'Your own id of this refund. A repeated reference returns the state of the first refund and pays nothing.',
+    ),
+  })
+  .meta({ id: 'RefundRequest' });
+
+export type RefundResponse = z.infer<typeof RefundResponse>;
+const RefundResponse = z
+  .object({
+    success: z.literal(true).describe('The refund was debited from the balance.'),
+    data: z
+      .object({
+        refundId: z.string().describe('Id of the refund, as in the statement.'),
+        accountId: z.string().describe('Id of the account.'),
+        amountUsd: DecimalText.describe('Amount in USD.'),
+        state: z
+          .enum(['open', 'sent', 'paid', 'failed'])
+          .describe('`open` and `sent` continue in the background; `failed` is credit again.'),
+        transaction: z.string().nullable().describe('Transaction on the chain, or null.'),
+        failure: z.string().nullable().describe('Reason of a failure, or null.'),
+        isRepeat: z.boolean().describe('Whether the reference was used before.'),
+      })
+      .describe('The refund.'),
+  })
+  .meta({ id: 'RefundResponse' });
+
+const REFUND: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Refund a wallet',
+  about:
+    'Pays credit back to the wallet that paid, in USDC. Credit from a payment that the chain can still revert is kept. `farebox refund` also pays back to cards.',
+  parameters: ACCOUNT_PATH,
+  request: jsonContent(RefundRequest, { amountUsd: 'all', reference: 'ticket-4711' }),
+  response: jsonResponse('The refund.', RefundResponse, {
+    success: true,
+    data: {
+      refundId: 'refund-9c1f0de4',
+      accountId: 'wallet:0x857b06519e91e3a54538791bdbb0e22373e36b66',
+      amountUsd: '4.5000',
+      state: 'paid',
+      transaction: '0x5f3e…',
+      failure: null,
+      isRepeat: false,
+    },
+  }),
+  refusals: [
+    'ACCOUNT_NOT_FOUND',
+    'REFERENCE_REUSED',
+    'INVALID_AMOUNT',
+    'INSUFFICIENT_BALANCE',
+    'X402_NOT_CONFIGURED',
+    'SERVICE_UNAVAILABLE',
+  ],
+};
+
+export function operatorRefundRoutes(parts: AccountParts, payments: Payments | undefined): Route[] {
+  return [
+    post('/admin/accounts/:id/refund', 'operator', REFUND, async (context) => {
+      const { amountUsd, reference } = readBody(context, RefundRequest);
+      const { id: accountId } = await accountOf(parts, context);
+      const wallet = walletOfAccount(accountId);
+      if (wallet === undefined || walletKind(wallet) === undefined) {
+        throw new Fault('INVALID_REQUEST', {
+          message: 'Only a wallet gets USDC back; "farebox refund" pays back to cards',
+        });
+      }
+      const { refunds } = requirePayments(payments);
+      const refundId = `refund-${sha256Hex(reference).slice(0, ID_DIGITS)}`;
+      const known = await refunds.find(refundId);
+      if (known !== undefined && known.wallet !== wallet) throw new Fault('REFERENCE_REUSED');
+      const state =
+        known ??
+        (await refunds.refund(
+          wallet,
+          amountUsd === 'all' ? await finalCredit(parts, refunds, accountId) : usdToNano(amountUsd),
+          refundId,
+        ));
+      const body: RefundResponse = {
+        success: true,
+        data: {
+          refundId,
+          accountId,
+          amountUsd: decimalUsd(state.amountNano),
+          state: state.state,
+          transaction: state.transaction ?? null,
+          failure: state.failure ?? null,
+          isRepeat: known !== undefined,
+        },
+      };
+      await context.json(200, body);
+    }),
+  ];
+}
+
+/** Credit that no payment backs which the chain can still revert. Throws `INSUFFICIENT_BALANCE`. */
+async function finalCredit(
+  { stores }: AccountParts,
+  refunds: Payments['refunds'],
+  accountId: string,
+): Promise<Nano> {
+  const open = await refunds.openCredits(walletOfAccount(accountId) ?? '');
+  const { usdNano } = await stores.ledger.balances(accountId);
+  const finalNano = nano(usdNano - sumOf(open));
+  if (finalNano > 0n) return finalNano;
+  throw new Fault('INSUFFICIENT_BALANCE', { message: 'The wallet has no final credit' });
+}
