@@ -56,7 +56,7 @@ export function operationsOf({ env, cwd }: Console): Operations {
   return {
     load: () => reloadConfig({ env, cwd }),
     check: findingsOf,
-    backup: { env, cwd, version: version() },
+    inputs: { env, cwd, version: version() },
   };
 }
 

@@ -29,6 +29,7 @@ import { routeTo, withProxy } from './upstream-routes.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { BatchesSection } from './batches-section.ts';
+export { editSection, maskedText, readSection, sectionSchema } from './edit-config.ts';
 export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
@@ -64,7 +65,9 @@ export {
   type ConfigInputs,
   type ConfigSource,
   type LoadedConfig,
+  SECTIONS,
   diffConfig,
+  sourceOf,
 } from './sections.ts';
 export {
   VIDEO_ASPECT_RATIOS,

@@ -24,6 +24,11 @@ import { type SchemaNode, schemaTree } from './explain.ts';
 import { fileSchema } from './sections.ts';
 import { hideTokens, keyText, type Path, showTokens } from './yaml-source.ts';
 
+/** JSON schema of the input of a section. */
+export function sectionSchema(name: string): SchemaNode {
+  return schemaTree(fileSchema()).properties?.[name] ?? {};
+}
+
 /** The value of a section in the file, without defaults; `undefined` if the file does not have it. */
 export function readSection(text: string, name: string): unknown {
   const document = parsed(text);
@@ -172,7 +177,9 @@ function newPair(document: Document, name: string, value: unknown): Pair {
 
 function newNode(document: Document, value: unknown): Node {
   if (JSON.stringify(value)?.includes(MASK) === true) {
-    throw new Error(`Enter the secret again: "${MASK}" stands for one that is not at this place`);
+    throw new Error(
+      `Enter the secret again: "${MASK}" is the mask of a secret that is not at this place`,
+    );
   }
   const hidden: unknown = JSON.parse(JSON.stringify(value), (_key, entry: unknown) =>
     typeof entry === 'string' ? hideTokens(entry) : entry,

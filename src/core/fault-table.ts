@@ -200,6 +200,10 @@ export const FAULTS = {
       'This person has no account here, and no rule of the server creates one',
       'Use the link of an invitation, or contact the operator.',
     ],
+    CONFIG_READ_ONLY: [
+      'The server may not write the configuration file',
+      'Change the file where it is managed.',
+    ],
     CSRF_CHECK_FAILED: [
       'The request of a console session has no valid `Origin` or `X-CSRF-Token`',
       'Send the request from a page of this origin, with the token of the session. In programs use an API key.',
@@ -262,6 +266,10 @@ export const FAULTS = {
         'Give the role owner to another member first.',
       ],
       BATCH_HAS_ENDED: ['The batch has ended', 'Read its result with `GET /batches/{id}`.'],
+      CONFIG_CHANGED: [
+        'The configuration file has changed since it was read',
+        'Read it again, and repeat the change.',
+      ],
       FILE_IN_USE: ['A running batch uses the file', 'Wait for the batch, or cancel it.'],
       NEEDS_CONSENT: [
         'The model needs a consent for the media of this request',

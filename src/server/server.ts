@@ -119,7 +119,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
-  const backups = new ScheduledBackups(shared, parts.operations?.backup);
+  const backups = new ScheduledBackups(shared, parts.operations?.inputs);
   metrics.backupMs = () => backups.lastSuccessMs;
   const assets = assetsOnDemand(join(config.current.dataFolder, 'console'), shared.clock);
   const documented = { config, version, basePath: BASE_PATH, assets, server };

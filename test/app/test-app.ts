@@ -97,7 +97,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     operations: {
       load: () => load(options.changedYaml?.()),
       check: findingsOf,
-      backup: { env, cwd: folder, version: '1.0.0' },
+      inputs: { env, cwd: folder, version: '1.0.0' },
     },
   });
   const { service, payments } = config;

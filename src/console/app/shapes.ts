@@ -50,6 +50,11 @@ export type {
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
 export type { CreatedCheckout } from '../../checkout/schema.ts';
+export type {
+  ChangedConfig,
+  ConfigSection,
+  ConfigSections,
+} from '../../server/ops/config-editor-schema.ts';
 export type { ConsoleResponse, SessionListResponse } from '../../sessions/sessions-schema.ts';
 export type { GroupsResponse } from '../../account/operator/operator-usage-schema.ts';
 

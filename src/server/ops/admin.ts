@@ -2,6 +2,16 @@
 import { hostname } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
+import { ConfigEditor } from './config-editor.ts';
+import {
+  CHANGE_SECTION,
+  CONFIG_SECTION,
+  CONFIG_SECTIONS,
+  type ChangedConfig,
+  ChangeSectionRequest,
+  RESTORE_VERSION,
+  RestoreVersionRequest,
+} from './config-editor-schema.ts';
 import type { BackupRequest } from '../backup/backup-worker.ts';
 import type { ScheduledBackups } from '../backup/scheduled-backups.ts';
 import {
@@ -16,9 +26,9 @@ import { Fault } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import { timePage } from '../../http/cursor.ts';
-import { readQuery } from '../../http/read-request.ts';
+import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { type Route, get } from '../../http/route.ts';
+import { type Route, get, post } from '../../http/route.ts';
 import {
   type TopUpDetail,
   explorerUrl,
@@ -63,8 +73,8 @@ export interface Operations {
     config: Config,
     running: readonly EngineProbe[],
   ) => Promise<CheckResponse['findings']>;
-  /** Environment and working directory, from which a scheduled backup loads the configuration. */
-  readonly backup: BackupRequest;
+  /** Environment and working directory, from which a backup and an edit load the configuration. */
+  readonly inputs: BackupRequest;
 }
 
 type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
@@ -110,10 +120,54 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
       context.set('cache-control', 'no-store');
       await context.json(200, configBody(shared.config.current, await operations.load()));
     }),
+    ...editorRoutes(shared, operations),
     get('/admin/check', 'operator', CHECK, async (context) => {
       const findings = await check();
       const ok = findings.every(({ state }) => state !== 'wrong');
       await context.json(200, { ok, findings } satisfies CheckResponse);
+    }),
+  ];
+}
+
+/** A list of thousands of models. */
+const SECTION_BODY = { types: ['application/json'], limitBytes: 8 * 1024 * 1024 };
+
+function editorRoutes({ config, ids, clock, log }: FeatureParts, { inputs }: Operations): Route[] {
+  const editor = new ConfigEditor({ config, ids, inputs, nowMs: () => clock.nowMs() });
+  const send = async (context: RequestContext, body: unknown): Promise<void> => {
+    context.set('cache-control', 'no-store');
+    await context.json(200, body);
+  };
+  const sendChange = async (context: RequestContext, isTrial: boolean, result: ChangedConfig) => {
+    const { accountId } = context.caller;
+    if (result.ok && !isTrial) {
+      log.info({ accountId, sections: result.changed }, 'The console changed the configuration');
+    }
+    await send(context, result);
+  };
+  return [
+    get('/admin/config/sections', 'operator', CONFIG_SECTIONS, async (context) =>
+      send(context, await editor.sections()),
+    ),
+    get('/admin/config/sections/:name', 'operator', CONFIG_SECTION, async (context) =>
+      send(context, await editor.section(context.parameters['name'] ?? '')),
+    ),
+    {
+      method: 'PUT',
+      path: '/admin/config/sections/:name',
+      auth: 'operator',
+      body: SECTION_BODY,
+      describe: CHANGE_SECTION,
+      handle: async (context) => {
+        const { value, ...options } = readBody(context, ChangeSectionRequest);
+        const name = context.parameters['name'] ?? '';
+        await sendChange(context, options.isTrial, await editor.change(name, value, options));
+      },
+    },
+    post('/admin/config/versions/:id', 'operator', RESTORE_VERSION, async (context) => {
+      const options = readBody(context, RestoreVersionRequest);
+      const result = await editor.restore(context.parameters['id'] ?? '', options);
+      await sendChange(context, options.isTrial, result);
     }),
   ];
 }

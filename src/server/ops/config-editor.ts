@@ -1,0 +1,250 @@
+/**
+ * Changes `farebox.yaml` for the console. A change is tried first: the changed text is loaded from a file beside the real
+ * one. Only a valid text replaces the file, and the old one is kept as a version in the data folder. The running server
+ * notices the new file as it does any other change.
+ */
+import { constants, existsSync } from 'node:fs';
+import { access, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
+import { createPatch } from 'diff';
+import {
+  CONFIG_FILE,
+  type Config,
+  type ConfigInForce,
+  type ConfigInputs,
+  SECTIONS,
+  diffConfig,
+  editSection,
+  formatProblem,
+  maskedText,
+  readSection,
+  reloadConfig,
+  sectionSchema,
+  sourceOf,
+} from '../../config/config.ts';
+import { isoTime } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import { reasonOf } from '../../core/log.ts';
+import type { ChangedConfig, ConfigSection, ConfigSections } from './config-editor-schema.ts';
+
+const KEPT_VERSIONS = 50;
+const VERSION = /^(\d{13})-([a-zA-Z]+)\.yaml$/;
+const PRIVATE = 0o600;
+
+export interface ConfigEditorParts {
+  readonly config: ConfigInForce;
+  readonly ids: Ids;
+  readonly nowMs: () => number;
+  readonly inputs: Pick<ConfigInputs, 'env' | 'cwd'>;
+}
+
+export interface ChangeOptions {
+  /** Digest of the text that the change is based on. */
+  readonly digest: string;
+  /** `true` changes nothing. */
+  readonly isTrial: boolean;
+}
+
+export class ConfigEditor {
+  readonly #parts: ConfigEditorParts;
+  readonly #file: string;
+  #running: Promise<unknown> = Promise.resolve();
+
+  constructor(parts: ConfigEditorParts) {
+    const { env, cwd } = parts.inputs;
+    this.#parts = parts;
+    this.#file = resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE);
+  }
+
+  async sections(): Promise<ConfigSections> {
+    const text = await this.#read();
+    const readOnly = await this.#readOnlyReason();
+    return {
+      file: this.#file,
+      readOnly: readOnly ?? null,
+      digest: digestOf(text),
+      sections: Object.entries(SECTIONS).map(([name, { about, change }]) => ({
+        name,
+        about,
+        needsRestart: change === 'restart',
+        isSet: readSection(text, name) !== undefined,
+      })),
+      versions: (await this.#versions()).map(({ id, savedMs, section }) => ({
+        id,
+        savedAt: isoTime(savedMs),
+        section,
+      })),
+    };
+  }
+
+  async section(name: string): Promise<ConfigSection> {
+    const section = SECTIONS[knownName(name)];
+    const text = await this.#read();
+    return {
+      name,
+      about: section.about,
+      needsRestart: section.change === 'restart',
+      digest: digestOf(text),
+      schema: sectionSchema(name),
+      value: readSection(text, name) ?? null,
+    };
+  }
+
+  /** `value`: the whole section; `null` removes it. */
+  change(name: string, value: unknown, options: ChangeOptions): Promise<ChangedConfig> {
+    knownName(name);
+    return this.#replace(name, options, (text) => editSection(text, name, value ?? undefined));
+  }
+
+  /** Replaces the file by an older version. */
+  restore(id: string, options: ChangeOptions): Promise<ChangedConfig> {
+    return this.#replace('restored', options, async () => {
+      const version = (await this.#versions()).find((one) => one.id === id);
+      if (version === undefined) throw new Fault('NOT_FOUND');
+      return await readFile(join(this.#versionsFolder, `${id}.yaml`), 'utf8');
+    });
+  }
+
+  /** One change at a time. */
+  #replace(
+    section: string,
+    options: ChangeOptions,
+    edit: (text: string) => string | Promise<string>,
+  ): Promise<ChangedConfig> {
+    const result = this.#running.then(() => this.#replaceNow(section, options, edit));
+    this.#running = result.catch(() => undefined); // its caller handles the error
+    return result;
+  }
+
+  async #replaceNow(
+    section: string,
+    { digest, isTrial }: ChangeOptions,
+    edit: (text: string) => string | Promise<string>,
+  ): Promise<ChangedConfig> {
+    const readOnly = await this.#readOnlyReason();
+    if (readOnly !== undefined) throw new Fault('CONFIG_READ_ONLY', { message: readOnly });
+    const before = await this.#read();
+    if (digestOf(before) !== digest) throw new Fault('CONFIG_CHANGED');
+    const after = await edited(before, edit);
+    const diff = diffOf(before, after);
+    const draft = `${this.#file}.${this.#parts.ids.hex(4)}.draft`;
+    try {
+      await this.#write(() => this.#mode().then((mode) => writeFile(draft, after, { mode })));
+      const loaded = await this.#load(draft);
+      if (!('config' in loaded)) {
+        return { ok: false, ...loaded, diff, digest, changed: [], restart: [] };
+      }
+      const { changed, restart } = diffConfig(this.#parts.config.current, loaded.config);
+      const result = { ok: true, problems: [], diff, changed: [...changed], restart: [...restart] };
+      if (isTrial || after === before) return { ...result, digest };
+      await this.#keep(section, before);
+      await this.#write(() => rename(draft, this.#file));
+      return { ...result, digest: digestOf(after) };
+    } finally {
+      await rm(draft, { force: true });
+    }
+  }
+
+  /** A folder can be writable by its mode and still refuse, such as the mount of a single file. */
+  async #write(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      const message = `${this.#readOnly} (${reasonOf(error)})`;
+      throw new Fault('CONFIG_READ_ONLY', { message });
+    }
+  }
+
+  get #readOnly(): string {
+    return `The server cannot write ${this.#file}: change it where it is managed`;
+  }
+
+  async #load(
+    file: string,
+  ): Promise<{ readonly config: Config } | { readonly problems: readonly string[] }> {
+    const { env, cwd } = this.#parts.inputs;
+    const loaded = await reloadConfig({ env: { ...env, FAREBOX_CONFIG: file }, cwd });
+    if (loaded.ok) return loaded;
+    const name = basename(this.#file);
+    return {
+      problems: loaded.problems.map((problem) =>
+        formatProblem({ ...problem, file: problem.file === file ? name : problem.file }),
+      ),
+    };
+  }
+
+  async #keep(section: string, text: string): Promise<void> {
+    await mkdir(this.#versionsFolder, { recursive: true, mode: 0o700 });
+    const name = `${this.#parts.nowMs()}-${section}.yaml`;
+    await writeFile(join(this.#versionsFolder, name), text, { mode: PRIVATE });
+    for (const { id } of (await this.#versions()).slice(KEPT_VERSIONS)) {
+      await rm(join(this.#versionsFolder, `${id}.yaml`));
+    }
+  }
+
+  get #versionsFolder(): string {
+    return join(this.#parts.config.current.dataFolder, 'config-versions');
+  }
+
+  /** Newest first. */
+  async #versions() {
+    if (!existsSync(this.#versionsFolder)) return [];
+    const names = (await readdir(this.#versionsFolder)).filter((name) => VERSION.test(name));
+    return names
+      .sort()
+      .toReversed()
+      .map((name) => {
+        const [, ms = '', section = ''] = VERSION.exec(name) ?? [];
+        return { id: name.replace(/\.yaml$/, ''), savedMs: Number(ms), section };
+      });
+  }
+
+  /** The text of the file; empty if there is none. */
+  async #read(): Promise<string> {
+    return existsSync(this.#file) ? await readFile(this.#file, 'utf8') : '';
+  }
+
+  async #mode(): Promise<number> {
+    return existsSync(this.#file) ? (await stat(this.#file)).mode & 0o777 : PRIVATE;
+  }
+
+  async #readOnlyReason(): Promise<string | undefined> {
+    const paths = [dirname(this.#file), ...(existsSync(this.#file) ? [this.#file] : [])];
+    try {
+      for (const path of paths) await access(path, constants.W_OK);
+      return undefined;
+    } catch {
+      // For example a ConfigMap, or a file of another user.
+      return this.#readOnly;
+    }
+  }
+}
+
+async function edited(
+  text: string,
+  edit: (text: string) => string | Promise<string>,
+): Promise<string> {
+  try {
+    return await edit(text);
+  } catch (error) {
+    if (error instanceof Fault) throw error;
+    // The message is for the operator.
+    throw new Fault('INVALID_REQUEST', { message: reasonOf(error) });
+  }
+}
+
+function knownName(name: string): keyof typeof SECTIONS {
+  if (!Object.hasOwn(SECTIONS, name)) throw new Fault('NOT_FOUND');
+  return name as keyof typeof SECTIONS; // checked
+}
+
+function digestOf(text: string): string {
+  return sourceOf('', text).digest ?? '';
+}
+
+/** Unified diff of the masked texts, without its header. A secret that changes shows as equal lines. */
+function diffOf(before: string, after: string): string {
+  const patch = createPatch('farebox.yaml', maskedText(before), maskedText(after), '', '');
+  return patch.split('\n').slice(4).join('\n');
+}
