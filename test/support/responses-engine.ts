@@ -27,21 +27,34 @@ export function engineResponse({ output, status = 'completed', usage, more }: En
     id: 'resp_engine',
     object: 'response',
     created_at: 1_764_000_000,
+    completed_at: status === 'completed' ? 1_764_000_001 : null,
     status,
     background: false,
     error: null,
     incomplete_details: null,
     instructions: null,
     max_output_tokens: null,
+    max_tool_calls: null,
     model: 'engine-model',
     output,
     parallel_tool_calls: true,
     previous_response_id: null,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    prompt_cache_key: null,
+    reasoning: { effort: null, summary: null },
+    safety_identifier: null,
+    service_tier: 'default',
     store: false,
     temperature: 1,
+    text: { format: { type: 'text' }, verbosity: 'medium' },
     tool_choice: 'auto',
     tools: [],
+    top_logprobs: 0,
+    top_p: 1,
+    truncation: 'disabled',
     usage: usage ?? ENGINE_USAGE,
+    user: null,
     metadata: {},
     ...more,
   };
@@ -80,7 +93,15 @@ export const customCall = (id: string, name: string, input: string): Json => ({
 /** The events of a stream, each as its members without `sequence_number`. */
 export function engineEvents(given: EngineResponse): Json[] {
   const response = engineResponse(given);
-  const started = { ...response, status: 'in_progress', output: [], usage: null };
+  const started = {
+    ...response,
+    status: 'in_progress',
+    completed_at: null,
+    error: null,
+    incomplete_details: null,
+    output: [],
+    usage: null,
+  };
   const events: Json[] = [
     { type: 'response.created', response: started },
     { type: 'response.in_progress', response: started },

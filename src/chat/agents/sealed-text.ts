@@ -23,6 +23,11 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_NAME = 'seal';
 
+/** Whether a server like this one sealed the text. */
+export function isSealed(text: string): boolean {
+  return text.startsWith(PREFIX);
+}
+
 export async function openSealer(store: Store, ids: Ids): Promise<Sealer> {
   return new Sealer(await storedKey(store, ids, KEY_NAME), ids);
 }

@@ -13,7 +13,7 @@ const itemId = z.string().describe('Id of the item.');
 const outputIndex = Count.describe('Index of the item in `output`, from 0.');
 const namespace = z.string().optional().describe('Namespace of the tool, if it has one.');
 
-const UrlCitation = z.strictObject({
+const UrlCitation = z.looseObject({
   type: z.literal('url_citation').describe('Kind of the citation.'),
   url: z.string().describe('Address of the page.'),
   title: z.string().describe('Title of the page.'),
@@ -21,37 +21,47 @@ const UrlCitation = z.strictObject({
   end_index: Count.describe('End of the cited text, exclusive.'),
 });
 
-const OutputText = z.strictObject({
+const OutputText = z.looseObject({
   type: z.literal('output_text').describe('Kind of the block.'),
   text: z.string().describe('The text.'),
   annotations: z.array(UrlCitation).describe('Citations; empty without a search.'),
   logprobs: z.array(z.unknown()).describe('Log probabilities of the tokens; may be empty.'),
 });
 
-const SummaryText = z.strictObject({
+const SummaryText = z.looseObject({
   type: z.literal('summary_text').describe('Kind of the part.'),
   text: z.string().describe('Reasoning text.'),
 });
 
+const Refusal = z.looseObject({
+  type: z.literal('refusal').describe('Kind of the part: the model declines.'),
+  refusal: z.string().describe('Why it declines.'),
+});
+
+/** Items of tools that the caller runs, from an engine of this protocol. */
+const CALLERS_ITEMS = ['apply_patch_call', 'compaction', 'local_shell_call', 'tool_search_call'];
+
 const OutputItem = z
   .discriminatedUnion('type', [
-    z.strictObject({
+    z.looseObject({
       id: itemId,
       type: z.literal('message').describe('Kind of the item.'),
       status: Status,
       role: z.literal('assistant').describe('Role of the author.'),
-      content: z.array(OutputText).describe('Parts of the item.'),
+      content: z
+        .array(z.discriminatedUnion('type', [OutputText, Refusal]))
+        .describe('Parts of the item.'),
     }),
-    z.strictObject({
+    z.looseObject({
       id: itemId,
       type: z.literal('reasoning').describe('Kind of the block.'),
       summary: z.array(SummaryText).describe('Parts of the item.'),
       encrypted_content: z
         .string()
-        .optional()
-        .describe('Sealed reasoning; send it back unchanged.'),
+        .nullish()
+        .describe('Encrypted reasoning; send it back unchanged.'),
     }),
-    z.strictObject({
+    z.looseObject({
       id: itemId,
       type: z.literal('function_call').describe('Kind of the item: a call for the caller to run.'),
       status: Status,
@@ -60,7 +70,7 @@ const OutputItem = z
       namespace,
       arguments: z.string().describe('JSON text.'),
     }),
-    z.strictObject({
+    z.looseObject({
       id: itemId,
       type: z.literal('custom_tool_call').describe('Kind of the item: a call with text input.'),
       status: Status,
@@ -71,19 +81,19 @@ const OutputItem = z
       namespace,
       input: z.string().describe('Input of the tool.'),
     }),
-    z.strictObject({
+    z.looseObject({
       id: itemId,
       type: z.literal('web_search_call').describe('Kind of the block: a search by this server.'),
       status: z
         .enum(['in_progress', 'completed', 'failed', 'incomplete'])
         .describe('State of the search.'),
       action: z
-        .strictObject({
+        .looseObject({
           type: z.literal('search').describe('Kind of the action.'),
           query: z.string().describe('The search query.'),
           sources: z
             .array(
-              z.strictObject({
+              z.looseObject({
                 type: z.literal('url').describe('Kind of the source.'),
                 url: z.string().describe('Address of the page.'),
               }),
@@ -91,6 +101,10 @@ const OutputItem = z
             .describe('Pages found.'),
         })
         .describe('The search.'),
+    }),
+    z.looseObject({
+      id: itemId,
+      type: z.enum(CALLERS_ITEMS).describe('Kind of an item that the engine passes on.'),
     }),
   ])
   .meta({ id: 'ResponseItem' });
@@ -109,13 +123,13 @@ export const ResponseObject = z
         'State of the response: `incomplete` if a limit or filter ended it, `failed` with `error`.',
       ),
     error: nullable(
-      z.strictObject({
+      z.looseObject({
         code: z.string().describe('Error code.'),
         message: z.string().describe('Error text.'),
       }),
     ).describe('The error, or null.'),
     incomplete_details: nullable(
-      z.strictObject({ reason: z.string().describe('`max_output_tokens` or `content_filter`.') }),
+      z.looseObject({ reason: z.string().describe('`max_output_tokens` or `content_filter`.') }),
     ).describe('Why the response is incomplete, or null.'),
     instructions: nullable(z.string()).describe('Value of the request.'),
     max_output_tokens: nullable(z.int()).describe('Value of the request, or null.'),
@@ -129,7 +143,7 @@ export const ResponseObject = z
     prompt_cache_key: nullable(z.string()).describe('Value of the request.'),
     safety_identifier: nullable(z.string()).describe('Value of the request.'),
     reasoning: z
-      .strictObject({
+      .looseObject({
         effort: nullable(z.string()).describe('Requested reasoning effort, or null.'),
         summary: nullable(z.string()).describe('Value of the request, or null.'),
       })
@@ -161,16 +175,16 @@ export const ResponseObject = z
     user: nullable(z.string()).describe('Value of the request.'),
     metadata: z.record(z.string(), z.unknown()).describe('Tags of the request.'),
     usage: nullable(
-      z.strictObject({
+      z.looseObject({
         input_tokens: Count.describe('Tokens of input, tools and continued responses.'),
         input_tokens_details: z
-          .strictObject({
+          .looseObject({
             cached_tokens: Count.describe('Read from a cache; billed at `cacheInput`.'),
           })
           .describe('Parts of `input_tokens`.'),
         output_tokens: Count.describe('Tokens of the output, reasoning included.'),
         output_tokens_details: z
-          .strictObject({ reasoning_tokens: Count.describe('Reasoning tokens.') })
+          .looseObject({ reasoning_tokens: Count.describe('Reasoning tokens.') })
           .describe('Parts of `output_tokens`.'),
         total_tokens: Count.describe('Sum of both.'),
       }),
@@ -181,7 +195,7 @@ export const ResponseObject = z
   .meta({ id: 'Response' });
 
 function event<Type extends string>(type: Type, members: z.ZodRawShape) {
-  return z.strictObject({
+  return z.looseObject({
     type: z.literal(type).describe('Kind of the event.'),
     sequence_number: Count.describe('Number of the event in the stream, from 0.'),
     ...members,
@@ -209,7 +223,9 @@ const logprobs = z.array(z.unknown()).describe('Log probabilities of the tokens;
 
 const delta = z.string().describe('Next piece of the text or of the arguments.');
 const text = z.string().describe('The complete text.');
-const part = OutputText.describe('Current state of the part.');
+const part = z
+  .discriminatedUnion('type', [OutputText, Refusal])
+  .describe('Current state of the part.');
 const summaryPart = SummaryText.describe('Current state of the part.');
 
 export const ResponseEvent = z
@@ -234,7 +250,7 @@ export const ResponseEvent = z
     event('response.function_call_arguments.delta', { ...inItem, delta }),
     event('response.function_call_arguments.done', {
       ...inItem,
-      name: z.string().describe('Name of the function.'),
+      name: z.string().optional().describe('Name of the function.'),
       arguments: z.string().describe('Complete JSON text of the arguments.'),
     }),
     event('response.custom_tool_call_input.delta', { ...inItem, delta }),
@@ -242,6 +258,11 @@ export const ResponseEvent = z
       ...inItem,
       input: z.string().describe('Complete input of the tool.'),
     }),
+    event('response.refusal.delta', { ...inPart, delta }),
+    event('response.refusal.done', inPart),
+    event('response.reasoning_text.delta', { ...inPart, delta }),
+    event('response.reasoning_text.done', { ...inPart, text }),
+    event('response.queued', ofResponse),
     event('response.web_search_call.in_progress', inItem),
     event('response.web_search_call.searching', inItem),
     event('response.web_search_call.completed', inItem),

@@ -40,7 +40,7 @@ const TOOLS = [
 ];
 const NAMES = ['read', 'patch', 'mcp__open', 'nobody'];
 
-function turnOf(): Turn {
+function turnOf(): Omit<Turn, 'passed'> {
   const body = ResponsesBody.parse({ model: 'm', input: 'Hi', tools: TOOLS });
   const messages = [{ role: 'user', content: 'Hi' }];
   return {

@@ -21,6 +21,8 @@ import type {
   WriterFrame,
   WrittenEnd,
 } from '../agents/response-protocol.ts';
+import { responsesUsage } from '../upstream/responses/passed-response.ts';
+import type { ResponsePass } from '../upstream/responses/response-pass.ts';
 import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
 import { failureCode } from './response-errors.ts';
 import type { ResponsesBody } from './request-schema.ts';
@@ -40,9 +42,11 @@ export interface TurnKeeper {
 }
 
 export interface ResponseWriterOptions {
-  readonly turn: Turn;
+  readonly turn: Omit<Turn, 'passed'>;
   readonly frame: WriterFrame;
   readonly keeper: TurnKeeper | undefined;
+  /** If the response of the engine is passed on. */
+  readonly pass?: ResponsePass | undefined;
   readonly seal: (text: string) => string;
   /** Whether the caller requested encrypted reasoning. */
   readonly isSealed: boolean;
@@ -75,6 +79,7 @@ export class ResponseWriter implements ProtocolWriter {
   readonly #fixed: string;
   readonly #items: string[] = [];
   #sequence = 0;
+  #hasBegun = false;
   #keepAlives = 0;
   /**
    * State of the open block: the id of its item, the members that identify it, and the text around
@@ -98,6 +103,7 @@ export class ResponseWriter implements ProtocolWriter {
   }
 
   begin(): string {
+    this.#hasBegun = true;
     const response = `"response":${this.#startedResponse()}`;
     return this.#event('created', response) + this.#event('in_progress', response);
   }
@@ -205,6 +211,8 @@ export class ResponseWriter implements ProtocolWriter {
 
   keepAlive(): string {
     this.#keepAlives += 1;
+    // The first event may be one of the engine.
+    if (this.#options.pass !== undefined && !this.#hasBegun) return COMMENT;
     if (this.#keepAlives % COMMENTS_AN_EVENT !== 0) return COMMENT;
     return this.#event('in_progress', `"response":${this.#startedResponse()}`);
   }
@@ -220,6 +228,8 @@ export class ResponseWriter implements ProtocolWriter {
 
   failed(fault: Fault, end: ResponseEnd | undefined): string {
     const error = { code: failureCode(fault), message: fault.message };
+    const passed = this.#options.pass?.failed(error, end);
+    if (passed !== undefined) return passed;
     const response = this.#response({ status: 'failed', error, end, isStored: false });
     return this.#event('failed', `"response":${response}`);
   }
@@ -241,8 +251,10 @@ export class ResponseWriter implements ProtocolWriter {
   }
 
   async #keep(tx: Queryable, { usdNano, diemNano }: Settlement): Promise<void> {
-    if (this.#kept === undefined) return;
-    await this.#options.keeper?.keep(tx, { ...this.#kept, costNano: usdNano + diemNano });
+    const { keeper, pass } = this.#options;
+    const kept = pass?.finished ?? this.#kept;
+    if (kept === undefined || keeper?.fits(kept.responseJson) !== true) return;
+    await keeper.keep(tx, { ...kept, costNano: usdNano + diemNano });
   }
 
   #startedResponse(): string {
@@ -258,7 +270,7 @@ export class ResponseWriter implements ProtocolWriter {
       error: error ?? null,
       incomplete_details: incomplete === undefined ? null : { reason: incomplete },
       store: isStored,
-      usage: end === undefined ? null : usageOf(end),
+      usage: end === undefined ? null : responsesUsage(end.usage),
     };
     const { serviceName } = this.#options.frame;
     const echo = end === undefined ? {} : costMembers(serviceName, end);
@@ -388,18 +400,13 @@ function searchMembers({ json, results }: SearchBlock, status: string): string {
   return `,"type":"web_search_call","status":"${shown}","action":${action}}`;
 }
 
-function usageOf({ usage }: ResponseEnd) {
-  const { promptTokens, completionTokens, cachedTokens, reasoningTokens } = usage;
-  return {
-    input_tokens: promptTokens,
-    input_tokens_details: { cached_tokens: cachedTokens },
-    output_tokens: completionTokens,
-    output_tokens_details: { reasoning_tokens: reasoningTokens },
-    total_tokens: promptTokens + completionTokens,
-  };
-}
-
-function fixedMembers({ turn, frame }: ResponseWriterOptions) {
+export function fixedMembers({
+  turn,
+  frame,
+}: {
+  readonly turn: ResponseWriterOptions['turn'];
+  readonly frame: Pick<WriterFrame, 'requestId' | 'model' | 'createdS'>;
+}) {
   const { body, tools } = turn;
   return {
     id: responseIdOf(frame.requestId),

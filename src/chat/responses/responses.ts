@@ -7,14 +7,17 @@ import { Fault } from '../../core/faults.ts';
 import { type ReadLargeJson, readJson, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route, get, remove } from '../../http/route.ts';
-import type { JsonObject } from '../../json/json-scan.ts';
+import { childrenOf, type JsonObject } from '../../json/json-scan.ts';
 import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
+import { passedBytes } from '../upstream/responses/passed-request.ts';
+import { ResponsePass } from '../upstream/responses/response-pass.ts';
+import type { ChatRequest } from '../wire/chat-request.ts';
 import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { responsesErrors } from './response-errors.ts';
 import { ResponsesBody } from './request-schema.ts';
-import { ResponseWriter, type TurnKeeper } from './response-writer.ts';
+import { fixedMembers, ResponseWriter, type TurnKeeper } from './response-writer.ts';
 import {
   DELETE_RESPONSE_DESCRIPTION,
   GET_RESPONSE_DESCRIPTION,
@@ -37,6 +40,8 @@ export interface ResponsesParts {
 
 const SEALED_REASONING = 'reasoning.encrypted_content';
 const CALL_ID_BYTES = 12;
+/** Members that an engine may omit until its response has ended. */
+const NOT_ENDED = { completed_at: null, error: null, incomplete_details: null, usage: null };
 
 export function responsesRoutes(parts: ResponsesParts): Route[] {
   const { turns } = parts;
@@ -82,7 +87,15 @@ export function responsesRoutes(parts: ResponsesParts): Route[] {
 async function respond(parts: ResponsesParts, context: RequestContext): Promise<void> {
   const turn = await turnOf(parts, context);
   const keeper = await keeperOf(parts, context, turn);
-  await sellChat(parts.chat, context, turn.request, protocolOf(parts, context, turn, keeper));
+  const { model } = parts.chat.catalog.resolve(turn.body.model, 'text') ?? {};
+  const protocols = model?.replicas.map((one) => parts.chat.dialects.of(one).protocol) ?? [];
+  const isOurs = protocols.includes('responses');
+  const pass = isOurs ? passOf(parts, context, turn, keeper) : undefined;
+  const keepsFiles = protocols.every((protocol) => protocol === 'responses');
+  const request = isOurs
+    ? withBounds(turn, keepsFiles && model?.capabilities.has('vision') === true)
+    : turn.request;
+  await sellChat(parts.chat, context, request, protocolOf(parts, context, turn, { keeper, pass }));
 }
 
 async function turnOf({ chat, turns, readLarge }: ResponsesParts, context: RequestContext) {
@@ -90,11 +103,16 @@ async function turnOf({ chat, turns, readLarge }: ResponsesParts, context: Reque
   return readTurn({ ...chat, turns }, body, context.caller.accountId);
 }
 
+interface TurnParts {
+  readonly keeper: TurnKeeper | undefined;
+  readonly pass: ResponsePass | undefined;
+}
+
 function protocolOf(
   { chat }: ResponsesParts,
   context: RequestContext,
   turn: Turn,
-  keeper: TurnKeeper | undefined,
+  { keeper, pass }: TurnParts,
 ): ResponseProtocol {
   const { ids, clock, sealer } = chat;
   const { accountId } = context.caller;
@@ -104,16 +122,49 @@ function protocolOf(
     maxSearches: turn.body.max_tool_calls ?? undefined,
     takenCallIds: turn.callIds,
     newCallId: () => `call_${ids.hex(CALL_ID_BYTES)}`,
+    passThrough: pass,
     writer: (frame: WriterFrame) =>
       new ResponseWriter({
         turn,
         frame,
         keeper,
+        pass,
         seal: (text) => sealer.seal(text, accountId),
         isSealed,
         nowS: () => Math.floor(clock.nowMs() / 1_000),
       }),
   };
+}
+
+/** For engines with the protocol of this route. */
+function passOf(
+  { chat }: ResponsesParts,
+  { body: bytes, requestId }: RequestContext,
+  turn: Turn,
+  keeper: TurnKeeper | undefined,
+): ResponsePass {
+  const { body } = turn;
+  // The body was validated, and its values were not changed.
+  const source = { bytes, body, members: childrenOf(bytes).spans };
+  const frame = { requestId, model: body.model, createdS: Math.floor(chat.clock.nowMs() / 1_000) };
+  return new ResponsePass({
+    source,
+    items: turn.passed,
+    defaults: { ...NOT_ENDED, ...fixedMembers({ turn, frame }) },
+    requestId,
+    serviceName: chat.serviceName,
+    fits: keeper?.fits,
+  });
+}
+
+/** The bound of a prompt that is passed on includes items that a translation would drop. */
+function withBounds({ request, items, passed }: Turn, keepsFiles: boolean): ChatRequest {
+  const { facts } = request;
+  const { imageCount, fileCount } = facts;
+  // The model reads the pages of a file as images.
+  const files = keepsFiles ? { imageCount: imageCount + fileCount, fileCount: 0 } : {};
+  const unknownBytes = facts.unknownBytes + passedBytes([...passed.history, ...items]);
+  return { ...request, keepsFiles, facts: { ...facts, unknownBytes, ...files } };
 }
 
 /** Returns `undefined` if the response is not to be stored, or the account has no capacity left. */

@@ -6,6 +6,7 @@ import { effortOf } from '../agents/engine-values.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { Transcript } from '../agents/transcript.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
+import type { PassedItems } from '../upstream/responses/passed-request.ts';
 import { agentParameters } from '../wire/svc-parameters.ts';
 import { checkPart } from './check-part.ts';
 import { readItems } from './input-items.ts';
@@ -19,6 +20,8 @@ export interface Turn {
   readonly tools: ToolPlan;
   readonly items: readonly JsonObject[];
   readonly callIds: ReadonlySet<string>;
+  /** For an engine of the same protocol. */
+  readonly passed: PassedItems;
 }
 
 export interface TurnParts {
@@ -60,7 +63,11 @@ export async function readTurn(
   const request = chatRequestOf(chatBody(parts, body, { messages, tools }), parts);
   const markedMessages = transcript.hasMarks ? transcript.messages(true) : undefined;
   const { callIds } = transcript;
-  return { body, request: { ...request, markedMessages }, tools, items, callIds };
+  const passed = {
+    history: earlier.flatMap(({ input, response }) => [...input, ...listOf(response['output'])]),
+    referenced: (id: string) => referenced.get(id),
+  };
+  return { body, request: { ...request, markedMessages }, tools, items, callIds, passed };
 }
 
 /** Rejects parameters that would change the result and are not supported. */

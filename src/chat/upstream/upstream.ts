@@ -16,6 +16,7 @@ import type { ChatProtocol, EngineFailure } from '../../engines/engines.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { ChatResponse, ResponseEnd, ResponseFrame } from '../wire/chat-response.ts';
 import type { ChatStream } from '../wire/chat-stream.ts';
+import type { EngineTarget } from '../wire/engine-request.ts';
 
 export interface Upstream {
   /** Translates the body for an engine of chat completions. Throws a Fault if it cannot. */
@@ -68,10 +69,10 @@ export interface PassThrough {
   newStream(outputTokens: number, frame: ResponseFrame): EngineStream;
 }
 
-export interface PassOptions {
-  /** The engine's name of the model. */
-  readonly model: string;
-  readonly maxOutputTokens: number;
+export interface PassOptions extends Pick<
+  EngineTarget,
+  'model' | 'dialect' | 'maxOutputTokens' | 'promptCacheKey'
+> {
   /** The rejection of the last body. */
   readonly refusal: EngineFailure | undefined;
 }

@@ -36,8 +36,7 @@ export function upstreamBody(
   const upstream = UPSTREAMS[protocol];
   const headers = own?.headers;
   if (own !== undefined && mayPass(plan, prepared)) {
-    const { model, maxOutputTokens } = target;
-    const body = own.writeRequest({ model, maxOutputTokens, refusal });
+    const body = own.writeRequest({ ...target, refusal });
     if (body !== undefined || refusal !== undefined) return { upstream, body, pass: own, headers };
   }
   const chat = engineFields(plan.request, target);

@@ -232,7 +232,7 @@ export function cutMessage(message: JsonObject, roomBytes: number): JsonObject {
   return shorter;
 }
 
-function cutText(text: string, roomBytes: number): string {
+export function cutText(text: string, roomBytes: number): string {
   if (textBytes(text) <= roomBytes) return text;
   const bytes = Buffer.from(text);
   let end = Math.max(0, roomBytes);

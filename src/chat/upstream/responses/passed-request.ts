@@ -1,0 +1,133 @@
+/**
+ * The body of `POST /responses` for an engine of the same protocol: the caller's bytes, with the
+ * stored conversation in place of `previous_response_id`. The engine stores nothing and runs no tool
+ * itself, because the hold does not cover hosted tools.
+ */
+import { isJsonObject, type JsonObject, type ParsedObject } from '../../../json/json-scan.ts';
+import { spliceObject } from '../../../json/json-splice.ts';
+import { isSealed } from '../../agents/sealed-text.ts';
+import { BEYOND_HOLD } from '../../wire/engine-request.ts';
+import type { PassOptions } from '../upstream.ts';
+import { SEALED_REASONING } from './chat-to-responses.ts';
+
+/** Tools that the caller runs. */
+const CALLERS_TOOLS = new Set<unknown>([
+  'apply_patch',
+  'custom',
+  'function',
+  'local_shell',
+  'namespace',
+  'tool_search',
+]);
+
+/** Members for this server, and those that an engine would act on beyond the hold. */
+const LEFT_OUT = {
+  ...BEYOND_HOLD,
+  background: undefined,
+  context_management: undefined,
+  max_tool_calls: undefined,
+  metadata: undefined,
+  previous_response_id: undefined,
+  prompt_cache_key: undefined,
+  service_tier: undefined,
+  svc_parameters: undefined,
+  user: undefined,
+};
+
+export interface PassedItems {
+  /** Items of the stored turns before the input, oldest first. */
+  readonly history: readonly JsonObject[];
+  readonly referenced: (id: string) => JsonObject | undefined;
+}
+
+export interface PassedTarget extends Omit<PassOptions, 'refusal'> {
+  readonly serviceName: string;
+  /** Whether the engine can read the encrypted reasoning; that of another provider is rejected. */
+  readonly hasReasoning: boolean;
+}
+
+export function passedRequest(
+  source: ParsedObject,
+  { history, referenced }: PassedItems,
+  target: PassedTarget,
+): Buffer {
+  const { input, tools, include } = source.body;
+  const own = Array.isArray(input) ? input.filter(isJsonObject) : textInput(input);
+  const expanded = (item: JsonObject, isStored: boolean): JsonObject[] => {
+    if (item['type'] === 'item_reference') {
+      const stored = referenced(String(item['id']));
+      return stored === undefined ? [] : expanded(stored, true);
+    }
+    const sent = isStored ? storedItem(item) : item;
+    return sent !== undefined && isReadable(sent) ? [sent] : [];
+  };
+  const items = [
+    ...history.flatMap((item) => expanded(item, true)),
+    ...own.flatMap((item) => expanded(item, false)),
+  ].filter(({ type }) => target.hasReasoning || type !== 'reasoning');
+  const isText = typeof input === 'string' && history.length === 0;
+  const given = Array.isArray(tools) ? tools.filter(isJsonObject) : undefined;
+  const kept = given?.filter(({ type }) => CALLERS_TOOLS.has(type));
+  const areSame = kept?.length === given?.length;
+  const included = Array.isArray(include) ? (include as readonly unknown[]) : [];
+  const changed: Record<string, unknown> = {
+    ...source.body,
+    ...LEFT_OUT,
+    [`${target.serviceName}_parameters`]: undefined,
+    model: target.model,
+    max_output_tokens: target.maxOutputTokens,
+    input: isText ? input : items,
+    tools: areSame ? tools : kept,
+    include: included.includes(SEALED_REASONING) ? include : [...included, SEALED_REASONING],
+    store: false,
+  };
+  if (!areSame && kept?.length === 0) {
+    for (const name of ['tools', 'tool_choice', 'parallel_tool_calls']) changed[name] = undefined;
+  }
+  if (target.promptCacheKey !== undefined) changed['prompt_cache_key'] = target.promptCacheKey;
+  for (const name of target.dialect.leaveOut) changed[name] = undefined;
+  return spliceObject(source, changed);
+}
+
+function textInput(text: unknown): JsonObject[] {
+  if (typeof text !== 'string') return [];
+  return [{ type: 'message', role: 'user', content: text }];
+}
+
+/** An engine does not know ids of this server, and nothing of its own is stored. */
+function storedItem(item: JsonObject): JsonObject | undefined {
+  // A search by this server: its results are not stored.
+  if (item['type'] === 'web_search_call') return undefined;
+  const { id: _ours, ...rest } = item;
+  return rest;
+}
+
+/** Reasoning without encrypted content is not stored anywhere; sealed reasoning is of this server. */
+function isReadable({ type, encrypted_content: data, content }: JsonObject): boolean {
+  if (type !== 'reasoning') return true;
+  if (typeof data === 'string') return !isSealed(data);
+  return Array.isArray(content) && content.length > 0;
+}
+
+/**
+ * Bytes of items that a chat request does not have, but that count as prompt tokens of an engine of
+ * the protocol.
+ */
+export function passedBytes(items: readonly JsonObject[]): number {
+  let sizeBytes = 0;
+  for (const item of items) {
+    const { type = 'message' } = item;
+    if (!KNOWN_ITEMS.has(type) && isReadable(item))
+      sizeBytes += Buffer.byteLength(JSON.stringify(item));
+  }
+  return sizeBytes;
+}
+
+const KNOWN_ITEMS = new Set<unknown>([
+  'message',
+  'function_call',
+  'custom_tool_call',
+  'function_call_output',
+  'custom_tool_call_output',
+  'item_reference',
+]);

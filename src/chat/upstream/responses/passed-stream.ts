@@ -1,0 +1,257 @@
+/**
+ * Passes on the event stream of an engine of the Responses protocol. Events keep their bytes, except
+ * the response objects of the first and last ones. The last event waits for the charge. At the end
+ * of the grant, the open items are closed and the response is incomplete.
+ */
+import { readUsage, type ReportedUsage } from '../../../engines/usage.ts';
+import { SseEvents, type SseData } from '../../../http/sse-events.ts';
+import type { Frame } from '../../../http/stream-writer.ts';
+import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { parsedJsonObject } from '../../../json/json-text.ts';
+import type { EngineStream } from '../upstream.ts';
+import {
+  mostBytes,
+  noOutput,
+  outputBytes,
+  type OutputTally,
+  textBytes,
+} from '../../wire/chat-choice.ts';
+import type { ResponseEnd } from '../../wire/chat-response.ts';
+import { BROKEN_STREAM, type EngineFailure, engineFailure } from '../../wire/stream-events.ts';
+import { type PassedFrame, responsesUsage, shownResponse, withOwnId } from './passed-response.ts';
+
+/** Pieces of text: the kind of output, and the member of the item that they build. */
+const PIECES: Readonly<Record<string, readonly [kind: keyof OutputTally, member: string]>> = {
+  'response.output_text.delta': ['contentBytes', 'text'],
+  'response.refusal.delta': ['contentBytes', 'refusal'],
+  'response.reasoning_summary_text.delta': ['reasoningBytes', 'text'],
+  'response.reasoning_text.delta': ['reasoningBytes', 'text'],
+  'response.function_call_arguments.delta': ['toolBytes', 'arguments'],
+  'response.custom_tool_call_input.delta': ['toolBytes', 'input'],
+};
+
+export interface FinishedResponse {
+  readonly responseJson: string;
+  readonly status: string;
+}
+
+export interface ResponseError {
+  readonly code: string;
+  readonly message: string;
+}
+
+interface OpenItem {
+  readonly item: JsonObject;
+  readonly index: number;
+  member: string;
+  text: string;
+}
+
+export class PassedStream implements EngineStream {
+  readonly tally: OutputTally = noOutput();
+  reported: ReportedUsage | undefined;
+  failure: EngineFailure | undefined;
+  hasShownText = false;
+  isCutOff = false;
+  readonly #frame: PassedFrame;
+  readonly #grantedTokens: number;
+  readonly #keep: (finished: FinishedResponse) => void;
+  readonly #events = new SseEvents();
+  readonly #open = new Map<unknown, OpenItem>();
+  readonly #done: JsonObject[] = [];
+  #started: JsonObject = {};
+  /** The last event, which is sent with the charge. */
+  #last: { readonly bytes: Buffer; readonly event: JsonObject } | undefined;
+  #deltas = 0;
+  #sequence = 0;
+
+  /** `keep` receives the finished response, once for each charge that is tried. */
+  constructor(
+    frame: PassedFrame,
+    grantedTokens: number,
+    keep: (finished: FinishedResponse) => void,
+  ) {
+    this.#frame = frame;
+    this.#grantedTokens = grantedTokens;
+    this.#keep = keep;
+  }
+
+  get isComplete(): boolean {
+    return this.failure === undefined && this.isOver;
+  }
+
+  get isOver(): boolean {
+    return this.#last !== undefined || this.isCutOff || this.failure !== undefined;
+  }
+
+  push(chunk: Buffer, into: Frame): void {
+    if (this.isOver) return;
+    if (!this.#events.push(chunk)) this.failure = BROKEN_STREAM;
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      if (this.isOver) return;
+      this.#take(data, into);
+    }
+  }
+
+  flush(): Buffer {
+    return NO_BYTES;
+  }
+
+  closing(end: ResponseEnd): Buffer {
+    if (this.#last !== undefined) {
+      const { bytes, event } = this.#last;
+      const shown = this.#withResponse(bytes, end);
+      const { status } = event['response'] as JsonObject; // checked when it arrived
+      this.#keep({ responseJson: shown.response.toString(), status: String(status) });
+      return shown.bytes;
+    }
+    const details = { reason: 'max_output_tokens' };
+    const members = { status: 'incomplete', incomplete_details: details };
+    return Buffer.from(this.#closeItems() + this.#ended('incomplete', members, end));
+  }
+
+  /** The last event of a stream that failed; `end` is set if its text was charged. */
+  failed(error: ResponseError, end: ResponseEnd | undefined): string {
+    return this.#ended('failed', { status: 'failed', error }, end);
+  }
+
+  usageChunk(): Buffer {
+    return NO_BYTES;
+  }
+
+  #take(data: SseData, into: Frame): void {
+    const text = data.bytes.toString('utf8', data.start, data.end);
+    const event = parsedJsonObject(text);
+    if (event === undefined) {
+      if (text.trim() !== '[DONE]') this.failure = BROKEN_STREAM;
+      return;
+    }
+    const { type, response, sequence_number: number } = event;
+    const span = data.event ?? data;
+    const bytes = data.bytes.subarray(span.start, span.end);
+    if (type === 'error') {
+      this.failure = engineFailure(event['error'] ?? event);
+    } else if (isJsonObject(response)) {
+      this.#takeResponse(event, response, Buffer.from(bytes), into);
+    } else if (this.#count(event)) {
+      const { fits, requestId } = this.#frame;
+      const item = isJsonObject(event['item']) ? event['item'] : undefined;
+      const id = item?.['id'] ?? event['item_id'];
+      if (fits === undefined) into.add(bytes);
+      else into.addText(withOwnId(bytes.toString(), id, event['output_index'], requestId));
+    }
+    const isShown = this.failure === undefined && !this.isCutOff;
+    if (isShown && typeof number === 'number') this.#sequence = number + 1;
+  }
+
+  #takeResponse(event: JsonObject, response: JsonObject, bytes: Buffer, into: Frame): void {
+    switch (response['status']) {
+      case 'completed':
+      case 'incomplete': {
+        const usage = readUsage(response['usage']);
+        const atBytes = outputBytes(this.tally);
+        if (usage !== undefined) this.reported = { usage, atBytes };
+        this.#last = { bytes, event };
+        return;
+      }
+      case 'failed':
+      case 'cancelled':
+        this.failure = engineFailure(response['error']);
+        return;
+      default:
+        this.#started = response;
+        into.add(this.#withResponse(bytes).bytes);
+    }
+  }
+
+  /** Counts the text of an event and follows its item. Returns `false` at the end of the grant. */
+  #count(event: JsonObject): boolean {
+    const { type, output_index: index, item, delta } = event;
+    if (type === 'response.output_item.added' && isJsonObject(item) && typeof index === 'number') {
+      this.tally.toolBytes += item['call_id'] === undefined ? 0 : textBytes(item['name']);
+      this.#open.set(index, { item, index, member: '', text: '' });
+    } else if (type === 'response.output_item.done') {
+      this.#open.delete(index);
+      if (isJsonObject(item)) this.#done.push(item);
+    }
+    const piece = PIECES[String(type)];
+    if (piece === undefined || typeof delta !== 'string') return true;
+    const [kind, member] = piece;
+    const sizeBytes = textBytes(delta);
+    this.#deltas += 1;
+    const most = mostBytes(this.#grantedTokens, this.#deltas);
+    this.isCutOff = outputBytes(this.tally) + sizeBytes > most;
+    if (this.isCutOff) return false;
+    this.tally[kind] += sizeBytes;
+    this.hasShownText ||= sizeBytes > 0;
+    const open = this.#open.get(index);
+    if (open !== undefined) {
+      open.member = member;
+      open.text += delta;
+    }
+    return true;
+  }
+
+  /** The event with its response object as the caller receives it. */
+  #withResponse(bytes: Buffer, end?: ResponseEnd): { bytes: Buffer; response: Buffer } {
+    const start = bytes.indexOf(OPEN_BRACE, bytes.indexOf(DATA));
+    const member = childrenOf(bytes, start).spans.find(({ key }) => key === 'response');
+    if (member === undefined) return { bytes, response: NO_BYTES };
+    const given = bytes.subarray(member.valueStart, member.end);
+    const response = shownResponse(given, this.#frame, end);
+    const before = bytes.subarray(0, member.valueStart);
+    return { bytes: Buffer.concat([before, response, bytes.subarray(member.end)]), response };
+  }
+
+  #closeItems(): string {
+    let events = '';
+    for (const { item, index, member, text } of this.#open.values()) {
+      const closed = closedItem(item, member, text);
+      this.#done.push(closed);
+      const json = JSON.stringify({ output_index: index, item: closed }).slice(1, -1);
+      const { fits, requestId } = this.#frame;
+      const shown = fits ? withOwnId(json, item['id'], index, requestId) : json;
+      events += this.#event('output_item.done', shown);
+    }
+    this.#open.clear();
+    return events;
+  }
+
+  #ended(name: string, members: JsonObject, end: ResponseEnd | undefined): string {
+    const usage = end === undefined ? null : responsesUsage(end.usage);
+    const response = { ...this.#started, output: this.#done, usage, ...members };
+    const shown = shownResponse(Buffer.from(JSON.stringify(response)), this.#frame, end).toString();
+    if (name !== 'failed') this.#keep({ responseJson: shown, status: name });
+    return this.#event(name, `"response":${shown}`);
+  }
+
+  #event(name: string, members: string): string {
+    const number = this.#sequence;
+    this.#sequence += 1;
+    return `event: response.${name}\ndata: {"type":"response.${name}","sequence_number":${number},${members}}\n\n`;
+  }
+}
+
+const NO_BYTES = Buffer.alloc(0);
+const DATA = 'data:';
+const OPEN_BRACE = '{';
+
+function closedItem(item: JsonObject, member: string, text: string): JsonObject {
+  const status = 'incomplete';
+  switch (item['type']) {
+    case 'message': {
+      const part =
+        member === 'refusal'
+          ? { type: 'refusal', refusal: text }
+          : { type: 'output_text', text, annotations: [], logprobs: [] };
+      return { ...item, status, content: [part] };
+    }
+    case 'reasoning':
+      return { ...item, summary: [{ type: 'summary_text', text }] };
+    case 'function_call':
+    case 'custom_tool_call':
+      return { ...item, status, ...(member === '' ? {} : { [member]: text }) };
+    default:
+      return item;
+  }
+}
