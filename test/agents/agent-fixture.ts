@@ -70,7 +70,9 @@ export class AgentFixture {
     const web = await TestWeb.start();
     const farebox = await startTestApp({
       yaml: `
-engines: { rack: { url: "${upstream.url}" } }
+engines:
+  rack: { url: "${upstream.url}" }
+  hosted: { url: "${upstream.url}", protocol: responses }
 models:
   - id: atlas
     type: text
@@ -79,6 +81,13 @@ models:
     capabilities: [functionCalling, reasoning, responseSchema, vision, multipleImages]
     price: { input: ${PRICE}, output: ${PRICE} }
     replicas: [{ engine: rack }]
+  - id: pro
+    type: text
+    context: 200000
+    maxCompletionTokens: 32000
+    capabilities: [functionCalling, reasoning, responseSchema, vision, multipleImages]
+    price: { input: ${PRICE}, output: ${PRICE} }
+    replicas: [{ engine: hosted }]
 search: { provider: searxng, url: "${web.url}" }
 `,
     });

@@ -13,6 +13,14 @@ import { sharp } from '../support/sharp.ts';
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { withCodexSettings } from '../../src/cli/agent-settings.ts';
 import {
+  customCall,
+  ENGINE_USAGE,
+  functionCall,
+  message,
+  reasoning,
+  responds,
+} from '../support/responses-engine.ts';
+import {
   AgentFixture,
   calls,
   execute,
@@ -31,6 +39,12 @@ const SQUARE = { width: 96, height: 96, channels: 3, background: 'red' } as cons
 /** An event of `codex exec --json`. */
 type Event = Readonly<Record<string, unknown>>;
 
+interface AgentModel {
+  readonly model: string;
+  /** Further lines of the agent's settings. */
+  readonly settings: string;
+}
+
 interface CodexRan extends Ran {
   readonly events: readonly Event[];
   /** The last words of the agent. */
@@ -43,6 +57,8 @@ const program = join(await installed(PACKAGE, process.argv[2], fixture.folder), 
 try {
   const promptBytes = await severalTurns();
   await catalogue();
+  await responsesEngine('web_search = "disabled"\n', 'passed on');
+  await responsesEngine('', 'translated, because a search is offered');
   await webSearch();
   await picture();
   await subAgent();
@@ -98,6 +114,58 @@ async function catalogue(): Promise<void> {
   assert.equal(readFileSync(join(work, 'hello.txt'), 'utf8'), 'forty-two\n');
   assert.match(scenario.bodies[2] ?? '', /"content":"[^"]*forty-two/);
   assert.doesNotMatch(out, /Model metadata for/);
+}
+
+/** An engine of the agent's own protocol: encrypted reasoning returns, and patches are custom calls. */
+async function responsesEngine(settings: string, way: string): Promise<void> {
+  const work = fixture.newFolder(way.replaceAll(/\W+/g, '-'));
+  const isPassed = settings !== '';
+  const patch = '*** Begin Patch\n*** Add File: hello.txt\n+forty-two\n*** End Patch\n';
+  const call = isPassed
+    ? customCall('1', 'apply_patch', patch)
+    : functionCall('1', 'apply_patch', { input: patch });
+  const scenario = scenarioOf(`an engine of the Responses API, ${way}`, '50', [
+    (body) => {
+      const { tools, store, include } = JSON.parse(body) as EngineBody;
+      const made = tools.find(({ name }) => name === 'apply_patch');
+      assert.equal(made?.type, isPassed ? 'custom' : 'function');
+      assert.equal(store, false);
+      assert.deepEqual(include, ['reasoning.encrypted_content']);
+      return responds({ output: [reasoning('rs_1', ['I patch'], 'gAAA'), call] });
+    },
+    (body) => {
+      const { input } = JSON.parse(body) as EngineBody;
+      const thought = input.find(({ type }) => type === 'reasoning');
+      assert.equal(thought?.['encrypted_content'], 'gAAA');
+      const made = input.find(({ call_id }) => call_id === 'call_1');
+      assert.equal(made?.['type'], isPassed ? 'custom_tool_call' : 'function_call');
+      return responds({
+        output: [
+          reasoning('rs_2', [], 'gBBB'),
+          functionCall('2', 'exec_command', { cmd: 'cat hello.txt' }),
+        ],
+      });
+    },
+    (body) => {
+      assert.match(body, /gAAA.*gBBB/);
+      return responds({ output: [message('msg_3', 'The file says forty-two.')] });
+    },
+  ]);
+  const catalogueUrl = `${fixture.farebox.url}/models/codex`;
+  const more = `model_catalog_url = "${catalogueUrl}"\n`;
+  const { text, paidNano } = await run(scenario, work, more, { model: 'pro', settings });
+  assert.equal(text, 'The file says forty-two.');
+  assert.equal(readFileSync(join(work, 'hello.txt'), 'utf8'), 'forty-two\n');
+  assert.equal(scenario.bodies.length, 3);
+  const tokens = ENGINE_USAGE.input_tokens + ENGINE_USAGE.output_tokens;
+  assert.equal(paidNano, BigInt(3 * tokens * PRICE * 1_000));
+}
+
+interface EngineBody {
+  readonly tools: readonly { readonly type: string; readonly name?: string }[];
+  readonly input: readonly Readonly<Record<string, unknown>>[];
+  readonly store: boolean;
+  readonly include: readonly string[];
 }
 
 /** The agent offers the search of the protocol in every request: it is ours. */
@@ -219,19 +287,24 @@ async function contextOverflow(): Promise<void> {
   assert.equal(answers.get('POST /responses 400'), 1);
 }
 
-async function run(scenario: Scenario, work: string, more = ''): Promise<CodexRan> {
+async function run(
+  scenario: Scenario,
+  work: string,
+  more = '',
+  { model, settings: given }: AgentModel = { model: 'atlas', settings: '' },
+): Promise<CodexRan> {
   const ran = await fixture.run(scenario, async (secret) => {
     const home = mkdtempSync(join(fixture.folder, 'home-'));
     const settings = {
       origin: new URL(fixture.farebox.url).origin,
       secret,
-      model: 'atlas',
-      smallModel: 'atlas',
+      model,
+      smallModel: model,
       contextTokens: 200_000,
       title: 'Farebox',
     };
     // The table of the provider is the last of the file.
-    writeFileSync(join(home, 'config.toml'), withCodexSettings(undefined, settings) + more);
+    writeFileSync(join(home, 'config.toml'), withCodexSettings(given, settings) + more);
     const env = {
       HOME: home,
       CODEX_HOME: home,
