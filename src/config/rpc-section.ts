@@ -83,6 +83,14 @@ export const RpcSection = group({
     .boolean()
     .default(true)
     .describe('Send identical concurrent reads of the latest block to a node only once.'),
+  hedgeShare: z
+    .number()
+    .min(0)
+    .max(1)
+    .default(0.05)
+    .describe(
+      'Maximum share of reads that are also sent to a second node because the first one is slower than usual; 0 disables it.',
+    ),
   cacheBytes: z
     .int()
     .min(0)

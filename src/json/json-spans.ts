@@ -73,6 +73,8 @@ interface Scan<Item> {
   readonly isBatch: boolean;
   readonly items: readonly Item[];
 }
+/** The items before the position of the failure. */
+type PartScan<Item> = ScanFailure & Pick<Scan<Item>, 'isBatch' | 'items'>;
 export type RequestScan = Scan<RequestSpan>;
 
 export interface ReplyPeek {
@@ -136,7 +138,7 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
 /** Ten times the largest batch in use; each item takes about fifty times its bytes. */
 const MAX_REPLY_ITEMS = 1_000;
 
-export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {
+export function scanReply(bytes: Buffer): Scan<ReplySpan> | PartScan<ReplySpan> {
   return scanItems(bytes, MAX_REPLY_ITEMS, replyItem);
 }
 
@@ -144,7 +146,7 @@ function scanItems<Item extends { readonly end: number }>(
   bytes: Buffer,
   maxItems: number,
   scanItem: (bytes: Buffer, text: string, from: number, found: number[]) => Item | ScanFailure,
-): Scan<Item> | ScanFailure {
+): Scan<Item> | PartScan<Item> {
   const items: Item[] = [];
   const found: number[] = [];
   let at = skipSpace(bytes, 0);
@@ -155,17 +157,19 @@ function scanItems<Item extends { readonly end: number }>(
   if (isBatch) at = skipSpace(bytes, at + 1);
   for (;;) {
     if (isBatch && bytes[at] === CLOSE_ARRAY && items.length === 0) break;
-    if (isBatch && items.length === maxItems) return failure(at, 'count');
+    if (isBatch && items.length === maxItems) return { ...failure(at, 'count'), isBatch, items };
     const item = scanItem(bytes, text, at, found);
-    if ('ok' in item) return item;
+    if ('ok' in item) return { ...item, isBatch, items };
     items.push(item);
     at = bytes[item.end] === COMMA ? item.end : skipSpace(bytes, item.end);
     if (!isBatch || bytes[at] === CLOSE_ARRAY) break;
-    if (bytes[at] !== COMMA) return failure(at, 'syntax');
+    if (bytes[at] !== COMMA) return { ...failure(at, 'syntax'), isBatch, items };
     at = bytes[at + 1] === OPEN_OBJECT ? at + 1 : skipSpace(bytes, at + 1);
   }
   if (isBatch) at = skipSpace(bytes, at + 1);
-  return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
+  return at === bytes.length
+    ? { ok: true, isBatch, items }
+    : { ...failure(at, 'syntax'), isBatch, items };
 }
 
 /** Reads the envelope of an incomplete reply; never throws. */

@@ -150,6 +150,16 @@ export const METRICS = {
     ['network', 'node', 'class'],
     'JSON-RPC calls that went to another node after this node returned no final result.',
   ),
+  rpcHedges: counter(
+    'farebox_rpc_hedges_total',
+    ['network', 'node', 'class'],
+    'JSON-RPC reads that also went to another node because this node was slower than usual.',
+  ),
+  rpcLag: gauge(
+    'farebox_rpc_lag_blocks',
+    ['network', 'node'],
+    'Blocks by which a JSON-RPC node is behind the newest block that most nodes have; negative if it is ahead.',
+  ),
   chores: counter(
     'farebox_chores_total',
     ['result'],

@@ -4,6 +4,7 @@
  * same transaction on the chain. The hash is computed from the signed bytes, so no node response is
  * trusted.
  */
+import type { NodeAttempt, RunSettings } from './node-attempt.ts';
 import { type Call, hasParams } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
 import type { NodeError } from './node-errors.ts';
@@ -19,14 +20,41 @@ const LAST_PLAIN_TYPE = 0x04;
 const RLP_LIST = 0xc0;
 const RLP_LONG_LIST = 0xf7;
 
-export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' {
+function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' {
   if (call.method.name !== RAW_BROADCAST) return 'no';
   if (ALREADY_KNOWN.test(error.message)) return 'known';
   return NONCE_USED.test(error.message) ? 'ask' : 'no';
 }
 
+/** The hash of a raw transaction that the node rejected only because it already has it. */
+export async function acceptedHash(
+  attempt: NodeAttempt,
+  { callIds }: RunSettings,
+  body: Buffer,
+  call: Call,
+  error: NodeError,
+): Promise<string | undefined> {
+  const verdict = broadcastVerdict(call, error);
+  if (verdict === 'no') return undefined;
+  const hash = await transactionHash(body, call);
+  if (hash === undefined || verdict === 'known') return hash;
+  const id = callIds.take();
+  const request = Buffer.from(
+    `{"jsonrpc":"2.0","id":${id},"method":"eth_getTransactionByHash","params":["${hash}"]}`,
+  );
+  const reply = await attempt.callOne(request, id, {
+    canStream: false,
+    mayRepeat: true,
+    timeoutMs: Infinity,
+    mayWait: false,
+    figures: attempt.upstream.figures.of(call.method.class),
+  });
+  const isFound = reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
+  return isFound ? hash : undefined;
+}
+
 /** The hash of the transaction in the params of a call, or `undefined` if its format is unknown. */
-export async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
+async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
   if (!hasParams(body, call.span)) return undefined;
   // ParsedRequest has checked that the span is a JSON array.

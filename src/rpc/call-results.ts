@@ -5,13 +5,15 @@
 import { OPEN_ARRAY } from '../json/json-skip.ts';
 import type { Method } from './catalogue.ts';
 import type { ItemResponse } from './classify.ts';
-import type { StreamResponse } from './node-attempt.ts';
+import type { AttemptOptions, NodeAttempt, OneReply, StreamResponse } from './node-attempt.ts';
 import type { UpstreamFault } from './node-errors.ts';
 import type { ClassFigures } from './node-figures.ts';
 import type { Call } from './parse-request.ts';
 import { itemCredits } from './rpc-response.ts';
 import type { Upstream } from './upstream.ts';
 
+/** Time limit for a second opinion on a null. */
+const SECOND_OPINION_MS = 3_000;
 export const BROKEN = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false } as const;
 
 /** The node and the caller of a response. */
@@ -76,6 +78,7 @@ function isDoubtful(
  */
 export function isOpen(call: Call, upstream: Upstream, caller: string): boolean {
   const { response, fault, method, hadSecondOpinion } = call;
+  if (call.hedgedTo === upstream) return false;
   if (response?.error !== undefined) {
     const isLacking = response.error.lack !== undefined && isRead(method);
     return isLacking && !upstream.capabilities.missing.isPaused(method.name, caller);
@@ -118,4 +121,33 @@ export function creditsOf(call: Call, stream: StreamResponse | undefined): numbe
   const outcome = response?.outcome ?? stream?.outcome;
   if (outcome !== undefined) return itemCredits(outcome, credits);
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
+}
+
+/** Whether the reply to a read ends the call without a further node. */
+export function isUsable(reply: OneReply): boolean {
+  if (reply.kind !== 'response') return reply.kind === 'stream';
+  return reply.error?.lack === undefined && !reply.isNull;
+}
+
+export function attemptOptions(
+  attempt: NodeAttempt,
+  calls: readonly Call[],
+  canStream: boolean,
+): AttemptOptions {
+  const { figures } = attempt.upstream;
+  const methodClass = calls[0]?.method.class ?? 'standard';
+  let isSecondOpinion = true;
+  let mayRepeat = true;
+  for (const call of calls) {
+    if (call.response?.isNull !== true) isSecondOpinion = false;
+    else call.hadSecondOpinion = true;
+    mayRepeat &&= call.method.mayRepeat;
+  }
+  return {
+    canStream,
+    mayRepeat,
+    timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
+    mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
+    figures: figures.byClass[methodClass] ?? figures.of(methodClass),
+  };
 }

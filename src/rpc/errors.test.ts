@@ -283,7 +283,7 @@ describe('an error that says what one node lacks reaches the caller only if all 
         [`${method} done`, `${method} done`],
       );
       assert.equal(batch.credits, single.credits * 2);
-      const write = call(WRITES[error.network] ?? 'eth_sendRawTransaction', 1, ['0x00']);
+      const write = call(WRITES[error.network] ?? 'eth_sendRawTransactionSync', 1, ['0x00']);
       const three = await bench([failing(error), echoNode()], error);
       const sent = await three.send(write);
       assert.deepEqual([sent.body.toString(), sent.credits], [reply(error, 1), 5]);

@@ -135,6 +135,7 @@ export class NetworkHead {
     const head = this.#majority(known) ?? (await this.#shownHead(known));
     if (head === undefined) return;
     this.#knownAtMs = clock.monotonicMs();
+    for (const node of known) node.figures.lag.value = head - (node.head ?? head);
     this.#ahead = new Set(known.filter((node) => (node.head ?? 0) - head > distance));
     await heads.offer(network.slug, head);
   }

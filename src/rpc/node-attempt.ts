@@ -5,7 +5,7 @@
  * the node's health, and reduces all node failures to a few outcomes. It never selects another
  * node.
  */
-import type { Cancelling } from '../core/cancellation.ts';
+import { Cancellation, type Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
 import type { RpcSection } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
@@ -47,6 +47,7 @@ export interface RunState {
   /** Bytes of the budget that the replies of this run use; released when the run ends. */
   budgetBytes: number;
   attempts: number;
+  isOver: boolean;
 }
 
 export interface StreamResponse {
@@ -102,13 +103,37 @@ export class NodeAttempt {
   readonly isLast: boolean;
   /** Several callers share the reply: it continues when one of them disconnects. */
   readonly isShared: boolean;
+  /** The node that would be called next. */
+  readonly next: Upstream | undefined;
   readonly #run: RunState;
+  #cancellation: Cancellation | undefined;
 
-  constructor(run: RunState, upstream: Upstream, isLast: boolean, isShared: boolean) {
+  constructor(
+    run: RunState,
+    upstream: Upstream,
+    isLast: boolean,
+    isShared: boolean,
+    next?: Upstream,
+  ) {
     this.#run = run;
     this.upstream = upstream;
     this.isLast = isLast;
     this.isShared = isShared;
+    this.next = next;
+  }
+
+  /** Makes `cancel` end the requests of this attempt. */
+  cancellable(): this {
+    const cancellation = new Cancellation();
+    const signal = this.#signal;
+    if (signal?.aborted === true) cancellation.abort();
+    signal?.addEventListener('abort', () => cancellation.abort());
+    this.#cancellation = cancellation;
+    return this;
+  }
+
+  cancel(): void {
+    this.#cancellation?.abort();
   }
 
   async callOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
@@ -145,15 +170,19 @@ export class NodeAttempt {
     const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     const whose = first === undefined ? 'none' : whoseId(reply.body, first, ids.firstId);
     if (whose === 'none' && isSizeRejection(reply, body)) return this.#rejectSize(body);
-    if (!scan.ok) return this.#fail(statusFault(reply));
+    // The items before an invalid one are usable, and the last node gets the others one by one.
+    const isPart =
+      !scan.ok && scan.isBatch && scan.reason !== 'count' && (scan.items.length > 0 || this.isLast);
+    if (!scan.ok && !isPart) return this.#fail(statusFault(reply));
     // One object for a batch: a fault of the node, or a node without batch support.
     const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
     if (typeof alone === 'string') return this.#fail(alone);
     const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
-    const { fault } = matched;
+    const fault = isPart ? 'broken' : matched.fault;
     if (fault === undefined) this.upstream.noteResponse(reply.tookMs);
     else this.upstream.noteFault(fault, caller);
-    const isNothing = fault !== undefined && matched.responses.every((one) => one === undefined);
+    const isNothing =
+      !isPart && fault !== undefined && matched.responses.every((one) => one === undefined);
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
   }
 
@@ -239,7 +268,9 @@ export class NodeAttempt {
       if (isLate || !reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
       return { kind: 'fault', fault, isSent, isAborted };
     }
-    this.#run.budgetBytes += reply.budgetBytes;
+    // The reply to a call that was not needed any more.
+    if (this.#run.isOver) this.#run.settings.budget.give(this.#run.caller, reply.budgetBytes);
+    else this.#run.budgetBytes += reply.budgetBytes;
     const sizeBytes = sizeOf(body);
     if (reply.status < 300 && sizeBytes >= MIN_LIMIT_BYTES) upstream.noteAccepted(sizeBytes);
     return reply;
@@ -247,7 +278,7 @@ export class NodeAttempt {
 
   /** Aborts when the caller disconnects, unless other callers share the reply. */
   get #signal(): Cancelling | undefined {
-    return this.isShared ? undefined : this.#run.signal;
+    return this.#cancellation ?? (this.isShared ? undefined : this.#run.signal);
   }
 
   #rejectSize(body: RequestBody): AttemptFault {

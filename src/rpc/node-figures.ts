@@ -27,6 +27,7 @@ export interface ClassFigures {
   readonly fault: Figure;
   readonly credits: Figure;
   readonly failovers: Figure;
+  readonly hedges: Figure;
   readonly seconds: Buckets;
 }
 
@@ -35,9 +36,11 @@ export class RpcFigures {
   readonly seconds = histogram(METRICS.rpcCallSeconds, BOUNDS_SECONDS);
   readonly credits = figures(METRICS.rpcCredits);
   readonly failovers = figures(METRICS.rpcFailovers);
+  readonly hedges = figures(METRICS.rpcHedges);
+  readonly lag = figures(METRICS.rpcLag);
 
   get all(): readonly Pick<Metric<unknown>, 'info' | 'lines'>[] {
-    return [this.calls, this.seconds, this.credits, this.failovers];
+    return [this.calls, this.seconds, this.credits, this.failovers, this.hedges, this.lag];
   }
 
   of(network: string, node = CACHE_NODE): NodeFigures {
@@ -58,12 +61,17 @@ export class NodeFigures {
     this.#node = node;
   }
 
+  /** Blocks by which the node is behind the head of its network. */
+  get lag(): Figure {
+    return this.#figures.lag.at(this.#network, this.#node);
+  }
+
   of(methodClass: MethodClass): ClassFigures {
     return (this.byClass[methodClass] ??= this.#create(methodClass));
   }
 
   #create(methodClass: MethodClass): ClassFigures {
-    const { calls, credits, failovers, seconds } = this.#figures;
+    const { calls, credits, failovers, hedges, seconds } = this.#figures;
     const labels = [this.#network, this.#node, methodClass];
     return {
       class: methodClass,
@@ -73,6 +81,7 @@ export class NodeFigures {
       fault: calls.at(...labels, 'fault'),
       credits: credits.at(...labels),
       failovers: failovers.at(...labels),
+      hedges: hedges.at(...labels),
       seconds: seconds.at(...labels),
     };
   }

@@ -203,3 +203,50 @@ test('a caller never uses more connections than remain free', async () => {
   assert.equal(share.take('a', 1), undefined);
   share.close();
 });
+
+describe('hostile accounts', () => {
+  const RATE = 100;
+  for (const hostile of [1, 4, 16]) {
+    for (const size of [1, 10, 100]) {
+      test(`${hostile} with requests of ${size} calls leave an honest one its share`, async () => {
+        const clock = new TestClock();
+        const share = new NodeShare(256, RATE, clock);
+        const served = new Map<string, number>();
+        const waits: number[] = [];
+        let isOver = false;
+        const work = async (caller: string, calls: number): Promise<void> => {
+          while (!isOver) {
+            const fromMs = clock.monotonicMs();
+            const holder =
+              share.take(caller, calls) ?? (await share.wait(caller, calls, 1e9, undefined));
+            if (holder === undefined) return;
+            if (caller === 'honest') waits.push(clock.monotonicMs() - fromMs);
+            served.set(caller, (served.get(caller) ?? 0) + calls);
+            share.give(holder);
+            await Promise.resolve();
+          }
+        };
+        for (let account = 0; account < hostile; account += 1)
+          for (let together = 0; together < 20; together += 1)
+            void work(`hostile ${account}`, size);
+        void work('honest', 1);
+        await settled();
+        const seconds = 60;
+        for (let step = 0; step < seconds * 200; step += 1) {
+          clock.advance(5);
+          await settled();
+        }
+        isOver = true;
+        share.close();
+        const least = (seconds * RATE) / (hostile + 1);
+        const honest = served.get('honest') ?? 0;
+        assert.ok(honest >= 0.95 * least, `${honest} of ${least} calls`);
+        waits.sort((one, other) => one - other);
+        const p99Ms = waits[Math.floor(waits.length * 0.99)] ?? 0;
+        // In one turn each account is served once.
+        const turnMs = ((hostile * size + 1) * SECOND_MS) / RATE;
+        assert.ok(p99Ms <= 2 * turnMs, `${p99Ms} ms, a turn takes ${turnMs} ms`);
+      });
+    }
+  }
+});

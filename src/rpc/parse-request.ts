@@ -21,6 +21,7 @@ import { MAX_BATCH_ITEMS } from './call-ids.ts';
 import type { ItemResponse } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
+import type { Upstream } from './upstream.ts';
 
 /** A node sends the id before its result: a long id would move the result out of sight. */
 const MAX_ID_BYTES = 1_024;
@@ -44,6 +45,8 @@ export interface Call {
   hadSecondOpinion: boolean;
   /** The result is empty, and a node may have more. */
   isDoubtful: boolean;
+  /** The node that a slow read was also sent to. */
+  hedgedTo: Upstream | undefined;
   /** Blocks that the call names; read only if the network has several nodes. */
   blocks: Blocks | undefined;
   /** Params to send instead of the caller's. */
@@ -188,6 +191,7 @@ function resolveCalls(
       fault: undefined,
       hadSecondOpinion: false,
       isDoubtful: false,
+      hedgedTo: undefined,
       blocks: undefined,
       params: undefined,
       figures: undefined,

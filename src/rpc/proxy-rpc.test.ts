@@ -164,6 +164,7 @@ onEachStore('proxy rpc', (fixture) => {
               rest,
             });
           const context = {
+            addTry: () => undefined,
             requestId: parts.ids.hex(16),
             caller: options.caller ?? ALICE,
             tags: undefined,

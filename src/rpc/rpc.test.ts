@@ -797,7 +797,7 @@ describe('sizes', () => {
 
   test('a long reply is requested from one node only', async () => {
     const two = await bench([huge(3), huge(3)]);
-    for (const method of ['eth_call', 'eth_sendRawTransaction']) {
+    for (const method of ['eth_call', 'eth_sendRawTransactionSync']) {
       const answer = await two.send(call(method));
       assert.equal(answer.retries, 0);
       await answer.rest!.toArray();

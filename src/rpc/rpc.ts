@@ -178,6 +178,7 @@ export class Rpc {
       ...this.#dependencies,
       heads,
       headDistance: configured?.headDistance,
+      hedgeShare: this.#settings.hedgeShare,
     };
     group = new UpstreamGroup(network, upstreams, dependencies);
     this.#groups.set(network.slug, group);

@@ -9,6 +9,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
+import { isAny } from '../core/is-any.ts';
 import type { TryLog } from '../core/request-tries.ts';
 import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
 import type { ResponseCache } from './response-cache.ts';
@@ -22,7 +23,6 @@ import {
 } from './rpc-response.ts';
 import {
   type AttemptFault,
-  type AttemptOptions,
   countReply,
   NodeAttempt,
   type OneReply,
@@ -31,27 +31,30 @@ import {
   type StreamResponse,
 } from './node-attempt.ts';
 import { blocksOf, isHeadCall } from './block-argument.ts';
-import { broadcastVerdict, transactionHash } from './broadcast.ts';
+import { acceptedHash } from './broadcast.ts';
 import {
+  attemptOptions,
   BROKEN,
   creditsOf,
   isOpen,
   isRead,
+  isUsable,
   noteResponse,
   noteTime,
   type Source,
 } from './call-results.ts';
-import { hexNumber, type Network, type NodeKind } from './catalogue.ts';
-import type { NodeError } from './node-errors.ts';
+import { hexNumber, type Network, type NodeKind, RAW_BROADCAST } from './catalogue.ts';
+import type { Hedge } from './hedges.ts';
 import type { ClassFigures } from './node-figures.ts';
 import { ADDED_ID_BYTES, batchRequest, callRequest, chunks } from './request-bytes.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
 
-/** Time limit for a second opinion on a null. */
-const SECOND_OPINION_MS = 3_000;
 /** Concurrent single calls to a node that violates the batch rules. */
 const EXPANDED_AT_ONCE = 8;
+
+/** Nodes that receive a signed transaction at the same time. */
+const BROADCAST_NODES = 3;
 
 const NO_BYTES = Buffer.alloc(0);
 
@@ -62,6 +65,13 @@ export interface RunOptions {
   readonly tries?: TryLog | undefined;
 }
 
+/** A reply to one call, from the node of the attempt. */
+interface Sent {
+  readonly attempt: NodeAttempt;
+  readonly reply: OneReply;
+  readonly figures: ClassFigures;
+}
+
 export class RpcRun implements RunState {
   readonly settings: RunSettings;
   readonly network: Network;
@@ -69,6 +79,7 @@ export class RpcRun implements RunState {
   readonly signal: Cancelling | undefined;
   readonly deadlineMs: number;
   budgetBytes = 0;
+  isOver = false;
   attempts = 0;
   readonly #group: UpstreamGroup;
   readonly #cache: ResponseCache;
@@ -117,6 +128,7 @@ export class RpcRun implements RunState {
       }
       return this.#finish();
     } finally {
+      this.isOver = true;
       if (this.budgetBytes > 0) this.settings.budget.give(this.caller, this.budgetBytes);
     }
   }
@@ -167,10 +179,19 @@ export class RpcRun implements RunState {
   /** Calls the nodes of one kind in turn, each for all open calls. */
   async #callNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
+    const { body, isBatch } = this.#parsed;
     const preparing = kind === 'node' ? this.#group.prepare(calls) : undefined;
     if (preparing !== undefined) await preparing;
-    const candidates = this.#group.candidates(kind, caller, calls);
+    let candidates = this.#group.candidates(kind, caller, calls);
     let previous: Upstream | undefined;
+    const [single] = calls;
+    const isBroadcast = !isBatch && single?.method.name === RAW_BROADCAST;
+    const sentTo = isBroadcast ? candidates.slice(0, BROADCAST_NODES) : [];
+    if (single !== undefined && sentTo.length > 1) {
+      await this.#broadcast(sentTo, single);
+      if (single.response !== undefined || single.result !== undefined) return;
+      candidates = candidates.slice(BROADCAST_NODES);
+    }
     for (let index = 0; index < candidates.length; index += 1) {
       const upstream = candidates[index];
       if (upstream === undefined) return;
@@ -182,7 +203,7 @@ export class RpcRun implements RunState {
         for (const { method } of open) previous.figures.of(method.class).failovers.value += 1;
       previous = upstream;
       const isLast = index === candidates.length - 1;
-      const attempt = new NodeAttempt(this, upstream, isLast, isShared);
+      const attempt = new NodeAttempt(this, upstream, isLast, isShared, candidates[index + 1]);
       if (open.length === 1) await this.#callOne(attempt, only);
       else await this.#callParts(attempt, chunks(open, upstream));
       let isResponding = this.#stream !== undefined;
@@ -192,9 +213,9 @@ export class RpcRun implements RunState {
         if (response === undefined || call.isDoubtful) continue;
         if (response.isNull && call.hadSecondOpinion) continue;
         if (response.error?.lack !== undefined && isRead(call.method)) continue;
-        isResponding = true;
+        isResponding = call.hedgedTo === undefined;
         if (response.error === undefined) continue;
-        const hash = await this.#broadcastHash(attempt, call, response.error);
+        const hash = await acceptedHash(attempt, this.settings, body, call, response.error);
         if (hash !== undefined) call.result = Buffer.from(`"${hash}"`);
       }
       if (isResponding && (index === 0 || open.length === calls.length))
@@ -205,51 +226,89 @@ export class RpcRun implements RunState {
     }
   }
 
-  /** The hash of a raw transaction that the node rejected only because it already has it. */
-  async #broadcastHash(
-    attempt: NodeAttempt,
-    call: Call,
-    error: NodeError,
-  ): Promise<string | undefined> {
-    const verdict = broadcastVerdict(call, error);
-    if (verdict === 'no') return undefined;
-    const hash = await transactionHash(this.#parsed.body, call);
-    if (hash === undefined || verdict === 'known') return hash;
-    const id = this.settings.callIds.take();
-    const request = Buffer.from(
-      `{"jsonrpc":"2.0","id":${id},"method":"eth_getTransactionByHash","params":["${hash}"]}`,
-    );
-    const reply = await attempt.callOne(request, id, {
-      canStream: false,
-      mayRepeat: true,
-      timeoutMs: Infinity,
-      mayWait: false,
-      figures: attempt.upstream.figures.of(call.method.class),
-    });
-    const isFound = reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
-    return isFound ? hash : undefined;
+  async #callOne(attempt: NodeAttempt, call: Call): Promise<void> {
+    const hedge = isRead(call.method) ? this.#hedgeOf(attempt, call) : undefined;
+    if (hedge === undefined) this.#keep(await this.#send(attempt, call), call);
+    else await this.#sendTwice(attempt, hedge, call);
   }
 
-  async #callOne(attempt: NodeAttempt, call: Call): Promise<void> {
+  #hedgeOf({ upstream, next }: NodeAttempt, call: Call): Hedge<Upstream> | undefined {
+    const hedge = this.#group.hedges.plan(upstream, next, call.method.name);
+    return hedge && isOpen(call, hedge.to, this.caller) ? hedge : undefined;
+  }
+
+  async #send(attempt: NodeAttempt, call: Call): Promise<Sent> {
     const { body, isBatch } = this.#parsed;
-    const canStream = !isBatch && !attempt.isShared;
+    const { clock, callIds } = this.settings;
+    const canStream = !isBatch && !attempt.isShared && call.method.name !== RAW_BROADCAST;
     const options = attemptOptions(attempt, [call], canStream);
     const send = (): Promise<OneReply> => {
-      const id = this.settings.callIds.take();
+      const id = callIds.take();
       return attempt.callOne(callRequest(body, call, id), id, options);
     };
-    const startedMs = this.settings.clock.nowMs();
+    const startedMs = clock.nowMs();
+    const fromMs = clock.monotonicMs();
     let reply = await send();
     // After a stray reply, a read is repeated once at the same node, on a new connection.
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
+    if (reply.kind !== 'fault')
+      attempt.upstream.times.note(call.method.name, clock.monotonicMs() - fromMs);
     noteTime(attempt.upstream, this.caller, [call], reply);
     countReply(options.figures, reply);
     const lack = reply.kind === 'response' ? reply.error?.lack : undefined;
     if (reply.kind === 'fault' || lack !== undefined) this.#recordTry(attempt, startedMs, reply);
-    if (reply.kind === 'response')
-      noteResponse(this.#source(attempt), call, reply, options.figures);
-    else this.#note(call, reply, options.figures);
+    return { attempt, reply, figures: options.figures };
+  }
+
+  /** Keeps the first usable response of two nodes, and cancels the other call. */
+  async #sendTwice(
+    attempt: NodeAttempt,
+    { to, afterMs }: Hedge<Upstream>,
+    call: Call,
+  ): Promise<void> {
+    const other = new NodeAttempt(this, to, false, attempt.isShared);
+    const first = this.#send(attempt.cancellable(), call);
+    const { hedges } = this.#group;
+    const sent = await new Promise<Sent>((resolve) => {
+      const cancel = this.settings.clock.after(afterMs, () => {
+        if (!hedges.take()) return;
+        call.hedgedTo = to;
+        attempt.upstream.figures.of(call.method.class).hedges.value += 1;
+        const second = this.#send(other.cancellable(), call);
+        void second.then((one) => {
+          if (isUsable(one.reply)) resolve(one);
+        });
+        void Promise.all([first, second]).then(([one]) => resolve(one));
+      });
+      void first.then((one) => {
+        cancel();
+        if (call.hedgedTo === undefined || isUsable(one.reply)) resolve(one);
+      });
+    });
+    this.#keep(sent, call);
+    (sent.attempt === other ? attempt : other).cancel();
+  }
+
+  /** Sends a signed transaction to several nodes once; the first success counts. */
+  #broadcast(nodes: readonly Upstream[], call: Call): Promise<void> {
+    const sends = nodes.map(async (upstream, index) => {
+      const attempt = new NodeAttempt(this, upstream, index === 0, false);
+      const sent = await this.#send(attempt, call);
+      if (call.response?.outcome === 'success' || call.result !== undefined) return true;
+      this.#keep(sent, call);
+      const { reply } = sent;
+      if (reply.kind !== 'response' || reply.error === undefined) return reply.kind === 'response';
+      const hash = await acceptedHash(attempt, this.settings, this.#parsed.body, call, reply.error);
+      if (hash !== undefined) call.result = Buffer.from(`"${hash}"`);
+      return hash !== undefined;
+    });
+    return isAny(sends).then(() => undefined);
+  }
+
+  #keep({ attempt, reply, figures }: Sent, call: Call): void {
+    if (reply.kind === 'response') noteResponse(this.#source(attempt), call, reply, figures);
+    else this.#note(call, reply, figures);
   }
 
   #callParts(attempt: NodeAttempt, parts: readonly (readonly Call[])[]): Promise<unknown> {
@@ -388,27 +447,4 @@ export class RpcRun implements RunState {
     // The limit of the node includes the ids of Farebox.
     return requestTooLarge(this.#parsed, limitBytes && limitBytes - calls.length * ADDED_ID_BYTES);
   }
-}
-
-function attemptOptions(
-  attempt: NodeAttempt,
-  calls: readonly Call[],
-  canStream: boolean,
-): AttemptOptions {
-  const { figures } = attempt.upstream;
-  const methodClass = calls[0]?.method.class ?? 'standard';
-  let isSecondOpinion = true;
-  let mayRepeat = true;
-  for (const call of calls) {
-    if (call.response?.isNull !== true) isSecondOpinion = false;
-    else call.hadSecondOpinion = true;
-    mayRepeat &&= call.method.mayRepeat;
-  }
-  return {
-    canStream,
-    mayRepeat,
-    timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
-    mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
-    figures: figures.byClass[methodClass] ?? figures.of(methodClass),
-  };
 }

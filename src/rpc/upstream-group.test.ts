@@ -82,6 +82,7 @@ function bench(weights: readonly number[]): Bench {
     figures,
     heads: new ServedHeads(undefined, clock),
     log: silentLog,
+    hedgeShare: 0,
   });
   return {
     clock,

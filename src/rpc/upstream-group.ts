@@ -10,6 +10,7 @@ import type { Ids } from '../core/ids.ts';
 import { isAny } from '../core/is-any.ts';
 import type { Capabilities } from './capabilities.ts';
 import type { Network, NodeKind } from './catalogue.ts';
+import { Hedges } from './hedges.ts';
 import { NetworkHead, type NetworkHeadParts } from './network-head.ts';
 import type { NodeFigures, RpcFigures } from './node-figures.ts';
 import type { Call } from './parse-request.ts';
@@ -31,6 +32,7 @@ interface GroupDependencies extends Pick<NetworkHeadParts, 'clock' | 'heads' | '
   readonly figures: RpcFigures;
   /** Default: by network. */
   readonly headDistance?: number | undefined;
+  readonly hedgeShare: number;
 }
 
 interface Selection {
@@ -45,6 +47,7 @@ export class UpstreamGroup {
   readonly network: Network;
   readonly cacheFigures: NodeFigures;
   readonly head: NetworkHead;
+  readonly hedges: Hedges;
   readonly #upstreams: readonly Upstream[];
   readonly #clock: Clock;
   readonly #ids: Ids;
@@ -54,7 +57,7 @@ export class UpstreamGroup {
   constructor(
     network: Network,
     upstreams: readonly Upstream[],
-    { clock, ids, figures, heads, log, headDistance }: GroupDependencies,
+    { clock, ids, figures, heads, log, headDistance, hedgeShare }: GroupDependencies,
   ) {
     this.network = network;
     this.cacheFigures = figures.of(network.slug);
@@ -62,6 +65,7 @@ export class UpstreamGroup {
     this.#clock = clock;
     this.#ids = ids;
     const nodes = upstreams.filter(({ settings }) => settings.kind === 'node');
+    this.hedges = new Hedges(hedgeShare);
     const distance = headDistance ?? network.syncingBlocks;
     this.head = new NetworkHead({ network, nodes, distance, heads, clock, log });
     this.#hasBundler = upstreams.some((upstream) => upstream.settings.kind === 'bundler');

@@ -20,6 +20,7 @@ import { Capabilities } from './capabilities.ts';
 import { type Family, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './node-errors.ts';
+import { ResponseTimes } from './hedges.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
 import type { NodeFigures } from './node-figures.ts';
 import { NodeShare } from './node-share.ts';
@@ -88,6 +89,7 @@ export class Upstream {
   readonly figures: NodeFigures;
   readonly share: NodeShare;
   readonly capabilities: Capabilities;
+  readonly times = new ResponseTimes();
   isVerified = false;
   /** The newest block number reported by this node; `undefined` if it was not polled. */
   head: number | undefined;

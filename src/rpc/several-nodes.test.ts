@@ -1,0 +1,194 @@
+/** Calls to several nodes at once: second calls for slow reads, broadcasts, and repaired batches. */
+import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
+import { after, describe, test } from 'node:test';
+import { keccak256 } from 'viem';
+import { benches, call, idsAndResults, json, list, requestCounts } from '../../test/rpc/bench.ts';
+import { echoNode, type NodeResponse, replyWith, sendText } from '../../test/rpc/node.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { until } from '../../test/support/until.ts';
+import { Hedges, ResponseTimes } from './hedges.ts';
+import { RpcFigures } from './rpc.ts';
+
+const { bench, close } = benches();
+after(close);
+
+/** A node that responds until `hangs` is set. */
+function node(): {
+  readonly respond: NodeResponse;
+  hangs: boolean;
+  readonly held: ServerResponse[];
+} {
+  const state = {
+    hangs: false,
+    held: [] as ServerResponse[],
+    respond: ((request, response) => {
+      if (state.hangs) state.held.push(response);
+      else echoNode()(request, response);
+    }) satisfies NodeResponse,
+  };
+  return state;
+}
+
+const hedgesOf = (figures: RpcFigures): string =>
+  figures.hedges
+    .lines()
+    .filter((line) => line.includes('ethereum-mainnet#1'))
+    .join();
+
+describe('a slow read', () => {
+  test('also goes to the next node, and the first call is cancelled', async () => {
+    const first = node();
+    const two = await bench([first.respond, echoNode()], { hedgeShare: 0.05 });
+    for (let round = 0; round < 12; round += 1) await two.send(call('eth_call'));
+    assert.deepEqual(requestCounts(two), [12, 0]);
+    first.hangs = true;
+    const response = await two.send(call('eth_call', 'slow'));
+    assert.deepEqual([json(response).result, response.credits], ['eth_call done', 20]);
+    assert.deepEqual(requestCounts(two), [13, 1]);
+    await until(() => first.held[0]?.destroyed === true, 'the end of the first call');
+    assert.match(hedgesOf(two.figures), / 1$/);
+  });
+
+  test('is repeated neither as a write nor with `hedgeShare: 0`', async () => {
+    const first = node();
+    const two = await bench([first.respond, echoNode()], {
+      hedgeShare: 0,
+      upstream: { timeoutMs: 300 },
+    });
+    for (let round = 0; round < 12; round += 1) await two.send(call('eth_call'));
+    first.hangs = true;
+    await two.send(call('eth_call'));
+    assert.match(hedgesOf(two.figures), /^$| 0$/);
+  });
+
+  test('uses at most the share of all reads, and at most ten at once', () => {
+    const [slow, other] = [{ times: new ResponseTimes() }, { times: new ResponseTimes() }];
+    for (let call = 0; call < 100; call += 1) slow.times.note('eth_call', call < 90 ? 50 : 400);
+    const hedges = new Hedges(0.05);
+    let taken = 0;
+    for (let round = 0; round < 2_000; round += 1) {
+      const hedge = hedges.plan(slow, other, 'eth_call');
+      if (hedge !== undefined && hedges.take()) taken += 1;
+    }
+    assert.ok(taken >= 100 && taken <= 110, String(taken));
+    assert.equal(new Hedges(1).plan(slow, undefined, 'eth_call'), undefined);
+  });
+
+  test('waits for the time of 95 % of the responses', () => {
+    const times = new ResponseTimes();
+    for (let call = 0; call < 5_000; call += 1) times.note('eth_call', (call * 37) % 100);
+    const p95Ms = times.p95Ms('eth_call') ?? 0;
+    assert.ok(p95Ms > 85 && p95Ms < 115, String(p95Ms));
+    assert.equal(times.p95Ms('eth_getLogs'), undefined);
+  });
+});
+
+describe('a raw transaction', () => {
+  const RAW = `0x02f8${'ab'.repeat(120)}`;
+  const HASH = keccak256(RAW as `0x${string}`);
+  const send = call('eth_sendRawTransaction', 'tx', [RAW]);
+  const accepts = echoNode(() => HASH);
+  const known = replyWith({ error: { code: -32000, message: 'already known' } });
+  const poor = replyWith({ error: { code: -32000, message: 'insufficient funds' } });
+
+  test('goes to three nodes once, and the first success is the response', async () => {
+    const hanging = node();
+    hanging.hangs = true;
+    const four = await bench([hanging.respond, accepts, accepts, accepts]);
+    const response = await four.send(send);
+    assert.deepEqual([json(response).result, response.credits], [HASH, 20]);
+    const counts = requestCounts(four);
+    assert.equal(Math.max(...counts), 1);
+    for (const held of hanging.held) held.destroy();
+  });
+
+  test('is a success if one node accepts it or has it already', async () => {
+    for (const nodes of [
+      [poor, known],
+      [known, poor],
+      [poor, accepts],
+      [accepts, known],
+    ]) {
+      const response = await (await bench(nodes)).send(send);
+      assert.equal(json(response).result, HASH);
+    }
+  });
+
+  test('is an error for five credits if no node accepts it', async () => {
+    const response = await (await bench([poor, poor])).send(send);
+    assert.deepEqual([json(response).error.message, response.credits], ['insufficient funds', 5]);
+  });
+
+  test('goes to the other nodes if none of the first three responds', async () => {
+    const dead: NodeResponse = (_request, response) => response.destroy();
+    const four = await bench([dead, dead, dead, dead]);
+    for (const each of four.nodes.slice(1)) each.respond = accepts;
+    assert.equal(json(await four.send(send)).result, HASH);
+  });
+});
+
+describe('a batch reply with an invalid item', () => {
+  /** Returns the items of a batch with an invalid number in the item of `eth_gasPrice`. */
+  const broken: NodeResponse = ({ calls, isBatch }, response) => {
+    const items = calls.map(({ id, method }) =>
+      method === 'eth_gasPrice'
+        ? `{"id":${String(id)},"result":01}`
+        : `{"id":${String(id)},"result":"${method} done"}`,
+    );
+    sendText(response, isBatch ? `[${items.join(',')}]` : items[0]!);
+  };
+  const batch = [call('eth_call', 1), call('eth_gasPrice', 2), call('eth_getCode', 3)];
+
+  test('loses only that item, which costs nothing', async () => {
+    const one = await bench([broken]);
+    const response = await one.send(batch);
+    assert.deepEqual(idsAndResults(response), [
+      1,
+      'eth_call done',
+      2,
+      undefined,
+      3,
+      'eth_getCode done',
+    ]);
+    assert.equal(list(response)[1]!.error.code, -32603);
+    assert.equal(response.credits, 40);
+  });
+
+  test('is completed by another node', async () => {
+    const two = await bench([broken, echoNode()]);
+    const response = await two.send(batch);
+    assert.deepEqual(idsAndResults(response), [
+      1,
+      'eth_call done',
+      2,
+      'eth_gasPrice done',
+      3,
+      'eth_getCode done',
+    ]);
+    assert.equal(response.credits, 60);
+    assert.deepEqual(
+      two.nodes[1]!.requests.map(({ calls }) => calls.length),
+      [1],
+    );
+  });
+});
+
+test('the oldest state of a node is learned from its errors', async () => {
+  const clock = new TestClock();
+  const pruned: NodeResponse = (request, response) =>
+    (request.calls[0]!.params?.[1] === '0x5'
+      ? replyWith({ error: { code: -32000, message: 'missing trie node abc' } })
+      : echoNode())(request, response);
+  const two = await bench([pruned, echoNode()], { clock });
+  for (const each of two.nodes) each.head = () => '0x1000';
+  const read = (block: string, caller: string): Promise<unknown> =>
+    two.send(call('eth_getBalance', 1, ['0x1', block]), caller);
+  await read('0x5', 'alice');
+  assert.deepEqual(requestCounts(two), [1, 1]);
+  await read('0x4', 'bob');
+  await read('0x5', 'carol');
+  assert.deepEqual(requestCounts(two), [1, 3]);
+  await read('0x6', 'dave');
+  assert.deepEqual(requestCounts(two), [2, 3]);
+});
