@@ -12,6 +12,7 @@ import { operatorAccountRoutes } from './operator/operator-accounts.ts';
 import { operatorBudgetRoutes } from './operator/operator-budgets.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
 import { operatorRequestRoutes } from './operator/operator-requests.ts';
+import { operatorRefundRoutes } from './operator/operator-refunds.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
@@ -43,6 +44,7 @@ export function accountFeature(
       ...eventRoutes(parts),
       ...memberRoutes(parts),
       ...operatorAccountRoutes(parts),
+      ...operatorRefundRoutes(parts, payments),
       ...operatorKeyRoutes(parts),
       ...operatorBudgetRoutes(parts),
       ...operatorUsageRoutes(parts),

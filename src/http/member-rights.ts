@@ -33,7 +33,7 @@ const RULES: readonly Rule[] = [
   [/^\/billing\//, 'billing', 'billing'],
   [/^\/budgets/, 'any', 'billing'],
   [/^\/(?:files|batches|responses|video)/, 'use', 'use'],
-  [/^\/admin\/accounts\/:id\/(?:credit|debit)$/, 'any', 'billing'],
+  [/^\/admin\/accounts\/:id\/(?:credit|debit|refund)$/, 'any', 'billing'],
   [/^\/admin\//, 'any', 'own'],
   [/^/, 'any', 'use'],
 ];

@@ -61,6 +61,12 @@ interface AccountPage {
   readonly after?: AccountPlace | undefined;
 }
 
+interface AccountFilter {
+  readonly search?: string | undefined;
+  readonly plan?: Plan | undefined;
+  readonly kind?: 'account' | 'wallet' | undefined;
+}
+
 export interface IdentityParts {
   readonly store: Store;
   readonly clock: Clock;
@@ -196,7 +202,7 @@ export class Identity {
 
   /** Newest first; a search or a plan filter reads every account. */
   async searchAccounts(
-    { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
+    { search, plan, kind }: AccountFilter,
     { limit, after }: AccountPage,
   ): Promise<Account[]> {
     const parameters: (string | number)[] = [];
@@ -209,6 +215,7 @@ export class Identity {
       );
     }
     if (plan !== undefined) wanted.push(`plan = ${add(plan)}`);
+    if (kind !== undefined) wanted.push(`id ${kind === 'wallet' ? '' : 'NOT '}LIKE 'wallet:%'`);
     const { store } = this.#parts;
     const reader = wanted.length === 0 ? store : store.readerFor('');
     if (after !== undefined) {

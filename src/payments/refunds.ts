@@ -47,9 +47,16 @@ export class Refunds {
     return await this.#openCredits(wallet);
   }
 
-  /** Pays back final credit, rounded down to token units. Throws a Fault if nothing was debited. */
-  async refund(address: string, amountNano: Nano): Promise<RefundState> {
-    const { store, ids, debitRefund } = this.#options;
+  /**
+   * Pays back final credit, rounded down to token units. Throws a Fault if nothing was debited. An id
+   * pays at most once. Default: a new id.
+   */
+  async refund(
+    address: string,
+    amountNano: Nano,
+    refundId = `refund-${this.#options.ids.uuid()}`,
+  ): Promise<RefundState> {
+    const { store, debitRefund } = this.#options;
     const wallet = walletOf(address);
     await this.#monitor.checkCreditsOf(wallet);
     const { network, refunds } = this.#railOf(wallet);
@@ -57,7 +64,6 @@ export class Refunds {
     if (units <= 0n) {
       throw new Fault('INVALID_AMOUNT', { message: 'The refund must be at least one token unit' });
     }
-    const refundId = `refund-${ids.uuid()}`;
     const authorization = await refunds.authorize(refundId, wallet, units);
     await store.transaction(async (tx) => {
       const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
@@ -70,8 +76,14 @@ export class Refunds {
   }
 
   async state(refundId: string) {
+    const state = await this.find(refundId);
+    if (state !== undefined) return state;
+    throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'Refund not found' });
+  }
+
+  async find(refundId: string) {
     const row = await this.table.find(refundId);
-    if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'Refund not found' });
+    if (row === undefined) return undefined;
     return {
       refundId,
       wallet: row.wallet,

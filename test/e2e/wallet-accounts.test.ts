@@ -156,6 +156,33 @@ describe('wallets as accounts of the operator', () => {
     assert.equal(await creditOf(farebox, account.address), 0n);
   });
 
+  test('the API refunds the final credit of a wallet once for each reference', async () => {
+    const account = await customer();
+    const path = `/${account.address}/refund`;
+    const wanted = { amountUsd: 'all', reference: `ticket-${account.address}` };
+    const early = await admin(path, { body: wanted });
+    assert.deepEqual([early.status, early.body.code], [402, 'INSUFFICIENT_BALANCE'], early.text);
+    await fixture.anvil.client.mine({ blocks: 70 });
+    const before = await fixture.anvil.balance(account.address);
+    const both = await Promise.all([1, 2].map(() => admin(path, { body: wanted })));
+    const again = await admin(path, { body: wanted });
+    assert.equal(again.status, 200, both.map(({ text }) => text).join());
+    const { state, amountUsd, isRepeat, transaction } = again.body.data;
+    assert.deepEqual([state, amountUsd, isRepeat], ['paid', '5.0000', true]);
+    assert.match(transaction, /^0x[\da-f]{64}$/);
+    assert.equal(await fixture.anvil.balance(account.address), before + 5_000_000n, 'paid once');
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    const other = await customer();
+    const reused = await admin(`/${other.address}/refund`, { body: wanted });
+    assert.equal(reused.body.code, 'REFERENCE_REUSED');
+    const card = await admin(`/${farebox.owner.accountId}/refund`, { body: wanted });
+    assert.equal(card.status, 400);
+    const wallets = await admin('?kind=wallet');
+    assert.ok(wallets.body.data.every(({ id }: { id: string }) => id.startsWith('wallet:')));
+    const others = await admin('?kind=account');
+    assert.ok(others.body.data.every(({ id }: { id: string }) => id.startsWith('acct_')));
+  });
+
   test('a wallet cannot be the owner of a server', async () => {
     const { store, identity } = farebox.app.stores;
     await store.query(`UPDATE identity_account SET created_ms = 1 WHERE id LIKE 'wallet:%'`);

@@ -110,6 +110,10 @@ export const AccountsQuery = z.object({
     .optional()
     .describe('Beginning of the id, or part of the name or of the wallet address.'),
   plan: z.enum(PLANS).optional().describe('Only accounts of this plan.'),
+  kind: z
+    .enum(['account', 'wallet'])
+    .optional()
+    .describe('Only wallets, or only accounts that are no wallet.'),
   ...cursorQuery(),
 });
 
@@ -210,15 +214,16 @@ export const CHANGE_ACCOUNT: RouteDescription = {
   refusals: ['ACCOUNT_NOT_FOUND', 'ACCOUNT_EXISTS'],
 };
 
+export const Reference = z
+  .string()
+  .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes');
+
 export const MoveRequest = z
   .object({
     amountUsd: AmountIn.describe('Above zero.'),
-    reference: z
-      .string()
-      .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes')
-      .describe(
-        'Your own id of this transaction, such as the event id of a payment provider. A repeated reference with the same amount changes nothing and returns the same response; with another amount or account it is a 409.',
-      ),
+    reference: Reference.describe(
+      'Your own id of this transaction, such as the event id of a payment provider. A repeated reference with the same amount changes nothing and returns the same response; with another amount or account it is a 409.',
+    ),
     note: z
       .string()
       .max(MAX_NOTE_CHARS)

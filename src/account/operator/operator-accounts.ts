@@ -119,10 +119,10 @@ async function openedAccountOf(parts: AccountParts, context: RequestContext): Pr
 }
 
 async function listAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
-  const { search, plan, ...part } = readQuery(context, AccountsQuery);
+  const { search, plan, kind, ...part } = readQuery(context, AccountsQuery);
   const { identity } = parts.stores;
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
-    identity.searchAccounts({ search, plan }, wanted),
+    identity.searchAccounts({ search, plan, kind }, wanted),
   );
   const data = await Promise.all(rows.map((account) => itemOf(parts, account)));
   const body: AccountList = { object: 'list', data, nextCursor };

@@ -12,6 +12,7 @@ import type {
   FailuresResponse,
   RequestsResponse,
 } from '../../account/operator/operator-requests-schema.ts';
+import type { RefundResponse } from '../../account/operator/operator-refunds.ts';
 import type { AccountItem } from '../../account/operator/operator-accounts-schema.ts';
 import type { RateLimitLogResponse, RateLimitsResponse } from '../../account/rate-limits.ts';
 import type { StatementResponse, TopUpItem } from '../../account/statement.ts';
@@ -93,6 +94,7 @@ export type Account = AccountItem;
 export type RequestItem = RequestsResponse['data'][number];
 export type FailureItem = FailuresResponse['data'][number];
 export type ExplainedRequest = ExplainedResponse['data'];
+export type RefundState = RefundResponse['data'];
 export type Model = z.infer<typeof ModelObject>;
 export type Amount = Cost;
 export type Batch = z.infer<typeof BatchObject>;

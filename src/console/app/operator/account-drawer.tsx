@@ -22,7 +22,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { can } from '../session.ts';
-import type { Account, ApiKey, Budget, List, Page, Receipt } from '../shapes.ts';
+import type { Account, ApiKey, Budget, List, Page, Receipt, RefundState } from '../shapes.ts';
 
 interface AccountDrawerProps {
   readonly id: string;
@@ -44,6 +44,9 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
           <>
             <AccountFacts account={data} />
             {can('billing') && <Movement account={data} path={path} changed={renew} />}
+            {can('billing') && data.id.startsWith('wallet:') && (
+              <Refund account={data} path={path} changed={renew} />
+            )}
             {can('own') && <Settings account={data} path={path} changed={renew} />}
           </>
         )}
@@ -152,6 +155,41 @@ function Movement({ account, path, changed }: ChangeProps) {
           label="Note"
           hint="Appears on the statement of the account."
           maxLength={200}
+        />
+      </ActionForm>
+    </details>
+  );
+}
+
+/** Pays credit of a wallet back in USDC. The reference makes a retry pay nothing. */
+function Refund({ account, path, changed }: ChangeProps) {
+  const form = useForm({ amount: 'all', reference: newReference() });
+  const { action, values, field } = form;
+  const refund = (): void => {
+    void action.run(async () => {
+      const body = { amountUsd: values.amount.trim(), reference: values.reference };
+      const { data } = await call<{ data: RefundState }>(`${path}/refund`, {
+        method: 'POST',
+        body,
+      });
+      toast(`Refund of ${usdText(data.amountUsd)}: ${data.failure ?? data.state}`);
+      form.set({ reference: newReference() });
+      changed();
+    });
+  };
+  return (
+    <details class="action">
+      <summary>Refund</summary>
+      <ActionForm action={action} submit={refund} label="Pay back in USDC">
+        <p class="hint">
+          The wallet gets back at most {usdText(account.balance.availableUsd)}, without credit from
+          payments that the chain can still revert. You cannot undo this.
+        </p>
+        <TextField
+          {...field('amount', 'amountUsd')}
+          label="Amount in USD"
+          hint="Such as 4.50, or all."
+          required
         />
       </ActionForm>
     </details>

@@ -4,7 +4,7 @@ import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { SearchForm } from '../parts/filters.tsx';
-import { ActionForm, AmountField, TextField, useForm } from '../parts/form.tsx';
+import { ActionForm, AmountField, Segments, TextField, useForm } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, NONE, OpenButton, State, Time } from '../parts/values.tsx';
@@ -16,7 +16,7 @@ import type { Account } from '../shapes.ts';
 import { AccountDrawer, AccountState } from './account-drawer.tsx';
 
 export function Accounts() {
-  const address = useAddress('search', 'plan');
+  const address = useAddress('search', 'plan', 'kind');
   const { filters, search, open, show, close } = address;
   const list = useCursorList<Account>(`/admin/accounts${search}`);
   const columns: readonly Column<Account>[] = [
@@ -25,10 +25,11 @@ export function Accounts() {
       show: ({ id, name, isOperator }) => (
         <>
           <OpenButton isStrong open={() => show(id)}>
-            {name === '' ? id : name}
+            {walletOf(id) === undefined ? name || id : <Id value={name} ends={8} />}
           </OpenButton>
           <span class="under">
-            <Id value={id} ends={8} /> {isOperator && <State value="operator" tone="warn" />}
+            {walletOf(id) ?? <Id value={id} ends={8} />}{' '}
+            {isOperator && <State value="operator" tone="warn" />}
           </span>
         </>
       ),
@@ -71,9 +72,19 @@ export function Accounts() {
       <SearchForm
         key={filters.search}
         label="Find an account"
-        placeholder="Part of a name, or start of an id"
+        placeholder="Part of a name or wallet address, or start of an id"
         words={filters.search}
         find={(words) => address.change({ search: words })}
+      />
+      <Segments
+        legend="Kind"
+        value={filters.kind}
+        options={[
+          ['', 'All'],
+          ['account', 'Accounts'],
+          ['wallet', 'Wallets'],
+        ]}
+        onInput={(kind) => address.change({ kind })}
       />
       <CursorTable
         label="Accounts"
@@ -92,6 +103,12 @@ export function Accounts() {
       {open !== undefined && <AccountDrawer id={open} close={close} changed={list.first.reload} />}
     </>
   );
+}
+
+/** The kind of the wallet of an account; `undefined` for another account. */
+function walletOf(id: string): string | undefined {
+  if (!id.startsWith('wallet:')) return undefined;
+  return id.startsWith('wallet:0x') ? 'EVM wallet' : 'Solana wallet';
 }
 
 function NewAccount({ close, created }: { close: () => void; created: (id: string) => void }) {
