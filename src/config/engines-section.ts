@@ -53,7 +53,7 @@ const Quirks = group({
     .array(z.string())
     .optional()
     .describe(
-      'Members of messages that the server omits for this engine. Default: `extra_content` for hosted engines except Gemini, LiteLLM and OpenRouter; for Mistral and Groq also `reasoning_content` and `reasoning_details`.',
+      'Members of messages that the server omits for this engine. Default: `extra_content` and `reasoning_details` for hosted engines except Gemini, LiteLLM and OpenRouter; for Mistral and Groq also `reasoning_content`.',
     ),
 });
 

@@ -1,6 +1,7 @@
 /** Engines of Anthropic's Messages API, called through each protocol of callers. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import fc from 'fast-check';
 import { type Called, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import {
@@ -13,6 +14,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { until } from '../support/until.ts';
 import { TestWeb } from '../web/test-web.ts';
 
+const WIDE_LIMITS = `limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } } }`;
 const PRICE = { input: 3, output: 15, cacheInput: 0.3, cacheWrite: 3.75 };
 
 let engine: AnthropicEngine;
@@ -39,6 +41,7 @@ ${model('opus', '{ engine: claude, model: claude-opus }')}
 ${model('both', '{ engine: claude, model: claude-opus, order: 1 }, { engine: rack, model: tiny, order: 2 }')}
 search: { provider: searxng, url: "${web.url}" }
 fetch: { allow: ["127.0.0.0/8"] }
+${WIDE_LIMITS}
 `,
   });
 });
@@ -475,6 +478,73 @@ describe('a Messages caller of an engine of the same protocol', () => {
     assert.equal(events.at(-3).type, 'content_block_stop');
     assert.ok(received.text.length < 20_000);
   });
+
+  test('passes 220 generated turns through without a changed byte', async () => {
+    const turns = fc.sample(TURN, { numRuns: 220, seed: 7 });
+    for (const { content, stream, ...body } of turns) {
+      engine.seen.length = 0;
+      engine.script.push({ content });
+      const text = JSON.stringify({ model: 'opus', stream, ...body });
+      const { secret } = farebox.owner;
+      const received = await call(farebox, '/messages', { secret, body: text });
+      const [seen] = engine.seen;
+      assert.equal(received.status, 200, received.text);
+      assert.equal(seen?.text, text.replace('"opus"', '"claude-opus"'));
+      assert.equal(withoutCost(received), expected(seen?.sent ?? ''));
+    }
+  });
+});
+
+const words = fc.string({ unit: 'binary', minLength: 1, maxLength: 60 }).map((text) => `a${text}`);
+const mark = fc.constantFrom<object>(
+  {},
+  { cache_control: { type: 'ephemeral' } },
+  { cache_control: { type: 'ephemeral', ttl: '1h' } },
+);
+const json = fc.dictionary(words, fc.jsonValue({ maxDepth: 2 }), { maxKeys: 3 });
+const textBlock = words.map((text) => ({ type: 'text', text }));
+const citedBlock = words.map((text) => ({
+  type: 'text',
+  text,
+  citations: [{ type: 'char_location', cited_text: text, document_index: 0 }],
+}));
+const thinkingBlock = words.map((thinking) => ({ type: 'thinking', thinking }));
+const redacted = words.map((data) => ({ type: 'redacted_thinking', data: `redacted-${data}` }));
+
+/** A request and the content of its response. */
+const TURN = fc.record({
+  stream: fc.boolean(),
+  max_tokens: fc.integer({ min: 2_000, max: 32_000 }),
+  system: fc.tuple(words, mark).map(([text, more]) => [{ type: 'text', text, ...more }]),
+  messages: fc.tuple(words, mark, json, words).map(([text, more, input, result]) => {
+    const thinking = { type: 'thinking', thinking: text, signature: signatureOf(text) };
+    const use = { type: 'tool_use', id: 'toolu_1', name: 'add', input };
+    return [
+      { role: 'user', content: text },
+      { role: 'assistant', content: [thinking, use] },
+      {
+        role: 'user',
+        content: [{ type: 'tool_result', tool_use_id: 'toolu_1', content: result, ...more }],
+      },
+    ];
+  }),
+  tools: fc
+    .tuple(words, json)
+    .map(([description, properties]) => [
+      { name: 'add', description, input_schema: { type: 'object', properties } },
+    ]),
+  temperature: fc.double({ min: 0, max: 1, noNaN: true }),
+  content: fc
+    .tuple(
+      fc.array(fc.oneof(thinkingBlock, redacted), { maxLength: 2 }),
+      fc.array(fc.oneof(textBlock, citedBlock), { minLength: 1, maxLength: 3 }),
+      fc.array(json, { maxLength: 2 }),
+    )
+    .map(([thoughts, texts, inputs]): Block[] => [
+      ...thoughts,
+      ...texts,
+      ...inputs.map((input, at) => ({ type: 'tool_use', id: `toolu_${at}`, name: 'add', input })),
+    ]),
 });
 
 /** Folds the events of a message into its blocks. */

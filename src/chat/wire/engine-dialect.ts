@@ -58,7 +58,7 @@ const HOSTED: EngineDialect = {
   outputCap: 'max_completion_tokens',
   thinkingSwitch: false,
   cacheSalt: false,
-  leaveOutOfMessages: ['extra_content'],
+  leaveOutOfMessages: ['extra_content', 'reasoning_details'],
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
 
