@@ -21,7 +21,9 @@ import { type EngineRequest, sendBytes, sendJson } from '../server/server.ts';
 import { ProviderFailure } from './failure.ts';
 import type { Provider } from './provider.ts';
 
-const MAX_FILE_BYTES = 500_000_000;
+const MAX_FILE_BYTES = 100_000_000;
+/** All files are in memory. */
+const MAX_UPLOAD_BYTES = 300_000_000;
 const MAX_FILES = 40;
 /** Jobs that a list contains, and whose idempotency keys are known. */
 const MAX_LISTED = 1_000;
@@ -67,6 +69,9 @@ export class Videos {
   }
 
   async create({ raw, signal }: EngineRequest, response: ServerResponse): Promise<void> {
+    if (Number(raw.headers['content-length'] ?? 0) > MAX_UPLOAD_BYTES) {
+      throw new ProviderFailure(413, `The files are larger than ${MAX_UPLOAD_BYTES} bytes`);
+    }
     const upload = await readUpload(raw, { maxFileBytes: MAX_FILE_BYTES, maxFiles: MAX_FILES });
     const fields = fieldsIn(upload, Fields);
     const key = String(raw.headers['idempotency-key'] ?? '');

@@ -73,6 +73,7 @@ test('a model behind a provider package is sold, survives a crash, and follows t
     provider.replies = [{ status: 200, body: reply('Hello') }];
     const first = await chat([marked]);
     assert.equal(first.choices[0]?.message.content, 'Hello');
+    assert.ok('provider_metadata' in first);
     const { usdNano } = await farebox.app.stores.ledger.balances(accountId);
     assert.equal(usdToNano('10') - usdNano, COST);
     const [sent] = provider.requests;
@@ -97,6 +98,33 @@ test('a model behind a provider package is sold, survives a crash, and follows t
     const found = findings.find(({ what }) => what === 'engine claude');
     assert.deepEqual([found?.state, found?.says], ['ok', 'works with @ai-sdk/anthropic']);
 
+    const event = (data: Readonly<Record<string, unknown>>): string =>
+      `event: ${String(data['type'])}\ndata: ${JSON.stringify(data)}\n\n`;
+    const delta = (text: string): string => {
+      const block = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } };
+      return event(block);
+    };
+    let finish = (): void => undefined;
+    provider.handle = (_request, response) => {
+      const message = { id: 'm', type: 'message', role: 'assistant', model: 'claude', content: [] };
+      const block = { index: 0, content_block: { type: 'text', text: '' } };
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(event({ type: 'message_start', message: { ...message, usage: USAGE } }));
+      response.write(event({ type: 'content_block_start', ...block }));
+      response.write(delta('Before'));
+      finish = () => {
+        response.write(delta(' and after'));
+        response.write(event({ type: 'content_block_stop', index: 0 }));
+        const end = { delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 5 } };
+        response.write(event({ type: 'message_delta', ...end }));
+        response.end(event({ type: 'message_stop' }));
+      };
+      return true;
+    };
+    const messages = [{ role: 'user' as const, content: 'Hi' }];
+    const stream = await client.chat.completions.create({ model: 'opus', messages, stream: true });
+    provider.handle = () => false;
+
     const cwd = farebox.config.dataFolder;
     const loaded = await loadConfig({
       env: { FAREBOX_DATA: cwd, PORT: '0' },
@@ -112,6 +140,10 @@ test('a model behind a provider package is sold, survives a crash, and follows t
       await chat('Hi').catch(() => undefined);
       return provider.requests.at(-1)?.headers['x-api-key'] === 'key-number-two';
     }, 'that the new key is used');
+    finish();
+    let streamed = '';
+    for await (const { choices } of stream) streamed += choices[0]?.delta.content ?? '';
+    assert.equal(streamed, 'Before and after');
     await farebox.audit();
     assert.ok(!JSON.stringify(lines).includes('key-number'));
   } finally {

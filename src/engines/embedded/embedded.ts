@@ -57,6 +57,8 @@ export interface LocalEngineSource {
 interface ProviderEngine {
   readonly settings: Config['engines'][string];
   readonly engine: EmbeddedEngine;
+  /** Serves until `engine` has started. */
+  readonly old?: Omit<ProviderEngine, 'old'> | undefined;
 }
 
 /** Interval of progress reports of a fetched model. */
@@ -69,6 +71,8 @@ export class LocalEngines implements LocalEngineSource {
   readonly #engines: EmbeddedEngine[] = [];
   /** The engines that run provider packages, by their name in the configuration. */
   readonly #providers = new Map<string, ProviderEngine>();
+  /** Replaced or removed ones that may have running calls, and how to cancel their timer. */
+  readonly #draining = new Map<EmbeddedEngine, () => void>();
   #config: Config;
   readonly #packageFetches = new Map<EngineSet, Promise<void>>();
   /** Models of the library that are being fetched or loaded, or could not be. */
@@ -126,28 +130,43 @@ export class LocalEngines implements LocalEngineSource {
     if (this.#isStarted) void this.#startProviders();
   }
 
-  /** Starts the provider engines that are new or changed, and ends all others that differ. */
+  /** Starts the provider engines that are new or changed. A changed one replaces the old one when it runs. */
   async #startProviders(): Promise<void> {
     if (this.#abort.signal.aborted) return;
     this.#isStarted = true;
     const { engines, proxies } = this.#config;
-    for (const [id, { settings, engine }] of this.#providers) {
-      if (isDeepStrictEqual(engines[id], settings)) continue;
+    for (const [id, old] of this.#providers) {
+      if (engines[id]?.provider !== undefined) continue;
       this.#providers.delete(id);
-      void engine.close();
+      this.#drain(old);
     }
     const starts = Object.entries(engines).map(async ([id, settings]) => {
-      if (settings.provider === undefined || this.#providers.has(id)) return;
+      const old = this.#providers.get(id);
+      if (settings.provider === undefined || isDeepStrictEqual(settings, old?.settings)) return;
       const engine = this.#newEngine(providerOffer(this.#parts, { id, settings, proxies }));
-      this.#providers.set(id, { settings, engine });
+      this.#providers.set(id, { settings, engine, old });
       await engine.start();
+      if (old !== undefined) this.#drain(old);
     });
     await Promise.all(starts);
   }
 
+  /** Ends the process when its last call must have ended. */
+  #drain({ engine, settings }: ProviderEngine): void {
+    if (this.#abort.signal.aborted) return void engine.close();
+    const cancel = this.#parts.clock.after(settings.totalTimeoutMs, () => {
+      this.#draining.delete(engine);
+      void engine.close();
+    });
+    this.#draining.set(engine, cancel);
+  }
+
   engines(): EngineSettings[] {
     return [
-      ...[...this.#providers.values()].flatMap(({ engine }) => engine.settings()),
+      ...[...this.#providers.values()].flatMap(({ engine, old }) => {
+        const settings = engine.settings();
+        return settings.length > 0 ? settings : (old?.engine.settings() ?? []);
+      }),
       ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
       ...this.#engines.flatMap((engine) => engine.settings()),
     ];
@@ -168,8 +187,12 @@ export class LocalEngines implements LocalEngineSource {
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#abort.abort();
-    const providers = [...this.#providers.values()].map(({ engine }) => engine);
-    await Promise.all([...this.#engines, ...providers].map((engine) => engine.close()));
+    for (const cancel of this.#draining.values()) cancel();
+    const providers = [...this.#providers.values()].flatMap(({ engine, old }) => {
+      return old === undefined ? [engine] : [engine, old.engine];
+    });
+    const all = new Set([...this.#engines, ...providers, ...this.#draining.keys()]);
+    await Promise.all([...all].map((engine) => engine.close()));
     await this.#mediaStart;
     await this.#work?.remove();
   }
