@@ -7,21 +7,27 @@ import {
   movementsOf,
 } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
-import { toUsdNumber } from '../core/money.ts';
+import { formatUsd, toUsdNumber, usdToNano } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
 import { cursorQuery, decodeCursor, encodeCursor, pageOf, timePage } from '../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { walletOfAccount } from '../identity/identity.ts';
+import { cardReceipts } from '../payments/cards/cards.ts';
 import { type TopUpDetail, explorerUrl, listTopUps } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
 import { Time } from './api-key-schema.ts';
-import { badQuery, dayText } from './usage-query.ts';
-import { Cost, Day } from './usage-schema.ts';
+import { MAX_CSV_ROWS, badQuery, csvField, dayText, sendCsv, wantsCsv } from './usage-query.ts';
+import { Cost, Day, jsonOrCsv } from './usage-schema.ts';
 
 export const StatementQuery = z.object({
   from: Day.optional().describe('First day; default: the first day of the account.'),
   to: Day.optional().describe('Last day; default: today.'),
+  format: z
+    .enum(['json', 'csv'])
+    .optional()
+    .describe('`csv` downloads all entries, as does the header `Accept: text/csv`.'),
   ...cursorQuery(),
 });
 
@@ -48,35 +54,44 @@ const Entry = z.object({
   network: z.string().nullable().describe('CAIP-2 name of the chain, or null.'),
   transaction: Transaction,
   explorerUrl: ExplorerUrl,
+  receiptUrl: z.string().nullable().describe('Receipt of a card payment, or null.'),
 });
 
 export type StatementResponse = z.infer<typeof StatementResponse>;
 export const StatementResponse = pageOf(Entry).meta({ id: 'BillingStatement' });
+
+const CSV_HEAD = 'date,type,usd,diem,balance_after_usd,requests,id,note,transaction,receipt_url';
 
 export const STATEMENT: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the statement',
   about: 'All transactions of the account; the charges of a day are one entry.',
   query: StatementQuery,
-  response: jsonResponse('Entries, newest first.', StatementResponse, {
-    object: 'list',
-    data: [
-      {
-        id: 'charges-2026-11-21',
-        type: 'CHARGES',
-        date: '2026-11-21',
-        createdAt: null,
-        amount: { usd: -0.0021, diem: 0 },
-        balanceAfter: null,
-        requests: 12,
-        note: null,
-        network: null,
-        transaction: null,
-        explorerUrl: null,
-      },
-    ],
-    nextCursor: null,
-  }),
+  response: jsonOrCsv(
+    'Entries, newest first.',
+    StatementResponse,
+    {
+      object: 'list',
+      data: [
+        {
+          id: 'charges-2026-11-21',
+          type: 'CHARGES',
+          date: '2026-11-21',
+          createdAt: null,
+          amount: { usd: -0.0021, diem: 0 },
+          balanceAfter: null,
+          requests: 12,
+          note: null,
+          network: null,
+          transaction: null,
+          explorerUrl: null,
+          receiptUrl: null,
+        },
+      ],
+      nextCursor: null,
+    },
+    `${CSV_HEAD}\r\n2026-11-21,CHARGES,-0.002100000,0.000000000,,12,charges-2026-11-21,,,\r\n`,
+  ),
 };
 
 const Place = z.tuple([z.number().int(), z.string(), z.number().int()]);
@@ -99,7 +114,8 @@ export async function sendStatement(
   // The previous page had the charges of the day of the cursor.
   const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
   const store = parts.stores.store.readerFor(accountId);
-  const limit = query.limit + 1;
+  const isCsv = wantsCsv(context, query);
+  const limit = (isCsv ? MAX_CSV_ROWS : query.limit) + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
   const [movements, days] = await Promise.all([
     movementsOf(store, accountId, dayStartMs(fromDay), { limit, after }),
@@ -109,12 +125,23 @@ export async function sendStatement(
     ...days.map((day) => ({ ms: lastMsOf(Number(day.day)), day, movement: undefined })),
     ...movements.map((movement) => ({ ms: Number(movement.created_ms), day: undefined, movement })),
   ].toSorted((a, b) => b.ms - a.ms);
+  if (isCsv) {
+    const receipts = await receiptsOf(store, movements);
+    return sendCsv(context, 'statement', { fromDay, toDay }, CSV_HEAD, lines, (line) =>
+      csvOf(
+        line.movement === undefined
+          ? chargesOf(line.day)
+          : movementOf(parts, accountId, line.movement, receipts),
+      ),
+    );
+  }
   const shown = lines.slice(0, query.limit);
+  const receipts = await receiptsOf(store, movements);
   const last = lines.length > query.limit ? shown.at(-1) : undefined;
   const body: StatementResponse = {
     object: 'list',
     data: shown.map(({ day, movement }) =>
-      movement === undefined ? chargesOf(day) : movementOf(parts, accountId, movement),
+      movement === undefined ? chargesOf(day) : movementOf(parts, accountId, movement, receipts),
     ),
     nextCursor:
       last === undefined
@@ -146,13 +173,44 @@ function chargesOf({ day, requests, usd_nano, diem_nano }: ChargedDay): Entry {
     network: null,
     transaction: null,
     explorerUrl: null,
+    receiptUrl: null,
   };
+}
+
+function csvOf(entry: Entry): string[] {
+  const { date, createdAt, type, amount, balanceAfter, requests, id } = entry;
+  const usd = (value: number | null): string => (value === null ? '' : formatUsd(usdToNano(value)));
+  return [
+    createdAt ?? date,
+    type,
+    usd(amount.usd),
+    usd(amount.diem),
+    usd(balanceAfter),
+    String(requests ?? ''),
+    ...[id, entry.note, entry.transaction, entry.receiptUrl].map((text) => csvField(text ?? '')),
+  ];
+}
+
+/** URLs of the receipts of card payments, by the ids of their postings. */
+async function receiptsOf(
+  store: Queryable,
+  movements: readonly MovementRow[],
+): Promise<ReadonlyMap<string, string>> {
+  return await cardReceipts(
+    store,
+    movements.filter(({ kind }) => kind === 'TOP_UP').map(({ id }) => id),
+  );
 }
 
 /** Accounts of top-ups and payouts, which name the rail; the note of these postings is the transaction. */
 const RAIL = /^house:(?:top-up|payout):(base|solana)$/;
 
-function movementOf({ config }: AccountParts, accountId: string, row: MovementRow): Entry {
+function movementOf(
+  { config }: AccountParts,
+  accountId: string,
+  row: MovementRow,
+  receipts: ReadonlyMap<string, string>,
+): Entry {
   const amount = toUsdNumber(row.amount_nano);
   const signed = row.credit_account === accountId ? amount : -amount;
   const isDaily = row.debit_account === 'house:daily-credit';
@@ -174,6 +232,7 @@ function movementOf({ config }: AccountParts, accountId: string, row: MovementRo
     transaction,
     explorerUrl:
       network === undefined || transaction === null ? null : explorerUrl(network, transaction),
+    receiptUrl: receipts.get(row.id) ?? null,
   };
 }
 

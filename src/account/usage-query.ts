@@ -67,6 +67,31 @@ export async function sendCsvStream(
   }
 }
 
+/** A download is built in memory. */
+export const MAX_CSV_ROWS = 100_000;
+
+/** Sends rows as a file `<name>-<first day>-<last day>.csv`. Throws 400 for too many of them. */
+export async function sendCsv<Row>(
+  context: RequestContext,
+  name: string,
+  { fromDay, toDay }: { readonly fromDay: number; readonly toDay: number },
+  head: string,
+  rows: readonly Row[],
+  fieldsOf: (row: Row) => readonly (string | bigint)[],
+): Promise<void> {
+  if (rows.length > MAX_CSV_ROWS) {
+    throw badQuery(
+      'from',
+      `The download must have at most ${MAX_CSV_ROWS} rows; request fewer days`,
+    );
+  }
+  const lines = rows.map((row) => fieldsOf(row).join(','));
+  const file = `${name}-${dayText(fromDay)}-${dayText(toDay)}.csv`;
+  context.set('content-disposition', `attachment; filename="${file}"`);
+  const text = `${[head, ...lines].join('\r\n')}\r\n`;
+  await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
+}
+
 type SumsRow = Omit<UsageTotals, 'rows'> | UsageGroup;
 
 export function csvSums(row: SumsRow): (string | bigint)[] {

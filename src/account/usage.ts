@@ -27,6 +27,8 @@ import {
   rangeOf,
   sumsOf,
   visibleKey,
+  MAX_CSV_ROWS,
+  sendCsv,
   wantsCsv,
 } from './usage-query.ts';
 import {
@@ -43,8 +45,6 @@ import {
   type UsageTagsResponse,
 } from './usage-schema.ts';
 
-/** A download is built in memory. */
-const MAX_CSV_ROWS = 100_000;
 const ALL_ROWS = { limit: MAX_CSV_ROWS + 1, offset: 0 };
 
 export function usageRoutes(parts: AccountParts, signing: Signing | undefined): Route[] {
@@ -68,13 +68,20 @@ async function sendUsage(parts: AccountParts, context: RequestContext): Promise<
   const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const head = filter.tag === undefined ? CSV_HEAD : CSV_HEAD_OF_TAG;
-    return sendCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
-      dayText(Number(row.day)),
-      csvField(row.model_id),
-      csvField(row.key_id),
-      ...csvSums(row),
-      ...(row.tag_value === null ? [] : [csvField(row.tag_value)]),
-    ]);
+    return sendCsv(
+      context,
+      'usage',
+      filter,
+      head,
+      await usageDays(store, filter, ALL_ROWS),
+      (row) => [
+        dayText(Number(row.day)),
+        csvField(row.model_id),
+        csvField(row.key_id),
+        ...csvSums(row),
+        ...(row.tag_value === null ? [] : [csvField(row.tag_value)]),
+      ],
+    );
   }
   const [rows, totals] = await Promise.all([
     usageDays(store, filter, { limit: query.limit, offset: offsetOf(query) }),
@@ -101,7 +108,7 @@ async function sendTags(parts: AccountParts, context: RequestContext): Promise<v
   const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const rows = await usageTags(store, filter, ALL_ROWS);
-    return sendCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [
+    return sendCsv(context, 'usage', filter, CSV_HEAD_OF_TAGS, rows, (row) => [
       csvField(row.name),
       csvField(row.value),
       ...csvSums(row),
@@ -132,26 +139,6 @@ function filterOf(parts: AccountParts, context: RequestContext, query: UsageQuer
     tag,
     tagValue,
   };
-}
-
-async function sendCsv<Row>(
-  context: RequestContext,
-  filter: UsageFilter,
-  head: string,
-  rows: readonly Row[],
-  fieldsOf: (row: Row) => readonly (string | bigint)[],
-): Promise<void> {
-  if (rows.length > MAX_CSV_ROWS) {
-    throw badQuery(
-      'from',
-      `The download must have at most ${MAX_CSV_ROWS} rows; request fewer days`,
-    );
-  }
-  const lines = rows.map((row) => fieldsOf(row).join(','));
-  const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
-  context.set('content-disposition', `attachment; filename="${name}"`);
-  const text = `${[head, ...lines].join('\r\n')}\r\n`;
-  await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
 }
 
 async function sendReceipt(parts: AccountParts, context: RequestContext): Promise<void> {

@@ -115,6 +115,23 @@ describe('card payments', () => {
     assert.match(receiptUrl, /^https:\/\/pay\.stripe\.com\/receipts\/pi_/);
   });
 
+  test('the statement links the receipt, as JSON and as CSV', async () => {
+    const { id } = await paid(25);
+    await deliverAll();
+    await balanceBecomes(26);
+    const admin = await farebox.key({ accountId, kind: 'ADMIN' });
+    const { body } = await call(farebox, '/billing/statement', { secret: admin });
+    const entry = body.data.find((one: { id: string }) => one.id === id);
+    assert.match(entry.receiptUrl, /^https:\/\/pay\.stripe\.com\/receipts\//);
+    const csv = await call(farebox, '/billing/statement?format=csv', { secret: admin });
+    assert.equal(csv.headers.get('content-type'), 'text/csv; charset=utf-8');
+    const [head, ...lines] = csv.text.trim().split('\r\n');
+    assert.match(head ?? '', /^date,type,usd,diem,balance_after_usd,/);
+    const line = lines.find((one) => one.includes(id))?.split(',') ?? [];
+    assert.deepEqual(line.slice(1, 5), ['TOP_UP', '25.000000000', '0.000000000', '26.000000000']);
+    assert.equal(line.at(-1), entry.receiptUrl);
+  });
+
   test('concurrent deliveries of all events credit once', async () => {
     await paid(10);
     const events = waiting.splice(0);

@@ -8,11 +8,12 @@ import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
+import type { RouteDescription } from '../http/describe.ts';
 import { limitRequests } from '../http/limit-requests.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post } from '../http/route.ts';
-import type { CardPayment, CardPayments } from '../payments/cards/cards.ts';
+import type { CardPayment, CardPayments, ProviderName } from '../payments/cards/cards.ts';
 import { autoTopUpRoutes } from './auto-top-up.ts';
 import {
   CREATE_CHECKOUT,
@@ -20,6 +21,7 @@ import {
   CreateCheckout,
   type CreatedCheckout,
   GET_CHECKOUT,
+  SHOP_WEBHOOK,
   STRIPE_WEBHOOK,
 } from './schema.ts';
 
@@ -51,6 +53,13 @@ export function checkoutFeature(parts: CheckoutParts): Feature {
 }
 
 function checkoutRoutes(parts: CheckoutParts): Route[] {
+  const webhook = (name: ProviderName, describe: RouteDescription): Route =>
+    post(`/payments/${name}`, 'public', describe, async (context) => {
+      const cards = requireCards(parts);
+      if (!cards.providers.has(name)) throw new Fault('CHECKOUT_NOT_CONFIGURED');
+      await cards.receive(name, context.body, context.request.headers);
+      await context.json(200, { received: true });
+    });
   return [
     ...autoTopUpRoutes(() => requireCards(parts)),
     post('/billing/checkout', 'key-or-wallet', CREATE_CHECKOUT, (context) =>
@@ -61,12 +70,8 @@ function checkoutRoutes(parts: CheckoutParts): Route[] {
       if (payment?.accountId !== context.caller.accountId) throw new Fault('PAYMENT_NOT_FOUND');
       await context.json(200, itemOf(payment));
     }),
-    post('/payments/stripe', 'public', STRIPE_WEBHOOK, async (context) => {
-      const cards = requireCards(parts);
-      if (!cards.providers.has('stripe')) throw new Fault('CHECKOUT_NOT_CONFIGURED');
-      await cards.receive('stripe', context.body, context.request.headers);
-      await context.json(200, { received: true });
-    }),
+    webhook('stripe', STRIPE_WEBHOOK),
+    webhook('shop', SHOP_WEBHOOK),
   ];
 }
 

@@ -110,3 +110,21 @@ export const STRIPE_WEBHOOK: RouteDescription = {
   }),
   refusals: ['INVALID_REQUEST', 'CHECKOUT_NOT_CONFIGURED'],
 };
+
+export const SHOP_WEBHOOK: RouteDescription = {
+  tag,
+  summary: 'Receive payments of the shop',
+  about:
+    "For the operator's own shop: the body must be signed as defined by Standard Webhooks. `payment.paid` reports the sum that was paid, `payment.returned` the sum of all that went back.",
+  request: jsonContent(z.record(z.string(), z.unknown()), {
+    type: 'payment.paid',
+    data: { payment: 'order-118', account: 'acct_5c1d0e9f8a7b', paidUsd: '25.00' },
+  }),
+  response: jsonResponse('The report was journaled.', Received, { received: true }),
+  refusals: [
+    'INVALID_REQUEST',
+    'ACCOUNT_NOT_FOUND',
+    'PAYMENT_NOT_FOUND',
+    'CHECKOUT_NOT_CONFIGURED',
+  ],
+};

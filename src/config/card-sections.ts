@@ -1,6 +1,6 @@
-/** The settings of payments by people: `payments.stripe`. Amounts are decimal USD with whole cents. */
+/** The settings of payments by people: `payments.stripe` and `payments.shop`. Amounts are decimal USD with whole cents. */
 import { z } from 'zod';
-import { flag, httpUrl, secret } from './setting-kinds.ts';
+import { baseUrl, flag, httpUrl, secret } from './setting-kinds.ts';
 
 const MAX_USD = 100_000;
 const CENTS = /^\d+(?:\.\d{1,2})?$/;
@@ -40,3 +40,23 @@ export const StripeSection = z
     message: 'Must not be below "minimumUsd"',
     path: ['maximumUsd'],
   });
+
+export const ShopSection = z.strictObject({
+  checkoutUrl: baseUrl().describe(
+    'Page of your shop that takes a payment. The server adds a query.',
+  ),
+  webhookSecret: secret()
+    .refine(isWebhookSecret, 'Must be the base64 text of at least 16 bytes, with or without whsec_')
+    .describe(
+      'Secret of the webhooks that your shop sends to `/payments/shop`, and of the query of `checkoutUrl`: `whsec_` and base64.',
+    ),
+  minimumUsd: CentsUsd.default(5).describe('Minimum amount of a payment, in USD.'),
+  maximumUsd: CentsUsd.default(1_000).describe('Maximum amount of a payment, in USD.'),
+});
+
+const MIN_SECRET_BYTES = 16;
+
+function isWebhookSecret(secret: string): boolean {
+  const text = secret.replace(/^whsec_/, '');
+  return /^[\w+/=-]+$/.test(text) && Buffer.from(text, 'base64').length >= MIN_SECRET_BYTES;
+}

@@ -3,7 +3,7 @@
  * cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
 import { z } from 'zod';
-import { StripeSection } from './card-sections.ts';
+import { ShopSection, StripeSection } from './card-sections.ts';
 import { flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
@@ -234,6 +234,7 @@ export const PaymentsSection = group({
   facilitator: Facilitator,
   staking: Staking.optional(),
   stripe: StripeSection.optional().describe('Payments by card with Stripe.'),
+  shop: ShopSection.optional().describe('Payments in your own shop.'),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
 

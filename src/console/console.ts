@@ -89,7 +89,7 @@ async function sendFile(context: RequestContext, assets: ConsoleAssets): Promise
 function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets): string {
   const { service, payments } = config.current;
   const rails = [payments.base && 'base', payments.solana && 'solana'].filter(Boolean).join(' ');
-  const cards = payments.stripe === undefined ? '' : 'stripe';
+  const cards = payments.stripe || payments.shop ? 'yes' : '';
   const about = { title: service.title, service: service.name, base: basePath, rails, cards };
   const attributes = Object.entries(about).map(
     ([key, value]) => `data-${key}="${escapeHtml(value)}"`,

@@ -32,6 +32,7 @@ export async function openCardPayments(parts: CardParts): Promise<CardPayments |
     ...parts,
     ...cardPostings(ledger),
     store,
+    hasAccount: async (id) => (await stores.identity.findAccount(id)) !== undefined,
     balancesOf: async (accountIds) => {
       if (accountIds.length === 0) return new Map();
       const figures = await accountFigures(store, accountIds, clock.nowMs());

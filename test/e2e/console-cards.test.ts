@@ -91,6 +91,17 @@ describe('cards in the console', () => {
       await page.getByText('when the balance is below $60.00').waitFor();
       await visitor.checkAccess('with automatic top-up');
       await visitor.checkWidth('with automatic top-up');
+      await visitor.open('/console/statement');
+      await page.getByRole('heading', { name: /^Statement 20/ }).waitFor();
+      await page.getByRole('link', { name: 'Receipt' }).nth(1).waitFor();
+      await page.locator('dl.tiles').getByText('$76.00').waitFor();
+      await visitor.checkAccess('statement');
+      await visitor.checkWidth('statement');
+      await page.emulateMedia({ media: 'print' });
+      assert.equal(await page.getByRole('navigation').isVisible(), false);
+      assert.equal(await page.getByRole('button', { name: 'Print' }).isVisible(), false);
+      await page.emulateMedia({ media: null });
+      await visitor.open('/console/credit');
       await page.getByRole('button', { name: 'Delete the card' }).click();
       await page.getByRole('dialog').getByRole('button', { name: 'Delete the card' }).click();
       await page.getByText('Save a card with your next payment').waitFor();

@@ -14,6 +14,8 @@ export type HouseAccount =
   | 'house:payout:solana'
   | 'house:top-up:stripe'
   | 'house:payout:stripe'
+  | 'house:top-up:shop'
+  | 'house:payout:shop'
   | 'house:bad-debt';
 
 /** `REVERSAL` takes back a credit whose money is gone; `DEBT` is the uncovered part. */

@@ -34,6 +34,9 @@ const Batches = lazy(async () => (await loadPage(() => import('./pages/batches.t
 const Budgets = lazy(async () => (await loadPage(() => import('./pages/budgets.tsx'))).Budgets);
 const Webhooks = lazy(async () => (await loadPage(() => import('./pages/webhooks.tsx'))).Webhooks);
 const Credit = lazy(async () => (await loadPage(() => import('./pages/credit.tsx'))).Credit);
+const Statement = lazy(
+  async () => (await loadPage(() => import('./pages/statement.tsx'))).Statement,
+);
 const Playground = lazy(
   async () => (await loadPage(() => import('./pages/playground.tsx'))).Playground,
 );
@@ -146,6 +149,7 @@ function SignedIn() {
             <Route path="/console/budgets" component={Budgets} />
             <Route path="/console/webhooks" component={Webhooks} />
             <Route path="/console/credit" component={Credit} />
+            <Route path="/console/statement" component={Statement} />
             <Route path="/console/playground/:kind?" component={Playground} />
             <Route path="/console/models" component={Models} />
             <Route path="/console/limits" component={Limits} />

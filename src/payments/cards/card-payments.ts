@@ -43,6 +43,7 @@ export interface CardOptions
   readonly ids: Ids;
   readonly log: Log;
   readonly providers: ReadonlyMap<ProviderName, PaymentProvider>;
+  readonly hasAccount: (id: string) => Promise<boolean>;
   readonly onStep?: ((step: CardStep) => Promise<void>) | undefined;
 }
 
@@ -158,8 +159,14 @@ export class CardPayments {
     const { clock, onStep, log } = this.#options;
     const notice = this.#provider(name).readWebhook(body, headers, clock.nowMs());
     if (notice === undefined) return;
+    const { accountId } = notice.report ?? {};
+    if (accountId !== undefined && !(await this.#options.hasAccount(accountId))) {
+      throw new Fault('ACCOUNT_NOT_FOUND');
+    }
     const isNew = await this.table.journal(name, notice);
     log.debug({ event: notice.eventId, type: notice.type, isNew }, 'A payment event was received');
+    // A shop reports to one service only, and repeats a report that was rejected.
+    if (isNew === undefined && notice.report !== undefined) throw new Fault('PAYMENT_NOT_FOUND');
     await onStep?.('journaled');
     this.#worker.nudge();
   }
@@ -227,7 +234,8 @@ export class CardPayments {
     const limit = wanted === 'all' ? availableNano : wanted;
     let left: Nano = nano(limit - (limit % NANO_PER_CENT));
     const parts: Omit<CardRefund, 'state' | 'failure'>[] = [];
-    for (const { id: paymentId, creditedNano, refundedNano } of payments) {
+    for (const { id: paymentId, provider, creditedNano, refundedNano } of payments) {
+      if (this.providers.get(provider)?.canRefund !== true) continue;
       const amountNano = smaller(left, nano(creditedNano - refundedNano));
       if (amountNano <= 0n) continue;
       const id = `refund_${ids.ordered(clock.nowMs())}`;

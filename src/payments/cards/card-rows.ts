@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { nano } from '../../core/money.ts';
 import { Flag, Whole, maybe, rowShape } from '../../db/db.ts';
 
-export const PROVIDER_NAMES = ['stripe'] as const;
+export const PROVIDER_NAMES = ['stripe', 'shop'] as const;
 export type ProviderName = (typeof PROVIDER_NAMES)[number];
 
 const Amount = z.bigint().transform(nano);
@@ -11,8 +11,9 @@ const Amount = z.bigint().transform(nano);
 export const PAYMENT = rowShape({
   id: z.string(),
   provider: z.enum(PROVIDER_NAMES),
-  /** `checkout`: on a page of the provider; `automatic`: a charge of a saved card. */
-  kind: z.enum(['checkout', 'automatic']),
+  /** `checkout`: on a page of the provider; `automatic`: a charge of a saved card;
+   * `shop`: started by the shop of the operator. */
+  kind: z.enum(['checkout', 'automatic', 'shop']),
   accountId: z.string(),
   state: z.enum(['open', 'processing', 'paid', 'failed', 'expired']),
   /** The amount to credit, without taxes. */

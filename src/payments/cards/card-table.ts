@@ -13,6 +13,7 @@ import {
   type Queryable,
   type Store,
   oneAtATime,
+  placesFrom,
 } from '../../db/db.ts';
 import {
   type CardPayment,
@@ -131,16 +132,20 @@ export class CardTable extends LeasedTable<CardPayment> {
     );
   }
 
-  /** Makes a payment due and stores the event, in one transaction; returns whether it was new. */
-  async journal(provider: ProviderName, notice: Notice): Promise<boolean> {
-    const { eventId, type, createdMs, paymentId = null, intent = null } = notice;
+  /**
+   * Makes a payment due and stores the event, in one transaction; returns whether it was new, and
+   * `undefined` for an unknown payment.
+   */
+  async journal(provider: ProviderName, notice: Notice): Promise<boolean | undefined> {
+    const { eventId, type, createdMs, paymentId = null, intent = null, report = {} } = notice;
     const nowMs = this.#parts.clock.nowMs();
     return await this.store.transaction(async (tx) => {
+      await this.#insertReported(tx, provider, notice);
       const [found] = await tx.query<{ id: string }>(
         `SELECT id FROM payments_card WHERE provider = $1 AND (id = $2 OR intent = $3)`,
         [provider, paymentId, intent],
       );
-      if (found === undefined) return false;
+      if (found === undefined) return undefined;
       const added = await tx.query(
         `INSERT INTO payments_card_event (id, payment_id, type, created_ms, received_ms)
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING RETURNING id`,
@@ -148,11 +153,36 @@ export class CardTable extends LeasedTable<CardPayment> {
       );
       if (added.length === 0) return false;
       await tx.query(
-        `UPDATE payments_card SET due_ms = $2, attempts = 0, version = version + 1 WHERE id = $1`,
-        [found.id, nowMs],
+        `UPDATE payments_card SET due_ms = $2, attempts = 0, version = version + 1,
+           paid_nano = CASE WHEN paid_nano < $3 THEN $3 ELSE paid_nano END,
+           returned_nano = CASE WHEN returned_nano < $4 THEN $4 ELSE returned_nano END,
+           receipt_url = COALESCE($5, receipt_url) WHERE id = $1`,
+        [
+          found.id,
+          nowMs,
+          report.paidNano ?? 0n,
+          report.returnedNano ?? 0n,
+          report.receiptUrl ?? null,
+        ],
       );
       return true;
     });
+  }
+
+  /** Inserts the row of a payment that the shop has started. */
+  async #insertReported(
+    tx: Queryable,
+    provider: ProviderName,
+    { paymentId, report }: Notice,
+  ): Promise<void> {
+    if (paymentId === undefined || report?.accountId === undefined) return;
+    const nowMs = this.#parts.clock.nowMs();
+    await tx.query(
+      `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
+         due_ms, created_ms, updated_ms)
+       VALUES ($1, $2, 'shop', $3, 'open', $4, 0, $5, $5, $5) ON CONFLICT (id) DO NOTHING`,
+      [paymentId, provider, report.accountId, report.paidNano ?? 0n, nowMs],
+    );
   }
 
   async pruneEvents(beforeMs: number): Promise<void> {
@@ -321,6 +351,26 @@ export class CardTable extends LeasedTable<CardPayment> {
     );
   }
 }
+
+/** URLs of the receipts of payments, by the ids of the payments. */
+export async function cardReceipts(
+  store: Queryable,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  const found = new Map<string, string>();
+  for (let from = 0; from < ids.length; from += MAX_IDS) {
+    const some = ids.slice(from, from + MAX_IDS);
+    const rows = await store.query<{ id: string; receipt_url: string }>(
+      `SELECT id, receipt_url FROM payments_card
+       WHERE receipt_url IS NOT NULL AND id IN (${placesFrom(1, some)})`,
+      some,
+    );
+    for (const { id, receipt_url } of rows) found.set(id, receipt_url);
+  }
+  return found;
+}
+
+const MAX_IDS = 500;
 
 /** Sums of all rows, for the comparison with the ledger. */
 export async function cardSums(

@@ -12,7 +12,7 @@ export {
   PROVIDER_NAMES,
   type ProviderName,
 } from './card-rows.ts';
-export type { CardPostings } from './card-table.ts';
+export { type CardPostings, cardReceipts } from './card-table.ts';
 export type { CardOwner, Declined } from './saved-cards.ts';
 
 export interface OpenCardsOptions extends Omit<CardOptions, 'providers'> {
@@ -37,6 +37,9 @@ export async function openProviders({
     const proxy = proxyOf(proxies, settings.apiUrl);
     const serviceName = service.title;
     providers.set('stripe', openStripe({ settings, publicUrl, serviceName, proxy, clock }));
+  }
+  if (payments.shop !== undefined) {
+    providers.set('shop', (await import('./shop.ts')).openShop(payments.shop, clock));
   }
   return providers;
 }

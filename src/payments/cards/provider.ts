@@ -1,5 +1,6 @@
 /**
- * The interface to a company that takes payments by people. `stripe.ts` implements it for Stripe.
+ * The interface to a company that takes payments by people. `stripe.ts` implements it for Stripe, and
+ * `shop.ts` for the operator's own shop.
  *
  * A provider reports sums since the beginning of a payment, never single changes. Therefore it does
  * not matter whether a report arrives twice, late, out of order, or only after a later one.
@@ -56,6 +57,16 @@ export interface Notice {
   /** The id of the row, if the event contains it. */
   readonly paymentId?: string | undefined;
   readonly intent?: string | undefined;
+  /** Sums of a provider whose facts cannot be read, since the beginning of the payment. */
+  readonly report?: PaymentReport | undefined;
+}
+
+export interface PaymentReport {
+  readonly paidNano?: Nano;
+  readonly returnedNano?: Nano;
+  readonly receiptUrl?: string | undefined;
+  /** The account to credit if the payment was not started here. */
+  readonly accountId?: string | undefined;
 }
 
 /** A payment at the provider that names a row of this service. */
@@ -75,6 +86,8 @@ export interface PaymentProvider {
   readWebhook(body: Buffer, headers: IncomingHttpHeaders, nowMs: number): Notice | undefined;
   /** Reads the facts of a payment. `refunds`: those of Farebox. Rejects if the provider is unreachable. */
   facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts>;
+  /** Whether Farebox can pay back. */
+  readonly canRefund: boolean;
   /** Whether a saved card can be charged; the reason if not. */
   readonly chargesCards: true | string;
   /**

@@ -100,6 +100,7 @@ export function openStripe(parts: StripeParts): PaymentProvider {
 
 class StripeProvider implements PaymentProvider {
   readonly name = 'stripe';
+  readonly canRefund = true;
   readonly minimumNano: Nano;
   readonly maximumNano: Nano;
   readonly chargesCards: true | string;

@@ -158,7 +158,7 @@ export function Transaction({ entry }: { entry: Pick<TopUp, 'transaction' | 'exp
   );
 }
 
-const TYPES: Readonly<Record<StatementEntry['type'], string>> = {
+export const ENTRY_TYPES: Readonly<Record<StatementEntry['type'], string>> = {
   TOP_UP: 'Top-up',
   CREDIT: 'Credit by the operator',
   REFUND: 'Refund',
@@ -184,9 +184,14 @@ const STATEMENT_COLUMNS: readonly Column<StatementEntry>[] = [
             {entry.requests === 1 ? 'request' : 'requests'}
           </a>
         ) : (
-          TYPES[entry.type]
+          ENTRY_TYPES[entry.type]
         )}
         {entry.note !== null && <span class="under text">{entry.note}</span>}
+        {entry.receiptUrl !== null && (
+          <span class="under">
+            <SafeLink href={entry.receiptUrl}>Receipt</SafeLink>
+          </span>
+        )}
       </>
     ),
   },
@@ -224,6 +229,9 @@ function Statement() {
         <h2>Statement</h2>
         <div class="filters">
           <Days {...filters} change={change} />
+          <a class="button" href="/console/statement">
+            Print a month
+          </a>
         </div>
       </div>
       <CursorTable

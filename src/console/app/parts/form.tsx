@@ -28,7 +28,7 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
   readonly value: string;
   readonly onInput: (value: string) => void;
-  readonly type?: 'text' | 'date' | 'number';
+  readonly type?: 'text' | 'date' | 'month' | 'number';
   readonly required?: boolean;
   readonly maxLength?: number;
   readonly min?: string;
