@@ -33,6 +33,7 @@ import { assignTraits } from './traits.ts';
 
 export type { BatchType, CatalogModel, DiscoveredModel, ModelOutage } from './model.ts';
 export { isWithinPrivacy } from './model.ts';
+export { isLoss, lossText, type Margin, marginsOf } from './margins.ts';
 export {
   LIST_TYPES,
   type ListType,
@@ -40,7 +41,7 @@ export {
   WIRE_CAPABILITIES,
 } from './model-list.ts';
 export { CLAUDE_PREFIX, type DeprecationNotice, type ResolvedModel } from './model-lookup.ts';
-export { compilePrice, type ImageKind, type Price, soldTier } from './compile-price.ts';
+export { compilePrice, type ImageKind, type Price, scaledRow, soldTier } from './compile-price.ts';
 export {
   boundFor,
   chargeFor,

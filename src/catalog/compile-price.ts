@@ -135,8 +135,13 @@ export class PriceVariants {
 
   /** The price of a request that starts now. A tier without a price has the standard price. */
   now(tier: ServiceTier | undefined): Price {
+    return this.at(Math.floor((this.#options.clock.nowMs() % DAY_MS) / MINUTE_MS), tier);
+  }
+
+  /** The price at a time of day: a text such as `16:30`, or minutes. */
+  at(time: string | number, tier: ServiceTier | undefined): Price {
     const { windows = [] } = this.settings;
-    const minute = Math.floor((this.#options.clock.nowMs() % DAY_MS) / MINUTE_MS);
+    const minute = typeof time === 'string' ? minuteOf(time) : time;
     return this.of(
       windows.find(({ from, to }) => isWithin(minute, from, to)),
       tier,

@@ -120,7 +120,8 @@ function tokenCharge(usage: Usage, price: Price): bigint {
   );
 }
 
-function ratesFor(promptTokens: number, { tokens, steps }: Price): TokenRates {
+/** The rates of a prompt of this length. */
+export function ratesFor(promptTokens: number, { tokens, steps }: Price): TokenRates {
   const step = steps?.find(({ above }) => promptTokens > above);
   return step?.rates ?? tokens ?? unpriced('tokens');
 }

@@ -4,6 +4,7 @@ import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname } from 'node:path';
 import { type Config, describeConfig, proxyOf } from '../config/config.ts';
+import { Catalog, isLoss, lossText, marginsOf } from '../catalog/catalog.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
@@ -70,6 +71,7 @@ export async function findingsOf(
     ...(await engineFindings(config)),
     ...(await embeddedFindings(config, running)),
     modelFinding(config),
+    ...marginFindings(config),
     ...(await personaFindings(config)),
     ...(await searchFindings(config)),
     ...(await nodeFindings(config)),
@@ -262,6 +264,16 @@ function unwritable(folder: string): string | undefined {
 function modelFinding({ models }: Config): Finding {
   if (models.length > 0) return finding('models', 'ok', `${models.length} configured`);
   return finding('models', 'note', 'none configured; embedded and discovered models are offered');
+}
+
+/** Prices below the cost of a supplier. */
+function marginFindings(config: Config): Finding[] {
+  const models = new Catalog({ settings: config, clock: PARTS.clock }).models();
+  return models.flatMap((model) =>
+    marginsOf(model)
+      .filter(isLoss)
+      .map((loss) => finding(`price of ${model.id}`, 'wrong', lossText(loss))),
+  );
 }
 
 async function personaFindings({ personas: { folder } }: Config): Promise<Finding[]> {

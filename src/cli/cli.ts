@@ -19,6 +19,7 @@ import { keysCommands } from './keys.ts';
 import { limitCommands } from './limits.ts';
 import { modelsCommands } from './models.ts';
 import { moveCommand } from './move.ts';
+import { pricesCommands } from './prices.ts';
 import { refundCommand } from './refund.ts';
 import { requestCommand } from './request.ts';
 import { serveCommand } from './serve.ts';
@@ -42,6 +43,7 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
   usageCommand,
   requestCommand,
   modelsCommands,
+  pricesCommands,
   enginesCommands,
   agentsCommands,
   auditCommand,

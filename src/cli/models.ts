@@ -1,7 +1,7 @@
 /** `farebox models`: lists the models on offer with prices and engines; `models pull` fetches one. */
 import { request } from 'undici';
 import { z } from 'zod';
-import { Catalog } from '../catalog/catalog.ts';
+import { Catalog, type Margin, marginsOf } from '../catalog/catalog.ts';
 import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
@@ -30,11 +30,17 @@ export function modelsCommands(cli: Cli): void {
     .description(`Show the available models with their prices and engines
 
 Queries the running server; if none runs, shows the models of the configuration. Prices are USD per
-million tokens, or per the unit that the price names.`)
+million tokens, or per the unit that the price names. If replicas have a "cost", the table shows it with
+the lowest margin; "farebox --json models" shows the margin of each price.`)
     .action(async () => {
       const { config } = await cli.settings();
       const { server, models: offered } = await offeredModels(config);
-      const shown = offered.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
+      const catalog = new Catalog({ settings: config, clock: systemClock() });
+      const shown = offered.map((model) => {
+        const own = catalog.get(model.id);
+        const margins = own === undefined ? [] : marginsOf(own);
+        return { ...model, runsOn: runsOn(config, model.id), margins };
+      });
       const heading =
         server === undefined
           ? 'No server runs. Models of the configuration:'
@@ -90,18 +96,24 @@ const NO_MODELS =
   'No models. "farebox serve" starts embedded models and finds engines on local ports;\nconfigure other models in farebox.yaml\n';
 
 function modelTable(
-  models: readonly (OfferedModel & { readonly runsOn: readonly string[] })[],
+  models: readonly (OfferedModel & {
+    readonly runsOn: readonly string[];
+    readonly margins: readonly Margin[];
+  })[],
 ): string {
+  const hasCosts = models.some(({ margins }) => margins.length > 0);
   const rows = models.map((model) => [
     model.id,
     model.type,
     model.contextTokens === undefined ? '-' : String(model.contextTokens),
     shownPrices(model),
+    ...(hasCosts ? shownMargin(model.margins) : []),
     model.traits.join(', ') || '-',
     model.runsOn.join(', '),
     model.offline ? 'offline' : 'online',
   ]);
-  const titles = ['MODEL', 'TYPE', 'CONTEXT', 'PRICE', 'TRAITS', 'RUNS ON', 'STATE'];
+  const costs = hasCosts ? ['COST', 'LEAST MARGIN'] : [];
+  const titles = ['MODEL', 'TYPE', 'CONTEXT', 'PRICE', ...costs, 'TRAITS', 'RUNS ON', 'STATE'];
   return table(titles, rows, ['CONTEXT']);
 }
 
@@ -124,6 +136,33 @@ function shownPrices(model: OfferedModel): string {
   if (prices.length > 0) return prices.join(', ');
   return model.type === 'video' ? 'by quote' : 'not for sale';
 }
+
+/** The standard costs of the first replica with costs, and the lowest margin of all prices. */
+function shownMargin(margins: readonly Margin[]): [cost: string, margin: string] {
+  const [first] = margins;
+  if (first === undefined) return ['-', '-'];
+  const { engine, from } = first;
+  const standard = margins.filter(
+    (one) =>
+      one.engine === engine && one.from === from && one.tier === undefined && one.above === 0,
+  );
+  const costs = standard.map(({ kind, cost }) => `${Number(cost)} ${COST_WORDS[kind] ?? kind}`);
+  const least = margins.some(({ percent }) => percent === null)
+    ? 'loss'
+    : `${Math.min(...margins.map(({ percent }) => percent ?? 0))} %`;
+  return [costs.join(', '), least];
+}
+
+const COST_WORDS: Readonly<Record<string, string>> = {
+  input: 'in',
+  output: 'out',
+  cacheInput: 'cached',
+  cacheWrite: 'cache write',
+  perImage: 'an image',
+  perSecond: 'a second',
+  perSearch: 'a search',
+  perRequest: 'a request',
+};
 
 /** The configured engines of a model; a model without any is embedded or discovered here. */
 function runsOn(config: Config, id: string): readonly string[] {

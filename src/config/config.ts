@@ -33,6 +33,7 @@ export { editSection, maskedText, readSection, sectionSchema } from './edit-conf
 export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
+export { type ListedPrice, readPriceList } from './price-list.ts';
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { VIDEO_RESULT_MB, maxCallerMb, maxDownloadBytes } from './media-section.ts';

@@ -22,20 +22,17 @@ test('prices keep all digits of the file', () => {
   assert.deepEqual(warnings, []);
 });
 
-test('the prices above the lowest threshold become the extended prices', () => {
-  const { price, warnings } = imported(`{
+test('each threshold becomes a step of the extended prices', () => {
+  const { price } = imported(`{
     "input_cost_per_token": 3e-06, "output_cost_per_token": 1.5e-05,
     "input_cost_per_token_above_272k_tokens": 9e-06,
     "input_cost_per_token_above_200k_tokens": 6e-06,
     "output_cost_per_token_above_200k_tokens": 2.25e-05,
     "cache_read_input_token_cost_above_200k_tokens": 6e-07 }`);
-  assert.deepEqual(price.extended, {
-    above: 200_000,
-    input: '6',
-    output: '22.5',
-    cacheInput: '0.6',
-  });
-  assert.equal(warnings.length, 1);
+  assert.deepEqual(price.extended, [
+    { above: 200_000, input: '6', output: '22.5', cacheInput: '0.6' },
+    { above: 272_000, input: '9', output: '22.5', cacheInput: '0.6' },
+  ]);
 });
 
 test('a price with more than 9 decimals is rounded with a warning', () => {

@@ -14,20 +14,18 @@ export type ImportedModel = Exclude<ReturnType<typeof importModel>, string>;
 export type PriceFile = (key: string) => ImportedModel | string;
 
 /** A number as it is written in the file. */
-class Digits {
+export class Digits {
   readonly text: string;
   constructor(text: string) {
     this.text = text;
   }
 }
 
-type Entry = Readonly<Record<string, unknown>>;
+export type Entry = Readonly<Record<string, unknown>>;
 
 /** Throws a SyntaxError if the text is not JSON. */
 export function readPriceFile(text: string): PriceFile {
-  const keepDigits = (_key: string, value: unknown, context?: { source?: string }): unknown =>
-    typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
-  const parsed: unknown = JSON.parse(text, keepDigits);
+  const parsed = parseDigits(text);
   const entries = isEntry(parsed) ? parsed : {};
   return (key) => {
     const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
@@ -36,7 +34,14 @@ export function readPriceFile(text: string): PriceFile {
   };
 }
 
-function isEntry(value: unknown): value is Entry {
+/** Parses JSON with its numbers as `Digits`. */
+export function parseDigits(text: string): unknown {
+  const keepDigits = (_key: string, value: unknown, context?: { source?: string }): unknown =>
+    typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
+  return JSON.parse(text, keepDigits);
+}
+
+export function isEntry(value: unknown): value is Entry {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
@@ -97,55 +102,73 @@ function whole(value: unknown): number | undefined {
   return text !== undefined && Number.isSafeInteger(number) && number > 0 ? number : undefined;
 }
 
-function importPrice(entry: Entry, warnings: string[]): PriceSettings {
+export function importPrice(entry: Entry, warnings: string[]): PriceSettings {
   const token = (key: string) => decimal(entry[key], MILLION_EXPONENT, key, warnings);
   const unit = (key: string) => decimal(entry[key], 0, key, warnings);
-  const extended = importExtended(entry, token, warnings);
+  const extended = importExtended(entry, token);
   return withoutUndefined({
     input: token('input_cost_per_token'),
     output: token('output_cost_per_token'),
     cacheInput: token('cache_read_input_token_cost'),
     cacheWrite: token('cache_creation_input_token_cost'),
+    cacheWrite1h: token('cache_creation_input_token_cost_above_1hr'),
+    audioInput: token('input_cost_per_audio_token'),
+    imageInput: token('input_cost_per_image_token'),
+    reasoning: token('output_cost_per_reasoning_token'),
+    audioOutput: token('output_cost_per_audio_token'),
     extended,
     perImage: unit('output_cost_per_image') ?? unit('input_cost_per_image'),
     perSecond: unit('input_cost_per_second'),
     perMillionCharacters: token('input_cost_per_character'),
     perSearch: unit('input_cost_per_query'),
+    serviceTiers: importTiers(token),
   });
+}
+
+/** Prices of batches are those of another API of the supplier. */
+const TIER_ENDS = { flex: '_flex', priority: '_priority' } as const;
+
+function importTiers(token: Convert): PriceSettings['serviceTiers'] {
+  const tiers = Object.entries(TIER_ENDS).flatMap(([tier, end]) => {
+    const row = withoutUndefined({
+      input: token(`input_cost_per_token${end}`),
+      output: token(`output_cost_per_token${end}`),
+      cacheInput: token(`cache_read_input_token_cost${end}`),
+    });
+    return Object.keys(row).length === 0 ? [] : [[tier, row] as const];
+  });
+  return tiers.length === 0 ? undefined : Object.fromEntries(tiers);
 }
 
 const ABOVE = /^input_cost_per_token_above_(\d+)k_tokens$/;
 
-function importExtended(
-  entry: Entry,
-  token: (key: string) => string | undefined,
-  warnings: string[],
-): PriceSettings['extended'] {
+type Convert = (key: string) => string | undefined;
+
+function importExtended(entry: Entry, token: Convert): PriceSettings['extended'] {
   const steps = Object.keys(entry)
     .flatMap((key) => ABOVE.exec(key)?.[1] ?? [])
     .toSorted((a, b) => Number(a) - Number(b));
-  const step = steps[0];
-  if (step === undefined) return undefined;
-  if (steps.length > 1) {
-    warnings.push(
-      `The entry has prices above ${steps.join('k, ')}k tokens; only those above ${step}k are used`,
-    );
-  }
-  const above = (key: string) => token(`${key}_above_${step}k_tokens`);
-  const input = above('input_cost_per_token') ?? token('input_cost_per_token') ?? '0';
-  return withoutUndefined({
-    above: Number(step) * 1_000,
-    input,
-    output: above('output_cost_per_token') ?? token('output_cost_per_token') ?? '0',
-    cacheInput: above('cache_read_input_token_cost'),
-    cacheWrite: above('cache_creation_input_token_cost'),
+  const prices = steps.map((step, index) => {
+    // A price that a step lacks is that of the step below.
+    const lower = steps.slice(0, index + 1).toReversed();
+    const above = (key: string): string | undefined =>
+      lower.map((one) => token(`${key}_above_${one}k_tokens`)).find((one) => one !== undefined);
+    return withoutUndefined({
+      above: Number(step) * 1_000,
+      input: above('input_cost_per_token') ?? token('input_cost_per_token') ?? '0',
+      output: above('output_cost_per_token') ?? token('output_cost_per_token') ?? '0',
+      cacheInput: above('cache_read_input_token_cost'),
+      cacheWrite: above('cache_creation_input_token_cost'),
+      cacheWrite1h: above('cache_creation_input_token_cost_above_1hr'),
+    });
   });
+  return prices.length > 1 ? prices : prices[0];
 }
 
-const MILLION_EXPONENT = 6;
+export const MILLION_EXPONENT = 6;
 
 /** Returns the value times 10^shift as decimal text, rounded to 9 decimals. */
-function decimal(
+export function decimal(
   value: unknown,
   shift: number,
   key: string,
@@ -172,7 +195,7 @@ function trimZeros(decimalText: string): string {
   return decimalText.replace(/\.?0+$/, '');
 }
 
-function withoutUndefined<T extends object>(value: T): T {
+export function withoutUndefined<T extends object>(value: T): T {
   const entries = Object.entries(value).filter(([, entry]) => entry !== undefined);
   // Only optional keys are removed.
   return Object.fromEntries(entries) as T;

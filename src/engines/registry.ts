@@ -2,7 +2,7 @@
  * The engines and their models: from the configuration and from this machine. Both follow changes
  * of the configuration and of local engines.
  */
-import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
+import { Catalog, type VideoConstraints, isLoss, lossText, marginsOf } from '../catalog/catalog.ts';
 import type { Config, ConfigInForce } from '../config/config.ts';
 import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
@@ -36,6 +36,7 @@ export class EngineRegistry {
   readonly catalog: Catalog;
   readonly localEngines: LocalEngineSource;
   readonly #config: ConfigInForce;
+  readonly #log: Log;
 
   constructor(parts: EngineRegistryParts) {
     const { config, clock, ids, log, canSearch, videoConstraints, observe } = parts;
@@ -43,6 +44,8 @@ export class EngineRegistry {
     this.engines = new Engines({ clock, ids, log, observe });
     const settings = config.current;
     this.catalog = new Catalog({ settings, clock, webSearch: canSearch, videoConstraints });
+    this.#log = log;
+    this.#warnOfLosses();
     const onChange = (): void => this.#refresh();
     this.localEngines =
       parts.localEngines?.(onChange) ??
@@ -53,7 +56,17 @@ export class EngineRegistry {
   configure(): void {
     this.localEngines.configure(this.#config.current);
     this.catalog.configure(this.#config.current);
+    this.#warnOfLosses();
     this.#refresh();
+  }
+
+  #warnOfLosses(): void {
+    for (const model of this.catalog.models()) {
+      const [loss, ...more] = marginsOf(model).filter(isLoss);
+      if (loss === undefined) continue;
+      const fields = { model: model.id, loss: lossText(loss), more: more.length };
+      this.#log.warn(fields, 'A model is sold below its cost');
+    }
   }
 
   async close(): Promise<void> {

@@ -97,6 +97,11 @@ export const METRICS = {
     'Settles in the local journal that wait for the database.',
   ),
   modelsOffered: gauge('farebox_models', [], 'Models on offer.'),
+  modelLosses: gauge(
+    'farebox_model_losses',
+    ['model', 'engine'],
+    'Prices of a model that are below the configured cost of the supplier.',
+  ),
   modelsReady: gauge('farebox_models_ready', [], 'Models that an engine can run now.'),
   engineInFlight: gauge('farebox_engine_in_flight', ['engine'], 'Calls that run on an engine.'),
   engineQueued: gauge(

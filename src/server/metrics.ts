@@ -3,7 +3,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { HttpServer, RequestObserver } from '../http/http.ts';
 import type { RequestContext, RouteName } from '../http/request-context.ts';
 import { type LineResult, openBatches } from '../batches/batches.ts';
-import type { Catalog } from '../catalog/catalog.ts';
+import { type Catalog, isLoss, marginsOf } from '../catalog/catalog.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -251,7 +251,14 @@ export class ServerMetrics implements RequestObserver {
     const models = catalog.models();
     gauges.set('modelsOffered', models.length);
     gauges.set('modelsReady', models.filter(({ replicas }) => engines.isReady(replicas)).length);
-    gauges.show(...ENGINE_GAUGES);
+    gauges.show(...ENGINE_GAUGES, 'modelLosses');
+    for (const model of models) {
+      const losses = model.replicas.some(({ cost }) => cost) ? marginsOf(model).filter(isLoss) : [];
+      for (const { engine } of losses) {
+        const count = losses.filter((one) => one.engine === engine).length;
+        gauges.set('modelLosses', count, model.id, engine);
+      }
+    }
     for (const engine of engines.status()) {
       gauges.set('engineInFlight', engine.inFlight, engine.id);
       gauges.set('engineQueued', engine.queued, engine.id);

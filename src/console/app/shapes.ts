@@ -50,6 +50,7 @@ export type {
   TopUpDetailResponse,
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
+export type { PricesResponse } from '../../server/ops/prices-schema.ts';
 export type { CreatedCheckout } from '../../checkout/schema.ts';
 export type {
   ChangedConfig,

@@ -14,6 +14,7 @@ import {
 } from './config-editor-schema.ts';
 import type { BackupRequest } from '../backup/backup-worker.ts';
 import type { ScheduledBackups } from '../backup/scheduled-backups.ts';
+import { type CatalogModel, marginsOf } from '../../catalog/catalog.ts';
 import {
   type Config,
   type LoadedConfig,
@@ -63,6 +64,7 @@ import {
   type VideosResponse,
   VideosQuery,
 } from './admin-schema.ts';
+import { PRICES, type PricesResponse } from './prices-schema.ts';
 
 /** Operations of the command line that routes offer. */
 export interface Operations {
@@ -100,6 +102,9 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
         others: others.map((text) => JSON.parse(text) as EnginesView),
       } satisfies EnginesResponse);
     }),
+    get('/admin/prices', 'operator', PRICES, (context) =>
+      context.json(200, pricesBody(shared.catalog.models())),
+    ),
     get('/admin/videos', 'operator', VIDEOS, (context) => sendVideos(shared, context)),
     get('/admin/top-ups', 'operator', TOP_UPS, (context) => sendTopUps(shared, context)),
     get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
@@ -212,6 +217,16 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
       replicas: replicas.map(({ engine, model }) => ({ engine, model })),
     })),
   };
+}
+
+function pricesBody(models: readonly CatalogModel[]): PricesResponse {
+  const data = models.map((model) => ({
+    model: model.id,
+    margins: marginsOf(model).map(({ tier = null, from = null, ...margin }) => {
+      return { ...margin, tier, from };
+    }),
+  }));
+  return { object: 'list', data: data.filter(({ margins }) => margins.length > 0) };
 }
 
 async function sendVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {

@@ -10,11 +10,13 @@ import { Copy, Count, Facts, NONE, OpenButton, State, Time } from '../parts/valu
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import type { Amount, List, Model, RateLimits } from '../shapes.ts';
+import { isOperator } from '../session.ts';
+import type { Amount, List, Model, PricesResponse, RateLimits } from '../shapes.ts';
 
 export function Models() {
   const models = useCall<List<Model>>('/models?type=all');
   const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');
+  const costs = useCall<PricesResponse>(isOperator.value ? '/admin/prices' : undefined);
   const search = useSignal('');
   const type = useSignal('');
   const opened = useSignal<Model | undefined>(undefined);
@@ -67,6 +69,7 @@ export function Models() {
         <ModelDrawer
           model={opened.value}
           rates={rates.get(opened.value.id) ?? []}
+          margins={costs.data?.data.find(({ model }) => model === opened.value?.id)?.margins ?? []}
           close={() => (opened.value = undefined)}
         />
       )}
@@ -130,6 +133,11 @@ const UNITS: Readonly<Record<string, string>> = {
   per_request: 'per request',
   per_search: 'per web search',
   per_audio_second: 'per second of audio',
+  cache_write_1h: 'per million tokens written to the cache for one hour',
+  audio_input: 'per million audio input tokens',
+  image_input: 'per million image input tokens',
+  reasoning: 'per million reasoning tokens',
+  audio_output: 'per million audio output tokens',
 };
 
 /** The unit of a price, which depends on the type of the model. */
@@ -199,8 +207,11 @@ function Capabilities({ model, max = 20 }: { model: Model; max?: number }) {
 interface ModelDrawerProps {
   readonly model: Model;
   readonly rates: RateLimits['rateLimits'][number]['rateLimits'];
+  readonly margins: readonly Margin[];
   readonly close: () => void;
 }
+
+type Margin = PricesResponse['data'][number]['margins'][number];
 
 const RATE_NAMES: Readonly<Record<string, string>> = {
   RPM: 'Requests per minute',
@@ -208,7 +219,7 @@ const RATE_NAMES: Readonly<Record<string, string>> = {
   TPM: 'Tokens per minute',
 };
 
-function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
+function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
   const { model_spec: spec } = model;
   const prices = amountsOf(spec.pricing);
   const batchPrices = amountsOf(spec.pricing?.batch);
@@ -279,6 +290,12 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
           <Facts of={priceFacts(batchPrices)} />
         </>
       )}
+      {margins.length > 0 && (
+        <>
+          <h3>Costs of suppliers in USD</h3>
+          <Facts of={margins.map((margin) => [marginName(margin), <MarginValue of={margin} />])} />
+        </>
+      )}
       <h3>Capabilities</h3>
       <p>
         <Capabilities model={model} />
@@ -292,6 +309,22 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
         />
       )}
     </Overlay>
+  );
+}
+
+function marginName({ engine, kind, tier, above, from }: Margin): string {
+  const parts = [kind, tier, above > 0 && `above ${above} tokens`, from && `from ${from} UTC`];
+  return `${parts.filter(Boolean).join(', ')} (${engine})`;
+}
+
+function MarginValue({ of: { sold, cost, percent } }: { of: Margin }) {
+  const isLoss = percent === null ? Number(cost) > 0 : percent < 0;
+  const text = percent === null ? 'not sold' : `${percent} %`;
+  return (
+    <span class="num">
+      ${amountText(Number(cost))} <span class="soft">sold for</span> ${amountText(Number(sold))}
+      <span class="under">margin {isLoss ? <State value={text} tone="bad" /> : text}</span>
+    </span>
   );
 }
 

@@ -1,0 +1,134 @@
+/**
+ * Compares the prices of a model with the costs of its replicas, for the operator: each kind of
+ * work, at each step of long prompts, for each service tier and time of day.
+ */
+import { type ServiceTier, stepsOf } from '../config/config.ts';
+import { decimalUsd, larger } from '../core/money.ts';
+import type { Price } from './compile-price.ts';
+import type { CatalogModel } from './model.ts';
+import { ratesFor } from './pricing.ts';
+
+/** One price beside its cost; amounts are USD as decimal text. */
+export interface Margin {
+  readonly engine: string;
+  /** Name of the price in the settings. */
+  readonly kind: string;
+  /** The service tier; `undefined` for the standard price. */
+  readonly tier: ServiceTier | undefined;
+  /** Prompt tokens above which both apply. */
+  readonly above: number;
+  /** Time of day from which both apply, UTC; `undefined` if it has no effect. */
+  readonly from: string | undefined;
+  readonly sold: string;
+  readonly cost: string;
+  /** Share of the price that remains, in percent with one decimal; `null` if the price is 0. */
+  readonly percent: number | null;
+}
+
+const TIERS = [undefined, 'flex', 'priority', 'batch'] as const;
+
+/** The margins of a model with its configured costs. `priceOf`: the prices of a customer. */
+export function marginsOf(model: CatalogModel, priceOf = soldPrice): Margin[] {
+  return model.replicas.flatMap(({ engine, cost }) => {
+    if (cost === undefined) return [];
+    return TIERS.flatMap((tier) => {
+      const sold = priceOf(model, tier);
+      return sold === undefined ? [] : ofTier(engine, tier, sold, cost);
+    });
+  });
+}
+
+export function isLoss({ percent, cost }: Margin): boolean {
+  return percent === null ? Number(cost) > 0 : percent < 0;
+}
+
+export function lossText({ engine, kind, tier, above, from, sold, cost }: Margin): string {
+  const where = [
+    tier === undefined ? '' : `, service tier ${tier}`,
+    above === 0 ? '' : `, above ${above} prompt tokens`,
+    from === undefined ? '' : `, from ${from} UTC`,
+  ].join('');
+  return `${kind}${where} is sold for ${sold} USD and costs ${cost} USD at ${engine}`;
+}
+
+/** `undefined` if the model does not sell the tier. */
+function soldPrice(model: CatalogModel, tier: ServiceTier | undefined): Price | undefined {
+  if (tier === 'batch') return model.batchPrice;
+  const tiers = model.price?.variants?.settings.serviceTiers;
+  return tier === undefined || tiers?.[tier] !== undefined ? model.price : undefined;
+}
+
+function ofTier(engine: string, tier: Margin['tier'], sold: Price, cost: Price): Margin[] {
+  const windows = [sold, cost].flatMap(({ variants }) => variants?.settings.windows ?? []);
+  const times = new Set(windows.flatMap(({ from, to }) => [from, to]));
+  // A batch price has its own windows, but no tiers.
+  const soldTier = tier === 'batch' ? undefined : tier;
+  return [...(times.size === 0 ? [undefined] : times)].flatMap((from) => {
+    const soldThen = sold.variants?.at(from ?? NOON, soldTier) ?? sold;
+    const costThen = cost.variants?.at(from ?? NOON, tier) ?? cost;
+    return compared(soldThen, costThen).map((one) => ({ engine, tier, from, ...one }));
+  });
+}
+
+/** Any time, if there are no windows. */
+const NOON = '12:00';
+
+type Compared = Pick<Margin, 'kind' | 'above' | 'sold' | 'cost' | 'percent'>;
+
+function compared(sold: Price, cost: Price): Compared[] {
+  const thresholds = [sold, cost].flatMap(({ row }) => stepsOf(row).map(({ above }) => above));
+  // A kind that no row names has the price of the tokens that contain it on both sides.
+  const isNamed = (kind: string) =>
+    [sold, cost].some(({ row }) => [row, ...stepsOf(row)].some((one) => kind in one));
+  const tokens = [...new Set([0, ...thresholds])].flatMap((above) =>
+    differences(tokenPrices(sold, above), tokenPrices(cost, above), above),
+  );
+  const units = differences(unitPrices(sold), unitPrices(cost), 0);
+  return [...tokens.filter(({ kind }) => isNamed(kind)), ...units];
+}
+
+type Named = ReadonlyMap<string, bigint>;
+
+/** Compares each kind that the supplier charges for. */
+function differences(sold: Named, cost: Named, above: number): Compared[] {
+  return [...cost].map(([kind, costNano]) => {
+    const soldNano = sold.get(kind) ?? 0n;
+    return {
+      kind,
+      above,
+      sold: decimalUsd(soldNano),
+      cost: decimalUsd(costNano),
+      percent: soldNano === 0n ? null : Number(((soldNano - costNano) * 1_000n) / soldNano) / 10,
+    };
+  });
+}
+
+/** Nano-USD per million tokens. */
+function tokenPrices(price: Price, above: number): Named {
+  if (price.tokens === undefined) return new Map();
+  const rates = ratesFor(above + 1, price);
+  const { input, output, cacheInput, cacheWrite, special } = rates;
+  const all: [string, bigint | undefined][] = [
+    ['input', input],
+    ['output', output],
+    ['cacheInput', cacheInput],
+    ['cacheWrite', cacheWrite],
+    ['cacheWrite1h', special?.cacheWrite1h ?? larger(cacheWrite, input)],
+    ['audioInput', special?.audioInput ?? input],
+    ['imageInput', special?.imageInput ?? input],
+    ['reasoning', special?.reasoning ?? output],
+    ['audioOutput', special?.audioOutput ?? output],
+  ];
+  return new Map(all.flatMap(([kind, rate]) => (rate === undefined ? [] : [[kind, rate]])));
+}
+
+function unitPrices(price: Price): Named {
+  const all: [string, bigint | undefined][] = [
+    ['perImage', price.perImage],
+    ['perSecond', price.perSecond],
+    ['perMillionCharacters', price.perCharacter],
+    ['perSearch', price.perSearch],
+    ['perRequest', price.perRequest === 0n ? undefined : price.perRequest],
+  ];
+  return new Map(all.flatMap(([kind, amount]) => (amount === undefined ? [] : [[kind, amount]])));
+}
