@@ -4,9 +4,11 @@
  * bodies that fit the settings.
  */
 import assert from 'node:assert/strict';
-import { dirname, join } from 'node:path';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parse, parseAllDocuments } from 'yaml';
+import { Ajv } from 'ajv';
+import { parse, parseAllDocuments, stringify } from 'yaml';
 import { type Config, loadConfig } from '../src/config/config.ts';
 import { METRICS } from '../src/observability/metric-list.ts';
 import type { MetricInfo } from '../src/observability/metrics.ts';
@@ -122,87 +124,126 @@ describe('the alert rules', () => {
   });
 });
 
-describe('the manifests of Kubernetes', () => {
-  const files = filesBelow('deploy/kubernetes').filter((path) => path.endsWith('.yaml'));
-  const manifests = files.flatMap((path) =>
-    parseAllDocuments(readText(path)).map((document): [string, Manifest] => {
-      assert.deepEqual(document.errors, [], path);
-      return [path, document.toJS() as Manifest];
-    }),
-  );
-  const objects = manifests.filter(([path]) => !path.endsWith('base/farebox.yaml'));
-  const [server] = objects
-    .map(([, object]) => object)
-    .filter((object) => object.kind === 'StatefulSet' && object.spec?.serviceName !== undefined);
+describe('the Helm chart', () => {
+  const chart = 'deploy/helm/farebox';
+  const values = parse(readText(`${chart}/values.yaml`)) as Values;
+  const templates = filesBelow(`${chart}/templates`);
+  const text = templates.map(readText).join('\n');
+  const hasHelm = spawnSync('helm', ['version']).status === 0;
+  const hasKubeconform = spawnSync('kubeconform', ['-v']).status === 0;
+
+  test('has the version of the package', () => {
+    const { version, appVersion } = parse(readText(`${chart}/Chart.yaml`)) as Record<
+      string,
+      string
+    >;
+    const own = (JSON.parse(readText('package.json')) as { version: string }).version;
+    assert.deepEqual([version, appVersion], [own, own]);
+  });
+
+  test('uses each value, and only values that `values.yaml` explains and the schema allows', () => {
+    const schema = JSON.parse(readText(`${chart}/values.schema.json`)) as object;
+    const validate = new Ajv({ strict: true }).compile(schema);
+    assert.ok(validate(values), JSON.stringify(validate.errors));
+    assert.ok(!validate({ ...values, replica: 2 }), 'an unknown value is an error');
+    assert.ok(!validate({ ...values, replicas: 0 }));
+    const used = [...text.matchAll(/\.Values\.([\w.]+)/g)].map(([, path = '']) => path);
+    for (const path of used) {
+      const value = path.split('.').reduce<unknown>((part, key) => (part as Values)[key], values);
+      assert.notEqual(value, undefined, path);
+    }
+    const unused = Object.entries(values).flatMap(([name, value]) => {
+      if (used.includes(name)) return [];
+      const keys = Object.keys(value as Values).map((key) => `${name}.${key}`);
+      return keys.filter((key) => !used.includes(key));
+    });
+    assert.deepEqual(unused, []);
+  });
+
+  test('starts the server with a valid configuration, on its port, with its probes and volumes', async () => {
+    const config = await configOf(stringify(values['config']));
+    assert.deepEqual([config.listen.host, config.listen.port], ['0.0.0.0', 8402]);
+    assert.ok(Number(values['terminationGracePeriodSeconds']) > config.http.drainSeconds);
+    assert.equal(text.match(/path: \/livez/g)?.length, 2);
+    assert.equal(text.match(/path: \/readyz/g)?.length, 1);
+    assert.equal(text.match(/containerPort: 8402/g)?.length, 1);
+    const read = readText('docs/reference/config.md');
+    for (const name of ['FAREBOX_CONFIG', 'FAREBOX_DATA', 'PORT']) {
+      assert.ok(text.includes(`name: ${name}`) && read.includes(`\`${name}\``), name);
+    }
+    for (const [, name = ''] of readText('docs/operate/deploy.md').matchAll(
+      /--from-literal=(\w+)=/g,
+    )) {
+      assert.ok(JSON.stringify(values['config']).includes(`\${${name}`), name);
+    }
+  });
+
+  const cases: readonly (readonly [string, readonly string[]])[] = [
+    ['one server with SQLite', []],
+    ['three servers on PostgreSQL', ['--set', 'replicas=3']],
+    [
+      'an ingress with TLS and a ServiceMonitor',
+      [
+        '--set',
+        'ingress.enabled=true,ingress.tlsSecret=cert,serviceMonitor=true,storage.className=ssd',
+      ],
+    ],
+  ];
+  // Helm is a program that the packages of the project cannot bring.
+  for (const [name, args] of hasHelm ? cases : []) {
+    test(`renders ${name}`, () => {
+      const lint = spawnSync('helm', ['lint', '--strict', join(ROOT, chart), ...args]);
+      assert.equal(lint.status, 0, String(lint.stdout));
+      const rendered = spawnSync('helm', ['template', 'farebox', join(ROOT, chart), ...args]);
+      assert.equal(rendered.status, 0, String(rendered.stderr));
+      const objects = parseAllDocuments(String(rendered.stdout)).map((document) => {
+        assert.deepEqual(document.errors, []);
+        return document.toJS() as Manifest;
+      });
+      checkManifests(objects, args.includes('replicas=3'));
+      if (!hasKubeconform) return;
+      const strict = ['-strict', '-ignore-missing-schemas'];
+      const checked = spawnSync('kubeconform', strict, { input: rendered.stdout });
+      assert.equal(checked.status, 0, String(checked.stdout));
+    });
+  }
+});
+
+type Values = Record<string, unknown>;
+
+function checkManifests(objects: readonly Manifest[], areSeveral: boolean): void {
+  const server = objects.find(({ kind }) => kind === 'StatefulSet');
   const pod = server?.spec?.template?.spec;
   const container = pod?.containers[0];
-
-  test('have a comment, and each file is part of a kustomization', () => {
-    for (const [path, { apiVersion, kind }] of objects) {
-      assert.match(`${apiVersion}`, /^(?:v1|[a-z.0-9]+\/v1(?:beta1)?)$/, path);
-      assert.match(`${kind}`, /^[A-Z]/, path);
-    }
-    const parts = objects.flatMap(([path, { resources = [], patches = [], ...object }]) =>
-      [
-        ...resources,
-        ...patches.map((patch) => patch.path),
-        ...(object.configMapGenerator ?? []).flatMap((one) => one.files),
-      ].map((file) => join(dirname(path), file)),
-    );
-    const alone = files.filter((path) => !path.endsWith('kustomization.yaml'));
-    assert.deepEqual(
-      alone.filter((path) => !parts.includes(path)),
-      [],
-    );
+  const services = objects.filter(({ kind }) => kind === 'Service');
+  assert.equal(services.length, 2);
+  for (const { spec } of services) {
+    assert.equal(spec?.ports?.[0]?.targetPort, container?.ports[0]?.name);
+  }
+  assert.ok(services.some(({ metadata }) => metadata?.name === server?.spec?.serviceName));
+  assert.equal(
+    objects.some(({ kind }) => kind === 'PodDisruptionBudget'),
+    areSeveral,
+  );
+  assert.equal(container?.envFrom?.[0]?.secretRef.optional, !areSeveral);
+  assert.equal(container?.image, 'registry.example.com/farebox:1.0.0');
+  assert.equal(pod?.securityContext.runAsNonRoot, true);
+  assert.deepEqual(container?.securityContext, {
+    allowPrivilegeEscalation: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ['ALL'] },
   });
-
-  test('use the port of the server and its probes', async () => {
-    const config = await configOf('deploy/kubernetes/base/farebox.yaml');
-    const port = container?.ports[0]?.containerPort;
-    assert.deepEqual([config.listen.host, config.listen.port], ['0.0.0.0', port]);
-    const services = objects.map(([, object]) => object).filter(({ kind }) => kind === 'Service');
-    assert.equal(services.length, 2);
-    for (const { spec } of services) {
-      assert.equal(spec?.ports?.[0]?.targetPort, container?.ports[0]?.name);
-    }
-    assert.ok(services.some(({ metadata }) => metadata?.name === server?.spec?.serviceName));
-    assert.equal(container?.livenessProbe.httpGet.path, '/livez');
-    assert.equal(container?.startupProbe.httpGet.path, '/livez');
-    assert.equal(container?.readinessProbe.httpGet.path, '/readyz');
-    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > config.http.drainSeconds);
-  });
-
-  test('run without privileges, and write only to volumes', () => {
-    assert.equal(pod?.securityContext.runAsNonRoot, true);
-    assert.deepEqual(container?.securityContext, {
-      allowPrivilegeEscalation: false,
-      readOnlyRootFilesystem: true,
-      capabilities: { drop: ['ALL'] },
-    });
-    const volumes = [...(pod?.volumes ?? []), ...(server?.spec?.volumeClaimTemplates ?? [])].map(
-      (volume) => volume.name ?? volume.metadata?.name ?? '',
-    );
-    const mounts = container?.volumeMounts ?? [];
-    assert.deepEqual(new Set(mounts.map(({ name }) => name)), new Set(volumes));
-    const env = container?.env ?? [];
-    const data = env.find(({ name }) => name === 'FAREBOX_DATA')?.value;
-    assert.ok(mounts.some(({ mountPath, readOnly }) => mountPath === data && readOnly !== true));
-    const config = env.find(({ name }) => name === 'FAREBOX_CONFIG')?.value;
-    assert.ok(mounts.some(({ mountPath }) => config === `${mountPath}/farebox.yaml`));
-  });
-
-  test('name environment variables that are read', () => {
-    const told = [...readText('docs/reference/config.md').matchAll(/`([A-Z_]+)`/g)].map(
-      ([, name]) => name,
-    );
-    for (const { name } of container?.env ?? []) assert.ok(told.includes(name), name);
-    const words = files.map(readText).join('\n') + readText('docs/operate/deploy.md');
-    const settings = readText('deploy/kubernetes/base/farebox.yaml');
-    for (const [, name = ''] of words.matchAll(/--from-literal=(\w+)=/g)) {
-      assert.ok(settings.includes(`\${${name}`), name);
-    }
-  });
-});
+  const volumes = [...(pod?.volumes ?? []), ...(server?.spec?.volumeClaimTemplates ?? [])].map(
+    (volume) => volume.name ?? volume.metadata?.name ?? '',
+  );
+  const mounts = container?.volumeMounts ?? [];
+  assert.deepEqual(new Set(mounts.map(({ name }) => name)), new Set(volumes));
+  const variable = (wanted: string) => container?.env.find(({ name }) => name === wanted)?.value;
+  const data = variable('FAREBOX_DATA');
+  assert.ok(mounts.some(({ mountPath, readOnly }) => mountPath === data && readOnly !== true));
+  const config = variable('FAREBOX_CONFIG');
+  assert.ok(mounts.some(({ mountPath }) => config === `${mountPath}/farebox.yaml`));
+}
 
 describe('the unit of systemd', () => {
   const unit = readText('deploy/systemd/farebox.service');
@@ -212,7 +253,7 @@ describe('the unit of systemd', () => {
     const folder = `/var/lib/${value('StateDirectory')}`;
     assert.equal(value('ProtectSystem'), 'strict');
     assert.ok(value('Environment').includes(`FAREBOX_DATA=${folder}`));
-    const { http } = await configOf('deploy/farebox.yaml');
+    const { http } = await configOf(readText('deploy/farebox.yaml'));
     assert.ok(Number(value('TimeoutStopSec')) > http.drainSeconds);
     assert.ok(Number(value('LimitNOFILE')) > 2 * http.maxConnections);
     // Compiled JavaScript needs memory that is both writable and executable, so the server would
@@ -227,7 +268,7 @@ describe('the samples of proxies', () => {
   const ENGINE = "engines: { one: { url: 'http://127.0.0.1:1/v1' } }";
 
   test('forward to the port, accept bodies of the same size, and have longer timeouts than the server', async () => {
-    const { listen, http, engines } = await configOf('deploy/farebox.yaml', ENGINE);
+    const { listen, http, engines } = await configOf(readText('deploy/farebox.yaml'), ENGINE);
     const longestSeconds = (engines['one']?.totalTimeoutMs ?? Infinity) / 1000;
     const largestBytes = Math.max(http.jsonLimitBytes, http.fileLimitBytes);
     for (const text of [nginx, caddy]) assert.ok(text.includes(`127.0.0.1:${listen.port}`));
@@ -260,31 +301,22 @@ interface Named {
   name?: string;
   metadata?: { name: string };
 }
-interface Probe {
-  httpGet: { path: string; port: string };
-}
 interface Manifest {
-  apiVersion?: string;
   kind?: string;
   metadata?: { name: string };
-  resources?: string[];
-  patches?: { path: string }[];
-  configMapGenerator?: { files: string[] }[];
   spec?: {
     serviceName?: string;
     ports?: { targetPort: string }[];
     volumeClaimTemplates?: Named[];
     template?: {
       spec: {
-        terminationGracePeriodSeconds: number;
         securityContext: { runAsNonRoot: boolean };
         volumes: Named[];
         containers: {
-          ports: { name: string; containerPort: number }[];
+          image: string;
+          ports: { name: string }[];
+          envFrom?: { secretRef: { optional: boolean } }[];
           env: { name: string; value: string }[];
-          livenessProbe: Probe;
-          startupProbe: Probe;
-          readinessProbe: Probe;
           securityContext: object;
           volumeMounts: { name: string; mountPath: string; readOnly?: boolean }[];
         }[];
@@ -293,14 +325,14 @@ interface Manifest {
   };
 }
 
-/** Loads a configuration file with additional lines. */
-async function configOf(path: string, more = ''): Promise<Config> {
+/** Loads the text of a configuration file with additional lines. */
+async function configOf(text: string, more = ''): Promise<Config> {
   const loaded = await loadConfig({
     env: {},
     cwd: ROOT,
-    readFile: async () => `${readText(path)}\n${more}\n`,
+    readFile: async () => `${text}\n${more}\n`,
   });
-  assert.ok(loaded.ok, path);
+  assert.ok(loaded.ok, text);
   return loaded.config;
 }
 
