@@ -42,7 +42,7 @@ export function checkCommand(cli: Cli): void {
 
 Prints the configuration in force with masked secrets, then one line per check. Exits with code 1 if a
 check fails. Starts each embedded engine once and downloads nothing. Calls each configured RPC node
-once and runs one web search. Sends hosted engines a chat without messages, which they reject. The server may run meanwhile.`)
+for its newest block, its history and its methods, and runs one web search. Sends hosted engines a chat without messages, which they reject. The server may run meanwhile.`)
     .action(async () => {
       const { config } = await cli.settings();
       const findings = await findingsOf(config);
@@ -306,7 +306,7 @@ async function searchFindings({ search }: Config): Promise<Finding[]> {
   }
 }
 
-/** Calls each configured RPC node once, but not public nodes. */
+/** Calls each configured RPC node and prints its capabilities, but not public nodes. */
 async function nodeFindings({ rpc: settings, proxies }: Config): Promise<Finding[]> {
   if (!settings.enabled) return [];
   const rpc = new Rpc(settings, {
@@ -316,10 +316,10 @@ async function nodeFindings({ rpc: settings, proxies }: Config): Promise<Finding
   });
   try {
     const nodes = await rpc.probeNodes();
-    return nodes.map(({ network, node, problem }) => {
+    return nodes.map(({ network, node, problem, map }) => {
       const what = `rpc ${node ?? network}`;
       if (problem !== undefined) return finding(what, 'wrong', problem);
-      return finding(what, 'ok', `responds for ${network}`);
+      return finding(what, 'ok', [`responds for ${network}`, ...map].join('; '));
     });
   } finally {
     await rpc.close();

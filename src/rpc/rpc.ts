@@ -22,6 +22,7 @@ import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './node-attempt.ts';
 import type { RpcFigures } from './node-figures.ts';
+import { nodeMap } from './node-map.ts';
 import { RpcRun, type RunOptions } from './run.ts';
 import { ServedHeads } from './served-heads.ts';
 import { UpstreamGroup } from './upstream-group.ts';
@@ -58,6 +59,8 @@ export interface NodeHealth {
   readonly node: string | undefined;
   /** A sentence for the operator; `undefined` if the node is usable. */
   readonly problem: string | undefined;
+  /** The capabilities of a usable node. */
+  readonly map: readonly string[];
 }
 
 /** Public nodes are shared with others: small batches, few calls. */
@@ -128,21 +131,24 @@ export class Rpc {
   }
 
   /**
-   * Sends one identity call to each configured node and returns their states. Public nodes are not
-   * called. Never throws.
+   * Calls each configured node and returns its state and capabilities. Public nodes are not called.
+   * Never throws.
    */
   async probeNodes(): Promise<NodeHealth[]> {
     const networks = Object.entries(this.#settings.networks).map(async ([slug, { upstreams }]) => {
       const network = this.#catalogue.network(slug);
       if (network === undefined) {
-        return [{ network: slug, node: undefined, problem: this.#unknownNetwork(slug) }];
+        const problem = this.#unknownNetwork(slug);
+        return [{ network: slug, node: undefined, problem, map: [] }];
       }
       const nodes = this.#configured(network, upstreams);
       return await Promise.all(
         nodes.map(async (node) => {
           const problem = await node.probe();
+          const isNode = problem === undefined && node.settings.kind === 'node';
+          const map = isNode ? await nodeMap(node, network.family) : [];
           await node.close();
-          return { network: slug, node: node.settings.name, problem };
+          return { network: slug, node: node.settings.name, problem, map };
         }),
       );
     });

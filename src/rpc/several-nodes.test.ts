@@ -192,3 +192,23 @@ test('the oldest state of a node is learned from its errors', async () => {
   await read('0x6', 'dave');
   assert.deepEqual(requestCounts(two), [2, 3]);
 });
+
+test('the check returns the blocks, the history and the missing methods of a node', async () => {
+  const pruned = replyWith(({ method, params = [] }) => {
+    if (method === 'trace_block') return { error: { code: -32601, message: 'method not found' } };
+    const [filter, block] = params;
+    if (method === 'eth_getLogs') return { result: [filter] };
+    if (method !== 'eth_getBalance') return { error: { code: -32602, message: 'missing value' } };
+    if (Number(block) >= 0x300) return { result: '0x0' };
+    return { error: { code: -32000, message: 'missing trie node abc' } };
+  });
+  const one = await bench([pruned]);
+  one.nodes[0]!.head = () => '0x1000';
+  const [health] = await one.rpc.probeNodes();
+  assert.deepEqual(health, {
+    network: 'ethereum-mainnet',
+    node: 'ethereum-mainnet#1',
+    problem: undefined,
+    map: ['newest block 4096', 'state from block 768', 'logs from block 1', 'lacks trace_block'],
+  });
+});

@@ -19,7 +19,7 @@ import { type CallIds, whoseId } from './call-ids.ts';
 import { Capabilities } from './capabilities.ts';
 import { type Family, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
-import type { UpstreamFault } from './node-errors.ts';
+import type { NodeError, UpstreamFault } from './node-errors.ts';
 import { ResponseTimes } from './hedges.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
 import type { NodeFigures } from './node-figures.ts';
@@ -72,8 +72,15 @@ const MIN_NORMAL_MS = 1_000;
 const NORMAL_LATENCIES = 4;
 const LATENCY_ALPHA = 0.2;
 
+interface QueryResult {
+  readonly value?: unknown;
+  readonly error?: NodeError;
+  readonly fault?: UpstreamFault;
+}
+
 interface BlockHeader {
   readonly hash: string;
+  readonly number: number;
   readonly timestampMs: number;
 }
 
@@ -298,13 +305,15 @@ export class Upstream {
     this.headAtMs = this.#parts.clock.monotonicMs();
   }
 
-  /** Hash and time of a block of an EVM network; `undefined` if the node does not return it. */
-  async blockAt(number: number): Promise<BlockHeader | undefined> {
-    const block = await this.#probe('eth_getBlockByNumber', `["${hexNumber(number)}",false]`);
-    if (typeof block !== 'object' || block === null) return undefined;
-    const hash: unknown = Reflect.get(block, 'hash');
-    const timestampMs = Number(Reflect.get(block, 'timestamp')) * SECOND_MS;
-    return typeof hash === 'string' ? { hash, timestampMs } : undefined;
+  /** A block of an EVM network by number or tag; `undefined` if the node does not return it. */
+  async blockAt(block: number | 'finalized'): Promise<BlockHeader | undefined> {
+    const name = typeof block === 'number' ? hexNumber(block) : block;
+    const { value } = await this.query('eth_getBlockByNumber', `["${name}",false]`);
+    if (typeof value !== 'object' || value === null) return undefined;
+    const hash: unknown = Reflect.get(value, 'hash');
+    const number = Number(Reflect.get(value, 'number'));
+    const timestampMs = Number(Reflect.get(value, 'timestamp')) * SECOND_MS;
+    return typeof hash === 'string' ? { hash, number, timestampMs } : undefined;
   }
 
   async close(): Promise<void> {
@@ -326,15 +335,17 @@ export class Upstream {
     return this.isVerified;
   }
 
-  /**
-   * The result of a request of the server; `undefined` without one. A node without a usable response
-   * to a request without params is at fault.
-   */
-  async #probe(method: string, params = '[]'): Promise<unknown> {
+  /** The result of a request of the server without params; `undefined` after recording its fault. */
+  async #probe(method: string): Promise<unknown> {
+    const { value, fault } = await this.query(method, '[]');
+    if (fault === undefined) return value;
+    // A node that rejects the identity request is unusable.
+    return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_CALLER);
+  }
+
+  /** Sends a request of the server: returns its result, or the error or the fault of the node. */
+  async query(method: string, params: string): Promise<QueryResult> {
     const id = this.#parts.callIds.take();
-    const noteFault = (fault: UpstreamFault): void => {
-      if (params === '[]') this.noteFault(fault, OWN_CALLER);
-    };
     const reply = await this.client.post({
       body: Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":${params}}`),
       timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
@@ -346,25 +357,22 @@ export class Upstream {
       caller: OWN_CALLER,
       signal: undefined,
     });
-    if (!reply.ok) return noteFault('transport');
+    if (!reply.ok) return { fault: 'transport' };
     const scan = scanReply(reply.body);
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+    if (item === undefined) return { fault: faultOfStatus(reply.status) };
+    if (whoseId(reply.body, item, id) === 'other') return { fault: 'stray' };
     const { family } = this.#parts.network;
-    const isStray = item !== undefined && whoseId(reply.body, item, id) === 'other';
-    const verdict = isStray
-      ? 'stray'
-      : item && judgeItem(reply.body, item, reply.status, family, true);
-    if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
-      const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
-      // A node that rejects the identity request is unusable.
-      return noteFault(fault === 'refused' ? 'broken' : fault);
-    }
+    const verdict = judgeItem(reply.body, item, reply.status, family, true);
+    if (typeof verdict === 'string') return { fault: verdict };
+    if (verdict.error !== undefined)
+      return { fault: faultOfStatus(reply.status), error: verdict.error };
     this.noteResponse(reply.tookMs);
     try {
-      return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
+      return { value: JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd)) };
     } catch {
       // The reply contains invalid JSON: the node is unusable now.
-      return noteFault('broken');
+      return { fault: 'broken' };
     }
   }
 }
