@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { EmulatedProvider } from '../../test/support/provider-wires.ts';
 import { runCli } from '../../test/support/run-cli.ts';
+import { runCommand } from './cli.ts';
 import { PROVIDERS } from '../config/config.ts';
 import { KNOWN_PROVIDERS } from './known-providers.ts';
 
@@ -72,6 +73,27 @@ describe('farebox engines add', () => {
     assert.match(written, /groq:\n {4}url: .*\n {4}apiKey: \$\{GROQ_API_KEY\}\n/);
     assert.match(written, /models:\n {2}- id: llama-70b\n {4}import: groq\/llama-70b\n/);
     assert.ok(!written.includes('key-of-groq'));
+  });
+
+  test('on a terminal it lists the models that have a price, and sells those that are entered', async () => {
+    writeFileSync(file, FILE);
+    provider.replies = [{ status: 200, body: LIST }];
+    let shown = '';
+    const code = await runCommand({
+      argv: ['engines', 'add', 'groq', '--url', `${provider.url}/v1`],
+      env: { ...process.env, PORT: '', FAREBOX_DATA: join(folder, 'data'), GROQ_API_KEY: 'g' },
+      cwd: folder,
+      stdout: { isTTY: true, write: (text) => void (shown += text) },
+      stderr: { write: (text) => void (shown += text) },
+      stdin: async function* () {
+        yield 'llama-';
+        yield '70b\n';
+      },
+      onSignal: () => undefined,
+    });
+    assert.equal(code, 0, shown);
+    assert.match(shown, /llama-70b +input 0\.59, output 0\.79\nSell which of them\?/);
+    assert.match(readFileSync(file, 'utf8'), /- id: llama-70b\n/);
   });
 
   test('a package is started, and its models are those of the price file', async () => {
