@@ -9,6 +9,7 @@ import { accountsCommands } from './accounts.ts';
 import { agentsCommands } from './agents.ts';
 import { auditCommand } from './audit.ts';
 import { backupCommand, restoreCommand } from './backup.ts';
+import { booksCommand } from './books.ts';
 import { budgetsCommands } from './budgets.ts';
 import { checkCommand } from './check.ts';
 import { Cli, UsageError, commandsBelow, nameOf, summaryOf } from './command.ts';
@@ -42,6 +43,7 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
   refundCommand,
   usageCommand,
   requestCommand,
+  booksCommand,
   modelsCommands,
   pricesCommands,
   enginesCommands,

@@ -628,6 +628,7 @@ describe('the console', () => {
       'requests',
       'failures',
       'revenue',
+      'books',
       'engines',
       'videos',
       'payments',

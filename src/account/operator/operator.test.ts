@@ -48,6 +48,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
       '/requests',
       '/requests/x',
       '/failures',
+      '/books',
     ];
     for (const path of paths) {
       const refused = await ask(path, { secret: stranger.secret });
@@ -289,6 +290,22 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.deepEqual((await done('/failures?engine=rack9')).data, []);
     const explained = (await done(`/requests/${failedId}`)).data;
     assert.equal(explained.response.code, 'MODEL_NOT_FOUND');
+  });
+
+  test('the books are sums, a CSV file and a Beancount file', async () => {
+    const books = await done('/books');
+    const audit = await done('/audit');
+    assert.equal(Number(books.owedUsd), Number(audit.owedUsd));
+    const csv = await ask('/books?format=csv');
+    assert.match(csv.headers.get('content-disposition') ?? '', /\.csv"$/);
+    assert.equal(csv.text.trim().split('\r\n').length, books.entries + 1);
+    const file = await ask('/books?format=beancount');
+    assert.ok(file.text.endsWith(` balance Liabilities:Customers -${books.owedUsd} USD\n`));
+    const early = await done('/books?from=2020-01-01&to=2020-01-31');
+    assert.deepEqual([early.owedUsd, early.entries], ['0.000000000', 0]);
+    for (const wrong of ['from=2020-01-01', 'from=2021-02-01&to=2021-01-01']) {
+      assert.equal((await ask(`/books?${wrong}`)).status, 400, wrong);
+    }
   });
 
   test('usage and revenue add up over all accounts', async () => {

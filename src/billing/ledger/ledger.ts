@@ -95,6 +95,7 @@ export {
   movementsOf,
   transactionsOf,
 } from './movements.ts';
+export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
 export {
   type ReceiptConditions,

@@ -51,6 +51,7 @@ export type {
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
 export type { PricesResponse } from '../../server/ops/prices-schema.ts';
+export type { BooksResponse } from '../../server/ops/books-schema.ts';
 export type { CreatedCheckout } from '../../checkout/schema.ts';
 export type {
   ChangedConfig,

@@ -79,6 +79,7 @@ const OPERATOR: readonly Link[] = [
   ['/console/operator/accounts', 'Accounts'],
   ['/console/operator/requests', 'Requests'],
   ['/console/operator/revenue', 'Revenue'],
+  ['/console/operator/books', 'Books'],
   ['/console/operator/engines', 'Engines'],
   ['/console/operator/videos', 'Video jobs'],
   ['/console/operator/payments', 'Payments'],

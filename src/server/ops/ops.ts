@@ -12,6 +12,7 @@ import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
 import { type AdminParts, adminRoutes } from './admin.ts';
+import { booksRoutes } from './books.ts';
 import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type DocumentationParts, documentationRoutes } from './documentation.ts';
@@ -74,7 +75,7 @@ export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
       handle: async (context) => context.empty(204),
     },
   ];
-  const admin = adminRoutes(shared, parts);
+  const admin = [...adminRoutes(shared, parts), ...booksRoutes(shared)];
   return { routes: [...routes, ...admin, ...documentationRoutes(parts)] };
 }
 

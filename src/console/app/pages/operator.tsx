@@ -2,6 +2,7 @@
 import { useRoute } from 'preact-iso';
 import { Accounts } from '../operator/accounts.tsx';
 import { Audit } from '../operator/audit.tsx';
+import { Books } from '../operator/books.tsx';
 import { Backups } from '../operator/backups.tsx';
 import { Check, Configuration } from '../operator/configuration.tsx';
 import { Engines } from '../operator/engines.tsx';
@@ -18,6 +19,7 @@ const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
   requests: Requests,
   failures: Failures,
   revenue: Revenue,
+  books: Books,
   engines: Engines,
   videos: Videos,
   payments: Payments,

@@ -1,0 +1,97 @@
+/** The books page: sums of all postings, and what is owed to customers before and after. */
+import { useAddress } from '../address.ts';
+import { query } from '../api.ts';
+import { countText, dayBefore, usdText } from '../format.ts';
+import { BASE } from '../page-facts.ts';
+import { Days } from '../parts/filters.tsx';
+import { Empty, Loaded } from '../parts/loaded.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { type Column, Table, aside, figure } from '../parts/table.tsx';
+import { Tile } from '../parts/values.tsx';
+import { useCall } from '../resource.ts';
+import type { BooksResponse } from '../shapes.ts';
+
+type Sum = BooksResponse['sums'][number];
+
+/** Amounts of one column have the same number of decimals. */
+const DECIMALS = 9;
+
+const COLUMNS: readonly Column<Sum>[] = [
+  {
+    name: 'Kind',
+    // A phone has no columns for the accounts.
+    show: ({ kind, debit, credit }) => (
+      <>
+        <strong class="text">{kind}</strong>
+        <span class="narrow under">
+          {debit} to {credit}
+        </span>
+      </>
+    ),
+  },
+  aside('Debit', ({ debit }) => debit),
+  aside('Credit', ({ credit }) => credit),
+  figure('Postings', ({ postings }) => countText(postings), 'wide'),
+  figure('USD', ({ usd }) => usdText(usd, DECIMALS)),
+];
+
+export function Books() {
+  const { filters, change } = useAddress('from', 'to');
+  const to = filters.to || dayBefore(0);
+  const from = filters.from || `${to.slice(0, 7)}-01`;
+  const books = useCall<BooksResponse>(`/admin/books${query({ from, to })}`);
+  return (
+    <>
+      <PageHead
+        title="Books"
+        lead="All postings of these days, for an accountant. Days are UTC; the charges of a day are one entry."
+      >
+        <div class="filters">
+          <Days from={from} to={to} change={change} />
+        </div>
+      </PageHead>
+      <Loaded from={books} rows={4}>
+        {(data) => (
+          <>
+            <dl class="tiles">
+              <Tile name="Owed to customers before" note={`until ${data.from}`}>
+                {usdText(data.owedBeforeUsd)}
+              </Tile>
+              <Tile name="Owed to customers after" note={`at the end of ${data.to}`}>
+                {usdText(data.owedUsd)}
+              </Tile>
+              <Tile name="Journal entries">{countText(data.entries)}</Tile>
+            </dl>
+            {data.sums.length === 0 ? (
+              <Empty title="No postings on these days" />
+            ) : (
+              <section>
+                <div class="section-head">
+                  <h2>By kind and accounts</h2>
+                  <p class="row">
+                    {(['csv', 'beancount'] as const).map((format) => (
+                      <a
+                        key={format}
+                        class="button small"
+                        href={`${BASE}/admin/books${query({ from, to, format })}`}
+                        download
+                      >
+                        {format === 'csv' ? 'Journal as CSV' : 'Journal for Beancount'}
+                      </a>
+                    ))}
+                  </p>
+                </div>
+                <Table
+                  label="Sums by kind and accounts"
+                  rows={data.sums}
+                  keyOf={({ kind, debit, credit }) => `${kind} ${debit} ${credit}`}
+                  columns={COLUMNS}
+                />
+              </section>
+            )}
+          </>
+        )}
+      </Loaded>
+    </>
+  );
+}

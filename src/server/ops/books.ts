@@ -1,0 +1,74 @@
+/** `GET /admin/books`: the journal of postings, and the sum owed to customers at any date. */
+import { Worker } from 'node:worker_threads';
+import { type Books, journalSums, readBooks } from '../../billing/ledger/ledger.ts';
+import { dayOf } from '../../core/clock.ts';
+import { formatUsd } from '../../core/money.ts';
+import { siblingUrl } from '../../core/sibling.ts';
+import { readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { type Route, get } from '../../http/route.ts';
+import { refuseIssues } from '../../json/validation.ts';
+import type { FeatureParts } from '../feature-parts.ts';
+import { beancountFile, booksCsv, dateOf } from './books-format.ts';
+import { BOOKS, BooksQuery, type BooksResponse } from './books-schema.ts';
+
+const MAX_DAYS = 366;
+export function booksRoutes(parts: FeatureParts): Route[] {
+  return [get('/admin/books', 'operator', BOOKS, (context) => sendBooks(parts, context))];
+}
+
+async function sendBooks(parts: FeatureParts, context: RequestContext): Promise<void> {
+  const { from, to, format } = readQuery(context, BooksQuery);
+  const toDay = to === undefined ? dayOf(parts.clock.nowMs()) : dayOf(Date.parse(to));
+  const fromDay =
+    from === undefined
+      ? dayOf(Date.parse(`${dateOf(toDay).slice(0, 7)}-01`))
+      : dayOf(Date.parse(from));
+  if (fromDay > toDay || toDay - fromDay >= MAX_DAYS) {
+    const message = `Must be at most ${MAX_DAYS} days before "to", and not after it`;
+    throw refuseIssues([{ code: 'custom', path: ['from'], message }]);
+  }
+  const books = await booksOf(parts, fromDay, toDay);
+  if (format === 'json') return void (await context.json(200, booksBody(books)));
+  const name = `books-${dateOf(fromDay)}-${dateOf(toDay)}`;
+  const file = format === 'csv' ? `${name}.csv` : `${name}.beancount`;
+  context.set('content-disposition', `attachment; filename="${file}"`);
+  const type = format === 'csv' ? 'text/csv; charset=utf-8' : 'text/plain; charset=utf-8';
+  const text = format === 'csv' ? booksCsv(books) : beancountFile(books);
+  await context.bytes(200, type, Buffer.from(text));
+}
+
+export function booksBody(books: Books): BooksResponse {
+  return {
+    from: dateOf(books.fromDay),
+    to: dateOf(books.toDay),
+    owedBeforeUsd: formatUsd(books.owedBeforeNano),
+    owedUsd: formatUsd(books.owedNano),
+    entries: books.entries.length,
+    sums: journalSums(books).map(({ amountNano, ...sum }) => ({
+      ...sum,
+      usd: formatUsd(amountNano),
+    })),
+  };
+}
+
+/** Reads a SQLite file in a worker thread, because it would block the event loop. */
+async function booksOf(
+  { config, stores }: FeatureParts,
+  fromDay: number,
+  toDay: number,
+): Promise<Books> {
+  if (stores.store.dialect !== 'sqlite') return readBooks(stores.store, fromDay, toDay);
+  const entry = siblingUrl(import.meta.url, './books-worker');
+  const url = config.current.databaseUrl;
+  const worker = new Worker(entry, { workerData: { url, fromDay, toDay }, env: {} });
+  try {
+    return await new Promise<Books>((resolve, reject) => {
+      worker.once('message', resolve);
+      worker.once('error', reject);
+      worker.once('exit', () => reject(new Error('The worker ended without the books')));
+    });
+  } finally {
+    await worker.terminate();
+  }
+}
