@@ -29,7 +29,7 @@ async function sendBooks(parts: FeatureParts, context: RequestContext): Promise<
     throw refuseIssues([{ code: 'custom', path: ['from'], message }]);
   }
   const books = await booksOf(parts, fromDay, toDay);
-  if (format === 'json') return void (await context.json(200, booksBody(books)));
+  if (format === 'json') return context.json(200, booksBody(books));
   const name = `books-${dateOf(fromDay)}-${dateOf(toDay)}`;
   const file = format === 'csv' ? `${name}.csv` : `${name}.beancount`;
   context.set('content-disposition', `attachment; filename="${file}"`);
