@@ -40,7 +40,7 @@ export function checkCommand(cli: Cli): void {
     .command('check')
     .description(`Check the configuration, the database, engines, RPC nodes, web search and payments
 
-Prints the configuration in force with masked secrets, then one line per check. Exits with code 1 if a
+Prints one line per check, then the configuration in force with masked secrets. Exits with code 1 if a
 check fails. Starts each embedded engine once and downloads nothing. Calls each configured RPC node
 for its newest block, its history and its methods, and runs one web search. Sends hosted engines a chat without messages, which they reject. The server may run meanwhile.`)
     .action(async () => {
@@ -50,7 +50,7 @@ for its newest block, its history and its methods, and runs one web search. Send
       const rows = findings.map(({ what, state, says }) => [what, state, says]);
       cli.print(
         { ok, findings },
-        `${describeConfig(config)}\n${table(['CHECK', 'STATE', 'RESULT'], rows)}`,
+        `${table(['CHECK', 'STATE', 'RESULT'], rows)}\n${describeConfig(config)}`,
       );
       cli.exitCode = ok ? 0 : 1;
     });

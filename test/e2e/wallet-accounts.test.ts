@@ -165,8 +165,9 @@ describe('wallets as accounts of the operator', () => {
     await fixture.anvil.client.mine({ blocks: 70 });
     const before = await fixture.anvil.balance(account.address);
     const both = await Promise.all([1, 2].map(() => admin(path, { body: wanted })));
+    // The second one finds either the refund or no credit.
+    for (const one of both) assert.ok([200, 402].includes(one.status), one.text);
     const again = await admin(path, { body: wanted });
-    assert.equal(again.status, 200, both.map(({ text }) => text).join());
     const { state, amountUsd, isRepeat, transaction } = again.body.data;
     assert.deepEqual([state, amountUsd, isRepeat], ['paid', '5.0000', true]);
     assert.match(transaction, /^0x[\da-f]{64}$/);

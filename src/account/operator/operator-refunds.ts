@@ -8,7 +8,12 @@ import { type RouteDescription, jsonContent, jsonResponse } from '../../http/des
 import { readBody } from '../../http/read-request.ts';
 import { type Route, post } from '../../http/route.ts';
 import { walletOfAccount } from '../../identity/identity.ts';
-import { type Payments, requirePayments, sumOf } from '../../payments/payments.ts';
+import {
+  type Payments,
+  type RefundState,
+  requirePayments,
+  sumOf,
+} from '../../payments/payments.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { DecimalText } from '../api-key-schema.ts';
 import { accountOf } from './operator-accounts.ts';
@@ -96,10 +101,8 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
       if (known !== undefined && known.wallet !== wallet) throw new Fault('REFERENCE_REUSED');
       const state =
         known ??
-        (await refunds.refund(
-          wallet,
+        (await pay(refunds, wallet, refundId, async () =>
           amountUsd === 'all' ? await finalCredit(parts, refunds, accountId) : usdToNano(amountUsd),
-          refundId,
         ));
       const body: RefundResponse = {
         success: true,
@@ -116,6 +119,23 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
       await context.json(200, body);
     }),
   ];
+}
+
+/** Pays a refund, or returns the one that another request with the same id has opened meanwhile. */
+async function pay(
+  refunds: Payments['refunds'],
+  wallet: string,
+  refundId: string,
+  amountOf: () => Promise<Nano>,
+): Promise<RefundState> {
+  try {
+    return await refunds.refund(wallet, await amountOf(), refundId);
+  } catch (error) {
+    const opened = await refunds.find(refundId);
+    // The row of an id exists once, so the money of this request was not debited.
+    if (opened !== undefined) return opened;
+    throw error;
+  }
 }
 
 /** Credit that no payment backs which the chain can still revert. Throws `INSUFFICIENT_BALANCE`. */
