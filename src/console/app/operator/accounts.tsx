@@ -76,16 +76,18 @@ export function Accounts() {
         words={filters.search}
         find={(words) => address.change({ search: words })}
       />
-      <Segments
-        legend="Kind"
-        value={filters.kind}
-        options={[
-          ['', 'All'],
-          ['account', 'Accounts'],
-          ['wallet', 'Wallets'],
-        ]}
-        onInput={(kind) => address.change({ kind })}
-      />
+      <div class="kinds">
+        <Segments
+          legend="Kind"
+          value={filters.kind}
+          options={[
+            ['', 'All'],
+            ['account', 'Accounts'],
+            ['wallet', 'Wallets'],
+          ]}
+          onInput={(kind) => address.change({ kind })}
+        />
+      </div>
       <CursorTable
         label="Accounts"
         list={list}
