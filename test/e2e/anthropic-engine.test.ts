@@ -221,6 +221,20 @@ describe('an engine of the Messages API', () => {
     });
   }
 
+  test('gets a budget for reasoning if its model has no adaptive reasoning', async () => {
+    const message = 'adaptive thinking is not supported on this model';
+    engine.script.push(
+      { status: 400, error: { type: 'invalid_request_error', message } },
+      { content: THOUGHT },
+    );
+    const messages = [{ role: 'user', content: 'Hello' }];
+    const more = { reasoning_effort: 'high', max_completion_tokens: 4_000, tools: [TOOL] };
+    const received = await post('/chat/completions', { messages, ...more });
+    assert.equal(received.status, 200, received.text);
+    assert.equal(engine.seen[1]?.body['output_config'], undefined);
+    assert.deepEqual(engine.seen[1]?.body.thinking, { type: 'enabled', budget_tokens: 3_999 });
+  });
+
   for (const stream of [false, true]) {
     const name = stream ? ' as a stream' : '';
 

@@ -10,19 +10,22 @@ import { engineWords } from '../../../engines/engine-refusal.ts';
 import type { WriteOptions } from '../upstream.ts';
 import { functionName, functionOf, reasoningDetails, toolCallsOf } from '../../wire/chat-choice.ts';
 import { REASONING_FORMAT } from './reasoning.ts';
-import { thinkingMembers } from './thinking.ts';
+import { budgetOf, thinkingMembers } from './thinking.ts';
 
 type Blocks = JsonObject[];
 
 export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObject | undefined {
   const { own, refusal } = options;
-  const isUnthinking = refusal !== undefined;
-  if (refusal !== undefined && !isAboutThinking(refusal.body)) return undefined;
+  const isOlder = own === undefined && refusal !== undefined && isAboutEffort(refusal.body);
+  const isUnthinking = refusal !== undefined && !isOlder;
+  if (isUnthinking && !isAboutThinking(refusal.body)) return undefined;
   const { system, messages } = conversationOf(chat, isUnthinking);
   const tools = toolsOf(chat, own);
   const choice = tools.length === 0 ? undefined : toolChoiceOf(chat);
   const forced = choice?.type === 'any' || choice?.type === 'tool';
-  const { thinking, effort } = thinkingMembers(chat, own, messages, forced || isUnthinking);
+  const { thinking, effort } = isOlder
+    ? { thinking: forced ? undefined : budgetOf(chat, messages), effort: undefined }
+    : thinkingMembers(chat, own, messages, forced || isUnthinking);
   const isThinking = isJsonObject(thinking) && thinking['type'] !== 'disabled';
   const output = { ...formatOf(chat), ...(effort === undefined ? {} : { effort }) };
   return {
@@ -44,6 +47,11 @@ export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObj
 /** Whether an engine rejected signatures, or a completion without reasoning before a tool call. */
 export function isAboutThinking(body: Buffer | null): boolean {
   return /thinking|signature/i.test(engineWords(body).message);
+}
+
+/** Whether the model has no adaptive reasoning or no effort, as older ones. */
+function isAboutEffort(body: Buffer | null): boolean {
+  return /adaptive|effort|output_config/i.test(engineWords(body).message);
 }
 
 /** Settings of a Messages request that a chat has no member for. */

@@ -32,6 +32,22 @@ export function thinkingMembers(
   return { thinking: isAllowed ? thinking : undefined, effort: config['effort'] };
 }
 
+const LOW_BUDGET_TOKENS = 2_048;
+const MEDIUM_BUDGET_TOKENS = 8_192;
+const HIGH_BUDGET_TOKENS = 24_576;
+
+/** The effort of a chat as a budget, for models without adaptive reasoning. */
+export function budgetOf(
+  { reasoning_effort: effort, max_tokens }: JsonObject,
+  messages: readonly Message[],
+): unknown {
+  if (typeof effort !== 'string' || effort === 'none' || !mayThink(messages)) return undefined;
+  const isLow = effort === 'low' || effort === 'minimal';
+  const more = effort === 'medium' ? MEDIUM_BUDGET_TOKENS : HIGH_BUDGET_TOKENS;
+  const budget_tokens = isLow ? LOW_BUDGET_TOKENS : more;
+  return fittingThinking({ type: 'enabled', budget_tokens }, max_tokens);
+}
+
 /** The budget has to be below the output limit, which the hold may have lowered. */
 export function fittingThinking(thinking: unknown, maxTokens: unknown): unknown {
   if (!hasBudget(thinking) || typeof maxTokens !== 'number') return thinking;
