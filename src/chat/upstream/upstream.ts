@@ -33,6 +33,10 @@ export interface WriteOptions {
   readonly refusal: EngineFailure | undefined;
 }
 
+/** Begins a chunk that the chat stream passes on without parsing, which requires these members. */
+export const CHUNK_START =
+  '{"id":"upstream","object":"chat.completion.chunk","created":0,"model":"upstream",';
+
 /** Translates the events of one response. */
 export interface UpstreamReader {
   /** Returns the chunks of a chat, as bytes of server-sent events; `[DONE]` after the last one. */

@@ -8,7 +8,7 @@ import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { jsonContent, textOfJson } from '../../agents/response-blocks.ts';
 import { DONE_EVENT, eventText } from '../../wire/stream-events.ts';
-import type { UpstreamReader } from '../upstream.ts';
+import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
 import { annotationOf } from './citations.ts';
 import { mergedUsage } from './message-members.ts';
 import { encryptedReasoning, signedReasoning } from './reasoning.ts';
@@ -161,7 +161,7 @@ export class MessageReader implements UpstreamReader {
   }
 }
 
-const TEXT_START = '{"choices":[{"index":0,"delta":{';
+const TEXT_START = `${CHUNK_START}"choices":[{"index":0,"delta":{`;
 const TEXT_END = '},"finish_reason":null}]}\n\n';
 
 interface BlockFrame {

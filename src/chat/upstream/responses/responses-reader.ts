@@ -7,12 +7,12 @@ import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { BROKEN_STREAM, DONE_EVENT, eventText } from '../../wire/stream-events.ts';
-import type { UpstreamReader } from '../upstream.ts';
+import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
 import { detailsOf, reasoningText } from './reasoning-details.ts';
 import { annotationOf, callOf, finishOf, partsOf } from './responses-to-chat.ts';
 import { functionOf } from '../../wire/chat-choice.ts';
 
-const HEAD = 'data: {"choices":[{"index":0,"delta":';
+const HEAD = `data: ${CHUNK_START}"choices":[{"index":0,"delta":`;
 const TAIL = ',"finish_reason":null}]}\n\n';
 
 /** The output item that the events of one `output_index` belong to. */
