@@ -27,6 +27,16 @@ function streamOf(deltas: readonly object[], finish = 'stop'): Behaviour {
   };
 }
 
+function sendsEvents(events: readonly string[]): Behaviour {
+  return {
+    kind: 'own',
+    answer: (response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.end(events.map((event) => `${event}\n\n`).join(''));
+    },
+  };
+}
+
 function jsonOf(message: object, finish = 'stop', usage: object = USAGE): Behaviour {
   const choices = [{ index: 0, message, finish_reason: finish }];
   const body = JSON.stringify({ id: 'u', object: 'chat.completion', choices, usage });
@@ -62,6 +72,31 @@ interface Protocol {
 }
 
 const PROTOCOLS: readonly Protocol[] = [
+  {
+    name: 'chat completions',
+    path: '/chat/completions',
+    body: (messages) => ({ messages, tools: TOOLS }),
+    output: ({ choices }) => [choices[0].message],
+    streamed: (answer) => {
+      const calls: Called['body'][] = [];
+      for (const { choices } of eventsOf(answer)) {
+        for (const { index, ...piece } of choices[0]?.delta.tool_calls ?? []) {
+          calls[index] ??= piece;
+        }
+      }
+      return [{ role: 'assistant', content: null, tool_calls: calls }];
+    },
+    next: (output) => [
+      ...output,
+      ...output.flatMap(({ tool_calls }) =>
+        tool_calls.map(({ id }: { id: string }) => ({
+          role: 'tool',
+          tool_call_id: id,
+          content: '3',
+        })),
+      ),
+    ],
+  },
   {
     name: 'Responses',
     path: '/responses',
@@ -151,7 +186,7 @@ describe('providers', () => {
         LIMITS,
       ].join('\n'),
     });
-    ({ secret } = await farebox.account('50'));
+    ({ secret } = farebox.owner);
   });
   after(async () => {
     await farebox.audit();
@@ -291,6 +326,48 @@ describe('providers', () => {
         for (const member of omits) assert.equal(sent[member], undefined, member);
       });
     }
+    for (const { name, body, message } of data.refused ?? []) {
+      test(`${provider}: ${name} are rejected with the reason`, async () => {
+        const seen = upstream.seen.length;
+        const answer = await post('/chat/completions', { ...chatBody(body), model: provider });
+        assert.equal(answer.status, 400, answer.text);
+        assert.match(answer.text, new RegExp(message));
+        assert.equal(upstream.seen.length, seen);
+      });
+    }
+    for (const { name, chunks, content, reasoning, billed } of data.chunks ?? []) {
+      test(`${provider}: a stream with ${name} is read and billed`, async () => {
+        const lines = chunks.map((one) =>
+          typeof one === 'string' ? one : `data: ${JSON.stringify(one)}`,
+        );
+        upstream.otherwise = sendsEvents([...lines, 'data: [DONE]']);
+        const body = { ...chatBody({ stream: true }), model: provider };
+        const answer = await post('/chat/completions', body);
+        const events = eventsOf(answer);
+        const joined = (member: string) =>
+          events.map(({ choices }) => choices[0]?.delta[member] ?? '').join('');
+        assert.equal(joined('content'), content, answer.text);
+        assert.equal(joined('reasoning_content'), reasoning, answer.text);
+        assert.partialDeepStrictEqual(events.at(-1).usage, billed, answer.text);
+        assert.equal(answer.text.match(/"finish_reason":"stop"/g)?.length, 1, answer.text);
+      });
+    }
+    for (const [at, error] of (data.streamErrors ?? []).entries()) {
+      test(`${provider}: an error within a stream is one for the caller (form ${at + 1})`, async () => {
+        const head = { id: 'x', object: 'chat.completion.chunk', created: 1, model: 'm' };
+        const delta = { role: 'assistant', content: 'Hel' };
+        const first = { ...head, choices: [{ index: 0, delta, finish_reason: null }] };
+        upstream.otherwise = sendsEvents([
+          `data: ${JSON.stringify(first)}`,
+          `data: ${error}`,
+          'data: [DONE]',
+        ]);
+        const body = { ...chatBody({ stream: true }), model: provider };
+        const { text } = await post('/chat/completions', body);
+        assert.match(text, /"content":"Hel"/);
+        assert.match(text, /"code":"upstream_error"/, text);
+      });
+    }
     for (const [reason, shown] of Object.entries(finishReasons)) {
       test(`${provider}: the finish reason ${reason} becomes ${shown}`, async () => {
         const message = { role: 'assistant', content: 'Hi' };
@@ -340,7 +417,7 @@ describe('providers', () => {
             upstream.otherwise = toolLoop(callMembers);
             const ask = { role: 'user', content: 'Add' };
             let history: readonly object[] = [ask];
-            for (const turns of [1, 2]) {
+            for (const turns of [1, 2, 3]) {
               const body = { model: provider, stream, ...protocol.body(history) };
               const answer = await post(protocol.path, body);
               assert.equal(answer.status, 200, answer.text);

@@ -36,6 +36,22 @@ export interface Provider {
     readonly sends: Readonly<Record<string, unknown>>;
     readonly omits?: readonly string[];
   }[];
+  /** Requests that the engine cannot honour, and the reason that the caller receives. */
+  readonly refused?: readonly {
+    readonly name: string;
+    readonly body: Readonly<Record<string, unknown>>;
+    readonly message: string;
+  }[];
+  /** Streams as sent (a string is a comment), and the completion that the caller receives. */
+  readonly chunks?: readonly {
+    readonly name: string;
+    readonly chunks: readonly unknown[];
+    readonly content: string;
+    readonly reasoning: string;
+    readonly billed: Readonly<Record<string, unknown>>;
+  }[];
+  /** Data of events by which a stream fails. */
+  readonly streamErrors?: readonly string[];
   /** The finish reasons of the provider, each with the reason that the caller receives. */
   readonly finishReasons?: Readonly<Record<string, string>>;
   /** Members of a tool call that the next request has to repeat. */

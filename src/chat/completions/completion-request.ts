@@ -72,7 +72,9 @@ export const CompletionBody = z.looseObject({
     .record(z.string(), z.number().min(-100).max(100))
     .nullish()
     .describe('Bias by token id, -100 to 100.'),
-  stop: stopTexts.describe('Up to 4 texts that end a choice and are not returned.'),
+  stop: stopTexts.describe(
+    'Texts that end a choice and are not returned: up to 4, or more if the engine accepts them.',
+  ),
   seed: z.int().nullish().describe('Seed for reproducible output, if supported.'),
   stream: flag.describe('Whether to send server-sent events. Default false.'),
   stream_options: z

@@ -61,7 +61,7 @@ describe('a Messages request', () => {
       temperature: 0.5,
       top_p: 0.9,
       top_k: 20,
-      stop: ['a', 'b', 'c', 'd'],
+      stop: ['a', 'b', 'c', 'd', 'e'],
       prompt_cache_key: 'anna',
       metadata: { user_id: 'anna' },
       svc_parameters: {},

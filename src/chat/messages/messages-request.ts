@@ -9,7 +9,6 @@ import { Fault } from '../../core/faults.ts';
 import { effortOf, engineToolName } from '../agents/engine-values.ts';
 import { Transcript } from '../agents/transcript.ts';
 import type { ChatMessage } from '../wire/chat-schema.ts';
-import { MAX_STOPS } from '../wire/request-fields.ts';
 import { reasoningDetail } from '../upstream/anthropic/reasoning.ts';
 import { agentParameters } from '../wire/svc-parameters.ts';
 import { blockParts, cacheMark, partsOf, textsOf, withMark } from './messages-content.ts';
@@ -47,7 +46,7 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
   const transcript = transcriptOf(given, options);
   const offer = toolOffer(given, options.canSearch);
   const thinking = thinkingOf(given);
-  const stop = (given.stop_sequences ?? []).slice(0, MAX_STOPS);
+  const stop = given.stop_sequences ?? [];
   const session = options.sessionId ?? given.metadata?.user_id ?? undefined;
   const chat: JsonObject = {
     model: given.model,

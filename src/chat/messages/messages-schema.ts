@@ -3,7 +3,15 @@
  * accepted and ignored, because clients send new ones early and a rejection would end their turn.
  */
 import { z } from 'zod';
-import { flag, isStream, modelName, temperature, topK, topP } from '../wire/request-fields.ts';
+import {
+  flag,
+  isStream,
+  MAX_STOPS,
+  modelName,
+  temperature,
+  topK,
+  topP,
+} from '../wire/request-fields.ts';
 import { SvcParametersInput } from '../wire/svc-parameters.ts';
 
 const ContentBlock = z.looseObject({
@@ -72,7 +80,11 @@ export const MessagesBody = z.looseObject({
     .describe("Output limit, reasoning included; lowered if the model's is lower."),
   system: content.nullish().describe('System prompt, as text or a list of text blocks.'),
   stream: isStream,
-  stop_sequences: z.array(z.string()).nullish().describe('Up to 4 texts that end the output.'),
+  stop_sequences: z
+    .array(z.string())
+    .max(MAX_STOPS)
+    .nullish()
+    .describe('Texts that end the output: up to 4, or more if the engine accepts them.'),
   temperature,
   top_p: topP,
   top_k: topK,

@@ -70,7 +70,7 @@ test('a field out of its range is rejected with its path', () => {
     top_logprobs: -1,
     n: 0,
     seed: 0,
-    stop: ['a', 'b', 'c', 'd', 'e'],
+    stop: Array.from({ length: 65 }, () => 'a'),
     logprobs: 'yes',
     stop_token_ids: [-1],
     reasoning_effort: 'huge',

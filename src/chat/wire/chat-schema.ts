@@ -270,7 +270,9 @@ export const ChatBody = z.looseObject({
     .nullish()
     .describe('Choices, 1 to 128, all billed. Default 1.'),
   seed: z.int().min(1).nullish().describe('Seed for reproducible output, if supported.'),
-  stop: stopTexts.describe('Up to 4 texts that end the output and are not part of it.'),
+  stop: stopTexts.describe(
+    'Texts that end the output and are not part of it: up to 4, or more if the engine accepts them.',
+  ),
   stop_token_ids: z.array(z.int().min(0)).nullish().describe('Ids of tokens that end the output.'),
   stream: isStream,
   stream_options: z

@@ -281,8 +281,10 @@ export class ChatStream {
       this.failure = BROKEN_STREAM;
       return;
     }
-    if (chunk['error'] !== undefined && chunk['error'] !== null) {
-      this.failure = engineFailure(chunk['error']);
+    // Some engines send the error without an object around it.
+    const error = chunk['object'] === 'error' ? chunk : (chunk['error'] ?? undefined);
+    if (error !== undefined) {
+      this.failure = engineFailure(error);
       return;
     }
     if (this.#options.readsCitations === true) this.cited = citedBy(chunk, this.cited);

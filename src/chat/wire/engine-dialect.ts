@@ -30,6 +30,8 @@ export interface EngineDialect {
   /** Whether to request usage in every chunk (vLLM, SGLang). */
   readonly continuousUsage: boolean;
   readonly cacheSalt: boolean;
+  /** Number of stop texts that the engine accepts. */
+  readonly maxStops: number;
   readonly leaveOut: readonly string[];
   readonly leaveOutOfMessages: readonly string[];
 }
@@ -50,6 +52,7 @@ const SELF_HOSTED: EngineDialect = {
   renamed: [],
   cacheMarks: false,
   cacheSalt: true,
+  maxStops: Infinity,
   leaveOut: [],
   leaveOutOfMessages: [],
 };
@@ -58,6 +61,7 @@ const HOSTED: EngineDialect = {
   outputCap: 'max_completion_tokens',
   thinkingSwitch: false,
   cacheSalt: false,
+  maxStops: 4,
   leaveOutOfMessages: ['extra_content', 'reasoning_details'],
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
@@ -69,13 +73,20 @@ const MISTRAL_ID_CHARACTERS = 9;
 const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   'self-hosted': SELF_HOSTED,
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
-  anthropic: HOSTED,
-  deepseek: { ...OLDER_CAP, thinkingOff: { thinking: { type: 'disabled' } } },
-  gemini: { ...OLDER_CAP, leaveOutOfMessages: [] },
+  anthropic: { ...HOSTED, maxStops: Infinity },
+  deepseek: { ...OLDER_CAP, maxStops: 16, thinkingOff: { thinking: { type: 'disabled' } } },
+  gemini: { ...OLDER_CAP, maxStops: 5, leaveOutOfMessages: [] },
   groq: { ...HOSTED, leaveOutOfMessages: NO_REASONING },
-  litellm: { ...OLDER_CAP, cacheMarks: true, fallbacks: true, leaveOutOfMessages: [] },
+  litellm: {
+    ...OLDER_CAP,
+    maxStops: Infinity,
+    cacheMarks: true,
+    fallbacks: true,
+    leaveOutOfMessages: [],
+  },
   mistral: {
     ...OLDER_CAP,
+    maxStops: Infinity,
     leaveOutOfMessages: NO_REASONING,
     renamed: [['seed', 'random_seed']],
     callIdCharacters: MISTRAL_ID_CHARACTERS,
@@ -84,6 +95,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   openrouter: {
     ...OLDER_CAP,
     cacheMarks: true,
+    maxStops: Infinity,
     leaveOutOfMessages: [],
     thinkingOff: { reasoning: { effort: 'none' } },
   },
@@ -91,7 +103,12 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
 };
 
 /** Every member that a translation can carry is kept. */
-const TRANSLATED: EngineDialect = { ...OLDER_CAP, cacheMarks: true, leaveOutOfMessages: [] };
+const TRANSLATED: EngineDialect = {
+  ...OLDER_CAP,
+  cacheMarks: true,
+  maxStops: Infinity,
+  leaveOutOfMessages: [],
+};
 
 const RESPONSES: EngineDialect = {
   ...TRANSLATED,

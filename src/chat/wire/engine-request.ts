@@ -12,6 +12,7 @@ import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage, ChatTool, ReasoningEffort } from './chat-schema.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { refuseMember } from '../../json/validation.ts';
 import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
 
@@ -101,10 +102,18 @@ function plainChanges(
   return texts;
 }
 
-/** The engine's body as an object; `undefined` members are left out. */
+/**
+ * The engine's body as an object; `undefined` members are left out. Throws 400 for what the engine
+ * cannot do.
+ */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
   const { dialect, maxOutputTokens, systemPrompt = '' } = target;
-  const { outputCap } = dialect;
+  const { outputCap, maxStops } = dialect;
+  const { stop } = request.fields;
+  if (Array.isArray(stop) && stop.length > maxStops) {
+    const message = `The engine of this model accepts at most ${maxStops} stop texts, got ${stop.length}`;
+    throw refuseMember(['stop'], message, 'too_big');
+  }
   const fields: Record<string, unknown> = {
     ...request.fields,
     ...(request.isPlain ? undefined : LEFT_OUT),

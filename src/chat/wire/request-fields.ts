@@ -3,7 +3,8 @@ import { z } from 'zod';
 
 /** Includes suffixes of the model name. */
 export const MAX_MODEL_CHARACTERS = 2_048;
-export const MAX_STOPS = 4;
+/** More than any engine accepts; `EngineDialect` has the limit of each. */
+export const MAX_STOPS = 64;
 
 export const flag = z.boolean().nullish();
 export const count = z.int().min(0).nullish();
