@@ -63,7 +63,9 @@ export function sellChat(
 ): Promise<void> {
   const resolved = parts.catalog.require(given.model, 'text');
   const { model, deprecation } = resolved;
-  const tier = given.isPlain ? undefined : soldTier(model.price, given.fields['service_tier']);
+  // A batch has one price.
+  const hasTier = !given.isPlain && context.caller.isBatch !== true;
+  const tier = hasTier ? soldTier(model.price, given.fields['service_tier']) : undefined;
   const price = priceFor(context, resolved, tier);
   const { caller, cancellation } = context;
   const most = model.maxCompletionTokens || Infinity;

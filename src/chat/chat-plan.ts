@@ -68,11 +68,13 @@ export interface SoldTier {
 }
 
 /**
- * The standard price if the engine reports that it served a `priority` request at the default tier,
- * in every call so far; else the price of the tier.
+ * The standard price if the engine counts a `priority` request without reporting that tier, in every
+ * call so far; else the price of the tier.
  */
 export function tierPrice({ tier, price }: ChatPlan, end: RoundEnd, before: Price | undefined) {
-  const isLowered = tier?.name === 'priority' && end.reported?.tier === 'default';
+  const { reported } = end;
+  const isLowered =
+    tier?.name === 'priority' && reported !== undefined && reported.tier !== 'priority';
   return isLowered && before !== price ? tier.standard : price;
 }
 

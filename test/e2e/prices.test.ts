@@ -133,6 +133,8 @@ describe('prices', () => {
     assert.equal(lowered.spent, 451_000n);
     const lines = await bill(reports(usage, 'default'), { ...wanted, stream: true });
     assert.equal(lines.spent, 451_000n);
+    const silent = await bill(reports(usage), wanted);
+    assert.equal(silent.spent, 451_000n);
     const unsold = await bill(reports(usage), { service_tier: 'flex' });
     assert.equal(unsold.engineBody.service_tier, undefined);
     assert.equal(unsold.spent, 451_000n);

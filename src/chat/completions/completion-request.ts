@@ -249,6 +249,8 @@ export function engineBody(
   const options = stream ? { ...given, include_usage: true } : undefined;
   const own = {
     ...BEYOND_HOLD,
+    // Tiers are sold for chats only.
+    service_tier: undefined,
     prompt,
     best_of,
     model,

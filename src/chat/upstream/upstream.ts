@@ -75,7 +75,7 @@ export interface PassThrough {
 
 export interface PassOptions extends Pick<
   EngineTarget,
-  'model' | 'dialect' | 'maxOutputTokens' | 'promptCacheKey'
+  'model' | 'dialect' | 'maxOutputTokens' | 'promptCacheKey' | 'serviceTier'
 > {
   /** The rejection of the last body. */
   readonly refusal: EngineFailure | undefined;

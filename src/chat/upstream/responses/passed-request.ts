@@ -29,7 +29,6 @@ const LEFT_OUT = {
   metadata: undefined,
   previous_response_id: undefined,
   prompt_cache_key: undefined,
-  service_tier: undefined,
   svc_parameters: undefined,
   user: undefined,
 };
@@ -73,6 +72,7 @@ export function passedRequest(
   const changed: Record<string, unknown> = {
     ...source.body,
     ...LEFT_OUT,
+    service_tier: target.serviceTier,
     [`${target.serviceName}_parameters`]: undefined,
     model: target.model,
     max_output_tokens: target.maxOutputTokens,

@@ -150,7 +150,7 @@ export class PassedStream implements EngineStream {
       case 'incomplete': {
         const usage = readUsage(response['usage']);
         const atBytes = outputBytes(this.tally);
-        if (usage !== undefined) this.reported = { usage, atBytes };
+        if (usage !== undefined) this.reported = { usage, atBytes, tier: response['service_tier'] };
         this.#last = { bytes, event };
         return;
       }

@@ -66,7 +66,10 @@ export class ResponsePass implements PassThrough {
     const shown = isCut ? cutBody(body, cutItems(output, most)) : body;
     const tally = isCut ? itemsTally(cutItems(output, most)) : given;
     const usage = readUsage(body['usage']);
-    const reported = usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) };
+    const reported =
+      usage === undefined
+        ? undefined
+        : { usage, atBytes: outputBytes(tally), tier: body['service_tier'] };
     const source = {
       bytes: isCut ? Buffer.from(JSON.stringify(shown)) : bytes,
       body: shown,
