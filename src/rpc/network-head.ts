@@ -169,9 +169,13 @@ export class NetworkHead {
     });
   }
 
-  /** Without a majority: the highest head whose block is recent, otherwise the lowest one. */
+  /**
+   * Without a majority: the highest head whose block is recent, otherwise the lowest one. On other
+   * networks than EVM the highest one, because a node that lags is more likely than a wrong one.
+   */
   async #shownHead(known: readonly Upstream[]): Promise<number | undefined> {
     const { clock, network } = this.#parts;
+    if (network.family !== 'evm') return known[0]?.head;
     const recentMs = Math.max(RECENT_MS, RECENT_BLOCKS * network.blockTimeMs);
     for (const node of known) {
       const block = await node.blockAt(node.head ?? 0);

@@ -68,6 +68,11 @@ describe('the head of several nodes', () => {
     assert.equal(json(await made.send(finalized)).result, 'getSlot done');
   });
 
+  test('on Solana a node that lags does not hold back the head of two', async () => {
+    const made = await withHeads([1, 100_000], { network: 'solana-mainnet' });
+    assert.equal(json(await made.send(call('getSlot'))).result, 100_000);
+  });
+
   test('a single node returns its own head', async () => {
     const made = await bench([echoNode()]);
     made.nodes[0]!.head = () => '0x0010';
