@@ -43,10 +43,18 @@ test('every metric on a page exists, and the page of metrics lists them all', ()
   assert.deepEqual(rows, names);
 });
 
+/** The form of an Ed25519 key. */
+const CDP_SECRET = Buffer.alloc(64).toString('base64');
+
 for (const [path, text] of configurations()) {
   test(`the configuration that begins "${text.split('\n')[0]}" in ${path} is taken`, async () => {
     const loaded = await loadConfig({
-      env: Object.fromEntries([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => [name, KEY])),
+      env: Object.fromEntries(
+        [...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => [
+          name,
+          name === 'CDP_API_KEY_SECRET' ? CDP_SECRET : KEY,
+        ]),
+      ),
       cwd: ROOT,
       readFile: async (path) =>
         path.endsWith('.pem')

@@ -339,6 +339,12 @@ function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): voi
       'Needs a "feePayerKey" that pays for settlements, or a facilitator in "payments.facilitator.url"',
     );
   }
+  if (facilitator.cdp !== undefined && facilitator.url === undefined) {
+    diagnostics.problem(
+      ['payments', 'facilitator', 'cdp'],
+      'Needs "url", the URL of the facilitator',
+    );
+  }
   if (base?.upto === true && (base.gasKey === undefined || facilitator.url !== undefined)) {
     diagnostics.problem(
       ['payments', 'base', 'upto'],

@@ -2,6 +2,7 @@
  * The `payments` section: amounts of top-ups, the rails (Base, Solana), settlement, receipts, staking and
  * cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
+import { createPrivateKey } from 'node:crypto';
 import { z } from 'zod';
 import { ShopSection, StripeSection } from './card-sections.ts';
 import { flag, group } from './setting-kinds.ts';
@@ -138,6 +139,22 @@ const Facilitator = group({
     .meta({ secret: true })
     .optional()
     .describe('Value of the header `Authorization` in requests to the facilitator.'),
+  cdp: z
+    .strictObject({
+      keyId: z.string().min(1).max(200).describe('Id of the API key.'),
+      keySecret: z
+        .string()
+        .refine(
+          isCdpSecret,
+          'Must be the secret of a CDP API key: the base64 of 64 bytes (Ed25519), or the PEM of a P-256 key',
+        )
+        .meta({ secret: true })
+        .describe('Secret of the API key: Ed25519 (base64) or P-256 (PEM).'),
+    })
+    .optional()
+    .describe(
+      'API key of Coinbase Developer Platform, for its facilitator at `https://api.cdp.coinbase.com/platform/v2/x402`. Each request carries a signed token instead of `authorization`.',
+    ),
   timeoutSeconds: z
     .int()
     .min(1)
@@ -237,6 +254,20 @@ export const PaymentsSection = group({
   shop: ShopSection.optional().describe('Payments in your own shop.'),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
+
+const CDP_SECRET_BYTES = 64;
+
+function isCdpSecret(secret: string): boolean {
+  if (!secret.includes('-----BEGIN')) {
+    return Buffer.from(secret, 'base64').length === CDP_SECRET_BYTES;
+  }
+  try {
+    const key = createPrivateKey(secret.replaceAll('\\n', '\n'));
+    return key.asymmetricKeyDetails?.namedCurve === 'prime256v1';
+  } catch {
+    return false; // no PEM of a private key
+  }
+}
 
 /** A refinement that reports the message of `problemOf`, if there is one. */
 function rejectWith<T>(problemOf: (value: T) => string | undefined) {

@@ -30,7 +30,7 @@ describe('responses of nodes and facilitators', () => {
   });
 
   const settle = () =>
-    new ExternalFacilitator(url, { timeoutSeconds: 60, expose: false }).settle(
+    new ExternalFacilitator(url, { timeoutSeconds: 60, expose: false }, systemClock()).settle(
       { x402Version: 2 } as never,
       {} as never,
     );

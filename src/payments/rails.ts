@@ -20,9 +20,9 @@ export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 
 
 /** Rejects if an external facilitator that must name the Solana fee payer does not respond. */
 export async function openRails(options: OpenRailsOptions) {
-  const { settings, log } = options;
+  const { settings, log, clock } = options;
   const { url, ...facilitator } = settings.facilitator;
-  const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator);
+  const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator, clock);
   const networks = [settings.base, settings.solana].flatMap((rail) => rail?.network ?? []);
   const contradictions = new Contradictions(log, networks);
   const railOptions: RailOptions = {

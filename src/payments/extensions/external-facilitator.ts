@@ -3,25 +3,28 @@
  * decides whether a payment has arrived.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { SECOND_MS } from '../../core/clock.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { boundedText } from '../bounded.ts';
 import { asObject } from '../header-codec.ts';
 import type { PaymentSettings } from '../settings.ts';
+import { type CdpKey, cdpAuthorization } from './cdp-token.ts';
 
 const MAX_BYTES = 1_000_000;
 
 export class ExternalFacilitator {
   readonly #url: string;
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #authorization: string | undefined;
+  readonly #cdp: CdpKey | undefined;
   readonly #timeoutMs: number;
+  readonly #clock: Clock;
+  #count = 0;
 
-  constructor(url: string, settings: Omit<PaymentSettings['facilitator'], 'url'>) {
-    const { authorization, timeoutSeconds } = settings;
+  constructor(url: string, settings: Omit<PaymentSettings['facilitator'], 'url'>, clock: Clock) {
+    this.#clock = clock;
+    const { authorization, cdp, timeoutSeconds } = settings;
     this.#url = url.replace(/\/{1,9}$/, '');
-    this.#headers = {
-      'content-type': 'application/json',
-      ...(authorization === undefined ? {} : { authorization }),
-    };
+    this.#authorization = authorization;
+    this.#cdp = cdp;
     this.#timeoutMs = timeoutSeconds * SECOND_MS;
   }
 
@@ -51,9 +54,18 @@ export class ExternalFacilitator {
     path: 'settle' | 'supported',
     init: { readonly method: string; readonly body?: string },
   ): Promise<Readonly<Record<string, unknown>>> {
-    const response = await fetch(`${this.#url}/${path}`, {
+    const url = `${this.#url}/${path}`;
+    this.#count += 1;
+    const authorization =
+      this.#cdp === undefined
+        ? this.#authorization
+        : await cdpAuthorization(this.#cdp, init.method, url, this.#clock.nowMs(), this.#count);
+    const response = await fetch(url, {
       ...init,
-      headers: this.#headers,
+      headers: {
+        'content-type': 'application/json',
+        ...(authorization === undefined ? {} : { authorization }),
+      },
       signal: AbortSignal.timeout(this.#timeoutMs),
     });
     const text = await boundedText(response, MAX_BYTES);
