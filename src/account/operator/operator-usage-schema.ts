@@ -1,10 +1,18 @@
 /** Schemas and descriptions of the operator's usage routes. Amounts are decimal text. */
 import { z } from 'zod';
-import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
+import type { RouteDescription } from '../../http/describe.ts';
 import { ACTIVITY, DAYS } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';
 import { STATEMENT } from '../statement.ts';
-import { COUNTS_SAMPLE, Counts, DAYS_HEAD, DAYS_SAMPLE, Day, RANGE } from '../usage-schema.ts';
+import {
+  COUNTS_SAMPLE,
+  Counts,
+  DAYS_HEAD,
+  DAYS_SAMPLE,
+  Day,
+  RANGE,
+  jsonOrCsv,
+} from '../usage-schema.ts';
 import { ofAccount } from './operator-accounts-schema.ts';
 
 export const ACCOUNT_STATEMENT = ofAccount(STATEMENT, 'Statement of an account');
@@ -22,6 +30,10 @@ const WANTED = {
   ...RANGE,
   account: z.string().max(200).optional().describe('Only this account.'),
   model: z.string().max(200).optional().describe('Only this model.'),
+  format: z
+    .enum(['json', 'csv'])
+    .optional()
+    .describe('`csv` downloads the rows, as does the header `Accept: text/csv`.'),
 };
 
 export const OperatorUsageQuery = z.object({
@@ -40,6 +52,10 @@ export const OperatorUsageQuery = z.object({
 });
 
 export const RevenueQuery = z.object(WANTED);
+
+/** The first columns are those of the grouping; the others are empty. */
+export const GROUPS_CSV_HEAD =
+  'date,model,account_id,api_key_id,tag,value,requests,errors,prompt_tokens,completion_tokens,usd,diem';
 
 const TextSums = {
   ...Counts,
@@ -71,20 +87,30 @@ export const OPERATOR_USAGE: RouteDescription = {
   tag: 'Operator',
   summary: 'Usage of the service',
   query: OperatorUsageQuery,
-  response: jsonResponse('Sums, the most expensive first; days newest first.', GroupsResponse, {
-    ...DAYS_SAMPLE,
-    totals: TEXT_SUMS_SAMPLE,
-    data: [{ accountId: 'acct_019aa3f1c0de', ...TEXT_SUMS_SAMPLE }],
-  }),
+  response: jsonOrCsv(
+    'Sums, the most expensive first; days newest first.',
+    GroupsResponse,
+    {
+      ...DAYS_SAMPLE,
+      totals: TEXT_SUMS_SAMPLE,
+      data: [{ accountId: 'acct_019aa3f1c0de', ...TEXT_SUMS_SAMPLE }],
+    },
+    `${GROUPS_CSV_HEAD}\r\n`,
+  ),
 };
 
 export const REVENUE: RouteDescription = {
   tag: 'Operator',
   summary: 'Revenue by day and model',
   query: RevenueQuery,
-  response: jsonResponse('One row for each day and model, newest first.', GroupsResponse, {
-    ...DAYS_SAMPLE,
-    totals: TEXT_SUMS_SAMPLE,
-    data: [{ date: '2026-11-21', model: 'atlas-24b', ...TEXT_SUMS_SAMPLE }],
-  }),
+  response: jsonOrCsv(
+    'One row for each day and model, newest first.',
+    GroupsResponse,
+    {
+      ...DAYS_SAMPLE,
+      totals: TEXT_SUMS_SAMPLE,
+      data: [{ date: '2026-11-21', model: 'atlas-24b', ...TEXT_SUMS_SAMPLE }],
+    },
+    `${GROUPS_CSV_HEAD}\r\n`,
+  ),
 };

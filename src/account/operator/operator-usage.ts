@@ -13,8 +13,9 @@ import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
-import { type DayQuery, dayText, headOf, rangeOf } from '../usage-query.ts';
+import { type DayQuery, csvField, dayText, headOf, rangeOf, wantsCsv } from '../usage-query.ts';
 import {
+  GROUPS_CSV_HEAD,
   type GroupsResponse,
   OPERATOR_USAGE,
   OperatorUsageQuery,
@@ -36,18 +37,19 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
   const store = parts.stores.store.readerFor('');
   return [
     get('/admin/usage', 'operator', OPERATOR_USAGE, async (context) => {
-      const { by, limit, ...query } = readQuery(context, OperatorUsageQuery);
+      const { by, limit, format, ...query } = readQuery(context, OperatorUsageQuery);
       const filter = filterOf(parts, query);
       const rows =
         by === 'tag'
           ? await usageTags(store, filter, { limit, offset: 0 })
           : await usageGroups(store, filter, [COLUMNS[by]], limit);
-      await sendSums(parts, context, filter, rows);
+      await sendSums(parts, context, filter, rows, wantsCsv(context, { format }));
     }),
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
-      const filter = filterOf(parts, readQuery(context, RevenueQuery));
+      const { format, ...query } = readQuery(context, RevenueQuery);
+      const filter = filterOf(parts, query);
       const rows = await usageGroups(store, filter, ['day', 'model_id'], MAX_REVENUE_ROWS);
-      await sendSums(parts, context, filter, rows);
+      await sendSums(parts, context, filter, rows, wantsCsv(context, { format }));
     }),
   ];
 }
@@ -66,7 +68,14 @@ async function sendSums(
   context: RequestContext,
   filter: AnyUsageFilter,
   rows: readonly (UsageGroup | UsageTagRow)[],
+  isCsv: boolean,
 ): Promise<void> {
+  if (isCsv) {
+    const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
+    context.set('content-disposition', `attachment; filename="${name}"`);
+    const text = [GROUPS_CSV_HEAD, ...rows.map(csvLine)].join('\r\n');
+    return context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(`${text}\r\n`));
+  }
   const totals = await usageTotals(stores.store.readerFor(''), filter);
   const body: GroupsResponse = {
     ...headOf(filter),
@@ -86,6 +95,13 @@ function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsResponse['data'
     ...(accountId === undefined ? {} : { accountId }),
     ...(keyId === undefined ? {} : { apiKeyId: keyId === '' ? null : keyId }),
   };
+}
+
+function csvLine(row: UsageGroup | UsageTagRow): string {
+  const { date = '', model = '', accountId = '', apiKeyId, tag = '', value = '' } = membersOf(row);
+  const { requests, errors, promptTokens, completionTokens, usd, diem } = sumsOf(row);
+  const names = [date, model, accountId, apiKeyId ?? '', tag, value].map(csvField);
+  return [...names, requests, errors, promptTokens, completionTokens, usd, diem].join(',');
 }
 
 type SumsRow = Pick<

@@ -331,6 +331,13 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.equal(revenue.data[0].model, 'atlas');
     assert.equal(revenue.data[0].requests, revenue.totals.requests);
     assert.ok(revenue.totals.requests >= 1);
+    const csv = await ask(`/usage?by=key&account=${id}&format=csv`);
+    const keyLine = `,,,${key.data.id},,,1,0,12,5,0.000022,0.0000`;
+    assert.deepEqual(csv.text.trim().split('\r\n').slice(1), [keyLine]);
+    assert.match(
+      (await ask('/revenue?format=csv')).text,
+      /^date,model,.*\r\n\d{4}-\d\d-\d\d,atlas,/,
+    );
     const requests = await done(`/accounts/${id}/requests`);
     assert.equal(requests.data[0].requestId, chat.headers.get('x-request-id'));
     const days = await done(`/accounts/${id}/days`);
