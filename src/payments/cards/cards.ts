@@ -5,7 +5,7 @@ import type { ProviderName } from './card-rows.ts';
 import type { PaymentProvider } from './provider.ts';
 
 export { type CardAuditReport, auditCards } from './card-audit.ts';
-export { type CardPayments, type CardStep, type Checkout } from './card-payments.ts';
+export { type CardPayments, type CardStep } from './card-payments.ts';
 export {
   type CardPayment,
   type CardRefund,
@@ -13,7 +13,6 @@ export {
   type ProviderName,
 } from './card-rows.ts';
 export { type CardPostings, cardReceipts } from './card-table.ts';
-export type { CardOwner, Declined } from './saved-cards.ts';
 
 export interface OpenCardsOptions extends Omit<CardOptions, 'providers'> {
   readonly config: Config;
