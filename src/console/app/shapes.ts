@@ -93,6 +93,7 @@ export type AutoTopUp = AutoTopUpItem;
 export type RateLimits = RateLimitsResponse['data'];
 export type Rejection = RateLimitLogResponse['data'][number];
 export type Account = AccountItem;
+export type { AccountList } from '../../account/operator/operator-accounts-schema.ts';
 export type RequestItem = RequestsResponse['data'][number];
 export type FailureItem = FailuresResponse['data'][number];
 export type ExplainedRequest = ExplainedResponse['data'];

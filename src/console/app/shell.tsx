@@ -12,6 +12,7 @@ import { Welcome } from './pages/welcome.tsx';
 import { Announcements, toast } from './parts/announce.tsx';
 import { Segments, Select } from './parts/form.tsx';
 import type { Session } from './shapes.ts';
+import { SearchPalette } from './parts/search-palette.tsx';
 import { Mark } from './parts/mark.tsx';
 import { PageHead } from './parts/page-head.tsx';
 import { Id } from './parts/values.tsx';
@@ -69,6 +70,10 @@ function accountLinks(): readonly Link[] {
     ...shownIf(listsKeys.value, ['/console/members', 'Members']),
     ['/console/sessions', 'Sessions'],
   ];
+}
+
+function allLinks(): readonly Link[] {
+  return [...ownLinks(), ...accountLinks(), ...(isOperator.value ? OPERATOR : [])];
 }
 
 function shownIf(isShown: boolean, link: Link): readonly Link[] {
@@ -208,6 +213,7 @@ function Navigation({ path }: { path: string }) {
           {TITLE}
         </a>
         <NavigationBalance />
+        <SearchPalette pages={allLinks()} />
         <button
           type="button"
           class="menu small"

@@ -1,6 +1,7 @@
 /** The models page: prices, context, capabilities and limits of each model. */
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
+import { useAddress } from '../address.ts';
 import { amountText, countText, roughCount } from '../format.ts';
 import { SearchField } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
@@ -19,7 +20,8 @@ export function Models() {
   const costs = useCall<PricesResponse>(isOperator.value ? '/admin/prices' : undefined);
   const search = useSignal('');
   const type = useSignal('');
-  const opened = useSignal<Model | undefined>(undefined);
+  const address = useAddress();
+  const opened = models.data?.data.find(({ id }) => id === address.open);
   const rates = useMemo(
     () => new Map(limits.data?.data.rateLimits.map((one) => [one.apiModelId, one.rateLimits])),
     [limits.data],
@@ -59,18 +61,18 @@ export function Models() {
                   )}
                 </Empty>
               ) : (
-                <ModelTable models={shown} open={(model) => (opened.value = model)} />
+                <ModelTable models={shown} open={({ id }) => address.show(id)} />
               )}
             </>
           );
         }}
       </Loaded>
-      {opened.value !== undefined && (
+      {opened !== undefined && (
         <ModelDrawer
-          model={opened.value}
-          rates={rates.get(opened.value.id) ?? []}
-          margins={costs.data?.data.find(({ model }) => model === opened.value?.id)?.margins ?? []}
-          close={() => (opened.value = undefined)}
+          model={opened}
+          rates={rates.get(opened.id) ?? []}
+          margins={costs.data?.data.find(({ model }) => model === opened.id)?.margins ?? []}
+          close={address.close}
         />
       )}
     </>
