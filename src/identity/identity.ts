@@ -17,7 +17,6 @@ import { Sessions } from './sessions.ts';
 export type { Account } from './accounts.ts';
 export {
   type Caller,
-  type CallerKind,
   type CallerPayment,
   type ConsoleSession,
   type KeyKind,
@@ -44,9 +43,9 @@ export {
 export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
-export type { Invitation, Member, Members, Membership } from './members.ts';
+export type { Invitation, Member, Members } from './members.ts';
 export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
-export { type Person, SignInProviders } from './sign-in-providers.ts';
+export { SignInProviders } from './sign-in-providers.ts';
 
 const WRITE_LAST_USE_EVERY_MS = 20_000;
 const SECRET_BYTES = 32;
