@@ -489,6 +489,12 @@ rpc:
       const called = await run();
       assert.equal(called.status, status, called.text);
       const id = called.headers.get('x-request-id') ?? '';
+      // The record is made when the response has left, which can be after the client has read it.
+      const isRecorded = async (): Promise<boolean> => {
+        const { data: found } = (await admin(`/requests/${id}`)).body;
+        return found?.response.code === code && found.tries.length === tries.length;
+      };
+      await until(isRecorded, 'the record');
       const { data } = (await admin(`/requests/${id}`)).body;
       assert.deepEqual([data.response.status, data.response.code], [status, code]);
       if (code !== null && status !== 200) {
@@ -537,6 +543,7 @@ rpc:
 
   test('a caller that disconnects is recorded, and a plain success is not', async () => {
     fixture.upstream.otherwise = { kind: 'hang' };
+    const seen = fixture.upstream.seen.length;
     const leaving = new AbortController();
     const body = { model: 'm', messages: [{ role: 'user', content: PROMPT }] };
     const gone = call(farebox, '/chat/completions', {
@@ -544,7 +551,7 @@ rpc:
       body,
       signal: leaving.signal,
     });
-    await until(() => fixture.upstream.active > 0, 'the call');
+    await until(() => fixture.upstream.seen.length > seen, 'the call');
     leaving.abort();
     await assert.rejects(gone);
     fixture.upstream.otherwise = { kind: 'json', usage: true };
