@@ -92,7 +92,11 @@ const BODY_LIMIT_BYTES = 1024 * 1024;
 /** Another server at the same address can respond at once. */
 const RETRY_SECONDS = 1;
 /** Errors caused by the operator, which are not logged as failures. */
-const NO_FAILURES: ReadonlySet<FaultCode> = new Set(['X402_NOT_CONFIGURED', 'SHUTTING_DOWN']);
+const NO_FAILURES: ReadonlySet<FaultCode> = new Set([
+  'X402_NOT_CONFIGURED',
+  'CHECKOUT_NOT_CONFIGURED',
+  'SHUTTING_DOWN',
+]);
 const NO_PARAMETERS = {};
 const NO_HANDLER = (): void => undefined;
 
