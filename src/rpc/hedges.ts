@@ -25,11 +25,19 @@ export interface Hedge<Node> {
   readonly afterMs: number;
 }
 
-/** The time in which one node returns 95 % of the responses, for each method. */
+/** Key of all methods together; no method has this name. */
+const ALL = '';
+
+/** The time in which one node returns 95 % of the responses, for each method and for all together. */
 export class ResponseTimes {
   readonly #methods = new Map<string, { p95Ms: number; responses: number }>();
 
   note(method: string, tookMs: number): void {
+    this.#note(ALL, tookMs);
+    this.#note(method, tookMs);
+  }
+
+  #note(method: string, tookMs: number): void {
     const known = this.#methods.get(method);
     if (known === undefined) {
       if (this.#methods.size < MAX_METHODS)
@@ -42,7 +50,7 @@ export class ResponseTimes {
     known.responses += 1;
   }
 
-  p95Ms(method: string): number | undefined {
+  p95Ms(method = ALL): number | undefined {
     const known = this.#methods.get(method);
     return known && known.responses >= MIN_RESPONSES ? known.p95Ms : undefined;
   }

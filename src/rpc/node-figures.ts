@@ -31,6 +31,12 @@ export interface ClassFigures {
   readonly seconds: Buckets;
 }
 
+interface NodeTotals {
+  readonly calls: number;
+  readonly failures: number;
+  readonly hedges: number;
+}
+
 export class RpcFigures {
   readonly calls = figures(METRICS.rpcCalls);
   readonly seconds = histogram(METRICS.rpcCallSeconds, BOUNDS_SECONDS);
@@ -68,6 +74,19 @@ export class NodeFigures {
 
   of(methodClass: MethodClass): ClassFigures {
     return (this.byClass[methodClass] ??= this.#create(methodClass));
+  }
+
+  /** Calls so far, those without a usable response, and second calls. */
+  get totals(): NodeTotals {
+    const all = Object.values(this.byClass);
+    const sum = (valueOf: (one: ClassFigures) => number): number =>
+      all.reduce((total, one) => total + valueOf(one), 0);
+    const failed = sum(({ fault, lacking }) => fault.value + lacking.value);
+    return {
+      calls: failed + sum(({ error, success }) => error.value + success.value),
+      failures: failed,
+      hedges: sum(({ hedges }) => hedges.value),
+    };
   }
 
   #create(methodClass: MethodClass): ClassFigures {

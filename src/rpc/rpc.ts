@@ -25,7 +25,7 @@ import type { RpcFigures } from './node-figures.ts';
 import { nodeMap } from './node-map.ts';
 import { RpcRun, type RunOptions } from './run.ts';
 import { ServedHeads } from './served-heads.ts';
-import { UpstreamGroup } from './upstream-group.ts';
+import { type NodeStatus, UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
 export { delayLastBytes, KeptResponse } from './rpc-response.ts';
@@ -61,6 +61,14 @@ export interface NodeHealth {
   readonly problem: string | undefined;
   /** The capabilities of a usable node. */
   readonly map: readonly string[];
+}
+
+/** A network as this process sees it. */
+export interface NetworkStatus {
+  readonly network: string;
+  /** The newest block that callers see; `null` if it is unknown. */
+  readonly head: number | null;
+  readonly nodes: NodeStatus[];
 }
 
 /** Public nodes are shared with others: small batches, few calls. */
@@ -153,6 +161,19 @@ export class Rpc {
       );
     });
     return (await Promise.all(networks)).flat();
+  }
+
+  /** The configured networks, and those with calls so far. */
+  status(): NetworkStatus[] {
+    for (const slug of Object.keys(this.#settings.networks)) {
+      const network = this.#catalogue.network(slug);
+      if (network !== undefined) this.#group(network);
+    }
+    return [...this.#groups].map(([network, group]) => ({
+      network,
+      head: group.head.served ?? null,
+      nodes: group.status(),
+    }));
   }
 
   async close(): Promise<void> {

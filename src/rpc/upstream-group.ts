@@ -35,6 +35,24 @@ interface GroupDependencies extends Pick<NetworkHeadParts, 'clock' | 'heads' | '
   readonly hedgeShare: number;
 }
 
+/** The state of one node as this process sees it. */
+export interface NodeStatus {
+  readonly name: string;
+  readonly kind: NodeKind;
+  /** `last`: used after the other nodes; `disabled`: not used now. */
+  readonly state: 'ready' | 'last' | 'disabled';
+  readonly head: number | null;
+  readonly lag: number | null;
+  /** The oldest block whose state and logs the node has; `null` if no limit is known. */
+  readonly oldestState: number | null;
+  readonly oldestLogs: number | null;
+  readonly missingMethods: string[];
+  readonly calls: number;
+  readonly failures: number;
+  readonly hedges: number;
+  readonly p95Ms: number | null;
+}
+
 interface Selection {
   readonly caller: string;
   readonly calls: readonly Call[];
@@ -124,6 +142,33 @@ export class UpstreamGroup {
       largest = Math.max(largest, limit);
     }
     return largest;
+  }
+
+  /** The current state of each node, for the operator. */
+  status(): NodeStatus[] {
+    const { served } = this.head;
+    return this.#upstreams.map((node) => {
+      const { capabilities, figures, head, settings, times } = node;
+      const lag = served === undefined || head === undefined ? null : served - head;
+      const p95Ms = times.p95Ms();
+      return {
+        name: settings.name,
+        kind: settings.kind,
+        state: this.#stateOf(node, lag ?? 0),
+        head: head ?? null,
+        lag,
+        oldestState: capabilities.oldest('state') ?? null,
+        oldestLogs: capabilities.oldest('logs') ?? null,
+        missingMethods: capabilities.missing.all,
+        ...figures.totals,
+        p95Ms: p95Ms === undefined ? null : Math.round(p95Ms),
+      };
+    });
+  }
+
+  #stateOf(node: Upstream, lag: number): NodeStatus['state'] {
+    if (!node.isOpen() || node.isOut || !this.head.isSound(node)) return 'disabled';
+    return node.isPaused || lag > this.network.syncingBlocks ? 'last' : 'ready';
   }
 
   hasOpen(): boolean {

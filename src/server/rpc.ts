@@ -3,10 +3,22 @@ import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { isShared } from '../db/db.ts';
-import { SharedCredits, type Credits, MemoryCredits, Rpc, type RpcFigures } from '../rpc/rpc.ts';
+import {
+  SharedCredits,
+  type Credits,
+  MemoryCredits,
+  type NetworkStatus,
+  Rpc,
+  type RpcFigures,
+} from '../rpc/rpc.ts';
 import { proxyOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
+
+interface RpcFeature extends Feature {
+  /** The networks and their nodes as this process sees them. */
+  readonly status: () => NetworkStatus[];
+}
 
 /** Counts credits in memory if this is the only process, otherwise in the database. */
 export function openCredits({ stores: { store }, clock }: FeatureParts): Credits {
@@ -19,11 +31,11 @@ export function rpcFeature(
   idempotency: Idempotency,
   largeBodies: LargeBodies,
   figures: RpcFigures,
-): Feature {
+): RpcFeature {
   const { clock, ids, log } = shared;
   const { store } = shared.stores;
   const section = shared.config.current.rpc;
-  if (!section.enabled) return { routes: [] };
+  if (!section.enabled) return { routes: [], status: () => [] };
   const { proxies } = shared.config.current;
   const rpc = new Rpc(section, {
     clock,
@@ -48,6 +60,7 @@ export function rpcFeature(
       },
       (body, caller, maxItems) => largeBodies.rpc(body, caller, maxItems),
     ),
+    status: () => rpc.status(),
     leaderJob: () => credits.prune(),
     close: async () => {
       await rpc.close();

@@ -26,7 +26,7 @@ import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
-import { closeSale, releaseProcess, openSale, startSale } from './sale-parts.ts';
+import { closeSale, releaseProcess, openSale, startSale, type SaleParts } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -41,7 +41,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { atOnce } from '../core/event-loop.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { enginesView } from './ops/admin.ts';
+import { enginesText } from './ops/admin.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { FailureLog } from '../observability/failure-log.ts';
 import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
@@ -125,13 +125,14 @@ export async function startApp(parts: AppParts): Promise<App> {
   const documented = { config, version, basePath: BASE_PATH, assets, server };
 
   const mcp = mcpEndpoint(serving, server.internal.run, largeBodies);
+  const rpc = rpcFeature(shared, credits, idempotency, largeBodies, metrics.rpc);
+  const running = { ...shared, rpcStatus: rpc.status };
   // All features with their routes and jobs. `chatFeature` includes models, embeddings and characters;
   // `mediaFeature` includes images, audio and video.
   const features: readonly Feature[] = [
-    { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
-    { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
+    ...sharedJobs(shared, largeBodies),
     chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
-    rpcFeature(shared, credits, idempotency, largeBodies, metrics.rpc),
+    rpc,
     accountFeature(accountParts(shared, server, credits), wallets.payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
@@ -141,7 +142,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     await cardsFeature(shared, webhooks.notify),
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
-    opsFeature(shared, { ...parts, ...documented, ...wallets, metrics, localEngines, backups }),
+    opsFeature(running, { ...parts, ...documented, ...wallets, metrics, localEngines, backups }),
     backups,
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
@@ -160,8 +161,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     address,
     openApi: () => atOnce(ownDocument(documented)),
     routes,
-    ownView: async (of) =>
-      of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
+    ownView: async (of) => (of === 'metrics' ? metrics.ownPage(server) : enginesText(running)),
     processEnded: (processId) => releaseProcess(shared, processId),
     configure: (next) => {
       config.current = next;
@@ -180,6 +180,15 @@ export async function startApp(parts: AppParts): Promise<App> {
         () => lock?.release(),
       ]),
   };
+}
+
+/** The jobs of parts that several features use. */
+function sharedJobs(shared: SaleParts, largeBodies: LargeBodies): Feature[] {
+  const { idempotency } = shared;
+  return [
+    { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
+    { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
+  ];
 }
 
 function openWebhooks(shared: FeatureParts): WebhooksFeature {

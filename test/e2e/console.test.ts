@@ -55,7 +55,15 @@ describe('the console', () => {
 
   before(async () => {
     // Allows webhooks to this machine.
-    fixture = await startConsoleFixture('fetch: { allow: ["127.0.0.0/8"] }');
+    fixture = await startConsoleFixture(`
+fetch: { allow: ["127.0.0.0/8"] }
+rpc:
+  networks:
+    ethereum-mainnet:
+      upstreams:
+        - { url: "http://127.0.0.1:9/key", name: a node with a long name in the first data centre }
+        - { url: "http://127.0.0.1:9/key2" }
+`);
     admin = await fixture.farebox.key({ kind: 'ADMIN', description: 'owner' });
   });
   after(() => fixture.stop());
@@ -646,6 +654,10 @@ describe('the console', () => {
         await visitor.settled();
         await visitor.checkWidth(part);
       }
+      await visitor.open('/console/operator/engines');
+      const nodes = page.getByRole('region', { name: 'RPC nodes' });
+      await nodes.getByText('ethereum-mainnet#2').waitFor();
+      assert.equal(await nodes.getByText('127.0.0.1').count(), 0);
       await visitor.open('/console/operator/accounts');
       await page.locator('tbody button').first().click();
       await page.locator('dialog .total').waitFor();

@@ -44,12 +44,11 @@ export type {
   BackupsResponse,
   CheckResponse,
   ConfigResponse,
-  EnginesResponse,
-  EnginesView,
   TopUpAdminItem,
   TopUpDetailResponse,
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
+export type { EnginesResponse, EnginesView } from '../../server/ops/engines-schema.ts';
 export type { PricesResponse } from '../../server/ops/prices-schema.ts';
 export type { BooksResponse } from '../../server/ops/books-schema.ts';
 export type { CreatedCheckout } from '../../checkout/schema.ts';

@@ -1,6 +1,8 @@
 /** Operator routes about the running service. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { call as rpcCall } from '../../../test/rpc/bench.ts';
+import { echoNode, replyWith, startNode, type TestNode } from '../../../test/rpc/node.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
 
 const KEY = '11'.repeat(32);
@@ -13,16 +15,26 @@ payments:
     gasKey: "0x${KEY}"
 `;
 
+const NODES = ['near', 'behind', 'other chain'];
+
 describe('/admin of the running service', () => {
   let bench: Bench;
   let operator: string;
   let changed: string | undefined;
+  let nodes: readonly TestNode[];
 
   before(async () => {
-    bench = await startWithEngine({ yaml: YAML, changedYaml: () => changed });
+    nodes = await Promise.all(['0x1', '0x1', '0x2'].map((chain) => startNode(chain)));
+    const upstreams = nodes.map(({ url }, index) => ({ url, name: NODES[index] }));
+    const rpc = { networks: { 'ethereum-mainnet': { upstreams } } };
+    const yaml = `${YAML}rpc: ${JSON.stringify(rpc)}\n`;
+    bench = await startWithEngine({ yaml, changedYaml: () => changed });
     operator = await bench.farebox.key({ kind: 'ADMIN' });
   });
-  after(() => bench.stop());
+  after(async () => {
+    await bench.stop();
+    await Promise.all(nodes.map((node) => node.close()));
+  });
 
   const get = async (path: string) => {
     const answer = await call(bench.farebox, `/admin${path}`, { secret: operator });
@@ -49,6 +61,45 @@ describe('/admin of the running service', () => {
     assert.deepEqual(models, [
       { id: 'atlas', type: 'text', isReady: true, replicas: [{ engine: 'rack1', model: 'tiny' }] },
     ]);
+  });
+
+  test('`GET /admin/engines` lists RPC networks and nodes by name, never by URL', async () => {
+    const [near, behind] = nodes;
+    near!.head = () => '0x64';
+    behind!.head = () => '0x5f';
+    // The node is used last for the method, because three callers found it missing.
+    behind!.respond = replyWith({ error: { code: -32601, message: 'the method does not exist' } });
+    near!.respond = behind!.respond;
+    const path = '/crypto/rpc/ethereum-mainnet';
+    for (const usd of ['1', '2', '3']) {
+      const { secret } = await bench.farebox.account(usd);
+      await call(bench.farebox, path, { secret, body: rpcCall('eth_getProof') });
+    }
+    near!.respond = echoNode();
+    behind!.respond = echoNode();
+    const { secret } = await bench.farebox.account('1');
+    for (let round = 0; round < 12; round += 1)
+      await call(bench.farebox, path, { secret, body: rpcCall('eth_getBalance', round) });
+    const answer = await call(bench.farebox, '/admin/engines', { secret: operator });
+    const { networks } = answer.body;
+    assert.deepEqual([networks.length, networks[0].network], [1, 'ethereum-mainnet']);
+    assert.equal(networks[0].head, 0x5f);
+    const [first, second, other] = networks[0].nodes;
+    assert.deepEqual(
+      networks[0].nodes.map(({ name }: { name: string }) => name),
+      NODES,
+    );
+    assert.deepEqual([first.head, first.lag, first.state], [0x64, -5, 'ready']);
+    assert.deepEqual([second.head, second.lag, second.state], [0x5f, 0, 'ready']);
+    assert.deepEqual([other.head, other.lag, other.state], [null, null, 'disabled']);
+    assert.deepEqual(second.missingMethods, ['eth_getProof']);
+    assert.deepEqual([second.oldestState, second.oldestLogs, second.hedges], [null, null, 0]);
+    assert.equal(first.failures + second.failures, 6);
+    assert.ok(first.calls + second.calls >= 18);
+    assert.ok([first, second].some(({ p95Ms }) => p95Ms !== null && p95Ms >= 0));
+    assert.equal(other.calls, 0);
+    for (const { url } of nodes) assert.ok(!answer.text.includes(new URL(url).host));
+    assert.ok(!answer.text.includes('key-secret'));
   });
 
   test('`GET /admin/audit` equals `farebox audit`', async () => {

@@ -51,9 +51,6 @@ import {
   type ConfigResponse,
   BACKUPS,
   type BackupsResponse,
-  ENGINES,
-  type EnginesResponse,
-  type EnginesView,
   TOP_UPS,
   TOP_UP_DETAIL,
   type TopUpAdminItem,
@@ -64,6 +61,7 @@ import {
   type VideosResponse,
   VideosQuery,
 } from './admin-schema.ts';
+import { ENGINES, type EnginesResponse, type EnginesView } from './engines-schema.ts';
 import { PRICES, type PricesResponse } from './prices-schema.ts';
 
 /** Operations of the command line that routes offer. */
@@ -79,7 +77,12 @@ export interface Operations {
   readonly inputs: BackupRequest;
 }
 
-type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
+/** Parts of the server with the state of RPC nodes. */
+export interface RunningParts extends FeatureParts {
+  readonly rpcStatus: () => EnginesView['networks'];
+}
+
+type EnginesParts = Pick<RunningParts, 'engines' | 'catalog' | 'config' | 'rpcStatus'>;
 
 export interface AdminParts {
   /** Without them the routes `/admin/config` and `/admin/check` do not exist. */
@@ -90,7 +93,7 @@ export interface AdminParts {
   readonly backups: ScheduledBackups;
 }
 
-export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
+export function adminRoutes(shared: RunningParts, parts: AdminParts): Route[] {
   const { operations, siblings, localEngines, backups } = parts;
   const audit = coalesced(() => auditOf(shared));
   const routes = [
@@ -98,7 +101,7 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
       const others = (await siblings?.ask('engines')) ?? [];
       await context.json(200, {
         ...enginesView(shared),
-        // Result of `enginesView` in another worker.
+        // Result of `enginesText` in another worker.
         others: others.map((text) => JSON.parse(text) as EnginesView),
       } satisfies EnginesResponse);
     }),
@@ -188,8 +191,13 @@ function coalesced<T>(work: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** State of the engines in this process. */
-export function enginesView({ engines, catalog, config }: EnginesParts): EnginesView {
+/** The view of this process, for the response of another worker. */
+export function enginesText(parts: EnginesParts): string {
+  return JSON.stringify(enginesView(parts));
+}
+
+/** State of the engines and RPC nodes in this process. */
+function enginesView({ engines, catalog, config, rpcStatus }: EnginesParts): EnginesView {
   const configured = config.current.engines;
   return {
     process: `${hostname()}/${process.pid}`,
@@ -216,6 +224,7 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
       isReady: engines.isReady(replicas),
       replicas: replicas.map(({ engine, model }) => ({ engine, model })),
     })),
+    networks: rpcStatus(),
   };
 }
 

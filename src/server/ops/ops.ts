@@ -11,7 +11,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
-import { type AdminParts, adminRoutes } from './admin.ts';
+import { type AdminParts, type RunningParts, adminRoutes } from './admin.ts';
 import { booksRoutes } from './books.ts';
 import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
@@ -31,7 +31,7 @@ interface OpsParts extends AdminParts, DocumentationParts {
   readonly payments: Payments | undefined;
 }
 
-export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
+export function opsFeature(shared: RunningParts, parts: OpsParts): Feature {
   const { server, metrics } = parts;
   const operational = { method: 'GET', root: true, operational: true, auth: 'public' } as const;
   const routes: Route[] = [

@@ -1,6 +1,7 @@
 /**
- * The engines page: health, circuit breakers, queues and latency. Each server process reports its own
- * view. The page adds up the loads of engines and lists replicas once per process.
+ * The engines page: health, circuit breakers, queues and latency of engines and RPC nodes. Each server
+ * process reports its own view. The page adds up the loads of engines and lists replicas and nodes once
+ * per process.
  */
 import { useEffect } from 'preact/hooks';
 import { countText, durationText, percentText } from '../format.ts';
@@ -25,7 +26,7 @@ export function Engines() {
     <>
       <PageHead
         title="Engines"
-        lead="The engines that run models, as each server process sees them. Refreshes every 5 seconds."
+        lead="The engines that run models and the nodes of RPC networks, as each server process sees them. Refreshes every 5 seconds."
       />
       <Loaded from={engines}>
         {({ others, ...own }) => <EngineTables views={[own, ...others]} models={own.models} />}
@@ -99,6 +100,7 @@ function EngineTables({ views, models }: EngineTablesProps) {
           />
         </section>
       )}
+      <RpcTables views={views} />
     </>
   );
 }
@@ -131,7 +133,10 @@ const ENGINE_COLUMNS: readonly Column<EngineSum>[] = [
 
 type Replica = Engine['replicas'][number] & { readonly engine: string; readonly process: string };
 
-const PROCESS_COLUMN: Column<Replica> = aside('Process', ({ process }) => process);
+const PROCESS_COLUMN: Column<{ readonly process: string }> = aside(
+  'Process',
+  ({ process }) => process,
+);
 const REPLICA_COLUMNS: readonly Column<Replica>[] = [
   { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
   aside('Engine', ({ engine }) => engine),
@@ -161,4 +166,79 @@ const REPLICA_COLUMNS: readonly Column<Replica>[] = [
     'wide',
   ),
   figure('Latency', ({ latencyMs }) => durationText(latencyMs)),
+];
+
+type Network = EnginesView['networks'][number];
+type Node = Network['nodes'][number] & { readonly network: string; readonly process: string };
+
+function RpcTables({ views }: Pick<EngineTablesProps, 'views'>) {
+  const networks = views.flatMap(({ process, networks: own }) =>
+    own.map((network) => ({ ...network, process })),
+  );
+  if (networks.length === 0) return undefined;
+  const nodes = networks.flatMap(({ network, process, nodes: own }) =>
+    own.map((node) => ({ ...node, network, process })),
+  );
+  const isShown = (column: unknown): boolean => views.length > 1 || column !== PROCESS_COLUMN;
+  return (
+    <>
+      <section>
+        <h2>RPC networks</h2>
+        <Table
+          label="RPC networks"
+          rows={networks}
+          keyOf={({ network, process }) => `${network} ${process}`}
+          columns={NETWORK_COLUMNS.filter(isShown)}
+        />
+      </section>
+      {nodes.length > 0 && (
+        <section>
+          <h2>RPC nodes</h2>
+          <Table
+            label="RPC nodes"
+            rows={nodes}
+            keyOf={({ network, name, process }) => `${network} ${name} ${process}`}
+            columns={NODE_COLUMNS.filter(isShown)}
+          />
+        </section>
+      )}
+    </>
+  );
+}
+
+const blockText = (block: number | null): string => (block === null ? '–' : countText(block));
+
+const NETWORK_COLUMNS: readonly Column<Network & { readonly process: string }>[] = [
+  { name: 'Network', show: ({ network }) => <strong class="text">{network}</strong> },
+  PROCESS_COLUMN,
+  figure('Served head', ({ head }) => blockText(head)),
+  figure('Usable nodes', ({ nodes }) => {
+    const usable = nodes.filter(({ state }) => state !== 'disabled').length;
+    return `${usable} of ${nodes.length}`;
+  }),
+];
+
+const NODE_STATES = {
+  ready: ['ready', 'good'],
+  last: ['used last', 'warn'],
+  disabled: ['disabled', 'bad'],
+} as const;
+
+const NODE_COLUMNS: readonly Column<Node>[] = [
+  { name: 'Node', show: ({ name }) => <span class="model">{name}</span> },
+  aside('Network', ({ network }) => network),
+  PROCESS_COLUMN,
+  {
+    name: 'State',
+    show: ({ state }) => <State value={NODE_STATES[state][0]} tone={NODE_STATES[state][1]} />,
+  },
+  figure('Head', ({ head }) => blockText(head), 'wide'),
+  figure('Lag', ({ lag }) => blockText(lag)),
+  figure('Requests', ({ calls }) => countText(calls), 'wide'),
+  figure('Errors', ({ failures }) => countText(failures), 'wide'),
+  figure('p95', ({ p95Ms }) => durationText(p95Ms)),
+  figure('Hedges', ({ hedges }) => countText(hedges), 'wide'),
+  figure('State from', ({ oldestState }) => blockText(oldestState), 'wide'),
+  figure('Logs from', ({ oldestLogs }) => blockText(oldestLogs), 'wide'),
+  aside('Missing methods', ({ missingMethods }) => missingMethods.join(', ') || '–'),
 ];
