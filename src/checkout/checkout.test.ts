@@ -3,12 +3,15 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { call } from '../../test/app/call.ts';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
+import { oneAtATime } from '../db/db.ts';
 import { type CardPayments } from '../payments/cards/cards.ts';
 import { openCardPayments } from '../server/checkout.ts';
 
@@ -17,6 +20,7 @@ async function cardsBeside({ app, config }: TestApp): Promise<CardPayments> {
   const parts = { config, stores: app.stores, clock: systemClock(), ids: systemIds() };
   const cards = await openCardPayments({ ...parts, log: silentLog });
   assert.ok(cards !== undefined);
+  cards.start(false);
   return cards;
 }
 
@@ -28,7 +32,9 @@ async function reconcile(farebox: TestApp, paymentId: string): Promise<void> {
   await cards.stop();
 }
 
-describe('card payments', () => {
+onEachStore('card payments', cardPayments);
+
+function cardPayments(fixture: StoreFixture): void {
   let stripe: StripeDouble;
   let farebox: TestApp;
   let accountId: string;
@@ -37,7 +43,8 @@ describe('card payments', () => {
 
   before(async () => {
     stripe = await StripeDouble.start();
-    farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+    const databaseUrl = await fixture.freshUrl();
+    farebox = await startTestApp({ databaseUrl, yaml: `payments: { ${stripe.yaml()} }` });
   });
   after(async () => {
     await farebox.audit();
@@ -403,6 +410,154 @@ describe('card payments', () => {
     let status = 200;
     for (let count = 0; count < 15 && status === 200; count += 1) status = (await start(5)).status;
     assert.equal(status, 429);
+  });
+}
+
+describe('two servers on one PostgreSQL database', () => {
+  let stripe: StripeDouble;
+  let servers: readonly [TestApp, TestApp];
+  let cards: readonly CardPayments[];
+  const waiting: StripeEvent[] = [];
+
+  before(async () => {
+    stripe = await StripeDouble.start();
+    stripe.onEvent = (event) => waiting.push(event);
+    const databaseUrl = await emptyPostgresDatabase();
+    const options = { databaseUrl, yaml: `payments: { ${stripe.yaml()} }` };
+    servers = [await startTestApp(options), await startTestApp(options)];
+    cards = [await cardsBeside(servers[0]), await cardsBeside(servers[1])];
+  });
+  after(async () => {
+    await servers[0].audit();
+    for (const one of cards) await one.stop();
+    for (const server of servers) await server.stop();
+    await stripe.stop();
+  });
+
+  /** Runs work of all processes at the same time. */
+  async function everywhere(work: (cards: CardPayments) => Promise<unknown>): Promise<void> {
+    await Promise.all([...cards, ...cards].map(work));
+  }
+
+  /** Delivers all events to both servers, while all processes list the events and read the payments. */
+  async function deliverEverywhere(ids: readonly string[]): Promise<void> {
+    const events = waiting.splice(0).flatMap((event) => [event, event]);
+    const deliveries = events.flatMap((event) =>
+      servers.map(async ({ url }) => assert.equal(await stripe.deliver(event, url), 200)),
+    );
+    const reads = everywhere(async (one) => {
+      await one.reconcile();
+      for (const id of ids) await one.check(id);
+    });
+    await Promise.all([...deliveries, reads]);
+  }
+
+  async function balanceOf(accountId: string): Promise<bigint> {
+    return (await servers[1].app.stores.ledger.balances(accountId)).usdNano;
+  }
+
+  async function becomes(accountId: string, usd: number): Promise<void> {
+    const isReached = async () => (await balanceOf(accountId)) === usdToNano(usd);
+    await until(isReached, `a balance of ${usd} USD`);
+  }
+
+  async function pay(accountId: string, usd: number, savesCard = false): Promise<string> {
+    const amountNano = usdToNano(usd);
+    const returnUrl = 'http://farebox.test/console/credit';
+    const wanted = { accountId, amountNano, savesCard, returnUrl };
+    const { payment } = await cards[0]!.checkout(wanted);
+    stripe.pay(stripe.sessionOf(payment.id)?.id ?? '');
+    return payment.id;
+  }
+
+  async function spend(accountId: string, usd: number): Promise<void> {
+    const { store, ledger } = servers[0].app.stores;
+    const to = 'house:operator-credit';
+    const id = `spend-${systemIds().hex(8)}`;
+    const debit = { accountId, amountNano: usdToNano(usd), to, kind: 'CREDIT', id } as const;
+    await store.transaction((tx) => ledger.debitIn(tx, debit));
+  }
+
+  test('the balance is the money at Stripe after concurrent events, checks and refunds', async () => {
+    const { accountId } = await servers[0].account('1');
+    const ids = [];
+    for (let count = 0; count < 4; count += 1) ids.push(await pay(accountId, 10));
+    await deliverEverywhere(ids);
+    await becomes(accountId, 41);
+    const intents = [...stripe.intents.values()].slice(-4);
+    stripe.refundByHand(intents[0]!, 400);
+    stripe.dispute(intents[1]!);
+    const refunds = [15, 5].map(async (usd, at) => {
+      const amountNano = usdToNano(usd);
+      // The slower one is rejected if both have chosen the same payment.
+      await cards[at]!.refund(accountId, amountNano, amountNano).catch(() => undefined);
+    });
+    await Promise.all([deliverEverywhere(ids), ...refunds]);
+    await deliverEverywhere(ids);
+    assert.ok(stripe.refunds.length > 1);
+    const { store } = servers[0].app.stores;
+    await until(async () => {
+      const due = 'SELECT id FROM payments_card WHERE due_ms > 0 AND account_id = $1';
+      return (await store.query(due, [accountId])).length === 0;
+    }, 'no due payment');
+    const kept = stripe.kept();
+    const cents = ids.reduce((sum, id) => sum + (kept.get(id) ?? 0), 0);
+    assert.equal(await balanceOf(accountId), usdToNano((cents + 100) / 100));
+    const rows = await store.query<{ postings: bigint }>(
+      'SELECT postings FROM payments_card WHERE account_id = $1 ORDER BY id',
+      [accountId],
+    );
+    assert.deepEqual(
+      rows.map(({ postings }) => postings),
+      [2n, 2n, 1n, 1n],
+    );
+  });
+
+  /** An account with a balance of 6 USD whose card is charged up to 20 USD. */
+  async function withTopUps(): Promise<string> {
+    const { accountId } = await servers[0].account('1');
+    const id = await pay(accountId, 5, true);
+    await deliverEverywhere([id]);
+    await becomes(accountId, 6);
+    const [keepNano, monthlyNano] = [usdToNano(20), usdToNano(500)];
+    const settings = { keepNano, chargeNano: keepNano, monthlyNano };
+    assert.ok(await cards[0]!.savedCards.configure(accountId, settings));
+    return accountId;
+  }
+
+  test('a low balance is charged once', async () => {
+    const accountId = await withTopUps();
+    for (let round = 1; round <= 3; round += 1) {
+      if (round > 1) await spend(accountId, 20);
+      const known = stripe.intents.size;
+      await everywhere((one) => one.topUp());
+      await becomes(accountId, 26);
+      await everywhere((one) => one.topUp());
+      assert.equal(stripe.intents.size - known, 1);
+      await deliverEverywhere([]);
+      assert.equal(await balanceOf(accountId), usdToNano(26));
+    }
+  });
+
+  test('a balance that rises before the charge begins is not charged', async () => {
+    const accountId = await withTopUps();
+    const { store, ledger } = servers[0].app.stores;
+    let charging: Promise<void> | undefined;
+    await store.transaction(async (tx) => {
+      await oneAtATime(tx, store.dialect, `payments_card ${accountId}`);
+      charging = cards[1]!.topUp();
+      await until(async () => {
+        const waits = `SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`;
+        return (await store.query(waits)).length > 0;
+      }, 'the charge waits');
+      const from = 'house:operator-credit';
+      const id = `credit-${accountId}`;
+      const credit = { accountId, amountNano: usdToNano(20), from, kind: 'CREDIT', id } as const;
+      await ledger.creditIn(tx, credit);
+    });
+    await charging;
+    await becomes(accountId, 26);
+    assert.equal(await cards[0]!.savedCards.chargedThisMonth(accountId), 0n);
   });
 });
 

@@ -33,9 +33,9 @@ export async function openCardPayments(parts: CardParts): Promise<CardPayments |
     ...cardPostings(ledger),
     store,
     hasAccount: async (id) => (await stores.identity.findAccount(id)) !== undefined,
-    balancesOf: async (accountIds) => {
+    balancesOf: async (accountIds, tx) => {
       if (accountIds.length === 0) return new Map();
-      const figures = await accountFigures(store, accountIds, clock.nowMs());
+      const figures = await accountFigures(tx, accountIds, clock.nowMs());
       return new Map([...figures].map(([id, { balanceNano }]) => [id, balanceNano]));
     },
     notifyDeclined: async (tx, declined) => {

@@ -2,7 +2,7 @@
  * Card payments under `kill -9` at every step and random faults: payments, delayed payments, automatic
  * top-ups, refunds by the operator and by hand, disputes, webhooks that are repeated, reordered or lost, and requests to
  * Stripe without a response. At the end the money in the double equals the credit in the ledger, for each
- * payment. `CARD_KILLS` sets the number of kills; the seed is printed and determines everything.
+ * payment, on each database. `CARD_KILLS` sets the number of kills; the seed is printed and determines everything.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -12,6 +12,8 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { Stripe } from 'stripe';
 import type { CardStep } from '../../src/payments/cards/cards.ts';
+import type { Dialect } from '../../src/db/db.ts';
+import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { endWithUs } from '../support/end-with-us.ts';
@@ -20,7 +22,7 @@ import { seededIds } from '../support/seeded-ids.ts';
 import { STRIPE_WEBHOOK_SECRET, type StripeEvent, StripeDouble } from '../support/stripe-double.ts';
 import { type CardBooks, type CardOrder, carryOut, openCardBooks, sweep } from './card-books.ts';
 
-const KILLS = Number(process.env['CARD_KILLS'] ?? '10');
+const KILLS = Number(process.env['CARD_KILLS'] ?? '6');
 const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
 const ACCOUNTS = 4;
 const NANO_PER_CENT = 10_000_000n;
@@ -45,14 +47,21 @@ interface Chaos {
   kills: number;
 }
 
-test(`after ${KILLS} kills the money at Stripe is the credit in the ledger`, async (t) => {
+for (const dialect of ['sqlite', 'postgres'] as const) {
+  const name = `after ${KILLS} kills the money at Stripe is the credit in the ledger (${dialect})`;
+  test(name, (t) => chaosOn(t, dialect));
+}
+
+async function chaosOn(t: TestContext, dialect: Dialect): Promise<void> {
   t.diagnostic(`seed ${SEED}`);
   const ids = seededIds(SEED);
   const folder = mkdtempSync(join(tmpdir(), 'farebox-cards-'));
   const stripe = await StripeDouble.start();
+  const database =
+    dialect === 'postgres' ? `database: ${JSON.stringify(await emptyPostgresDatabase())}\n` : '';
   writeFileSync(
     join(folder, 'farebox.yaml'),
-    `embedded: { enabled: false }
+    `${database}embedded: { enabled: false }
 discovery: { enabled: false }
 payments: { ${stripe.yaml()} }
 `,
@@ -84,7 +93,7 @@ payments: { ${stripe.yaml()} }
     await stripe.stop();
     rmSync(folder, { recursive: true, force: true });
   }
-});
+}
 
 /** Pays once, saves the card and switches on automatic top-ups. */
 async function saveCard({ books, stripe }: Chaos, accountId: string): Promise<void> {

@@ -65,12 +65,13 @@ export async function auditCards(options: CardAuditOptions): Promise<CardAuditRe
     const what = 'paid at the provider, but unknown here';
     differences.push({ what, paymentId, intent, providerNano: paidNano, hereNano: ZERO });
   }
-  const sums = await store.transaction(async (tx) => {
-    if (store.dialect === 'postgres') {
-      await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-    }
-    return { rows: await cardSums(tx, provider.name), posted: await postedFor(tx, provider.name) };
-  });
+  const sums = await store.transaction(
+    async (tx) => ({
+      rows: await cardSums(tx, provider.name),
+      posted: await postedFor(tx, provider.name),
+    }),
+    { isSnapshot: true },
+  );
   for (const [name, what] of [
     ['creditedNano', 'the credits in the ledger differ from the payments'],
     ['refundedNano', 'the refunds in the ledger differ from the refunds of the payments'],

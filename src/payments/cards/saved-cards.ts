@@ -65,7 +65,10 @@ export interface SavedCardOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   /** Posted balances of accounts. */
-  readonly balancesOf: (accountIds: readonly string[]) => Promise<ReadonlyMap<string, Nano>>;
+  readonly balancesOf: (
+    accountIds: readonly string[],
+    tx: Queryable,
+  ) => Promise<ReadonlyMap<string, Nano>>;
   /** Queues a message to the owner of the account. */
   readonly notifyDeclined: (tx: Queryable, declined: Declined) => Promise<void>;
 }
@@ -174,11 +177,11 @@ export class SavedCards {
           [after, clock.nowMs(), PAGE_ROWS],
         )
       ).map(OWNER.parse);
-      const balances = await balancesOf(rows.map(({ accountId }) => accountId));
-      for (const owner of rows) {
-        const balanceNano = balances.get(owner.accountId) ?? ZERO;
-        if (balanceNano < (owner.keepNano ?? ZERO) && (await this.#open(owner, balanceNano)))
-          count += 1;
+      const accountIds = rows.map(({ accountId }) => accountId);
+      const balances = await balancesOf(accountIds, store);
+      for (const { accountId, keepNano = ZERO } of rows) {
+        const isLow = (balances.get(accountId) ?? ZERO) < keepNano;
+        if (isLow && (await this.#open(accountId))) count += 1;
       }
       after = rows.length < PAGE_ROWS ? undefined : rows.at(-1)?.accountId;
     }
@@ -186,23 +189,33 @@ export class SavedCards {
   }
 
   /** Inserts the row of a charge unless one is open or the maximum of the month is reached. */
-  async #open(owner: CardOwner, balanceNano: Nano): Promise<boolean> {
-    const { store, clock, ids } = this.#options;
-    const { accountId, provider, customer, method, keepNano = ZERO, chargeNano = ZERO } = owner;
+  async #open(accountId: string): Promise<boolean> {
+    const { store, clock, ids, balancesOf } = this.#options;
     const nowMs = clock.nowMs();
-    // At least so much that the balance reaches the limit.
-    const amountNano = wholeCents(larger(chargeNano, nano(keepNano - balanceNano)));
     return await store.transaction(async (tx) => {
       await oneAtATime(tx, store.dialect, `payments_card ${accountId}`);
+      const [row] = await tx.query(
+        `SELECT ${OWNER.columns} FROM payments_card_owner
+         WHERE account_id = $1 AND keep_nano IS NOT NULL AND is_stopped = 0 AND next_try_ms <= $2
+           AND NOT EXISTS (SELECT 1 FROM payments_card WHERE account_id = $1
+             AND kind = 'automatic' AND state IN ('open', 'processing')) FOR UPDATE`,
+        [accountId, nowMs],
+      );
+      if (row === undefined) return false;
+      const owner = OWNER.parse(row);
+      const { provider, customer, method, keepNano = ZERO, chargeNano = ZERO } = owner;
+      // Read after the last charge has ended, so that it contains the credit of that charge.
+      const balanceNano = (await balancesOf([accountId], tx)).get(accountId) ?? ZERO;
+      if (balanceNano >= keepNano) return false;
+      // At least so much that the balance reaches the limit.
+      const amountNano = wholeCents(larger(chargeNano, nano(keepNano - balanceNano)));
       const rows = await tx.query(
         `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
            reference, due_ms, created_ms, updated_ms)
          SELECT $1, $2, 'automatic', $3, 'open', $4, 0, $5, $6, $6, $6 FROM payments_card_owner
-         WHERE account_id = $3 AND keep_nano IS NOT NULL AND is_stopped = 0 AND next_try_ms <= $6
+         WHERE account_id = $3
            AND monthly_nano - $4 >= (SELECT COALESCE(sum(amount_nano), 0) FROM payments_card
              WHERE account_id = $3 AND created_ms >= $7 AND ${CHARGED})
-           AND NOT EXISTS (SELECT 1 FROM payments_card WHERE account_id = $3
-             AND kind = 'automatic' AND state IN ('open', 'processing'))
          RETURNING id`,
         [
           `pay_${ids.ordered(nowMs)}`,
