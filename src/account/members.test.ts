@@ -8,6 +8,9 @@ import {
   call,
   startWithEngine,
 } from '../../test/app/call.ts';
+import { startTestApp } from '../../test/app/test-app.ts';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { untilBlocked } from '../../test/databases/waits.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { MEMBER_ROLES, type MemberRole, type SignInRule } from '../config/config.ts';
 import { DAY_MS } from '../core/clock.ts';
@@ -298,5 +301,28 @@ describe('members', () => {
       listed.body.data.map(({ email }: { email: string }) => email),
       ['kim@acme.example'],
     );
+  });
+});
+
+describe('members on PostgreSQL', () => {
+  test('a rename and a first sign-in lock names and account in the same order', async () => {
+    const farebox = await startTestApp({ databaseUrl: await emptyPostgresDatabase() });
+    try {
+      const { accountId } = await farebox.account('1');
+      const operator = await farebox.key({ kind: 'ADMIN' });
+      const { store, identity } = farebox.app.stores;
+      let renaming: Promise<Called> | undefined;
+      await store.transaction(async (tx) => {
+        await identity.namedAccount('other', tx);
+        const change = { method: 'PATCH', body: { name: 'renamed' }, secret: operator };
+        renaming = call(farebox, `/admin/accounts/${accountId}`, change);
+        await untilBlocked(store);
+        const sql = 'SELECT id FROM identity_account WHERE id = $1 FOR UPDATE SKIP LOCKED';
+        assert.equal((await tx.query(sql, [accountId])).length, 1, 'the account is not locked');
+      });
+      assert.equal((await renaming)?.body.data.name, 'renamed');
+    } finally {
+      await farebox.stop();
+    }
   });
 });

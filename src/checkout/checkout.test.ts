@@ -5,6 +5,7 @@ import { call } from '../../test/app/call.ts';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
+import { untilBlocked } from '../../test/databases/waits.ts';
 import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../core/clock.ts';
@@ -546,10 +547,7 @@ describe('two servers on one PostgreSQL database', () => {
     await store.transaction(async (tx) => {
       await oneAtATime(tx, store.dialect, `payments_card ${accountId}`);
       charging = cards[1]!.topUp();
-      await until(async () => {
-        const waits = `SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`;
-        return (await store.query(waits)).length > 0;
-      }, 'the charge waits');
+      await untilBlocked(store);
       const from = 'house:operator-credit';
       const id = `credit-${accountId}`;
       const credit = { accountId, amountNano: usdToNano(20), from, kind: 'CREDIT', id } as const;

@@ -242,9 +242,14 @@ export class Members {
 
   /** The membership of the latest sign-in, so that a person returns to the account it left. */
   async #lastUsed(person: Person, tx: Queryable): Promise<Member | undefined> {
-    const [latest] = await this.#of(person, tx);
-    if (latest === undefined) return undefined;
-    return this.#join({ id: latest.accountId }, person, latest.role, latest.source, tx);
+    for (const { id, accountId } of await this.#of(person, tx)) {
+      await this.#parts.identity.lockAccount(accountId, tx);
+      const member = (await this.#of(person, tx)).find((one) => one.id === id);
+      // Without a member, an owner has removed it before the lock.
+      if (member === undefined) continue;
+      return this.#join({ id: accountId }, person, member.role, member.source, tx);
+    }
+    return undefined;
   }
 
   /** The accounts of the person behind a member, by name. */

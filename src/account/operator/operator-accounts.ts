@@ -214,10 +214,11 @@ async function changeAccount(parts: AccountParts, context: RequestContext): Prom
   }
   const { store, identity, ledger } = parts.stores;
   const account = await store.transaction(async (tx) => {
+    // A sign-in locks the names before the account too; the opposite order would be a deadlock.
+    if (change.name !== undefined) await identity.requireFreeName(change.name, id, tx);
     await identity.lockAccount(id, tx);
     const before = await identity.findAccount(id, tx);
     if (before === undefined) throw new Fault('ACCOUNT_NOT_FOUND');
-    if (change.name !== undefined) await identity.requireFreeName(change.name, id, tx);
     const after: Account = {
       ...before,
       name: change.name ?? before.name,
