@@ -50,6 +50,7 @@ import {
 import {
   type PaymentTooSmall,
   placeHold,
+  placeWhole,
   postedOf,
   takePayment,
   withBudgets,
@@ -61,12 +62,12 @@ import {
   type Reservation,
   type WindowResult,
   type WindowState,
-  type WindowTake,
   type Windows,
   bucketOf,
   rateHeaders,
   stateNow,
   stateOf,
+  takeOf,
 } from './limits/limits.ts';
 
 export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
@@ -299,6 +300,19 @@ export class Sale implements Counted {
     this.state = 'held';
   }
 
+  /**
+   * Sets the whole amount aside, without waiting for other holds. Returns `false` if credit or a cap
+   * does not cover it; then call `reserve`. Takes no payment.
+   */
+  async reserveAll(amount: Nano): Promise<boolean> {
+    const placed = await placeWhole(this.#context, this.request, amount);
+    if (placed === undefined) return false;
+    this.#capIds = placed.capIds;
+    this.hold = placed.hold;
+    this.state = 'held';
+    return true;
+  }
+
   async #reserveLater(
     price: PriceBounds,
     wanted: HoldRequest,
@@ -450,16 +464,6 @@ export class Sale implements Counted {
     if (now !== undefined) this.window = stateOf(this.window, now);
     return undefined;
   }
-}
-
-function takeOf(request: CountRequest): WindowTake {
-  const { caller, modelId, rate, ownLimit, tokensEstimate } = request;
-  return {
-    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
-    tokens: tokensEstimate,
-    requestLimit: rate.requestsPerMinute,
-    tokenLimit: rate.tokensPerMinute,
-  };
 }
 
 /** Returns the hold request: what its price needs, at most what a payment alone may spend. */

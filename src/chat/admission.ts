@@ -2,9 +2,12 @@
  * Admits a chat request of any protocol: resolves the model, checks its capabilities, plans
  * additions and holds the money. Then the run begins.
  */
-import type { Sale } from '../billing/sale.ts';
-import { type CatalogModel, soldTier } from '../catalog/catalog.ts';
-import { nano } from '../core/money.ts';
+import type { PriceBounds, Sale, SaleRequest } from '../billing/sale.ts';
+import { type CatalogModel, type ResolvedModel, soldTier } from '../catalog/catalog.ts';
+import { assert } from '../core/assert.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { FailureReason } from '../engines/engines.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -41,6 +44,23 @@ export type ReadLargeChat = (
   options: ChatRequestOptions,
 ) => Promise<ChatRequest>;
 
+/** The engines cannot respond, and none has rejected the request. */
+const UNAVAILABLE: ReadonlySet<FailureReason> = new Set([
+  'unreachable',
+  'timeout',
+  'overloaded',
+  'misconfigured',
+  'failed',
+  'broken',
+  'garbage',
+]);
+
+interface Admitted {
+  readonly plan: ChatPlan;
+  readonly wanted: SaleRequest;
+  readonly hold: Required<PriceBounds>;
+}
+
 export function chatHandler(parts: ChatParts, readLarge: ReadLargeChat): Route['handle'] {
   const options = { serviceName: parts.serviceName };
   return (context) => {
@@ -53,7 +73,6 @@ export function chatHandler(parts: ChatParts, readLarge: ReadLargeChat): Route['
   };
 }
 
-/** Any replica may serve the request, so the largest setting of their engines counts. */
 /** `protocol`: how to write the response, unless as a chat completion. */
 export function sellChat(
   parts: ChatParts,
@@ -62,6 +81,28 @@ export function sellChat(
   protocol?: ResponseProtocol,
 ): Promise<void> {
   const resolved = parts.catalog.require(given.model, 'text');
+  const admitted = admit(parts, context, given, resolved, protocol);
+  const { model, deprecation, additions } = admitted.plan;
+  if (model.fallbacks !== undefined) {
+    const fallbacks = admitFallbacks(model.fallbacks, admitted.plan, given);
+    if (fallbacks.length > 0) return sellWithFallbacks(admitted, fallbacks);
+  }
+  return parts.sales.sell(admitted.wanted, (sale) => {
+    context.known = { model, deprecation, sale };
+    const { prepare } = additions;
+    if (prepare === undefined) return runChat(admitted.plan, sale, NOTHING_PREPARED);
+    return prepare().then((prepared) => runChat(admitted.plan, sale, prepared));
+  });
+}
+
+/** Plans the request for one model. Throws if the caller may not use it, or it cannot do the work. */
+function admit(
+  parts: ChatParts,
+  context: RequestContext,
+  given: ChatRequest,
+  resolved: ResolvedModel,
+  protocol: ResponseProtocol | undefined,
+): Admitted {
   const { model, deprecation } = resolved;
   // A batch has one price.
   const hasTier = !given.isPlain && context.caller.isBatch !== true;
@@ -106,22 +147,128 @@ export function sellChat(
     bounds,
     protocol,
   };
+  const hold = holdBounds(plan);
   const wanted = saleRequest(context, {
     kind: 'chat',
     model,
     price,
     rate: parts.rateOf(caller, model),
     tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
-    bounds: holdBounds(plan),
+    bounds: hold,
     paid: additions.paid,
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   });
-  return parts.sales.sell(wanted, (sale) => {
-    context.known = { model, deprecation, sale };
-    const { prepare } = additions;
-    if (prepare === undefined) return runChat(plan, sale, NOTHING_PREPARED);
-    return prepare().then((prepared) => runChat(plan, sale, prepared));
+  return { plan, wanted, hold };
+}
+
+/** The fallbacks that the caller may use and that can do the work, in order. */
+function admitFallbacks(ids: readonly string[], plan: ChatPlan, given: ChatRequest): Admitted[] {
+  const { parts, context, protocol } = plan;
+  const { catalog, dialects } = parts;
+  const native = protocol?.passThrough?.upstream;
+  const admitted = ids.flatMap((id) => {
+    try {
+      const resolved = catalog.require(id, 'text');
+      const { replicas } = resolved.model;
+      const isNative = replicas.every((replica) => dialects.of(replica).protocol === native);
+      // A removed model is not replaced by another one. Files are only passed on unchanged.
+      if (resolved.model.id !== id || (given.keepsFiles === true && !isNative)) return [];
+      return [admit(parts, context, given, resolved, protocol)];
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      // The model is offline, or not for this caller or this request.
+      return [];
+    }
   });
+  noteModel(plan);
+  return admitted;
+}
+
+/**
+ * Sells the request with one hold. It covers the most expensive model of the list that the balance
+ * allows; a payment covers only the requested model.
+ */
+function sellWithFallbacks(first: Admitted, fallbacks: readonly Admitted[]): Promise<void> {
+  const { parts, context } = first.plan;
+  const price = first.hold;
+  const all = [first, ...fallbacks];
+  const raised = fallbacks
+    .map(({ hold }) => hold.maxNano)
+    .filter((maxNano) => maxNano > price.maxNano)
+    .toSorted((a, b) => (a > b ? -1 : 1));
+  return parts.sales.sell({ ...first.wanted, price: undefined }, async (sale) => {
+    sale.request = first.wanted;
+    if (raised[0] === undefined || context.caller.payment !== undefined) await sale.reserve(price);
+    // The share of a balance that a hold gets does not depend on a maximum that the caller did not
+    // name. A free model needs no credit.
+    else if (!price.maxIsNamed && price.maxNano > 0n)
+      await sale.reserve({ ...price, maxNano: raised[0] });
+    else if (!(await reserveFirst(sale, raised))) await sale.reserve(price);
+    await runFirstAvailable(all, sale);
+  });
+}
+
+async function reserveFirst(sale: Sale, amounts: readonly Nano[]): Promise<boolean> {
+  for (const amount of amounts) if (await sale.reserveAll(amount)) return true;
+  return false;
+}
+
+async function runFirstAvailable(all: readonly Admitted[], sale: Sale): Promise<void> {
+  const [first] = all;
+  assert(first !== undefined, 'the requested model is the first');
+  const { request } = sale;
+  let failure: unknown;
+  let leastOutput = 0;
+  for (const { plan, wanted } of all) {
+    const isFirst = plan === first.plan;
+    const { prepare } = plan.additions;
+    let prepared = NOTHING_PREPARED;
+    let round = isFirst ? undefined : roundOfFallback(plan, sale, prepared, leastOutput);
+    if (!isFirst && round === undefined) continue;
+    noteModel(plan, sale);
+    if (prepare !== undefined) prepared = await prepare();
+    if (isFirst) {
+      round = planRound(firstInputs(plan, sale, prepared));
+      // Rejects the request.
+      if (round === undefined) return runChat(plan, sale, prepared);
+      leastOutput = round.outputTokens;
+    } else {
+      round = roundOfFallback(plan, sale, prepared, leastOutput);
+      if (round === undefined) continue;
+      sale.request = { ...wanted, rate: request.rate };
+    }
+    const Run = plan.request.stream ? StreamRun : ChatRun;
+    const run = new Run(plan, sale, prepared, round);
+    try {
+      return await run.respond();
+    } catch (error) {
+      const { failure: reason, hasBegun } = run;
+      if (reason === undefined || hasBegun || sale.state !== 'held') throw error;
+      // A fallback may also reject a request that the requested model accepts.
+      if (isFirst && !UNAVAILABLE.has(reason)) throw error;
+      failure ??= error;
+    }
+  }
+  sale.request = request;
+  noteModel(first.plan, sale);
+  throw failure;
+}
+
+/** The hold must cover as much output of a fallback as of the requested model. */
+function roundOfFallback(
+  plan: ChatPlan,
+  sale: Sale,
+  prepared: PreparedAdditions,
+  leastOutput: number,
+): Round | undefined {
+  const round = planRound(firstInputs(plan, sale, prepared));
+  const least = Math.min(leastOutput, plan.bounds.outputTokens);
+  return round !== undefined && round.outputTokens >= least ? round : undefined;
+}
+
+function noteModel({ context, model, deprecation }: ChatPlan, sale?: Sale): void {
+  context.notes.model = model.id;
+  context.known = { model, deprecation, sale };
 }
 
 function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promise<void> {

@@ -71,7 +71,8 @@ export function chatBounds(
 ): ChatBounds {
   const { facts } = request;
   const knownBytes = facts.textBytes + addedBytes;
-  refuseOverflow(knownBytes, model);
+  // A token has at least one byte.
+  if (knownBytes > model.context) refuseOverflow(knownBytes, model);
   const textBytes = knownBytes + facts.unknownBytes;
   const template =
     extras.templateTokens +

@@ -17,6 +17,7 @@ import type {
   EngineFailure,
   EngineHead,
   EngineOutcome,
+  FailureReason,
   Replica,
   WholeCall,
 } from '../engines/engines.ts';
@@ -97,6 +98,8 @@ export class ChatRun implements WholeCall {
   /** Results of the engine's own search. */
   protected cited = NOTHING_CITED;
   protected isCharging = false;
+  /** Why all engines of the model failed in the first call. */
+  failure: FailureReason | undefined;
   #uses = NO_USES;
   #attempts = 0;
   /** Set if the engine decides on the price. */
@@ -138,7 +141,10 @@ export class ChatRun implements WholeCall {
       else this.#read = undefined;
       const error = cancellation.aborted ? undefined : this.problemOf(outcome);
       this.endRound(outcome);
-      if (error !== undefined) return this.fail(error, outcome);
+      if (error !== undefined) {
+        if (!outcome.ok && this.#uses.length === 1) this.failure = outcome.reason;
+        return this.fail(error, outcome);
+      }
       if (!cancellation.aborted && this.round.searches > 0) {
         const round = this.searchRound();
         if (round !== undefined && (await this.#search(round))) continue;
@@ -147,6 +153,11 @@ export class ChatRun implements WholeCall {
       await this.settle(outcome, 'aborted');
       return;
     }
+  }
+
+  /** Whether the caller has received bytes. */
+  get hasBegun(): boolean {
+    return false;
   }
 
   get tries(): TryLog {

@@ -108,6 +108,10 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     await this.settle(outcome, 'failed');
   }
 
+  override get hasBegun(): boolean {
+    return this.#response.hasBegun;
+  }
+
   protected override callEngine(): Promise<EngineOutcome> {
     this.#isRoundOpen = true;
     this.#engineRun = this.plan.parts.engines.run(this, this);

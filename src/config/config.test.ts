@@ -235,6 +235,27 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ],
   ],
   [
+    'fallbacks that do not exist, repeat, protect less, or lead back',
+    `models:
+  - { id: a, fallbacks: [a, alhpa, alpha, alpha], ${TEXT_MODEL} }
+  - { id: alpha, fallbacks: [b], ${TEXT_MODEL} }
+  - { id: b, fallbacks: [a, open, vectors], ${TEXT_MODEL} }
+  - { id: open, privacy: anonymized, ${TEXT_MODEL} }
+  - { id: vectors, type: embedding, fallbacks: [b], embedding: { dimensions: 4 }, price: { input: 1 } }
+`,
+    [
+      'farebox.yaml:2:26: models[0].fallbacks[0]: A model cannot be its own fallback',
+      'farebox.yaml:2:29: models[0].fallbacks[1]: There is no model "alhpa"; did you mean "alpha"?',
+      'farebox.yaml:2:36: models[0].fallbacks[2]: The fallbacks of "alpha" lead back to "a"',
+      'farebox.yaml:2:43: models[0].fallbacks[3]: "alpha" is already in the list',
+      'farebox.yaml:3:30: models[1].fallbacks[0]: The fallbacks of "b" lead back to "alpha"',
+      'farebox.yaml:4:26: models[2].fallbacks[0]: The fallbacks of "a" lead back to "b"',
+      'farebox.yaml:4:29: models[2].fallbacks[1]: "open" is not private, unlike "b"',
+      'farebox.yaml:4:35: models[2].fallbacks[2]: "vectors" is of type embedding, not text',
+      'farebox.yaml:6:48: models[4].fallbacks: Only models of type text can have fallbacks',
+    ],
+  ],
+  [
     'a date that is none',
     `models:\n  - { id: b, deprecation: { date: tomorrow }, ${TEXT_MODEL} }\n`,
     [

@@ -62,6 +62,7 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
     checkUsualPrice(model, path, diagnostics);
     checkReplicas(model, path, engines, diagnostics);
     checkDeprecation(model, path, ids, diagnostics);
+    checkFallbacks(model, path, ids, diagnostics);
   }
   const used = new Set(settings.models.flatMap((model) => model.replicas.map((r) => r.engine)));
   for (const name of engines) {
@@ -328,6 +329,58 @@ function checkDeprecation(
   } else if (found.type !== model.type) {
     diagnostics.problem(place, `"${replacement}" is of type ${found.type}, not ${model.type}`);
   }
+}
+
+/** Protections of a model that its fallbacks must have too. */
+const PROTECTIONS = ['teeAttestation', 'e2ee'] as const;
+
+function checkFallbacks(
+  model: ModelSettings,
+  path: Path,
+  ids: ReadonlyMap<string, ModelSettings>,
+  diagnostics: Diagnostics,
+): void {
+  const { id, type, privacy, fallbacks = [] } = model;
+  if (fallbacks.length > 0 && type !== 'text') {
+    diagnostics.problem([...path, 'fallbacks'], 'Only models of type text can have fallbacks');
+    return;
+  }
+  for (const [index, fallback] of fallbacks.entries()) {
+    const problem = (message: string): void =>
+      diagnostics.problem([...path, 'fallbacks', index], message);
+    const found = ids.get(fallback);
+    if (found === undefined) {
+      problem(`There is no model "${fallback}"${didYouMean(fallback, ids.keys())}`);
+      continue;
+    }
+    const lost = PROTECTIONS.find(
+      (one) => model.capabilities?.includes(one) === true && !found.capabilities?.includes(one),
+    );
+    if (found === model) problem('A model cannot be its own fallback');
+    else if (found.type !== type) problem(`"${fallback}" is of type ${found.type}, not ${type}`);
+    else if (fallbacks.indexOf(fallback) < index) problem(`"${fallback}" is already in the list`);
+    else if (leadsTo(id, found, ids)) {
+      problem(`The fallbacks of "${fallback}" lead back to "${id}"`);
+    } else if (privacy === 'private' && found.privacy !== 'private') {
+      problem(`"${fallback}" is not private, unlike "${id}"`);
+    } else if (lost !== undefined) problem(`"${fallback}" does not have ${lost}, unlike "${id}"`);
+  }
+}
+
+function leadsTo(
+  id: string,
+  from: ModelSettings,
+  ids: ReadonlyMap<string, ModelSettings>,
+): boolean {
+  const seen = new Set<ModelSettings>();
+  const open = [from];
+  for (const model of open) {
+    if (seen.has(model)) continue;
+    seen.add(model);
+    if (model.fallbacks?.includes(id) === true) return true;
+    open.push(...(model.fallbacks ?? []).flatMap((next) => ids.get(next) ?? []));
+  }
+  return false;
 }
 
 function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): void {

@@ -315,6 +315,14 @@ export const ModelSettings = z.strictObject({
     .describe(
       'Maximum number of attempts over all replicas until the first byte. Default: depends on the number of replicas.',
     ),
+  fallbacks: z
+    .array(modelId)
+    .min(1)
+    .max(8)
+    .optional()
+    .describe(
+      'Ids of text models that run a chat if all replicas of this model fail before the first byte, in order. The model that runs is charged.',
+    ),
   requires: z.enum(['pro']).optional().describe('Plan that an account needs to use the model.'),
   regionRestrictions: z
     .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))

@@ -11,11 +11,11 @@ export {
   type Slots,
   type WindowResult,
   type WindowState,
-  type WindowTake,
   type Windows,
   addRateHeaders,
   bucketOf,
   rateHeaders,
   stateNow,
   stateOf,
+  takeOf,
 } from './process-limits.ts';

@@ -75,6 +75,23 @@ export function bucketOf(
   return `${rate.type === 'api_key' ? limitKeyId : accountId}|${name}`;
 }
 
+interface Taking {
+  readonly caller: Parameters<typeof bucketOf>[0];
+  readonly modelId: string;
+  readonly rate: RateRule;
+  readonly ownLimit?: { readonly bucket: string };
+  readonly tokensEstimate: number;
+}
+
+export function takeOf({ caller, modelId, rate, ownLimit, tokensEstimate }: Taking): WindowTake {
+  return {
+    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
+    tokens: tokensEstimate,
+    requestLimit: rate.requestsPerMinute,
+    tokenLimit: rate.tokensPerMinute,
+  };
+}
+
 export function stateNow(
   rate: RateRule,
   counters: Readonly<Counters> | undefined,
