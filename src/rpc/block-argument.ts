@@ -1,6 +1,7 @@
 /**
- * The blocks that a call reads, from its block number, tag or range. A call with the tag `latest`
- * for a block, not for a state, is changed to the number of the head that callers see.
+ * The blocks that a call reads, from its block number, tag or range. In a call for a block, the tag
+ * `latest` becomes the number of the head that callers see. The tags `finalized` and `safe` always
+ * become a number. Other calls with `latest` are sent unchanged to a node that has this head.
  */
 import {
   CLOSE_ARRAY,
@@ -12,12 +13,16 @@ import {
 } from '../json/json-skip.ts';
 import { skipValue } from '../json/json-checker.ts';
 import { type Blocks, type Call, hasParams } from './parse-request.ts';
-import { HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
+import { TAGS, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
 
 /** Longer arguments, such as filters with thousands of addresses, are not read. */
 const MAX_ARGUMENT_BYTES = 65_536;
 const MAX_DEPTH = 256;
-const LATEST = '"latest"';
+
+/** The numbers of tags. */
+interface Numbers {
+  numberOf(tag: string): number | undefined;
+}
 
 /**
  * Returns the blocks, and sets `call.params` if the argument is changed; `undefined` if the call
@@ -27,38 +32,73 @@ export function blocksOf(
   body: Buffer,
   call: Call,
   { family }: Network,
-  head: number | undefined,
+  numbers: Numbers,
 ): Blocks | undefined {
   const { method, span } = call;
   const { block } = method;
   if (block === undefined || !hasParams(body, span)) return undefined;
-  const { paramsStart, paramsEnd } = span;
+  const { paramsStart } = span;
   const isByName = body[paramsStart] === OPEN_OBJECT;
   const start = isByName ? paramsStart : elementStart(body, span, block === 'range' ? 0 : block);
-  if (start < 0) return undefined;
+  // Without a block, nodes use the newest one.
+  if (start < 0) return family === 'evm' && block !== 0 ? newest(numbers) : undefined;
   const end = skipValue(body, start, MAX_DEPTH);
   if (end - start > MAX_ARGUMENT_BYTES) return undefined;
   const text = body.toString('utf8', start, end);
-  if (text === LATEST && block === 0 && family === 'evm' && head !== undefined) {
-    const number = Buffer.from(`"${hexNumber(head)}"`);
-    call.params = Buffer.concat([
-      body.subarray(paramsStart, start),
-      number,
-      body.subarray(end, paramsEnd),
-    ]);
-    return { from: head, to: head };
+  if (family === 'evm' && body[start] === QUOTE && body[start + 1] !== DIGIT_0) {
+    const tag = text.slice(1, -1);
+    const number = numberOf(tag, numbers);
+    if (tag === 'latest' && block !== 0) return newest(numbers);
+    if (number === undefined || tag === 'earliest') return { from: number, to: number };
+    if (tag === 'pending') return newest(numbers);
+    call.params = changed(body, span, start, end, `"${hexNumber(number)}"`);
+    return { from: number, to: number };
   }
-  if (body[start] === QUOTE && body[start + 1] !== DIGIT_0) return undefined;
   // The request was parsed as JSON before.
   const value: unknown = JSON.parse(text);
   if (block === 'range') {
     const filter = isByName ? member(value, 'filter') : value;
-    const from = member(filter, 'fromBlock') ?? member(filter, 'from_block');
-    const to = member(filter, 'toBlock') ?? member(filter, 'to_block');
-    return { from: numberOf(from), to: numberOf(to) };
+    if (member(filter, 'blockHash') !== undefined) return undefined;
+    const from = member(filter, 'fromBlock') ?? member(filter, 'from_block') ?? 'latest';
+    const to = member(filter, 'toBlock') ?? member(filter, 'to_block') ?? 'latest';
+    const [first, last] = [numberOf(from, numbers), numberOf(to, numbers)];
+    if (family === 'evm' && (isFixedTag(from, first) || isFixedTag(to, last))) {
+      const fixed = {
+        ...(isFixedTag(from, first) && { fromBlock: hexNumber(first) }),
+        ...(isFixedTag(to, last) && { toBlock: hexNumber(last) }),
+      };
+      const text = JSON.stringify({ ...(filter as object), ...fixed });
+      call.params = changed(body, span, start, end, text);
+    }
+    return { from: first, to: last };
   }
-  const number = numberOf(isByName ? member(value, 'block_id') : value);
+  const number = numberOf(isByName ? member(value, 'block_id') : value, numbers);
   return { from: number, to: number };
+}
+
+function newest(numbers: Numbers): Blocks {
+  const head = numbers.numberOf('latest');
+  return { from: head, to: head, isNewest: true };
+}
+
+/** Whether a block of a range is a tag whose number all nodes must use. */
+function isFixedTag(block: unknown, number: number | undefined): number is number {
+  return number !== undefined && TAGS.some((tag) => tag === block);
+}
+
+/** The params with another text from `start` to `end`. */
+function changed(
+  body: Buffer,
+  { paramsStart, paramsEnd }: Call['span'],
+  start: number,
+  end: number,
+  text: string,
+): Buffer {
+  return Buffer.concat([
+    body.subarray(paramsStart, start),
+    Buffer.from(text),
+    body.subarray(end, paramsEnd),
+  ]);
 }
 
 /** Whether a call returns the newest block of the network, without an option such as a commitment. */
@@ -82,12 +122,13 @@ function elementStart(body: Buffer, { paramsStart }: Call['span'], index: number
   return -1;
 }
 
-/** A block number as hexadecimal text, as a number, or in an object (EIP-1898, Starknet). */
-function numberOf(value: unknown): number | undefined {
+/** A block number as hexadecimal text, a tag, a number, or in an object (EIP-1898, Starknet). */
+function numberOf(value: unknown, numbers: Numbers): number | undefined {
   if (typeof value === 'object')
-    return numberOf(member(value, 'blockNumber') ?? member(value, 'block_number'));
+    return numberOf(member(value, 'blockNumber') ?? member(value, 'block_number'), numbers);
   if (value === 'earliest') return 0;
-  const number = typeof value === 'string' && !value.startsWith('0x') ? Number.NaN : Number(value);
+  if (typeof value === 'string' && !value.startsWith('0x')) return numbers.numberOf(value);
+  const number = Number(value);
   return value === undefined || Number.isNaN(number) || number < 0 ? undefined : number;
 }
 

@@ -93,6 +93,9 @@ const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only methods of all families, listed or not. */
 const WEBSOCKET_NAME =
   /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
+/** Tags of blocks for which all nodes must use the same number. */
+export const TAGS = ['finalized', 'safe'] as const;
+export type Tag = (typeof TAGS)[number];
 /** The method that returns the newest block. */
 export const HEAD_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_blockNumber',

@@ -8,8 +8,9 @@
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import type { Network } from './catalogue.ts';
+import { type Network, type Tag, TAGS } from './catalogue.ts';
 import type { ServedHeads } from './served-heads.ts';
+import { TagHeads } from './tag-heads.ts';
 import type { Upstream } from './upstream.ts';
 
 const MIN_POLL_MS = SECOND_MS;
@@ -40,6 +41,7 @@ export interface NetworkHeadParts {
 export class NetworkHead {
   readonly #parts: NetworkHeadParts;
   readonly #pollMs: number;
+  readonly #tags: TagHeads;
   #forked: ReadonlySet<Upstream> = new Set();
   #ahead: ReadonlySet<Upstream> = new Set();
   #usedAtMs = -Infinity;
@@ -52,6 +54,7 @@ export class NetworkHead {
 
   constructor(parts: NetworkHeadParts) {
     this.#parts = parts;
+    this.#tags = new TagHeads(parts, this);
     this.#pollMs = Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, parts.network.blockTimeMs / 4));
   }
 
@@ -64,7 +67,7 @@ export class NetworkHead {
     this.#pollLater();
     if (nowMs - this.#knownAtMs < KNOWN_MS) return heads.prepare(network.slug);
     if (this.#polling === undefined && nowMs - this.#polledAtMs < MIN_POLL_MS) return undefined;
-    return this.#inTime(this.#poll()).then(() => heads.prepare(network.slug));
+    return this.inTime(this.#poll()).then(() => heads.prepare(network.slug));
   }
 
   /** The head that callers see; `undefined` if it is unknown. */
@@ -72,6 +75,17 @@ export class NetworkHead {
     const { clock, heads, network } = this.#parts;
     if (clock.monotonicMs() - this.#knownAtMs > SERVED_MS) return undefined;
     return heads.current(network.slug);
+  }
+
+  /** Returns a promise to wait for before the tags in the body are used. */
+  prepareTags(body: Buffer): Promise<unknown> | undefined {
+    return this.#tags.prepare(body);
+  }
+
+  /** The number that a tag means for callers; `undefined` for another text, or if it is unknown. */
+  numberOf(tag: string): number | undefined {
+    if (tag === 'latest' || tag === 'pending') return this.served;
+    return isTag(tag) ? this.#tags.served(tag) : undefined;
   }
 
   /** The highest block that a node of the network may have; -1 if unknown. */
@@ -93,7 +107,7 @@ export class NetworkHead {
     const { nodes } = this.#parts;
     if (nodes.length < 2) return undefined;
     if (nodes.some((node) => (node.head ?? 0) >= block && this.isSound(node))) return undefined;
-    return this.#inTime(this.#poll());
+    return this.inTime(this.#poll());
   }
 
   /** Whether a node is on the history of the majority, and reports a head that can be true. */
@@ -127,7 +141,7 @@ export class NetworkHead {
     const { clock, distance, heads, network, nodes } = this.#parts;
     this.#polledAtMs = clock.monotonicMs();
     const polls = nodes.filter((node) => node.isOpen()).map((node) => node.pollHead());
-    await this.#inTime(Promise.all(polls));
+    await this.inTime(Promise.all(polls));
     const waiting = heads.prepare(network.slug);
     if (waiting !== undefined) await waiting;
     if (clock.monotonicMs() - this.#comparedAtMs >= COMPARE_MS) await this.#compare();
@@ -141,7 +155,7 @@ export class NetworkHead {
   }
 
   /** Resolves with the work, or after the longest time to wait for it. */
-  #inTime(work: Promise<unknown>): Promise<void> {
+  inTime(work: Promise<unknown>): Promise<void> {
     return new Promise((resolve) => {
       const cancel = this.#parts.clock.after(WAIT_MS, resolve);
       void work.finally(() => {
@@ -209,4 +223,8 @@ export class NetworkHead {
     }
     this.#forked = forked;
   }
+}
+
+function isTag(text: string): text is Tag {
+  return TAGS.some((tag) => tag === text);
 }

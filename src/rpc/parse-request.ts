@@ -27,10 +27,12 @@ import type { Upstream } from './upstream.ts';
 const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 
-/** First and last block that a call names; `undefined` for a tag, a hash or a missing argument. */
+/** First and last block that a call names; `undefined` for a hash or an unknown tag. */
 export interface Blocks {
   readonly from: number | undefined;
   readonly to: number | undefined;
+  /** The call names no block number, only the newest block by its tag or by default. */
+  readonly isNewest?: boolean;
 }
 
 export interface Call {

@@ -112,8 +112,10 @@ export class RpcRun implements RunState {
     if (preparing !== undefined) await preparing;
     const { served } = this.#group.head;
     if (served !== undefined) {
+      const polling = this.#group.head.prepareTags(body);
+      if (polling !== undefined) await polling;
       for (const call of calls) {
-        call.blocks = blocksOf(body, call, network, served);
+        call.blocks = blocksOf(body, call, network, this.#group.head);
         if (isHeadCall(body, call, network)) call.result = this.#headResult(served);
       }
     }
@@ -234,7 +236,9 @@ export class RpcRun implements RunState {
 
   #hedgeOf({ upstream, next }: NodeAttempt, call: Call): Hedge<Upstream> | undefined {
     const hedge = this.#group.hedges.plan(upstream, next, call.method.name);
-    return hedge && isOpen(call, hedge.to, this.caller) ? hedge : undefined;
+    if (hedge === undefined || !isOpen(call, hedge.to, this.caller)) return undefined;
+    const { isNewest, to = 0 } = call.blocks ?? {};
+    return isNewest && (hedge.to.head ?? Infinity) < to ? undefined : hedge;
   }
 
   async #send(attempt: NodeAttempt, call: Call): Promise<Sent> {

@@ -11,7 +11,7 @@ import {
   requestCounts,
 } from '../../test/rpc/bench.ts';
 import { testChain } from '../../test/rpc/chain.ts';
-import { echoNode } from '../../test/rpc/node.ts';
+import { echoNode, replyWith } from '../../test/rpc/node.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../core/clock.ts';
@@ -149,6 +149,102 @@ describe('blocks', () => {
       ['0x64', false],
       [{}, 'latest'],
     ]);
+  });
+
+  const TAGGED: readonly (readonly [method: string, params: unknown[], sent: unknown[]])[] = [
+    ['eth_getBlockByNumber', ['finalized', true], ['0x32', true]],
+    ['eth_getBlockByNumber', ['safe', true], ['0x50', true]],
+    ['eth_getBlockByNumber', ['earliest', true], ['earliest', true]],
+    ['eth_getBalance', ['0xa', 'finalized'], ['0xa', '0x32']],
+    ['eth_getStorageAt', ['0xa', '0x0', 'safe'], ['0xa', '0x0', '0x50']],
+    ['eth_call', [{ to: '0xa' }, 'finalized', {}], [{ to: '0xa' }, '0x32', {}]],
+    ['eth_feeHistory', ['0x1', 'finalized', []], ['0x1', '0x32', []]],
+    [
+      'eth_getLogs',
+      [{ fromBlock: 'finalized', address: ['0xa'], toBlock: 'latest' }],
+      [{ fromBlock: '0x32', address: ['0xa'], toBlock: 'latest' }],
+    ],
+    [
+      'eth_getLogs',
+      [{ fromBlock: '0x1', toBlock: 'safe' }],
+      [{ fromBlock: '0x1', toBlock: '0x50' }],
+    ],
+  ];
+  for (const [method, params, sent] of TAGGED) {
+    test(`${method} with ${JSON.stringify(params)} is sent with one number`, async () => {
+      const made = await withHeads([100, 100, 100]);
+      const finalized = ['0x40', '0x32', '0x28'];
+      for (const [index, node] of made.nodes.entries())
+        node.tagged = (tag) => (tag === 'safe' ? '0x50' : finalized[index]);
+      for (const caller of ['alice', 'bob', 'carol']) {
+        await made.send(call(method, 1, params), caller);
+        await made.send([call('eth_gasPrice', 1), call(method, 2, params)], caller);
+      }
+      const seen = made.nodes
+        .flatMap(({ requests }) => requests.flatMap(({ calls }) => calls))
+        .filter((one) => one.method === method);
+      assert.ok(seen.length > 0);
+      for (const one of seen) assert.deepEqual(one.params, sent);
+    });
+  }
+
+  test('`finalized` does not go back when a node restarts from an older block', async () => {
+    const clock = new TestClock();
+    const made = await withHeads([100, 100, 100], { clock });
+    const finalized = ['0x32', '0x32', '0x32'];
+    for (const [index, node] of made.nodes.entries()) node.tagged = () => finalized[index];
+    const numbers: unknown[] = [];
+    const read = async (): Promise<void> => {
+      await made.send(call('eth_getBalance', 1, ['0xa', 'finalized']));
+      numbers.push(made.nodes.flatMap(({ requests }) => requests).at(-1)?.calls[0]!.params?.[1]);
+      for (const node of made.nodes) node.requests.length = 0;
+    };
+    await read();
+    finalized[1] = '0x10';
+    finalized[2] = '0x10';
+    clock.advance(12_000);
+    await read();
+    finalized.fill('0x40');
+    clock.advance(12_000);
+    await read();
+    assert.deepEqual(numbers, ['0x32', '0x32', '0x40']);
+  });
+
+  test('a tag that no node has is sent unchanged', async () => {
+    const made = await withHeads([100, 100]);
+    await made.send(call('eth_getBalance', 1, ['0xa', 'safe']));
+    const [sent] = made.nodes.flatMap(({ requests }) => requests);
+    assert.deepEqual(sent?.calls[0]!.params, ['0xa', 'safe']);
+  });
+
+  const NEWEST: readonly (readonly [method: string, params: unknown[]])[] = [
+    ['eth_getBalance', ['0xa', 'latest']],
+    ['eth_call', [{}, 'latest']],
+    ['eth_call', [{}]],
+    ['eth_getStorageAt', ['0xa', '0x0', 'latest']],
+    ['eth_getTransactionCount', ['0xa', 'pending']],
+    ['eth_getCode', ['0xa', 'latest']],
+    ['eth_estimateGas', [{}]],
+    ['eth_feeHistory', ['0x1', 'latest', []]],
+    ['eth_getLogs', [{ fromBlock: 'latest' }]],
+  ];
+  for (const [method, params] of NEWEST) {
+    test(`${method} with ${JSON.stringify(params)} goes to nodes with the head`, async () => {
+      const made = await withHeads([98, 100, 100]);
+      for (const caller of ['alice', 'bob', 'carol'])
+        await made.send(call(method, 1, params), caller);
+      assert.equal(requestCounts(made)[0], 0);
+      const sent = made.nodes[1]!.requests.concat(made.nodes[2]!.requests);
+      assert.deepEqual(sent[0]!.calls[0]!.params, params);
+    });
+  }
+
+  test('a state of a node that lags is returned if the nodes with the head fail', async () => {
+    const made = await withHeads([99, 100, 100]);
+    const lacking = replyWith({ error: { code: -32603, message: 'internal error' } });
+    for (const node of made.nodes.slice(1)) node.respond = lacking;
+    const response = await made.send(call('eth_call', 1, [{}, 'latest']));
+    assert.equal(json(response).result, 'eth_call done');
   });
 
   test('an empty result for the next blocks is checked at the other nodes', async () => {

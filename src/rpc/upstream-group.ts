@@ -116,12 +116,18 @@ export class UpstreamGroup {
     const able = chosen.filter(
       (node) => this.head.isSound(node) && (node.head ?? Infinity) >= (named ?? 0),
     );
-    return this.#order(able, { caller, calls, preferred, highest });
+    const ordered = this.#order(able, { caller, calls, preferred, highest });
+    const { served = 0 } = this.head;
+    if (!calls.some(({ blocks }) => blocks?.isNewest)) return ordered;
+    // An older state is better than no response.
+    const isBehind = ({ head = Infinity }: Upstream): boolean => head < served;
+    return [...ordered.filter((node) => !isBehind(node)), ...ordered.filter(isBehind)];
   }
 
   /** Returns a promise to wait for if no node is known to have a block that the calls name. */
   prepare(calls: readonly Call[]): Promise<void> | undefined {
-    const named = this.#namedBlock(calls);
+    const isNewest = calls.some(({ blocks }) => blocks?.isNewest);
+    const named = isNewest ? this.head.served : this.#namedBlock(calls);
     return named === undefined ? undefined : this.head.find(named);
   }
 
@@ -241,7 +247,8 @@ function rankFor(capabilities: Capabilities, { blocks, method }: Call, caller: s
 function highestOf(calls: readonly Call[]): number | undefined {
   let highest: number | undefined;
   for (const { blocks } of calls) {
-    const { from, to = from } = blocks ?? {};
+    const { from, to = from, isNewest } = blocks ?? {};
+    if (isNewest) continue;
     if (to !== undefined && to > (highest ?? -1)) highest = to;
   }
   return highest;

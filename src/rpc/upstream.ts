@@ -17,7 +17,7 @@ import { scanReply } from '../json/json-spans.ts';
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import { Capabilities } from './capabilities.ts';
-import { type Family, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
+import { type Family, HEAD_METHOD, hexNumber, type Network, type Tag } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './node-errors.ts';
 import { ResponseTimes } from './hedges.ts';
@@ -306,7 +306,7 @@ export class Upstream {
   }
 
   /** A block of an EVM network by number or tag; `undefined` if the node does not return it. */
-  async blockAt(block: number | 'finalized'): Promise<BlockHeader | undefined> {
+  async blockAt(block: number | Tag): Promise<BlockHeader | undefined> {
     const name = typeof block === 'number' ? hexNumber(block) : block;
     const { value } = await this.query('eth_getBlockByNumber', `["${name}",false]`);
     if (typeof value !== 'object' || value === null) return undefined;

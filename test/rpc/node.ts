@@ -27,6 +27,8 @@ export interface TestNode {
   /** The newest block, and the hashes of blocks, which only the proxy itself requests. */
   head: () => string;
   hashOf: (number: string) => string;
+  /** The number of a tag such as `finalized`; `undefined` if the node does not have the tag. */
+  tagged: (tag: string) => string | undefined;
   readonly close: () => Promise<void>;
 }
 
@@ -98,6 +100,11 @@ export async function startNode(
         const block = { number: params?.[0], hash: node.hashOf(String(params?.[0])) };
         return sendJson(response, { jsonrpc: '2.0', id, result: block });
       }
+      if (!isBatch && /"params":\["(?:finalized|safe)",false\]/.test(text)) {
+        const number = node.tagged(String(params?.[0]));
+        const result = number === undefined ? null : { number, hash: node.hashOf(number) };
+        return sendJson(response, { jsonrpc: '2.0', id, result });
+      }
       const seen = { text, calls, isBatch, headers: request.headers };
       requests.push(seen);
       node.respond(seen, response);
@@ -113,6 +120,7 @@ export async function startNode(
     respond,
     head: () => '0x10',
     hashOf: (number) => `hash of ${number}`,
+    tagged: () => undefined,
     close: async () =>
       new Promise((resolve) => {
         server.close(() => resolve());
