@@ -35,7 +35,7 @@ export class Worker {
     this.#worker = new JobWorker({
       name: 'batches',
       tickMs: TICK_MS,
-      claim: (running) => this.#claim(running.length),
+      claim: (running) => this.#claim(running),
       run: (batch, signal) => this.#run(batch, signal),
       failed: ({ id }) => batches.rest(id, clock.nowMs() + LATER_MS),
       renew: {
@@ -66,11 +66,12 @@ export class Worker {
     this.#worker.nudge();
   }
 
-  async #claim(running: number): Promise<Batch[]> {
+  async #claim(running: readonly Batch[]): Promise<Batch[]> {
     const { batches, clock, host } = this.#parts;
     const nowMs = clock.nowMs();
     if (host.isClosing()) return [];
-    if (running < MAX_RUNNING) return await batches.claim(nowMs, LEASE_MS, MAX_RUNNING - running);
+    const free = MAX_RUNNING - running.length;
+    if (free > 0) return await batches.claim(nowMs, LEASE_MS, free, running);
     const [longest] = this.#runs.values();
     const isLong = longest !== undefined && nowMs - longest.sinceMs >= TURN_MS;
     if (isLong && (await batches.due(nowMs, 1)).length > 0) longest.run.pause();

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import type { Parameter, Queryable, Row, Store } from './contract.ts';
+import { type Parameter, type Queryable, type Row, type Store, placesFrom } from './contract.ts';
 
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
@@ -43,15 +43,26 @@ export class LeasedTable<Job> {
     this.store = parts.store;
   }
 
-  async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
+  /**
+   * Leases due rows, except those of `running`: a run can release its row before it ends, and the
+   * row is claimed after the end.
+   */
+  async claim(
+    nowMs: number,
+    leaseMs: number,
+    limit: number,
+    running: readonly { readonly id: string }[] = [],
+  ): Promise<Job[]> {
     const { table, key, due, open, columns } = this.#parts;
+    const ids = running.map(({ id }) => id);
+    const isIdle = ids.length === 0 ? '' : `AND ${key} NOT IN (${placesFrom(5, ids)})`;
     return await this.jobs(
       `UPDATE ${table} SET lease_owner = $1, lease_until_ms = $2
        WHERE lease_until_ms <= $3 AND ${open} AND ${key} IN (
          SELECT ${key} FROM ${table} WHERE ${open} AND ${due} <= $3 AND lease_until_ms <= $3
-         ORDER BY ${due} LIMIT $4)
+         ${isIdle} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
-      [this.owner, nowMs + leaseMs, nowMs, limit],
+      [this.owner, nowMs + leaseMs, nowMs, limit, ...ids],
     );
   }
 
@@ -166,6 +177,7 @@ export interface JobWorkerParts<Job> {
   readonly name: string;
   /** How often it checks for jobs. Default: only at `nudge()` and after a job has ended. */
   readonly tickMs?: number;
+  /** Leases due rows, but not those of `running`, which would wait for the end of the lease. */
   readonly claim: (running: readonly Job[]) => Promise<readonly Job[]>;
   /** Runs a job until it is released or has ended; the signal aborts when the worker stops. */
   readonly run: (job: Job, signal: AbortSignal) => Promise<void>;

@@ -98,7 +98,7 @@ export class Worker {
     this.#worker = new JobWorker({
       name: 'video',
       tickMs: TICK_MS,
-      claim: (running) => this.#claim(running.length),
+      claim: (running) => this.#claim(running),
       run: (job) => this.#step(job),
       failed: (job) => this.#pause(job, LATER_MS),
       renew: {
@@ -132,15 +132,15 @@ export class Worker {
     return this.#worker.signal;
   }
 
-  async #claim(running: number): Promise<VideoJob[]> {
+  async #claim(running: readonly VideoJob[]): Promise<VideoJob[]> {
     const { clock } = this.#parts;
     for (const [id, sinceMs] of this.#unadmitted) {
       if (clock.monotonicMs() - sinceMs < HOLD_KNOWN_MS) continue;
       await this.#abandon(id);
       this.#unadmitted.delete(id);
     }
-    if (running >= MAX_RUNNING) return [];
-    return await this.#table.claim(clock.nowMs(), LEASE_MS, MAX_RUNNING - running);
+    const free = MAX_RUNNING - running.length;
+    return free <= 0 ? [] : await this.#table.claim(clock.nowMs(), LEASE_MS, free, running);
   }
 
   async #pause(job: VideoJob, pauseMs: number): Promise<void> {

@@ -95,7 +95,8 @@ export class CardPayments {
     this.#worker = new JobWorker({
       name: 'card payments',
       tickMs: TICK_MS,
-      claim: (running) => this.#claim(running),
+      claim: (running) =>
+        this.table.claim(clock.nowMs(), LEASE_MS, MAX_RUNNING - running.length, running),
       run: (payment) => this.#work(payment),
       renew: {
         everyMs: LEASE_MS / 3,
@@ -253,15 +254,6 @@ export class CardPayments {
     const refund = await this.table.refund(id);
     if (refund === undefined) throw new Fault('PAYMENT_NOT_FOUND', { message: 'Refund not found' });
     return refund;
-  }
-
-  async #claim(running: readonly CardPayment[]): Promise<readonly CardPayment[]> {
-    const nowMs = this.#options.clock.nowMs();
-    const claimed = await this.table.claim(nowMs, LEASE_MS, MAX_RUNNING - running.length);
-    // A run releases its row shortly before it ends: such a row is claimed again after the end.
-    const isRunning = ({ id }: CardPayment) => running.some((one) => one.id === id);
-    for (const { id } of claimed.filter(isRunning)) await this.table.rest(id, nowMs);
-    return claimed.filter((one) => !isRunning(one));
   }
 
   /** Never rejects: the row is due again after an error. */
