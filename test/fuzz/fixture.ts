@@ -10,6 +10,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { STAKING, startAnvil } from '../chains/anvil.ts';
+import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET, StripeDouble } from '../support/stripe-double.ts';
 import { startSolana } from '../chains/solana.ts';
 import { type Called, type CallOptions, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
@@ -55,6 +56,7 @@ interface Peers {
   readonly node: Awaited<ReturnType<typeof startNode>>;
   readonly anvil: Awaited<ReturnType<typeof startAnvil>>;
   readonly solana: Awaited<ReturnType<typeof startSolana>>;
+  readonly stripe: StripeDouble;
 }
 
 export async function startFixture(): Promise<Fixture> {
@@ -65,7 +67,16 @@ export async function startFixture(): Promise<Fixture> {
   const yaml = await settings(peers, keys);
   const farebox = await startTestApp({ port, yaml, log: memoryLog(log) });
   const origin = `http://127.0.0.1:${port}`;
-  const secrets = [ENGINE_KEY, WEBHOOK_SECRET, keys.gas.slice(2), keys.feePayer, peers.node.url];
+  const secrets = [
+    ENGINE_KEY,
+    WEBHOOK_SECRET,
+    STRIPE_KEY,
+    STRIPE_WEBHOOK_SECRET,
+    SHOP_SECRET,
+    keys.gas.slice(2),
+    keys.feePayer,
+    peers.node.url,
+  ];
   const addresses = [
     farebox.config.dataFolder,
     ...[
@@ -74,6 +85,7 @@ export async function startFixture(): Promise<Fixture> {
       peers.media.url,
       peers.anvil.rpcUrl,
       peers.solana.rpcUrl,
+      peers.stripe.url,
     ].map((url) => new URL(url).host),
   ];
   return {
@@ -119,6 +131,7 @@ async function startPeers(): Promise<Peers> {
     node: await startNode('0x1'),
     anvil: await startAnvil(),
     solana: await startSolana(),
+    stripe: await StripeDouble.start(),
   };
 }
 
@@ -130,6 +143,7 @@ async function stopPeers(peers: Peers): Promise<void> {
   await peers.node.close();
   await peers.anvil.stop();
   await peers.solana.stop();
+  await peers.stripe.stop();
 }
 
 function picture(size: number): Promise<Buffer> {
@@ -150,6 +164,8 @@ interface ChainKeys {
   readonly feePayer: string;
 }
 
+const SHOP_SECRET = `whsec_${Buffer.from('secret of the shop').toString('base64')}`;
+
 /** Sections of `farebox.yaml`, one line of JSON each. */
 async function settings(peers: Peers, keys: ChainKeys): Promise<string> {
   const { anvil, solana } = peers;
@@ -159,6 +175,12 @@ async function settings(peers: Peers, keys: ChainKeys): Promise<string> {
   solana.airdrop(feePayer.address, 10_000_000_000n);
   await solana.setTokens(receiver.address, 0n);
   const payments = {
+    stripe: {
+      secretKey: STRIPE_KEY,
+      webhookSecret: STRIPE_WEBHOOK_SECRET,
+      apiUrl: peers.stripe.url,
+    },
+    shop: { checkoutUrl: 'https://shop.example/pay', webhookSecret: SHOP_SECRET },
     settleWaitSeconds: 2,
     routesPerMinute: {
       topUp: MANY,
