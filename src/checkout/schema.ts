@@ -9,10 +9,7 @@ export const AmountUsd = z
   .number()
   .positive()
   .max(MAX_USD)
-  .refine(
-    (usd) => Number.isInteger(Number((usd * 100).toFixed(6))),
-    'Must have at most 2 decimals',
-  );
+  .refine((usd) => /^\d+(?:\.\d{1,2})?$/.test(String(usd)), 'Must have at most 2 decimals');
 
 const Provider = z.enum(PROVIDER_NAMES);
 

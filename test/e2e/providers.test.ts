@@ -314,10 +314,19 @@ describe('providers', () => {
         assert.equal(upstream.seen.at(-1)?.path, enginePath);
       });
     }
+    /** Only Messages has more than four stop texts. */
+    const postRow = (body: { stop?: unknown }): Promise<Called> => {
+      const { stop } = body;
+      if (!Array.isArray(stop) || stop.length <= 4) {
+        return post('/chat/completions', { ...chatBody(body), model: provider });
+      }
+      const messages = [{ role: 'user', content: 'Hi' }];
+      return post('/messages', { model: provider, max_tokens: 16, messages, stop_sequences: stop });
+    };
     for (const { name, body, sends, omits = [] } of requests) {
       test(`${provider}: ${name} reaches the engine in its spelling`, async () => {
         upstream.otherwise = { kind: 'json' };
-        const answer = await post('/chat/completions', { ...chatBody(body), model: provider });
+        const answer = await postRow(body);
         assert.equal(answer.status, 200, answer.text);
         const sent = JSON.parse(upstream.seen.at(-1)?.body ?? '');
         for (const [member, value] of Object.entries(sends)) {
@@ -329,7 +338,7 @@ describe('providers', () => {
     for (const { name, body, message } of data.refused ?? []) {
       test(`${provider}: ${name} are rejected with the reason`, async () => {
         const seen = upstream.seen.length;
-        const answer = await post('/chat/completions', { ...chatBody(body), model: provider });
+        const answer = await postRow(body);
         assert.equal(answer.status, 400, answer.text);
         assert.match(answer.text, new RegExp(message));
         assert.equal(upstream.seen.length, seen);

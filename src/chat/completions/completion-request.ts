@@ -19,8 +19,9 @@ import {
   modelName,
   penalty,
   probability,
-  stopTexts,
+  stopsUpTo,
   temperature,
+  MAX_CHAT_STOPS,
 } from '../wire/request-fields.ts';
 
 const MAX_PROMPTS = 256;
@@ -72,8 +73,8 @@ export const CompletionBody = z.looseObject({
     .record(z.string(), z.number().min(-100).max(100))
     .nullish()
     .describe('Bias by token id, -100 to 100.'),
-  stop: stopTexts.describe(
-    'Texts that end a choice and are not returned: up to 4, or more if the engine accepts them.',
+  stop: stopsUpTo(MAX_CHAT_STOPS).describe(
+    'Texts that end a choice and are not returned, up to 4.',
   ),
   seed: z.int().nullish().describe('Seed for reproducible output, if supported.'),
   stream: flag.describe('Whether to send server-sent events. Default false.'),

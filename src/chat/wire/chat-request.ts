@@ -25,7 +25,7 @@ import {
   type JsonObject,
 } from '../../json/json-scan.ts';
 import { measurePrompt, NO_FACTS, type PromptFacts } from './prompt-facts.ts';
-import { MAX_MODEL_CHARACTERS } from './request-fields.ts';
+import { MAX_CHAT_STOPS, MAX_MODEL_CHARACTERS } from './request-fields.ts';
 import {
   effectiveParameters,
   SVC_PARAMETER_DEFAULTS,
@@ -76,7 +76,10 @@ export interface ChatRequestOptions {
 /** Throws 400 `INVALID_JSON` or `INVALID_REQUEST`. */
 export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): ChatRequest {
   const source = parseJsonObject(bytes);
-  return plainRequest(source) ?? anyRequest(source, options);
+  const plain = plainRequest(source);
+  if (plain !== undefined) return plain;
+  refuseLonger(source.body, 'stop', MAX_CHAT_STOPS, 'stop texts');
+  return anyRequest(source, options);
 }
 
 export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
@@ -246,10 +249,10 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
 }
 
 /** Checked before the schema, which would validate every element first. */
-function refuseLonger(fields: JsonObject, name: string, most: number): void {
+function refuseLonger(fields: JsonObject, name: string, most: number, words = name): void {
   const list = fields[name];
   if (!Array.isArray(list) || list.length <= most) return;
-  const message = `At most ${most} ${name} are allowed, got ${list.length}`;
+  const message = `At most ${most} ${words} are allowed, got ${list.length}`;
   throw refuseMember([name], message, 'too_big');
 }
 

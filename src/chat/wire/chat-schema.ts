@@ -270,9 +270,7 @@ export const ChatBody = z.looseObject({
     .nullish()
     .describe('Choices, 1 to 128, all billed. Default 1.'),
   seed: z.int().min(1).nullish().describe('Seed for reproducible output, if supported.'),
-  stop: stopTexts.describe(
-    'Texts that end the output and are not part of it: up to 4, or more if the engine accepts them.',
-  ),
+  stop: stopTexts.describe('Texts that end the output and are not part of it, up to 4.'),
   stop_token_ids: z.array(z.int().min(0)).nullish().describe('Ids of tokens that end the output.'),
   stream: isStream,
   stream_options: z

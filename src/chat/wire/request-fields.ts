@@ -5,6 +5,8 @@ import { z } from 'zod';
 export const MAX_MODEL_CHARACTERS = 2_048;
 /** More than any engine accepts; `EngineDialect` has the limit of each. */
 export const MAX_STOPS = 64;
+/** Maximum number of stop texts of chat and text completions; Messages accepts as many as the engine. */
+export const MAX_CHAT_STOPS = 4;
 
 export const flag = z.boolean().nullish();
 export const count = z.int().min(0).nullish();
@@ -38,9 +40,13 @@ export const presencePenalty = penalty.describe(
 
 export const frequencyPenalty = penalty.describe('-2 to 2: reduces frequent tokens. Default 0.');
 
-export const stopTexts = z
-  .union([z.string(), z.array(z.string()).max(MAX_STOPS)], 'Expected a string or a list of strings')
-  .nullish();
+export const stopTexts = stopsUpTo(MAX_STOPS);
+
+export function stopsUpTo(most: number) {
+  return z
+    .union([z.string(), z.array(z.string()).max(most)], 'Expected a string or a list of strings')
+    .nullish();
+}
 
 export const parallelToolCalls = flag.describe('Whether to allow parallel tool calls.');
 

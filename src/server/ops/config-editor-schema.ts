@@ -12,7 +12,7 @@ const SectionFacts = {
 export type ConfigSections = z.infer<typeof ConfigSections>;
 const ConfigSections = z
   .object({
-    file: z.string().describe('Path of the configuration file.'),
+    file: z.string().describe('Name of the configuration file.'),
     readOnly: z
       .string()
       .nullable()
@@ -87,7 +87,7 @@ export const CONFIG_SECTIONS: RouteDescription = {
     'The sections.',
     ConfigSections,
     {
-      file: '/etc/farebox/farebox.yaml',
+      file: 'farebox.yaml',
       readOnly: null,
       digest: SAMPLE_DIGEST,
       sections: [{ ...SAMPLE, isSet: true }],

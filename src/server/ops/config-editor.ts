@@ -61,7 +61,7 @@ export class ConfigEditor {
     const text = await this.#read();
     const readOnly = await this.#readOnlyReason();
     return {
-      file: this.#file,
+      file: basename(this.#file),
       readOnly: readOnly ?? null,
       digest: digestOf(text),
       sections: Object.entries(SECTIONS).map(([name, { about, change }]) => ({
@@ -151,13 +151,15 @@ export class ConfigEditor {
     try {
       await work();
     } catch (error) {
-      const message = `${this.#readOnly} (${reasonOf(error)})`;
+      // The whole reason has paths.
+      const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+      const message = `${this.#readOnly} (${code})`;
       throw new Fault('CONFIG_READ_ONLY', { message });
     }
   }
 
   get #readOnly(): string {
-    return `The server cannot write ${this.#file}: change it where it is managed`;
+    return `The server cannot write ${basename(this.#file)}: change it where it is managed`;
   }
 
   async #load(
