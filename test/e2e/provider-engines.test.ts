@@ -304,8 +304,12 @@ test('images, video, vectors, ranks, speech and transcripts of provider packages
       return true;
     };
     const order = { model: 'hailuo', prompt: 'A boat', duration: '5s' };
+    const earlier = provider.requests.length;
     const { body: queued } = await post('/video/queue', order);
-    await until(() => provider.requests.some(({ method }) => method === 'GET'), 'a poll');
+    await until(
+      () => provider.requests.slice(earlier).some(({ method }) => method === 'GET'),
+      'a poll of the video',
+    );
     await farebox.stop();
     farebox = await startTestApp(options);
     await farebox.app.localReady;
