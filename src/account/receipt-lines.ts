@@ -166,5 +166,9 @@ function trimmed(femto: bigint): string {
   const magnitude = femto < 0n ? -femto : femto;
   const whole = formatUsd(magnitude / FEMTO_PER_NANO);
   const fraction = String(magnitude % FEMTO_PER_NANO).padStart(6, '0');
-  return `${femto < 0n ? '-' : ''}${`${whole}${fraction}`.replace(/\.?0+$/, '')}`;
+  const text = `${whole}${fraction}`;
+  let end = text.length;
+  while (text[end - 1] === '0') end -= 1;
+  if (text[end - 1] === '.') end -= 1;
+  return `${femto < 0n ? '-' : ''}${text.slice(0, end)}`;
 }

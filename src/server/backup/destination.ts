@@ -92,7 +92,7 @@ async function openBucket(location: string, settings: S3Settings | undefined) {
       ? {}
       : { endpoint, forcePathStyle: true, requestChecksumCalculation: 'WHEN_REQUIRED' as const }),
   });
-  return { sdk, client, bucket, prefix: pathname.replace(/^\/+|\/+$/g, '') };
+  return { sdk, client, bucket, prefix: pathname.split('/').filter(Boolean).join('/') };
 }
 
 const MIN_PART_BYTES = 8 * 1024 * 1024;

@@ -243,10 +243,15 @@ function documentOf(
   };
 }
 
-const DATA_URL = /^data:([^;,]*)[^,]*;base64,/i;
+const BASE64 = ';base64,';
+const MAX_HEAD_CHARACTERS = 200;
 
 function sourceOf(url: string): JsonObject {
-  const found = DATA_URL.exec(url.slice(0, 200));
-  if (found === null) return { type: 'url', url };
-  return { type: 'base64', media_type: found[1], data: url.slice(found[0].length) };
+  const head = url.slice(0, MAX_HEAD_CHARACTERS).toLowerCase();
+  const end = head.indexOf(',') + 1;
+  if (!head.startsWith('data:') || !head.slice(0, end).endsWith(BASE64)) {
+    return { type: 'url', url };
+  }
+  const [media_type = ''] = url.slice('data:'.length, end - 1).split(';');
+  return { type: 'base64', media_type, data: url.slice(end) };
 }
