@@ -391,7 +391,7 @@ rpc:
         const meanwhile = await admin(`/requests/${id}`);
         assert.equal(meanwhile.body.data.response.code, 'SERVICE_UNAVAILABLE', 'from memory');
         await store.query('PRAGMA max_page_count = 1073741823');
-        await until(async () => (await chat('m')).status === 200, 'the recovery');
+        await until(async () => (await chat('m')).status === 200, 'the recovery', 250);
         return called;
       },
       status: 503,
@@ -494,7 +494,7 @@ rpc:
         const { data: found } = (await admin(`/requests/${id}`)).body;
         return found?.response.code === code && found.tries.length === tries.length;
       };
-      await until(isRecorded, 'the record');
+      await until(isRecorded, 'the record', 250);
       const { data } = (await admin(`/requests/${id}`)).body;
       assert.deepEqual([data.response.status, data.response.code], [status, code]);
       if (code !== null && status !== 200) {
