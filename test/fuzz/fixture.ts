@@ -85,7 +85,6 @@ export async function startFixture(): Promise<Fixture> {
       peers.media.url,
       peers.anvil.rpcUrl,
       peers.solana.rpcUrl,
-      peers.stripe.url,
     ].map((url) => new URL(url).host),
   ];
   return {
