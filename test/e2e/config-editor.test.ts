@@ -88,7 +88,12 @@ describe('changes of the configuration', () => {
     assert.equal((await change('models', [{ ...model, replicas: [{ engine: 'gpu' }] }])).ok, true);
     assert.ok(text().startsWith(YAML), 'comments and other sections stay');
     const chat = { model: 'm', messages: [{ role: 'user', content: 'Hi' }] };
-    await until(async () => (await call('POST', '/chat/completions', chat)).status === 200);
+    // Slowly, because errors of one caller are limited.
+    await until(
+      async () => (await call('POST', '/chat/completions', chat)).status === 200,
+      'the paid call',
+      500,
+    );
   });
 
   test('a secret is masked, and its mask keeps it', async () => {
