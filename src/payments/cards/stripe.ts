@@ -247,7 +247,7 @@ class StripeProvider implements PaymentProvider {
         { idempotencyKey: refund.id },
       );
     } catch (error) {
-      // Nothing was refunded, and the same request can never succeed.
+      // Stripe rejected the request before it moved money, and rejects it again on a retry.
       if (!(error instanceof Stripe.errors.StripeInvalidRequestError)) throw error;
       return { state: 'failed', failure: `Stripe rejected the refund: ${error.message}` };
     }
