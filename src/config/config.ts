@@ -29,7 +29,7 @@ import { routeTo, withProxy } from './upstream-routes.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { BatchesSection } from './batches-section.ts';
-export { editSection, maskedText, readSection, sectionSchema } from './edit-config.ts';
+export { editSection, maskedText, readSection, sectionSchema, sectionsIn } from './edit-config.ts';
 export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';

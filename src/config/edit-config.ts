@@ -24,15 +24,28 @@ import { type SchemaNode, schemaTree } from './explain.ts';
 import { fileSchema } from './sections.ts';
 import { hideTokens, keyText, type Path, showTokens } from './yaml-source.ts';
 
+let tree: SchemaNode | undefined;
+
+/** JSON schema of the file, made once: it takes as long as many requests. */
+function fileTree(): SchemaNode {
+  return (tree ??= schemaTree(fileSchema()));
+}
+
+/** Names of the sections that the file has. */
+export function sectionsIn(text: string): ReadonlySet<string> {
+  const { contents } = parsed(text);
+  return new Set(isMap(contents) ? contents.items.map(({ key }) => keyText(key)) : []);
+}
+
 /** JSON schema of the input of a section. */
 export function sectionSchema(name: string): SchemaNode {
-  return schemaTree(fileSchema()).properties?.[name] ?? {};
+  return fileTree().properties?.[name] ?? {};
 }
 
 /** The value of a section in the file, without defaults; `undefined` if the file does not have it. */
 export function readSection(text: string, name: string): unknown {
   const document = parsed(text);
-  return maskedValue(sectionOf(document, name)?.value, [name], schemaTree(fileSchema()), document);
+  return maskedValue(sectionOf(document, name)?.value, [name], fileTree(), document);
 }
 
 /**
@@ -45,7 +58,7 @@ export function editSection(text: string, name: string, value: unknown): string 
     throw new Error('The file must contain sections');
   }
   const pair = sectionOf(document, name);
-  const root = schemaTree(fileSchema());
+  const root = fileTree();
   const before = maskedValue(pair?.value, [name], root, document);
   if (isDeepStrictEqual(before, value)) return text;
   if (value === undefined) return pair === undefined ? text : withSection(text, pair, '');
@@ -60,7 +73,7 @@ export function editSection(text: string, name: string, value: unknown): string 
 /** The text with masks in place of secrets, for a comparison on a screen. */
 export function maskedText(text: string): string {
   const document = parsed(text);
-  const root = schemaTree(fileSchema());
+  const root = fileTree();
   const changes: { readonly start: number; readonly end: number; readonly by: string }[] = [];
   visit(document, {
     Scalar(_key, node, parents) {

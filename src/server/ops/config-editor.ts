@@ -20,6 +20,7 @@ import {
   readSection,
   reloadConfig,
   sectionSchema,
+  sectionsIn,
   sourceOf,
 } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
@@ -59,6 +60,7 @@ export class ConfigEditor {
 
   async sections(): Promise<ConfigSections> {
     const text = await this.#read();
+    const present = sectionsIn(text);
     const readOnly = await this.#readOnlyReason();
     return {
       file: basename(this.#file),
@@ -68,7 +70,7 @@ export class ConfigEditor {
         name,
         about,
         needsRestart: change === 'restart',
-        isSet: readSection(text, name) !== undefined,
+        isSet: present.has(name),
       })),
       versions: (await this.#versions()).map(({ id, savedMs, section }) => ({
         id,
