@@ -1,9 +1,12 @@
 /**
- * Recognises a signed EVM transaction that was already broadcast. If a node returns "already
- * known", the first broadcast succeeded; if it returns "nonce too low", the node is queried for the
- * same transaction on the chain. The hash is computed from the signed bytes, so no node response is
- * trusted.
+ * Verifies the response to the broadcast of a signed EVM transaction, and recognises a transaction
+ * that was already broadcast. If a node returns "already known", the first broadcast succeeded; if
+ * it returns "nonce too low", the node is queried for the same transaction on the chain. The hash
+ * is computed from the signed bytes, so no node response is trusted.
  */
+import { keccak256 } from '../core/keccak.ts';
+import { spanString } from '../json/json-spans.ts';
+import type { ItemResponse } from './classify.ts';
 import type { NodeAttempt, RunSettings } from './node-attempt.ts';
 import { type Call, hasParams } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
@@ -12,7 +15,6 @@ import type { NodeError } from './node-errors.ts';
 const ALREADY_KNOWN =
   /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
 const NONCE_USED = /nonce (is )?too low|old ?nonce|nonce has already been used|invalid nonce/i;
-const RAW_TRANSACTION = /^0x(?:[0-9a-f]{2})+$/i;
 /** EIP-4844: blob transactions are sent with their blobs, which are not part of the hash. */
 const BLOB_TYPE = 0x03;
 /** Typed transactions up to EIP-7702 are hashed over their signed bytes. */
@@ -26,18 +28,28 @@ function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' 
   return NONCE_USED.test(error.message) ? 'ask' : 'no';
 }
 
-/** The hash of a raw transaction that the node rejected only because it already has it. */
-export async function acceptedHash(
+/** Sets the result of a raw transaction that the node rejected only because it already has it. */
+export async function acceptKnown(
   attempt: NodeAttempt,
   { callIds }: RunSettings,
   body: Buffer,
   call: Call,
   error: NodeError,
-): Promise<string | undefined> {
+): Promise<void> {
   const verdict = broadcastVerdict(call, error);
-  if (verdict === 'no') return undefined;
-  const hash = await transactionHash(body, call);
-  if (hash === undefined || verdict === 'known') return hash;
+  if (verdict === 'no') return;
+  const hash = transactionHash(body, call);
+  if (hash === undefined) return;
+  if (verdict === 'known' || (await hasTransaction(attempt, callIds, call, hash)))
+    call.result = Buffer.from(`"${hash}"`);
+}
+
+async function hasTransaction(
+  attempt: NodeAttempt,
+  callIds: RunSettings['callIds'],
+  call: Call,
+  hash: string,
+): Promise<boolean> {
   const id = callIds.take();
   const request = Buffer.from(
     `{"jsonrpc":"2.0","id":${id},"method":"eth_getTransactionByHash","params":["${hash}"]}`,
@@ -49,22 +61,47 @@ export async function acceptedHash(
     mayWait: false,
     figures: attempt.upstream.figures.of(call.method.class),
   });
-  const isFound = reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
-  return isFound ? hash : undefined;
+  return reply.kind === 'response' && reply.outcome === 'success' && !reply.isNull;
+}
+
+/** Whether a result is not the hash of the transaction that was sent, so that the node is broken. */
+export function isWrongHash(
+  body: Buffer,
+  call: Call,
+  { outcome, bytes, span }: ItemResponse,
+): boolean {
+  if (outcome === 'error' || call.method.name !== RAW_BROADCAST) return false;
+  const hash = transactionHash(body, call);
+  const result = spanString(bytes, span.resultStart, span.resultEnd);
+  return hash !== undefined && result?.toLowerCase() !== hash;
+}
+
+/** Removes the responses of a batch with a wrong hash. */
+export function dropWrongHashes(
+  attempt: NodeAttempt,
+  body: Buffer,
+  calls: readonly Call[],
+  responses: (ItemResponse | undefined)[],
+): void {
+  for (const [index, call] of calls.entries()) {
+    const response = responses[index];
+    if (response === undefined || !isWrongHash(body, call, response)) continue;
+    attempt.fail('broken');
+    responses[index] = undefined;
+  }
 }
 
 /** The hash of the transaction in the params of a call, or `undefined` if its format is unknown. */
-async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
+function transactionHash(body: Buffer, call: Call): string | undefined {
   const { paramsStart, paramsEnd } = call.span;
   if (!hasParams(body, call.span)) return undefined;
   // ParsedRequest has checked that the span is a JSON array.
   const [raw] = JSON.parse(body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
-  if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
-  const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));
-  if (hashed === undefined) return undefined;
-  // Imported on first use, because viem loads four hundred files.
-  const { keccak256 } = await import('viem');
-  return keccak256(hashed);
+  if (typeof raw !== 'string' || !/^0x/i.test(raw)) return undefined;
+  const bytes = Buffer.from(raw.slice(2), 'hex');
+  // Decoding stops at the first invalid digit.
+  const hashed = bytes.length * 2 === raw.length - 2 ? hashedBytes(bytes) : undefined;
+  return hashed && `0x${keccak256(hashed).toString('hex')}`;
 }
 
 function hashedBytes(bytes: Buffer): Uint8Array | undefined {

@@ -216,7 +216,7 @@ describe('a connection that the node closes as the next request is written', () 
     const ethereum = await closingNode();
     const { send } = proxyTo([{ url: ethereum.url }]);
     await send(call('eth_call'));
-    const raw = await send(call('eth_sendRawTransaction', 1, ['0x01']));
+    const raw = await send(call('eth_sendRawTransaction', 1, ['0x00']));
     assert.equal(json(raw).result, 'eth_sendRawTransaction done');
     const starknet = await closingNode(CHAINS['starknet-mainnet']);
     const other = proxyTo([{ url: starknet.url }], { network: 'starknet-mainnet' });

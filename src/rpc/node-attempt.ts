@@ -75,7 +75,7 @@ export type OneReply = ItemResponse | StreamResponse | AttemptFault;
 interface Matched {
   readonly kind: 'items';
   /** In the order of the calls; `undefined` without a usable reply. */
-  readonly responses: readonly (ItemResponse | undefined)[];
+  readonly responses: (ItemResponse | undefined)[];
   /** The node violates the batch rules: send the missing calls one by one. */
   readonly isIrregular: boolean;
   readonly fault: UpstreamFault | undefined;
@@ -146,7 +146,7 @@ export class NodeAttempt {
       const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
       const whose = item === undefined ? 'none' : whoseId(reply.body, item, ownId);
       if (whose === 'none' && isSizeRejection(reply, body)) return this.#rejectSize(body);
-      if (item === undefined) return this.#fail(statusFault(reply));
+      if (item === undefined) return this.fail(statusFault(reply));
       response = judgeItem(
         reply.body,
         item,
@@ -157,7 +157,7 @@ export class NodeAttempt {
       // The late reply to another call must not reach this caller.
       if (whose === 'other' && typeof response !== 'string') response = 'stray';
     }
-    if (typeof response === 'string') return this.#fail(response);
+    if (typeof response === 'string') return this.fail(response);
     this.upstream.noteResponse(reply.tookMs);
     return response;
   }
@@ -173,10 +173,10 @@ export class NodeAttempt {
     // The items before an invalid one are usable, and the last node gets the others one by one.
     const isPart =
       !scan.ok && scan.isBatch && scan.reason !== 'count' && (scan.items.length > 0 || this.isLast);
-    if (!scan.ok && !isPart) return this.#fail(statusFault(reply));
+    if (!scan.ok && !isPart) return this.fail(statusFault(reply));
     // One object for a batch: a fault of the node, or a node without batch support.
     const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
-    if (typeof alone === 'string') return this.#fail(alone);
+    if (typeof alone === 'string') return this.fail(alone);
     const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
     const fault = isPart ? 'broken' : matched.fault;
     if (fault === undefined) this.upstream.noteResponse(reply.tookMs);
@@ -287,7 +287,8 @@ export class NodeAttempt {
     return unsent('request-too-large');
   }
 
-  #fail(fault: UpstreamFault): AttemptFault {
+  /** Records a fault of the node in a reply. */
+  fail(fault: UpstreamFault): AttemptFault {
     this.upstream.noteFault(fault, this.#run.caller);
     return { kind: 'fault', fault, isSent: true, isAborted: false };
   }

@@ -31,7 +31,7 @@ import {
   type StreamResponse,
 } from './node-attempt.ts';
 import { blocksOf, isHeadCall } from './block-argument.ts';
-import { acceptedHash } from './broadcast.ts';
+import { acceptKnown, dropWrongHashes, isWrongHash } from './broadcast.ts';
 import {
   attemptOptions,
   BROKEN,
@@ -216,9 +216,8 @@ export class RpcRun implements RunState {
         if (response.isNull && call.hadSecondOpinion) continue;
         if (response.error?.lack !== undefined && isRead(call.method)) continue;
         isResponding = call.hedgedTo === undefined;
-        if (response.error === undefined) continue;
-        const hash = await acceptedHash(attempt, this.settings, body, call, response.error);
-        if (hash !== undefined) call.result = Buffer.from(`"${hash}"`);
+        if (response.error !== undefined)
+          await acceptKnown(attempt, settings, body, call, response.error);
       }
       if (isResponding && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
@@ -256,6 +255,7 @@ export class RpcRun implements RunState {
     // After a stray reply, a read is repeated once at the same node, on a new connection.
     if (reply.kind === 'fault' && reply.fault === 'stray' && options.mayRepeat)
       reply = await send();
+    if (reply.kind === 'response' && isWrongHash(body, call, reply)) reply = attempt.fail('broken');
     if (reply.kind !== 'fault')
       attempt.upstream.times.note(call.method.name, clock.monotonicMs() - fromMs);
     noteTime(attempt.upstream, this.caller, [call], reply);
@@ -303,9 +303,8 @@ export class RpcRun implements RunState {
       this.#keep(sent, call);
       const { reply } = sent;
       if (reply.kind !== 'response' || reply.error === undefined) return reply.kind === 'response';
-      const hash = await acceptedHash(attempt, this.settings, this.#parsed.body, call, reply.error);
-      if (hash !== undefined) call.result = Buffer.from(`"${hash}"`);
-      return hash !== undefined;
+      await acceptKnown(attempt, this.settings, this.#parsed.body, call, reply.error);
+      return call.result !== undefined;
     });
     return isAny(sends).then(() => undefined);
   }
@@ -345,6 +344,7 @@ export class RpcRun implements RunState {
       }
       return;
     }
+    if (this.#parsed.isWrite) dropWrongHashes(attempt, this.#parsed.body, calls, reply.responses);
     let position = 0;
     let { figures } = options;
     for (const call of calls) {

@@ -2,8 +2,17 @@
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { after, describe, test } from 'node:test';
-import { keccak256 } from 'viem';
-import { benches, call, idsAndResults, json, list, requestCounts } from '../../test/rpc/bench.ts';
+import { concat, fromRlp, type Hex, keccak256, toRlp, type TransactionSerializable } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import {
+  benches,
+  call,
+  fault,
+  idsAndResults,
+  json,
+  list,
+  requestCounts,
+} from '../../test/rpc/bench.ts';
 import { echoNode, type NodeResponse, replyWith, sendText } from '../../test/rpc/node.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
@@ -125,6 +134,84 @@ describe('a raw transaction', () => {
     const four = await bench([dead, dead, dead, dead]);
     for (const each of four.nodes.slice(1)) each.respond = accepts;
     assert.equal(json(await four.send(send)).result, HASH);
+  });
+});
+
+describe('the result of a broadcast', () => {
+  const account = privateKeyToAccount(`0x${'11'.repeat(32)}`);
+  const to = account.address;
+  const fees = { chainId: 1, gas: 21_000n, maxFeePerGas: 9n, maxPriorityFeePerGas: 1n };
+  const accessList = [{ address: to, storageKeys: [] }];
+  const blobFee = {
+    maxFeePerBlobGas: 1n,
+    blobVersionedHashes: [`0x01${'22'.repeat(31)}`],
+  } as const;
+  const signed = (fields: TransactionSerializable): Promise<Hex> => account.signTransaction(fields);
+  /** A blob transaction as nodes receive it: its fields in a list with the blobs. */
+  const withBlobs = async (version: readonly Hex[]): Promise<Hex> => {
+    const raw = await signed({ type: 'eip4844', to, ...fees, ...blobFee });
+    const fields = fromRlp(`0x${raw.slice(4)}`);
+    return concat(['0x03', toRlp([fields, ...version, ['0xb0'], ['0xc0'], ['0xd0']])]);
+  };
+  const authorize = (): Promise<Awaited<ReturnType<typeof account.signAuthorization>>> =>
+    account.signAuthorization({ address: to, chainId: 1, nonce: 0 });
+  const TYPES: Readonly<Record<string, () => Promise<Hex>>> = {
+    'a legacy transaction': () => signed({ type: 'legacy', to, chainId: 1, gasPrice: 9n, gas: 1n }),
+    'a legacy transaction without a chain': () => signed({ type: 'legacy', to, gasPrice: 9n }),
+    'an access list transaction': () =>
+      signed({ type: 'eip2930', to, chainId: 1, gasPrice: 9n, gas: 1n, accessList }),
+    'a fee market transaction': () =>
+      signed({ type: 'eip1559', to, ...fees, data: `0x${'ab'.repeat(100_000)}` }),
+    'a blob transaction without blobs': () => signed({ type: 'eip4844', to, ...fees, ...blobFee }),
+    'a blob transaction': () => withBlobs([]),
+    'a blob transaction with cell proofs': () => withBlobs(['0x01']),
+    'a transaction that sets code': async () =>
+      signed({ type: 'eip7702', to, ...fees, authorizationList: [await authorize()] }),
+  };
+  /** Blobs are not part of the hash. */
+  const hashOf = (raw: Hex): Hex => {
+    const fields = raw.startsWith('0x03') ? fromRlp(`0x${raw.slice(4)}`) : [];
+    const [first] = fields;
+    return keccak256(Array.isArray(first) ? concat(['0x03', toRlp(first)]) : raw);
+  };
+  const other = keccak256('0x02');
+
+  for (const [name, sign] of Object.entries(TYPES)) {
+    test(`of ${name} is the hash of its bytes`, async () => {
+      const raw = await sign();
+      const hash = hashOf(raw);
+      const send = call('eth_sendRawTransaction', 'tx', [raw]);
+      const batch = [call('eth_gasPrice', 1), call('eth_sendRawTransaction', 2, [raw])];
+      for (const wrong of [other, hash.slice(0, -1), null, { hash }]) {
+        const two = await bench([echoNode(() => wrong), echoNode(() => hash)]);
+        const single = await two.send(send);
+        assert.deepEqual([json(single).result, single.credits], [hash, 20]);
+        const both = await two.send(batch);
+        assert.deepEqual([list(both)[1]!.result, both.credits], [hash, 40]);
+      }
+      const one = await bench([echoNode(() => hash.toUpperCase().replace('X', 'x'))]);
+      assert.equal(String(json(await one.send(send)).result).toLowerCase(), hash);
+    });
+  }
+
+  test('is not sold if no node returns the hash', async () => {
+    const two = await bench([echoNode(() => other), echoNode(() => null)]);
+    const raw = await TYPES['a fee market transaction']!();
+    const send = call('eth_sendRawTransaction', 1, [raw]);
+    assert.equal((await fault(two.send(send))).code, 'RPC_UPSTREAM_FAILED');
+    const batch = await two.send([call('eth_sendRawTransaction', 1, [raw]), call('eth_call', 2)]);
+    assert.deepEqual([list(batch)[0]!.error.code, batch.credits], [-32603, 20]);
+    const [network] = two.rpc.status();
+    assert.deepEqual(
+      network!.nodes.map(({ failures }) => failures),
+      [2, 2],
+    );
+  });
+
+  test('is returned unchanged if the type of the transaction is unknown', async () => {
+    const one = await bench([echoNode(() => other)]);
+    for (const raw of ['0x71f8', '0x00', '0x', '0x0', 'f8', 1])
+      assert.equal(json(await one.send(call('eth_sendRawTransaction', 1, [raw]))).result, other);
   });
 });
 
