@@ -58,6 +58,14 @@ test('imports have no cycles', () => {
   none(importCycles(sources), 'Files import each other');
 });
 
+test('a module of a worker thread has no top-level await', () => {
+  const workers = [...sources.keys()].filter((path) => /^src\/.*-worker\.ts$/.test(path));
+  assert.ok(workers.length > 0);
+  const loaded = [...reachable(sources, workers)].flatMap((path) => sources.get(path) ?? []);
+  // If the thread is terminated while such a module ends, V8 aborts the process.
+  none(search(loaded, /^\S.*\bawait\b/), 'A worker thread waits at the top level');
+});
+
 test('every import names a file of the tree', () => {
   const missing = [...sources.values()].flatMap((source) =>
     [...source.imports, ...source.entries]

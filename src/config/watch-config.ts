@@ -6,10 +6,11 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { Worker } from 'node:worker_threads';
 
 import type { Clock } from '../core/clock.ts';
+import { reasonOf } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
+import { workerResult } from '../core/worker-result.ts';
 import type { ConfigProblem } from './explain.ts';
 import {
   type Config,
@@ -165,20 +166,15 @@ async function readSource(path: string): Promise<ConfigSource> {
  * block the event loop.
  */
 export async function reloadConfig(inputs: Omit<ConfigInputs, 'readFile'>): Promise<LoadedConfig> {
-  const entry = siblingUrl(import.meta.url, 'load-worker');
-  const worker = new Worker(entry, { workerData: inputs, env: {} });
   try {
-    return await new Promise<LoadedConfig>((resolve, reject) => {
-      worker.once('message', resolve);
-      worker.once('error', reject);
-      worker.once('exit', () => reject(new Error('The worker ended without a result')));
-    });
+    return await workerResult<LoadedConfig>(siblingUrl(import.meta.url, 'load-worker'), inputs);
   } catch (error) {
     // Out of memory or threads: the old configuration stays in use.
-    const reason = error instanceof Error ? error.message : String(error);
-    const problem = { file: 'configuration', path: '', message: `Could not be loaded: ${reason}` };
+    const problem = {
+      file: 'configuration',
+      path: '',
+      message: `Could not be loaded: ${reasonOf(error)}`,
+    };
     return { ok: false, problems: [problem], sources: [] };
-  } finally {
-    await worker.terminate();
   }
 }

@@ -37,9 +37,11 @@ describe('changes of the configuration', () => {
     farebox = await startFarebox({ yaml: YAML });
   });
   after(async () => {
-    await farebox.stop();
+    const code = await farebox.stop();
     removeFolder(farebox);
     await upstream.kill();
+    // A crash of the process shows the reason here.
+    assert.equal(code, 0, farebox.output());
   });
 
   // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the caller names the body

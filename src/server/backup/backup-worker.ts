@@ -4,6 +4,7 @@ import { type ConfigInputs, loadConfig } from '../../config/config.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { postResult } from '../../core/worker-result.ts';
 import { createBackup } from './backup.ts';
 
 export interface BackupRequest extends Pick<ConfigInputs, 'env' | 'cwd'> {
@@ -11,10 +12,13 @@ export interface BackupRequest extends Pick<ConfigInputs, 'env' | 'cwd'> {
 }
 
 const { env, cwd, version } = workerData as BackupRequest; // set by scheduled-backups.ts
-const loaded = await loadConfig({ env, cwd });
-if (!loaded.ok)
-  throw new Error('The configuration is not valid; "farebox check" lists the problems');
-const { to } = loaded.config.backup;
-if (to === undefined) throw new Error('The configuration has no "backup.to" any more');
-const parts = { clock: systemClock(), ids: systemIds(), log: silentLog, version, to };
-await createBackup({ ...parts, config: loaded.config, sources: loaded.sources });
+
+postResult(async () => {
+  const loaded = await loadConfig({ env, cwd });
+  if (!loaded.ok)
+    throw new Error('The configuration is not valid; "farebox check" lists the problems');
+  const { to } = loaded.config.backup;
+  if (to === undefined) throw new Error('The configuration has no "backup.to" any more');
+  const parts = { clock: systemClock(), ids: systemIds(), log: silentLog, version, to };
+  await createBackup({ ...parts, config: loaded.config, sources: loaded.sources });
+});

@@ -1,6 +1,5 @@
 /** Read-only routes of the operator about the running service. Accounts are in `account/operator/`. */
 import { hostname } from 'node:os';
-import { Worker } from 'node:worker_threads';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
 import { ConfigEditor } from './config-editor.ts';
 import {
@@ -26,6 +25,7 @@ import { isoTime, isoTimeOrNull } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
+import { workerResult } from '../../core/worker-result.ts';
 import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -357,18 +357,9 @@ function adviceFor(
 async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   if (stores.store.dialect !== 'sqlite') return stores.ledger.audit();
   const entry = siblingUrl(import.meta.url, './audit-worker');
-  const worker = new Worker(entry, { workerData: { url: config.current.databaseUrl }, env: {} });
-  try {
-    const report = await new Promise<AuditReport>((resolve, reject) => {
-      worker.once('message', resolve);
-      worker.once('error', reject);
-      worker.once('exit', () => reject(new Error('The audit ended without a report')));
-    });
-    const open = stores.ledger.holds.figures().count;
-    return { ...report, openHolds: report.openHolds + open };
-  } finally {
-    await worker.terminate();
-  }
+  const report = await workerResult<AuditReport>(entry, { url: config.current.databaseUrl });
+  const open = stores.ledger.holds.figures().count;
+  return { ...report, openHolds: report.openHolds + open };
 }
 
 const SHOWN_BACKUPS = 50;

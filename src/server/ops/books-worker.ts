@@ -1,9 +1,10 @@
 /** Worker thread of `books.ts`: reads the books of a SQLite file, which would block the event loop. */
-import { parentPort, workerData } from 'node:worker_threads';
+import { workerData } from 'node:worker_threads';
 import { readBooks } from '../../billing/ledger/ledger.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { postResult } from '../../core/worker-result.ts';
 import { openStore } from '../../db/db.ts';
 
 interface Wanted {
@@ -13,11 +14,12 @@ interface Wanted {
 }
 
 const { url, fromDay, toDay } = workerData as Wanted; // set by books.ts
-const store = await openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
-try {
-  const books = await readBooks(store, fromDay, toDay);
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker thread, not a window
-  parentPort?.postMessage(books);
-} finally {
-  await store.close();
-}
+
+postResult(async () => {
+  const store = await openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+  try {
+    return await readBooks(store, fromDay, toDay);
+  } finally {
+    await store.close();
+  }
+});

@@ -1,9 +1,9 @@
 /** `GET /admin/books`: the journal of postings, and the sum owed to customers at any date. */
-import { Worker } from 'node:worker_threads';
 import { type Books, journalSums, readBooks } from '../../billing/ledger/ledger.ts';
 import { dayOf } from '../../core/clock.ts';
 import { formatUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
+import { workerResult } from '../../core/worker-result.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
@@ -61,14 +61,5 @@ async function booksOf(
   if (stores.store.dialect !== 'sqlite') return readBooks(stores.store, fromDay, toDay);
   const entry = siblingUrl(import.meta.url, './books-worker');
   const url = config.current.databaseUrl;
-  const worker = new Worker(entry, { workerData: { url, fromDay, toDay }, env: {} });
-  try {
-    return await new Promise<Books>((resolve, reject) => {
-      worker.once('message', resolve);
-      worker.once('error', reject);
-      worker.once('exit', () => reject(new Error('The worker ended without the books')));
-    });
-  } finally {
-    await worker.terminate();
-  }
+  return workerResult<Books>(entry, { url, fromDay, toDay });
 }
