@@ -14,6 +14,7 @@ import type {
 } from '@ai-sdk/provider';
 import type { ProviderSettings } from '../../src/engines/embedded/program-contract.ts';
 import { type JsonObject, isJsonObject } from '../../src/json/json-scan.ts';
+import { Downloads } from './downloads.ts';
 import { ProviderFailure } from './failure.ts';
 
 interface Models {
@@ -61,11 +62,17 @@ const FIXED_HOSTS: Readonly<Record<string, readonly string[]>> = {
   '@ai-sdk/revai': ['api.rev.ai'],
 };
 
-function movedFetch(hosts: readonly string[], baseURL: string): typeof fetch {
+/** Other hosts are those of files that the provider returned. */
+function movedFetch(hosts: readonly string[], baseURL: string, downloads: Downloads): typeof fetch {
   return async (input, init) => {
-    const url = URL.parse(input instanceof Request ? input.url : input);
-    if (url === null || !hosts.includes(url.host)) return await fetch(input, init);
-    return await fetch(baseURL.replace(/\/$/, '') + url.pathname + url.search, init);
+    const url = new URL(input instanceof Request ? input.url : input);
+    if (hosts.includes(url.host)) {
+      return await fetch(baseURL.replace(/\/$/, '') + url.pathname + url.search, init);
+    }
+    const isDownload = (init?.method ?? 'GET') === 'GET' && url.origin !== new URL(baseURL).origin;
+    if (!isDownload) return await fetch(input, init);
+    const signal = init?.signal ?? new AbortController().signal;
+    return new Response(await downloads.fetch(url.href, signal));
   };
 }
 
@@ -76,6 +83,7 @@ export class Provider {
   readonly #provider: JsonObject;
   readonly #names: readonly string[];
   readonly #always: ProviderSettings['providerOptions'];
+  readonly downloads: Downloads;
 
   static async load(given: ProviderSettings): Promise<Provider> {
     const module = (await import(given.provider)) as JsonObject; // a module is an object
@@ -84,13 +92,20 @@ export class Provider {
     const { settings, provider } = given;
     const hosts = FIXED_HOSTS[provider] ?? [];
     const { baseURL } = settings;
-    const fetch = typeof baseURL === 'string' && hosts.length > 0 && movedFetch(hosts, baseURL);
+    const downloads = new Downloads(baseURL, given.proxy);
+    const isMoved = typeof baseURL === 'string' && hosts.length > 0;
+    const fetch = isMoved && movedFetch(hosts, baseURL, downloads);
     // All provider packages have factories of this type.
     const made = (factory as Factory)({ ...settings, ...(fetch && { fetch }) });
-    return new Provider(made, given);
+    return new Provider(made, given, downloads);
   }
 
-  private constructor(provider: unknown, { provider: path, providerOptions }: ProviderSettings) {
+  private constructor(
+    provider: unknown,
+    { provider: path, providerOptions }: ProviderSettings,
+    downloads: Downloads,
+  ) {
+    this.downloads = downloads;
     // A provider is a function with members, or an object.
     this.#provider = provider as JsonObject;
     const [, name = ''] = path.split('/');

@@ -4,10 +4,12 @@ import { readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { awsAuthorization } from '../../test/support/aws-wire.ts';
+import { startProxy } from '../../test/support/connect-proxy.ts';
 import { type GoogleTokens, openGoogleTokens } from '../../test/support/google-token.ts';
 import {
   EmulatedProvider,
   readChunks,
+  type Reply,
   WIRES,
   type Wire,
   type WireCase,
@@ -223,6 +225,87 @@ test('calls go through the proxy of the engine', async () => {
   provider.replies = [first!.replies ?? []].flat();
   assert.equal((await send(engine, first!)).status, 200);
   assert.equal(provider.requests[0]?.path, 'http://provider.example/v1/messages');
+  await engine.close();
+  await provider.close();
+});
+
+test('a file that a provider returns is never requested from a private address or without TLS', async () => {
+  const provider = await EmulatedProvider.open();
+  const internal = await EmulatedProvider.open();
+  const [, fal] = WIRES.find(([name]) => name === 'fal')!;
+  const [, replicate] = WIRES.find(([name]) => name === 'replicate')!;
+  const engines = [await startEngine(fal, provider), await startEngine(replicate, provider)];
+  const start = fal.cases.find(({ path }) => path === '/v1/videos')!;
+  provider.replies = [start.replies ?? []].flat();
+  const { id } = (await (await send(engines[0]!, start)).json()) as { id: string };
+  const content: WireCase = {
+    name: '',
+    method: 'GET',
+    path: `/v1/videos/${id}/content`,
+    returns: { status: 502 },
+  };
+  const drawing: WireCase = {
+    name: '',
+    path: '/v1/images/generations',
+    body: { model: 'a/b', prompt: 'A boat' },
+    returns: { status: 502 },
+  };
+  const secret = `${internal.url}/secret`;
+  const redirect: Reply = { status: 302, headers: { location: secret } };
+  const video = (url: string): Reply => ({ status: 200, body: { video: { url } } });
+  const image = (url: string): Reply => ({ status: 200, body: { images: [{ url }] } });
+  const prediction = (output: string): Reply => {
+    return { status: 201, body: { id: 'p', status: 'succeeded', output, urls: { get: output } } };
+  };
+  const refused: readonly (readonly [EmbeddedEngine, WireCase, ...Reply[]])[] = [
+    [engines[0]!, content, video(secret)],
+    [engines[0]!, content, video(secret.replace('http:', 'https:'))],
+    [engines[0]!, content, video(secret.replace('127.0.0.1', 'localhost'))],
+    [engines[0]!, content, video('http://files.example.com/1.mp4')],
+    [engines[0]!, content, video('gs://bucket/1.mp4')],
+    [engines[0]!, content, video('{origin}/files/1.mp4'), redirect],
+    [engines[0]!, drawing, image(secret)],
+    [engines[0]!, drawing, image('{origin}/files/1.png'), redirect],
+    [engines[1]!, drawing, prediction(secret)],
+    [engines[1]!, drawing, prediction('{origin}/files/1.png'), redirect],
+  ];
+  for (const [engine, one, ...replies] of refused) {
+    provider.replies = replies;
+    const response = await send(engine, one);
+    const text = await response.text();
+    assert.equal(response.status, 502, `${JSON.stringify(replies)}: ${text}`);
+    assert.ok(!text.includes('secret') || one !== content, text);
+  }
+  assert.deepEqual(internal.requests, []);
+  provider.replies = [
+    video('{origin}/files/1.mp4'),
+    { status: 302, headers: { location: '/files/2.mp4' } },
+    { status: 200, type: 'video/mp4', text: 'bytes' },
+  ];
+  assert.equal(await (await send(engines[0]!, content)).text(), 'bytes');
+  for (const engine of engines) await engine.close();
+  await internal.close();
+  await provider.close();
+});
+
+test('a file that a provider returns is downloaded through the proxy of the engine', async (t) => {
+  const provider = await EmulatedProvider.open();
+  const proxy = await startProxy(t);
+  proxy.behaviour = 403;
+  const [, fal] = WIRES.find(([name]) => name === 'fal')!;
+  const engine = await startEngine(fal, provider, { engine: { proxy: `http://${proxy.host}` } });
+  const start = fal.cases.find(({ path }) => path === '/v1/videos')!;
+  provider.replies = [start.replies ?? []].flat();
+  const { id } = (await (await send(engine, start)).json()) as { id: string };
+  const body = { video: { url: 'https://files.example.com/1.mp4' } };
+  provider.replies = [{ status: 200, body }];
+  const path = `/v1/videos/${id}/content`;
+  const one: WireCase = { name: '', method: 'GET', path, returns: { status: 502 } };
+  assert.equal((await send(engine, one)).status, 502);
+  assert.deepEqual(
+    proxy.seen.map(({ target }) => target),
+    ['files.example.com:443'],
+  );
   await engine.close();
   await provider.close();
 });

@@ -3,6 +3,7 @@
  * `GET /v1/videos/{id}` and `/content`. The id of a job contains what the package needs to find it
  * at the provider, so that jobs survive this process.
  */
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type {
   Experimental_VideoModelV4 as VideoModelV4,
@@ -10,14 +11,13 @@ import type {
   Experimental_VideoModelV4File as VideoFile,
   Experimental_VideoModelV4VideoData as VideoData,
 } from '@ai-sdk/provider';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import { z } from 'zod';
 import { sniffMedia } from '../../src/core/media-type.ts';
 import { parsedJson } from '../../src/json/json-text.ts';
 import { fieldsIn, readUpload } from '../server/request-body.ts';
 import { type EngineRequest, sendBytes, sendJson } from '../server/server.ts';
+import type { Downloads } from './downloads.ts';
 import { ProviderFailure } from './failure.ts';
 import type { Provider } from './provider.ts';
 
@@ -106,7 +106,7 @@ export class Videos {
     const status = await this.#statusOf(id, signal);
     const [video] = status.status === 'completed' ? status.videos : [];
     if (video === undefined) throw new ProviderFailure(404, 'The video is not available');
-    await sendVideo(video, signal, response);
+    await sendVideo(video, this.#provider.downloads, signal, response);
   }
 
   async #statusOf(id: string, signal: AbortSignal) {
@@ -205,6 +205,7 @@ function frameSize({ size, resolution = '' }: z.infer<typeof Fields>): VideoOpti
 
 async function sendVideo(
   video: VideoData,
+  downloads: Downloads,
   signal: AbortSignal,
   response: ServerResponse,
 ): Promise<void> {
@@ -213,13 +214,11 @@ async function sendVideo(
     sendBytes(response, 200, mediaType, Buffer.from(video.data, 'base64'));
   } else if (video.type === 'binary') sendBytes(response, 200, mediaType, video.data);
   else if (video.type === 'url') {
-    // The URL is from the provider, not from a caller.
-    const found = await fetch(video.url, { signal });
-    if (!found.ok || found.body === null) {
-      const isGone = found.status === 404 || found.status === 410;
-      throw new ProviderFailure(isGone ? 404 : 502, `The video URL returned ${found.status}`);
-    }
-    response.writeHead(200, { 'content-type': mediaType });
-    await pipeline(Readable.fromWeb(found.body), response);
+    const write = async (chunk: Buffer): Promise<void> => {
+      if (!response.headersSent) response.writeHead(200, { 'content-type': mediaType });
+      if (!response.write(chunk)) await once(response, 'drain', { signal });
+    };
+    await downloads.stream(video.url, write, signal);
+    response.end();
   } else throw new ProviderFailure(404, 'The provider has delivered the video elsewhere');
 }

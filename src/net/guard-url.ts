@@ -53,9 +53,13 @@ function readHost(url: URL, text: string): Pick<GuardedUrl, 'hostname' | 'isLite
 }
 
 function isPublicName(name: string): boolean {
-  if (name === 'localhost' || name.endsWith('.localhost')) return true; // checked by the address rule
+  if (isLocalName(name)) return true; // checked by the address rule
   if (name.length > 253 || !name.includes('.')) return false;
   return !INSIDE_SUFFIXES.some((suffix) => name.endsWith(suffix));
+}
+
+export function isLocalName(name: string): boolean {
+  return name === 'localhost' || name.endsWith('.localhost');
 }
 
 function hasControl(text: string): boolean {

@@ -6,6 +6,7 @@ import { afterEach, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { Guard, type FetchOptions, type GuardOptions } from './guard.ts';
+import { startProxy } from '../../test/support/connect-proxy.ts';
 import { until } from '../../test/support/until.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
@@ -442,4 +443,27 @@ describe('post()', () => {
     });
     await assert.rejects(waiting, { code: 'FETCH_FAILED' });
   });
+});
+
+test('a guard for https only rejects http before any connection', async () => {
+  const server = await listen((_request, response) => response.end());
+  await assertRefused(server.url, 'UNSAFE_URL', { allow: LOOPBACK, isHttpsOnly: true });
+  assert.equal(server.seen.connections, 0);
+});
+
+test('a proxy resolves the names, and every literal address and redirect is still checked', async (t) => {
+  const server = await listen((request, response) => {
+    if (request.url === '/moved') response.writeHead(302, { location: `${server.url}/secret` });
+    response.end('content');
+  });
+  const { host, seen } = await startProxy(t, { 'files.example.com:80': server.port });
+  const guard = { proxy: `http://${host}` };
+  const file = await new Guard(guard).fetch('http://files.example.com/1', OPTIONS);
+  assert.equal(file.bytes.toString(), 'content');
+  await assertRefused('http://files.example.com/moved', 'UNSAFE_URL', guard);
+  await assertRefused(`${server.url}/secret`, 'UNSAFE_URL', guard);
+  await assertRefused('http://localhost/secret', 'UNSAFE_URL', guard);
+  await assertRefused('http://files.example.com:25/', 'UNSAFE_URL', guard);
+  assert.deepEqual(server.seen.paths, ['/1', '/moved']);
+  assert.deepEqual(new Set(seen.map(({ target }) => target)), new Set(['files.example.com:80']));
 });

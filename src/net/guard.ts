@@ -14,8 +14,9 @@ import { buildConnector, Client, type Dispatcher } from 'undici';
 import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
+import { connectorOf } from './connector.ts';
 import { headerText } from './exchange.ts';
-import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';
+import { type GuardedUrl, isLocalName, parseGuardedUrl, unsafe } from './guard-url.ts';
 
 /** Resolves a name to all its addresses; rejects or returns an empty list if it does not exist. */
 export type Resolve = (hostname: string) => Promise<readonly string[]>;
@@ -27,6 +28,10 @@ export interface GuardOptions {
   readonly userAgent?: string;
   readonly maxBufferedBytes?: number;
   readonly resolve?: Resolve;
+  /** Rejects `http://`, also after a redirect. */
+  readonly isHttpsOnly?: boolean;
+  /** All connections are tunnels of this proxy. It resolves the names, so only literals are checked. */
+  readonly proxy?: string;
 }
 
 export interface FetchOptions {
@@ -90,7 +95,7 @@ const NOT_PUBLIC = 'The URL does not lead to a public address';
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
 interface Checked extends GuardedUrl {
-  readonly addresses: readonly string[];
+  readonly connect: buildConnector.connector;
 }
 
 interface Hop {
@@ -116,6 +121,8 @@ export class Guard {
   readonly #resolve: Resolve;
   readonly #userAgent: string;
   readonly #maxBufferedBytes: number;
+  readonly #isHttpsOnly: boolean;
+  readonly #proxy: string | undefined;
   readonly #all: Load = { fetches: 0, bytes: 0 };
   readonly #callers = new Map<string, Load>();
   #openPosts = 0;
@@ -126,6 +133,8 @@ export class Guard {
     this.#resolve = options.resolve ?? systemResolve();
     this.#userAgent = options.userAgent ?? USER_AGENT;
     this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
+    this.#isHttpsOnly = options.isHttpsOnly ?? false;
+    this.#proxy = options.proxy;
   }
 
   /** Throws `UNSAFE_URL` unless every address of the URL is public; makes no connection. */
@@ -245,15 +254,22 @@ export class Guard {
   /** Throws unless every address is public on a web port, or allowed by the operator. */
   async #check(text: string): Promise<Checked> {
     const target = parseGuardedUrl(text);
-    const addresses = target.isLiteral
-      ? [target.hostname]
-      : await lookUp(this.#resolve, target.hostname);
-    const results = addresses.map(this.#rule);
+    if (this.#isHttpsOnly && target.url.protocol !== 'https:') {
+      throw unsafe('The URL must start with https://');
+    }
+    const { hostname, isLiteral } = target;
+    const isTunnelled = this.#proxy !== undefined && !isLiteral && !isLocalName(hostname);
+    const addresses = isLiteral || isTunnelled ? [hostname] : await lookUp(this.#resolve, hostname);
+    const results = isTunnelled ? ['public'] : addresses.map(this.#rule);
     if (results.length === 0 || results.includes('refused')) throw unsafe(NOT_PUBLIC);
     if (results.includes('public') && !this.#ports.has(target.port)) {
       throw unsafe(`The port of the URL must be one of ${[...this.#ports].join(', ')}`);
     }
-    return { ...target, addresses };
+    const connect =
+      this.#proxy === undefined
+        ? pinnedConnector(addresses)
+        : connectorOf({ proxy: this.#proxy }, CONNECT_TIMEOUT_MS, null);
+    return { ...target, connect };
   }
 }
 
@@ -275,7 +291,7 @@ async function bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise
 }
 
 async function lookUp(resolve: Resolve, hostname: string): Promise<readonly string[]> {
-  if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
+  if (isLocalName(hostname)) return ['127.0.0.1', '::1'];
   try {
     return (await resolve(hostname)).slice(0, MAX_ADDRESSES);
   } catch {
@@ -306,7 +322,7 @@ async function request(
   body?: string,
 ): Promise<Hop> {
   const client = new Client(target.url.origin, {
-    connect: pinnedConnector(target.addresses),
+    connect: target.connect,
     headersTimeout: IDLE_TIMEOUT_MS,
     bodyTimeout: IDLE_TIMEOUT_MS,
     maxHeaderSize: MAX_HEADER_BYTES,

@@ -42,7 +42,7 @@ const PUBLIC_FILES = new Set([
 
 /** Files of `src/` that the programs in `engines/` may import, in addition to `core/` and `json/`. */
 const FOR_PROGRAMS =
-  /^src\/(?:core|json)\/|^src\/engines\/(?:contract|error-meanings|media\/[\w-]+|embedded\/program-contract)\.ts$|^src\/chat\/wire\/chat-schema\.ts$/;
+  /^src\/(?:core|json)\/|^src\/engines\/(?:contract|error-meanings|media\/[\w-]+|embedded\/program-contract)\.ts$|^src\/chat\/wire\/chat-schema\.ts$|^src\/net\/guard\.ts$/;
 
 /** Returns the forbidden imports of a file in `src/` or `engines/`, each with the reason. */
 export function layerProblems(source: SourceFile): string[] {

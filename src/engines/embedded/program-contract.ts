@@ -37,6 +37,8 @@ export interface ProviderSettings {
   readonly settings: Readonly<Record<string, unknown>>;
   /** Options of every call, by the name of the provider. */
   readonly providerOptions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** That of https connections. */
+  readonly proxy: string | undefined;
 }
 
 export const SENTENCE_MODEL = 'farebox-sentences';

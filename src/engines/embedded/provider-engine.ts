@@ -33,6 +33,7 @@ export function providerOffer(
       ...(Object.keys(headers).length > 0 && { headers }),
     },
     providerOptions,
+    proxy: settings.proxy ?? proxies.httpsProxy,
   };
   return (onChange) => ({
     id,
