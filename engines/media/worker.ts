@@ -14,11 +14,14 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from '../../src/engines/media/container.ts';
 import type { MediaFacts } from '../../src/engines/media/media-facts.ts';
 import {
+  BLACK_LUMA,
+  LUMA_FILTER,
   type ReadTask,
   MAX_FRAME_PIXELS,
   type Measured,
   type MediaTask,
   SPEECH_BYTES_PER_SECOND,
+  SILENCE_PEAK,
   SPEECH_RATE,
   type VideoSource,
   type WriteTask,
@@ -160,6 +163,42 @@ interface StrictDecoder {
   /** `null` after the last packet. */
   readonly take: (packet: lib.Packet | null) => void;
   readonly measured: () => Measured;
+  /** Whether no frame so far is visible or audible. */
+  readonly lacksSignal: () => boolean;
+}
+
+/** Looks for a visible or audible frame, and stops at the first one. */
+function signalSearch(av: Av, kind: 'video' | 'audio') {
+  const shape = kind === 'video' ? LUMA_FILTER : 'aformat=sample_fmts=s16:channel_layouts=mono';
+  let filter: api.FilterAPI | undefined = av.FilterAPI.create(shape, { threads: 1 });
+  const hasSignal = ({ data, width, height, linesize, nbSamples }: lib.Frame): boolean => {
+    const bytes = data?.[0];
+    if (bytes === undefined) return false;
+    if (kind === 'video') {
+      const stride = linesize[0] ?? width;
+      for (let row = 0; row < height; row += 1) {
+        const line = bytes.subarray(row * stride, row * stride + width);
+        if (line.some((luma) => luma > BLACK_LUMA)) return true;
+      }
+      return false;
+    }
+    for (let at = 0; at < nbSamples; at += 1) {
+      if (Math.abs(bytes.readInt16LE(at * 2)) >= SILENCE_PEAK) return true;
+    }
+    return false;
+  };
+  return {
+    inspect: (frame: lib.Frame): void => {
+      for (const copy of filter?.processAllSync(frame) ?? []) {
+        if (filter !== undefined && hasSignal(copy)) {
+          filter.close();
+          filter = undefined;
+        }
+        copy.free();
+      }
+    },
+    lacksSignal: () => filter !== undefined,
+  };
 }
 
 /** Decodes the packets of one stream; throws at the first damaged frame. */
@@ -171,6 +210,7 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
   });
   const { width, height } = stream.codecpar;
   let [low, high, frames] = [Infinity, -Infinity, 0];
+  const signal = signalSearch(av, width > 0 ? 'video' : 'audio');
   const inspect = (frame: lib.Frame): void => {
     frames += 1;
     const isMarked = frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
@@ -188,10 +228,12 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
     take: (packet) => {
       for (const frame of decoder.decodeAllSync(packet)) {
         inspect(frame);
+        signal.inspect(frame);
         frame.free();
       }
     },
     measured: () => ({ seconds: Math.max(0, high - low) || 0, frames }),
+    lacksSignal: signal.lacksSignal,
   };
 }
 
@@ -224,12 +266,15 @@ async function check(av: Av, task: ReadTask): Promise<MediaFacts> {
   }
   await decodeWhole(av, input, decoders);
   const all = [...decoders.values()].map(({ measured }) => measured());
+  const [isBlack, isSilent] = [...decoders.values()].map(({ lacksSignal }) => lacksSignal());
   const [decoded = { seconds: 0, frames: 0 }] = all;
   return {
     durationSeconds: Math.max(headerSeconds(input), ...all.map(({ seconds }) => seconds)),
     video: videoFacts(av, video, decoded),
     hasAudio: audio !== undefined,
     decoded,
+    isBlack,
+    isSilent,
   };
 }
 
@@ -237,16 +282,23 @@ async function checkSound(av: Av, task: ReadTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const stream = audioOf(input);
   const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
+  const signal = signalSearch(av, 'audio');
   let [seconds, frames] = [0, 0];
   for (const frame of decoder.framesSync(input.packetsSync(stream.index))) {
     if (frame === null) continue;
     frames += 1;
     if (frames % MAX_PIECES_PER_TURN === 0) await endTurn();
     if (frame.sampleRate > 0) seconds += frame.nbSamples / frame.sampleRate;
+    signal.inspect(frame);
     frame.free();
   }
-  const decoded = { seconds, frames };
-  return { durationSeconds: headerSeconds(input), video: null, hasAudio: true, decoded };
+  return {
+    durationSeconds: headerSeconds(input),
+    video: null,
+    hasAudio: true,
+    decoded: { seconds, frames },
+    isSilent: signal.lacksSignal(),
+  };
 }
 
 async function writeSamples(av: Av, audio: MediaInput, task: WriteTask): Promise<void> {

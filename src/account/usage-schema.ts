@@ -149,6 +149,12 @@ const EXTRAS = {
     audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
     credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
     items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
+    sha256: {
+      type: 'array',
+      items: { type: 'string' },
+      description:
+        'Media: SHA-256 in hex of each sold file, in the order of the response; for a transcription, of the text.',
+    },
     quoteUsd: { type: 'string', description: 'Video: quoted price in USD as decimal text.' },
     refundedUsd: { type: 'string', description: 'Video: refund in USD as decimal text.' },
     reason: { type: 'string', description: 'Video: error code of the failure.' },

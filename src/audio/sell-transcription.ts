@@ -11,6 +11,7 @@
  */
 import { type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
+import { sha256Hex } from '../core/ids.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
@@ -141,8 +142,9 @@ export async function sellTranscription(
 
 async function sendTranscript(run: Run, costNano: Nano): Promise<void> {
   const pieces = await transcribeUntilDisconnect(run);
-  await answerWork(run, run, outcomeOf(run, costNano, 'completed'), () =>
-    run.order.write(transcriptOf(pieces, run.durationMs, run.order)),
+  const transcript = transcriptOf(pieces, run.durationMs, run.order);
+  await answerWork(run, run, outcomeOf(run, costNano, 'completed', transcript.text), () =>
+    run.order.write(transcript),
   );
 }
 
@@ -159,7 +161,7 @@ async function streamTranscript(run: Run, costNano: Nano): Promise<void> {
     await transcribeUntilDisconnect(run);
     // A response that is stored for retries includes the headers.
     if (context.keeper !== undefined) stream.begin();
-    const outcome = outcomeOf(run, costNano, 'completed');
+    const outcome = outcomeOf(run, costNano, 'completed', stream.text);
     const sold = await sale.answer(outcome, (settled) => {
       const last = stream.done(run.durationMs, costOf(settled));
       return { type: EVENT_STREAM, body: stream.kept(last), last };
@@ -244,9 +246,11 @@ async function transcribeUntilDisconnect(run: Run): Promise<PieceTranscript[]> {
   }
 }
 
-function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
+/** `text` is the transcript that is sold, if it is complete. */
+function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted', text?: string) {
   const { attempts, replica, doneMs } = run;
-  const extras = { audioSeconds: doneMs / MS_PER_SECOND };
+  const sold = text === undefined ? {} : { sha256: [sha256Hex(text)] };
+  const extras = { audioSeconds: doneMs / MS_PER_SECOND, ...sold };
   return { costNano, status, attempts, ...(replica && { replica }), extras };
 }
 

@@ -5,10 +5,13 @@
 import type { Outcome } from '../billing/sale.ts';
 import { type ImageKind, imagePrice } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
+import { sha256Hex } from '../core/ids.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
 import type { Log } from '../core/log.ts';
 import { decimalUsd, type Nano, nano, smaller } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
+import type { MediaFiles } from '../documents/media-files.ts';
+import type { Media } from '../engines/media/media.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type {
   EngineCall,
@@ -21,11 +24,18 @@ import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
-import { type ImageFormat, type GeneratedImage, validImage } from './made-image.ts';
+import {
+  type ImageFormat,
+  type GeneratedImage,
+  type Validation,
+  validImage,
+} from './made-image.ts';
 
 export interface MakeImagesParts extends SellingParts {
   readonly engines: Engines;
   readonly documents: Documents;
+  readonly files: MediaFiles;
+  readonly media: () => Promise<Media>;
   readonly clock: Clock;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
@@ -152,11 +162,8 @@ export interface GeneratedImages {
   readonly usage: JsonObject | undefined;
 }
 
-export interface ImageReading {
-  readonly documents: Documents;
+export interface ImageReading extends Validation {
   readonly readLargeJson: ReadLargeJson;
-  readonly signal: AbortSignal;
-  readonly caller: string;
 }
 
 export async function readGenerated(
@@ -243,11 +250,14 @@ export function saleOf(
   const replica = head.replica.engine;
   const { images, quality } = made;
   const sizes = images.map(({ size }) => size);
+  const charge = chargeForImages(sizes, quality, order, held);
+  const sha256 = images.map(({ bytes }) => sha256Hex(bytes));
   return {
     made,
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
     outcome: {
-      ...chargeForImages(sizes, quality, order, held),
+      ...charge,
+      extras: { ...charge.extras, sha256 },
       status: 'completed',
       attempts,
       replica,
@@ -276,10 +286,10 @@ export async function generateImages(
 }
 
 export function readingOf(
-  { documents, readLargeJson }: MakeImagesParts,
+  { documents, files, media, readLargeJson }: MakeImagesParts,
   { signal, context }: HeldWork,
 ): ImageReading {
-  return { documents, readLargeJson, signal, caller: context.caller.accountId };
+  return { documents, files, media, readLargeJson, signal, caller: context.caller.accountId };
 }
 
 export function factsOf(

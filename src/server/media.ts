@@ -69,7 +69,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
     plainReplicas: new LearnedReplicas(),
     nonStreamingReplicas: new LearnedReplicas(),
   };
-  const drawing = { ...common, documents, guard, fetchTimeoutMs, forms };
+  const drawing = { ...common, documents, files, media, guard, fetchTimeoutMs, forms };
   const hearing = {
     ...common,
     files,

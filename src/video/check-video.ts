@@ -1,11 +1,15 @@
 /**
- * Validates a video before it is sold: it decodes completely, and has about the ordered length,
- * size, aspect ratio and sound. Reports of the engine are not trusted.
+ * Validates a video before it is sold: it decodes completely, is not black, and has about the
+ * ordered length, size, aspect ratio and audible sound. Reports of the engine are not trusted.
+ * Black or silent input media may have a black or silent result.
  *
  * The order is read from the job (the request as the engine received it, with all properties that
  * determine the price), not from the current catalog. A property that was not ordered is not
  * checked: any length, or the aspect ratio of the source.
  */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { pipeline } from 'node:stream/promises';
 import type { Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';
 import type { VideoJob } from './job.ts';
@@ -18,7 +22,7 @@ import type { VideoJob } from './job.ts';
  * `reason` is only for the log, because it describes the engine.
  */
 export type VideoVerdict =
-  | { readonly kind: 'fit'; readonly mimeType: string }
+  | { readonly kind: 'fit'; readonly mimeType: string; readonly sha256: string }
   | { readonly kind: 'unfit' | 'unchecked'; readonly reason: string };
 
 /**
@@ -59,7 +63,9 @@ interface Order {
   readonly minFrames: number;
   readonly size: { readonly width: number; readonly height: number } | undefined;
   readonly isShaped: boolean;
+  readonly isVisible: boolean;
   readonly hasSound: boolean;
+  readonly isAudible: boolean;
 }
 
 export function videoCheck(openMedia: () => Promise<Media>): CheckVideo {
@@ -73,9 +79,8 @@ export function videoCheck(openMedia: () => Promise<Media>): CheckVideo {
       const longest = Number.isFinite(order.maxSeconds) ? order.maxSeconds : LONGEST_SECONDS;
       const video = await media.checkVideo(path, longest, { signal });
       const reason = problemOf(video, order);
-      return reason === undefined
-        ? { kind: 'fit', mimeType: video.type }
-        : { kind: 'unfit', reason };
+      if (reason !== undefined) return { kind: 'unfit', reason };
+      return { kind: 'fit', mimeType: video.type, sha256: await sha256Of(path, signal) };
     } catch (error) {
       if (!(error instanceof Fault)) throw error;
       const { code, message: reason } = error;
@@ -86,12 +91,19 @@ export function videoCheck(openMedia: () => Promise<Media>): CheckVideo {
   };
 }
 
+async function sha256Of(path: string, signal: AbortSignal): Promise<string> {
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(path), hash, { signal });
+  return hash.digest('hex');
+}
+
 function orderOf({ request, inputs, hasSound }: VideoJob): Order {
   const seconds = Number(request['seconds'] ?? 0);
   const [, width, height] = /^(\d+)x(\d+)$/.exec(String(request['size'])) ?? [];
   const size = width === undefined ? undefined : { width: Number(width), height: Number(height) };
   // An input image or clip determines the aspect ratio; an extension also determines the length.
   const isFollowing = inputs.some(({ role }) => !role.startsWith('audio'));
+  const hasSource = inputs.some(({ role }) => /audio|video/.test(role));
   const isExtending = inputs.some(({ role }) => role.startsWith('reference_video'));
   return {
     minSeconds: seconds * MIN_LENGTH_SHARE,
@@ -100,7 +112,9 @@ function orderOf({ request, inputs, hasSound }: VideoJob): Order {
     minFrames: seconds * MIN_LENGTH_SHARE * MIN_FRAMES_PER_SECOND,
     size,
     isShaped: request['aspect_ratio'] !== undefined && !isFollowing,
+    isVisible: !isFollowing,
     hasSound,
+    isAudible: hasSound && !hasSource,
   };
 }
 
@@ -119,7 +133,9 @@ async function upscaleOrder(
     minFrames: 1,
     size: size ?? undefined,
     isShaped: true,
+    isVisible: false,
     hasSound: false,
+    isAudible: false,
   };
 }
 
@@ -138,7 +154,9 @@ function problemOf(
     return `${length}, not ${order.minSeconds.toFixed(2)}${most}`;
   }
   if (frames < order.minFrames) return `${length} and ${frames} frames`;
+  if (order.isVisible && video.isBlack) return 'The video is black';
   if (order.hasSound && !video.hasSound) return 'The video has no sound';
+  if (order.isAudible && video.isSilent) return 'The sound of the video is silent';
   if (order.size === undefined) return undefined;
   const short = Math.min(width, height) / Math.min(order.size.width, order.size.height);
   const shape = width / height / (order.size.width / order.size.height);

@@ -17,7 +17,8 @@ import type { Sales } from '../billing/sale.ts';
 
 /** Each runs inside the transaction of its step; exactly one final step of a job commits. */
 export interface VideoMoney {
-  settle(tx: Queryable, job: VideoJob): Promise<void>;
+  /** `sha256` is the hash of the video. */
+  settle(tx: Queryable, job: VideoJob, sha256: string): Promise<void>;
   /** Charges the quote of a running job; idempotent. */
   charge(tx: Queryable, job: VideoJob): Promise<void>;
   refund(tx: Queryable, job: VideoJob): Promise<void>;
@@ -27,8 +28,9 @@ export interface VideoMoney {
 
 export function videoMoney(sales: Sales): VideoMoney {
   return {
-    settle: async (tx, job) => {
-      const usage = receipt(job, 'completed', ZERO);
+    settle: async (tx, job, sha256) => {
+      const { extras, ...rest } = receipt(job, 'completed', ZERO);
+      const usage = { ...rest, extras: { ...extras, sha256: [sha256] } };
       if (await sales.closeJob(tx, usage)) return;
       await sales.settleJob(tx, { costNano: job.quoteNano, usage });
     },

@@ -385,7 +385,7 @@ onEachStore('video jobs', (stores) => {
     const checked: boolean[] = [];
     const checkVideo: VideoOptions['checkVideo'] = async ({ job }) => {
       checked.push(job.hasSound);
-      return { kind: 'fit', mimeType: 'video/mp4' };
+      return { kind: 'fit', mimeType: 'video/mp4', sha256: 'hash' };
     };
     const { video, engines, until } = await open({ checkVideo });
     video.start();

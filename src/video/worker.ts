@@ -270,7 +270,7 @@ export class Worker {
     if (result?.kind === 'too-large') return await this.#fail(job, FAILURES.unfit, result.detail);
     // The engine has finished and may have billed: do not submit the job again.
     if (verdict?.kind !== 'fit') return await this.#fail(job, FAILURES[verdict?.kind ?? 'unfit']);
-    await this.#complete(job, sizeBytes, verdict.mimeType);
+    await this.#complete(job, sizeBytes, verdict);
   }
 
   async #check(job: VideoJob, path: string): Promise<VideoVerdict> {
@@ -285,13 +285,17 @@ export class Worker {
   }
 
   /** The only step that completes a job: its state and its charge change in one transaction. */
-  async #complete(job: VideoJob, sizeBytes: number, mimeType: string): Promise<void> {
+  async #complete(
+    job: VideoJob,
+    sizeBytes: number,
+    { mimeType, sha256 }: Extract<VideoVerdict, { kind: 'fit' }>,
+  ): Promise<void> {
     const { store, money, clock, keepHours, log } = this.#parts;
     const nowMs = clock.nowMs();
     const media = { sizeBytes, mimeType, untilMs: nowMs + keepHours * HOUR_MS };
     const done = await store.transaction(async (tx) => {
       const completed = await this.#table.completed(tx, job.id, media, nowMs);
-      if (completed !== undefined) await money.settle(tx, completed);
+      if (completed !== undefined) await money.settle(tx, completed, sha256);
       return completed;
     });
     if (done === undefined) return;

@@ -82,7 +82,7 @@ ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, pr
   - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: deaf, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-0 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
-${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
+${[0, 1, 2, 3, 4, 5, 6, 7].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
 
 let fixture: ModelFixture;
@@ -471,6 +471,8 @@ describe('POST /images/generations', () => {
       whole.subarray(0, -20),
       jpeg.subarray(0, -2),
       webp.subarray(0, -9),
+      Buffer.concat([jpeg.subarray(0, jpeg.length / 2), jpeg.subarray(-2)]),
+      Buffer.from(webp).fill(0xff, Math.floor(webp.length / 2)),
       Buffer.from('<svg/>'),
     ];
     for (const [place, bytes] of wrong.entries()) {
@@ -480,12 +482,12 @@ describe('POST /images/generations', () => {
     answerWith(whole);
     await refused(
       path,
-      { model: 'bad-4', prompt: 'a', output_format: 'webp' },
+      { model: 'bad-6', prompt: 'a', output_format: 'webp' },
       500,
       /INFERENCE_FAILED/,
     );
     fixture.engine.onJson(path, { data: [{ url: 'http://127.0.0.1/a.png' }] });
-    await refused(path, { model: 'bad-5', prompt: 'a' }, 500, /INFERENCE_FAILED/);
+    await refused(path, { model: 'bad-7', prompt: 'a' }, 500, /INFERENCE_FAILED/);
   });
 
   test('engines without `response_format` are called without it, after one attempt', async () => {
@@ -1014,14 +1016,14 @@ describe('POST /audio/speech', () => {
     const spoken = await ask({ response_format: 'wav' });
     assert.equal(spoken.headers.get('content-type'), 'audio/wav');
     assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), wav);
-    speakWith(Buffer.alloc(48_000), 'audio/pcm', 7);
+    speakWith(Buffer.alloc(48_000, 1), 'audio/pcm', 7);
     assert.equal((await (await ask({ response_format: 'pcm' })).arrayBuffer()).byteLength, 48_000);
     const wrong: readonly (readonly [Buffer, object])[] = [
       [wav, {}],
       [mp3, { response_format: 'wav' }],
       [Buffer.alloc(0), {}],
       [wav.subarray(0, 44), { response_format: 'wav' }],
-      [Buffer.alloc(48_001), { response_format: 'pcm' }],
+      [Buffer.alloc(48_001, 1), { response_format: 'pcm' }],
     ];
     for (const [bytes, more] of wrong) {
       speakWith(bytes, 'application/octet-stream', 1);
@@ -1029,7 +1031,7 @@ describe('POST /audio/speech', () => {
     }
   });
 
-  test('audio that is truncated, broken or too short for its text is not charged', async () => {
+  test('audio that is truncated, broken, silent, or too short or too long for its text is not charged', async () => {
     const head = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
     const long = { input: 'a'.repeat(100) };
     const wav = { response_format: 'wav' };
@@ -1040,7 +1042,9 @@ describe('POST /audio/speech', () => {
       [head, {}],
       [toneWav('a'), { ...wav, ...long }],
       [toneWav('ab').subarray(0, 20_000), wav],
-      [Buffer.alloc(40_000), { response_format: 'pcm', ...long }],
+      [Buffer.alloc(40_000, 1), { response_format: 'pcm', ...long }],
+      [Buffer.alloc(48_000), { response_format: 'pcm' }],
+      [toneWav('  '), wav],
     ];
     for (const [bytes, more] of bad) {
       speakWith(bytes, 'application/octet-stream', 1);
@@ -1052,6 +1056,9 @@ describe('POST /audio/speech', () => {
       await assert.rejects(ask({}).then((spoken) => spoken.arrayBuffer()));
       const events = await (await ask({ stream_format: 'sse' })).text();
       assert.match(events, /"type":"error","error":\{[^}]*INFERENCE_FAILED/);
+      // Half a minute for two words.
+      speakWith(Buffer.alloc(48_000 * 30, 1), 'audio/pcm');
+      await assert.rejects(ask({ response_format: 'pcm' }).then((spoken) => spoken.arrayBuffer()));
       await settled();
     });
     assert.equal(broken, 0n);

@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
+import { sha256Hex } from '../../src/core/ids.ts';
 import { formatUsd, nano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type FilmOptions, makeFilm, toneWav } from '../media/clips.ts';
@@ -126,6 +127,7 @@ interface Ended {
   readonly bytes: Buffer;
   readonly cost: bigint | undefined;
   readonly receipt: string | undefined;
+  readonly sha256: readonly string[] | undefined;
   /** Requests to the engine. */
   readonly asked: string;
 }
@@ -150,13 +152,18 @@ async function order(given: Buffer | string, request: object = ORDER): Promise<E
       const id = String(said.queue_id);
       const receipt = await receiptOf(store, farebox.owner.accountId, id);
       // A posting of its own refunds the charge of a failed job.
-      const extras = JSON.parse(receipt?.extras ?? '{}') as { refundedUsd?: string };
+      const extras = JSON.parse(receipt?.extras ?? '{}') as {
+        refundedUsd?: string;
+        sha256?: string[];
+      };
       const isBack =
         receipt !== undefined && extras.refundedUsd === formatUsd(nano(receipt.usd_nano));
       const cost = isBack ? 0n : receipt?.usd_nano;
       charged += cost ?? 0n;
       const asked = orders.get(prompt) ?? '';
-      return { status: answer.status, type, bytes, cost, receipt: receipt?.status, asked };
+      const { sha256 } = extras;
+      const told = { status: answer.status, type, bytes, cost, asked };
+      return { ...told, receipt: receipt?.status, sha256 };
     }
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
@@ -199,6 +206,7 @@ describe('a video that differs from the order is refunded', AT_ONCE, () => {
     ['a quarter of the size', () => film({ width: 228, height: 128 })],
     ['a film that stands upright', () => film({ width: 256, height: 456 })],
     ['a single picture that stays', () => film({ framesPerSecond: 0.5 })],
+    ['a black film', () => film({ isBlack: true })],
     ['sound alone', () => toneWav('a b a b')],
   ];
   for (const [name, give] of GARBAGE) {
@@ -207,8 +215,10 @@ describe('a video that differs from the order is refunded', AT_ONCE, () => {
 
   test('a video without the ordered sound', async () => {
     assertRefunded(await order(await film(), { ...ORDER, model: 'loud' }));
-    const silent = await order(await film(), { ...ORDER, model: 'loud', audio: false });
-    assert.deepEqual([silent.status, silent.cost], [200, 100_000_000n]);
+    const silent = await film({ letters: '  ' });
+    assertRefunded(await order(silent, { ...ORDER, model: 'loud' }));
+    const sold = await order(silent, { ...ORDER, model: 'loud', audio: false });
+    assert.deepEqual([sold.status, sold.cost], [200, 100_000_000n]);
   });
 
   test('an upscale that is as small as its source', async () => {
@@ -247,6 +257,7 @@ describe('a video as ordered is charged and returned unchanged', AT_ONCE, () => 
         sold.bytes.toString('utf8', 0, 300),
       );
       assert.ok(sold.bytes.equals(bytes));
+      assert.deepEqual(sold.sha256, [sha256Hex(bytes)]);
     });
   }
 

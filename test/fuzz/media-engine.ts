@@ -110,7 +110,7 @@ function speak(
   sounds: ReadonlyMap<string, Buffer>,
 ) {
   response.writeHead(200, { 'content-type': 'audio/mpeg' });
-  response.end(sounds.get(String(format)) ?? Buffer.alloc(480_000));
+  response.end(sounds.get(String(format)) ?? Buffer.alloc(480_000, 1));
 }
 
 function moderate({ input }: Record<string, unknown>, response: ServerResponse) {

@@ -88,6 +88,7 @@ export async function toySpeech(folder: string): Promise<string> {
 
 export interface FilmOptions extends ClipOptions {
   readonly container: 'mp4' | 'mov' | 'webm';
+  readonly isBlack?: boolean;
 }
 
 /** A video in the formats of other encoders: MP4 and MOV with H.264 and AAC, WebM with VP9 and Opus. */
@@ -102,7 +103,8 @@ export async function makeFilm(folder: string, options: FilmOptions): Promise<Bu
   const { picture, sound, quick } = CODECS[container];
   // A video in which every frame differs everywhere, so that its file has the given size.
   const shape = `size=${width}x${height}:rate=${framesPerSecond}:duration=${seconds}`;
-  const drawn = `testsrc=${shape},noise=alls=20:allf=t`;
+  const drawn =
+    options.isBlack === true ? `color=black:${shape}` : `testsrc=${shape},noise=alls=20:allf=t`;
   const input = await Demuxer.open(drawn, { format: 'lavfi' });
   const audio = letters === undefined ? undefined : await Demuxer.open(toneWav(letters));
   const output = await Muxer.open(path, { format: container });

@@ -84,7 +84,9 @@ export class TestMoney implements VideoMoney {
 }
 
 /** Accepts every video. */
-export const anyVideo: CheckVideo = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
+export const anyVideo: CheckVideo = async () => {
+  return { kind: 'fit', mimeType: 'video/mp4', sha256: 'hash' };
+};
 
 /** Responds with its fields. */
 export class TestEngines implements VideoEngines {

@@ -4,10 +4,11 @@
  *
  * The first bytes must match the requested format before any are sent. The audio is also written to
  * a file and decoded completely before the charge; the last bytes are sent after the charge is
- * committed. Audio that is cut off or too short for its text costs nothing. A caller who
+ * committed. Audio that is cut off, silent, or too short or too long for its text costs nothing. A caller who
  * disconnects after the first bytes is charged for the whole text, because the engine has received
  * all of it; a failure of the engine costs nothing.
  */
+import { createHash } from 'node:crypto';
 import { type WriteStream, createWriteStream } from 'node:fs';
 import { finished } from 'node:stream/promises';
 import { jsonWithoutNulls } from '../../json/json-text.ts';
@@ -29,7 +30,7 @@ import type {
   EngineSink,
   Engines,
 } from '../../engines/engines.ts';
-import type { Media } from '../../engines/media/media.ts';
+import { type Media, SILENCE_PEAK } from '../../engines/media/media.ts';
 import { ResponseStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/response-stream.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -83,6 +84,9 @@ const PCM_BYTES_PER_SECOND = 48_000;
  * a part of its text.
  */
 const MAX_LETTERS_PER_SECOND = 100;
+/** The slowest speech has 4 letters per second; longer audio is a model that repeats itself. */
+const MAX_SECONDS_PER_LETTER = 1;
+const SLACK_SECONDS = 15;
 const LETTERS = /[\p{L}\p{N}]/u;
 
 export function audioSpeechRoute(parts: AudioSpeechParts): Route {
@@ -154,10 +158,21 @@ function charactersIn(text: string): number {
   return count;
 }
 
-function minSecondsOf(text: string): number {
+/** Limits of the plausible length of a spoken text, in seconds. */
+function secondsOf({ input, speed }: SpeechRequest): { min: number; max: number } {
   let letters = 0;
-  for (const character of text) if (LETTERS.test(character)) letters += 1;
-  return letters / MAX_LETTERS_PER_SECOND;
+  for (const character of input) if (LETTERS.test(character)) letters += 1;
+  const slowness = 1 / Math.min(1, speed ?? 1);
+  const max = (charactersIn(input) * MAX_SECONDS_PER_LETTER + SLACK_SECONDS) * slowness;
+  return { min: letters / MAX_LETTERS_PER_SECOND, max };
+}
+
+/** Whether a piece of raw samples, which may begin within a sample, is louder than silence. */
+function isAudible(chunk: Buffer, offset: number): boolean {
+  for (let at = offset % 2; at + 1 < chunk.length; at += 2) {
+    if (Math.abs(chunk.readInt16LE(at)) >= SILENCE_PEAK) return true;
+  }
+  return false;
 }
 
 function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
@@ -180,6 +195,8 @@ class SpeechResponse implements EngineSink {
   /** The latest bytes, held back until more arrive or the charge is committed. */
   #pending: Buffer = EMPTY;
   #audioBytes = 0;
+  #hasAudibleSample = false;
+  readonly #hash = createHash('sha256');
   #isFormatChecked = false;
   #hasSent = false;
   #problem: string | Fault | undefined;
@@ -266,16 +283,23 @@ class SpeechResponse implements EngineSink {
   /** Decodes the audio. Resolves to a Fault if it cannot be sold, else to `undefined`. */
   async #checkAudio(): Promise<Fault | undefined> {
     const { signal, context } = this.#held;
-    const minSeconds = minSecondsOf(this.#order.request.input);
+    const { min, max } = secondsOf(this.#order.request);
     try {
-      const seconds =
+      const { seconds, isSilent } =
         this.#file === undefined
-          ? this.#audioBytes / PCM_BYTES_PER_SECOND
+          ? {
+              seconds: this.#audioBytes / PCM_BYTES_PER_SECOND,
+              isSilent: !this.#hasAudibleSample,
+            }
           : await (
               await this.#parts.media()
             ).checkSound(this.#path, { signal, caller: context.caller.accountId });
-      if (seconds > 0 && seconds >= minSeconds) return undefined;
-      const cause = `The audio has ${seconds.toFixed(2)} seconds, its text needs ${minSeconds.toFixed(2)}`;
+      const isPlausible = seconds > 0 && seconds >= min && seconds <= max;
+      // A text without letters, such as dots, may be a pause.
+      if (isPlausible && (!isSilent || min === 0)) return undefined;
+      const cause = isPlausible
+        ? 'The audio is silent'
+        : `The audio has ${seconds.toFixed(2)} seconds, its text needs ${min.toFixed(2)} to ${max.toFixed(2)}`;
       return new Fault('INFERENCE_FAILED', { cause });
     } catch (error) {
       // The caller disconnected during the check.
@@ -293,7 +317,9 @@ class SpeechResponse implements EngineSink {
   }
 
   onChunk(chunk: Buffer): boolean {
+    if (this.#file === undefined) this.#hasAudibleSample ||= isAudible(chunk, this.#audioBytes);
     this.#audioBytes += chunk.length;
+    this.#hash.update(chunk);
     if (this.#problem !== undefined) return true;
     const isStored = this.#store(chunk);
     if (!this.#isFormatChecked) {
@@ -358,7 +384,7 @@ class SpeechResponse implements EngineSink {
     return new Fault('INFERENCE_FAILED', { cause: problem });
   }
 
-  #outcome(outcome: EngineOutcome, status: Outcome['status']): Outcome {
+  #outcome(outcome: EngineOutcome, status: Outcome['status'], sha256?: string[]): Outcome {
     const { characters } = this.#order;
     const { attempts, replica } = outcome;
     const firstTokenMs = this.#head?.firstByteMs;
@@ -366,7 +392,7 @@ class SpeechResponse implements EngineSink {
       costNano: chargeFor({ characters }, this.#held.price),
       status,
       attempts,
-      extras: { characters },
+      extras: { characters, ...(sha256 && { sha256 }) },
       ...(replica === null ? {} : { replica: replica.engine }),
       ...(firstTokenMs === undefined ? {} : { firstTokenMs }),
     };
@@ -375,7 +401,7 @@ class SpeechResponse implements EngineSink {
   async #complete(outcome: EngineOutcome): Promise<void> {
     const { context, sale } = this.#held;
     const { asEvents, format, request } = this.#order;
-    const charge = this.#outcome(outcome, 'completed');
+    const charge = this.#outcome(outcome, 'completed', [this.#hash.digest('hex')]);
     if (context.keeper !== undefined) this.#response.begin();
     const type = asEvents ? EVENT_STREAM : SPEECH_TYPES[format];
     const audio = this.#encoded(this.#pending);

@@ -10,6 +10,7 @@ import {
   measureArguments,
   probeArguments,
   readProbe,
+  signalArguments,
   soundArguments,
   writeArguments,
 } from './ffmpeg.ts';
@@ -28,6 +29,8 @@ test('every ffmpeg input is restricted to the file protocol and one format, and 
     checkArguments(input, 'video'),
     checkArguments(input, 'audio'),
     soundArguments(input),
+    signalArguments(input, 'video'),
+    signalArguments(input, 'audio'),
     writeArguments({ ...common, video: null, audio: input }, 'libx264'),
     writeArguments({ ...common, video: rotated, audio: otherAudio }, 'mpeg4'),
     scale,
@@ -104,6 +107,8 @@ describe('installed programs', () => {
   *slow*) while :; do :; done ;;
   *s16le*) echo "$*" > "${folder}/args"; env > "${folder}/env"; for a; do o="$a"; done; printf '%032000d' 0 > "\${o#file:}"; echo out_time_us=1000000 ;;
   *scratched.mp4*0:V:0*) echo "Invalid data" >&2; exit 1 ;;
+  *signalstats*) echo frame=1 ;;
+  *astats*) echo out_time_us=N/A ;;
   *film.mp4*0:V:0*) echo "$*" > "${folder}/args"; echo frame=48; echo out_time_us=2000000 ;;
   *) echo out_time_us=3000000 ;;
 esac`,
@@ -152,7 +157,7 @@ esac`,
     });
   });
 
-  test('a video is decoded strictly, and its decoded duration is returned', async () => {
+  test('a video is decoded strictly; its decoded duration is returned, and whether it is black or silent', async () => {
     const video = (name: string): string => {
       const box = Buffer.alloc(32);
       box.writeUInt32BE(32, 0);
@@ -169,6 +174,8 @@ esac`,
       width: 640,
       height: 360,
       hasSound: true,
+      isBlack: false,
+      isSilent: true,
     });
     assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-xerror -err_detect:v explode/);
     await assert.rejects(media.checkVideo(video('scratched.mp4'), 2, call), {

@@ -9,8 +9,11 @@ import { z } from 'zod';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
+  BLACK_LUMA,
+  LUMA_FILTER,
   type ReadTask,
   MAX_FRAME_PIXELS,
+  SILENCE_DECIBELS,
   type Measured,
   type MediaTool,
   SPEECH_RATE,
@@ -69,6 +72,17 @@ export function checkArguments(input: MediaInput, stream: 'video' | 'audio'): st
 /** Decodes the first audio stream completely, without output, and continues after errors. */
 export function soundArguments(input: MediaInput): string[] {
   return [...START, ...BOUND, ...source(input), ...words('-map 0:a:0 -f null -')];
+}
+
+/** Outputs the first frame that is brighter than black, or louder than silence, and stops. */
+export function signalArguments(input: MediaInput, stream: 'video' | 'audio'): string[] {
+  const above = (key: string, value: number) =>
+    `metadata=mode=select:key=lavfi.${key}:value=${value}:function=greater`;
+  const shape =
+    stream === 'video'
+      ? `-map 0:V:0 -vf ${LUMA_FILTER},signalstats,${above('signalstats.YMAX', BLACK_LUMA)} -frames:v 1`
+      : `-map 0:a:0 -af astats=metadata=1:reset=1,a${above('astats.Overall.Peak_level', SILENCE_DECIBELS)} -frames:a 1`;
+  return [...START, ...BOUND, ...source(input), ...words(`${shape} -f null -`)];
 }
 
 export function writeArguments(task: WriteTask, encoder: VideoEncoder): string[] {
@@ -160,11 +174,24 @@ async function read(
   if (kind === 'probe') return facts;
   if (kind === 'sound') {
     const { measured: sound } = await program(ffmpeg, soundArguments(input), context);
-    return { ...facts, decoded: sound };
+    return { ...facts, decoded: sound, isSilent: await lacks(ffmpeg, input, 'audio', context) };
   }
   const { measured: decoded } = await program(ffmpeg, checkArguments(input, 'video'), context);
-  if (facts.hasAudio) await program(ffmpeg, checkArguments(input, 'audio'), context);
-  return { ...facts, decoded };
+  const isBlack = await lacks(ffmpeg, input, 'video', context);
+  if (!facts.hasAudio) return { ...facts, decoded, isBlack };
+  await program(ffmpeg, checkArguments(input, 'audio'), context);
+  return { ...facts, decoded, isBlack, isSilent: await lacks(ffmpeg, input, 'audio', context) };
+}
+
+/** Whether a stream has no visible frame, or no audible one. */
+async function lacks(
+  ffmpeg: string,
+  input: MediaInput,
+  stream: 'video' | 'audio',
+  context: TaskContext,
+): Promise<boolean> {
+  const { measured } = await program(ffmpeg, signalArguments(input, stream), context);
+  return stream === 'video' ? measured.frames === 0 : measured.seconds === 0;
 }
 
 function readFacts(output: string, measured: Measured): MediaFacts {

@@ -17,5 +17,9 @@ export const MediaFacts = z.object({
   hasAudio: z.boolean(),
   /** Decoded: the video by `check`, the sound by `sound`. A probe decodes nothing. */
   decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
+  /** Whether no decoded frame has a part brighter than black. */
+  isBlack: z.boolean().optional(),
+  /** Whether no decoded sample is louder than silence. */
+  isSilent: z.boolean().optional(),
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;

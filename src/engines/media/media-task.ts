@@ -14,6 +14,14 @@ export const SPEECH_BYTES_PER_SECOND = SPEECH_RATE * 2;
 /** 8K; larger frames are rejected as decompression bombs. */
 export const MAX_FRAME_PIXELS = 33_177_600;
 
+/** A part of a frame is visible above this luma of 255; black in a limited range is 16. */
+export const BLACK_LUMA = 24;
+/** Frames are scaled down to 32 x 18 parts before their luma is compared. */
+export const LUMA_FILTER = 'scale=32:18:flags=area,format=gray';
+/** A peak of a thousandth of full scale, in 16-bit samples and in decibels, is not audible. */
+export const SILENCE_PEAK = 33;
+export const SILENCE_DECIBELS = -60;
+
 /**
  * `check` decodes the first video and the first audio stream completely and stops at any error.
  * `sound` decodes the first audio stream and continues after errors, as players do.

@@ -226,6 +226,8 @@ describe('`checkVideo`', () => {
       width: 160,
       height: 120,
       hasSound: true,
+      isBlack: false,
+      isSilent: false,
     });
   });
 

@@ -31,7 +31,7 @@ import { copySamples, speechWavBytes } from './wav.ts';
 
 export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
-export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
+export { SILENCE_PEAK, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
 export type * from './videos-client.ts';
 export { VideosClient } from './videos-client.ts';
@@ -167,22 +167,33 @@ export class Media {
     if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
     if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
     const input = await inspectMedia(path, 'av');
-    const { video, decoded, durationSeconds, hasAudio } = await this.#checks.run(
+    const { video, decoded, durationSeconds, hasAudio, isBlack, isSilent } = await this.#checks.run(
       () => this.#read({ kind: 'check', input }, 'video', call, expectedSeconds),
       call.signal,
     );
     if (!video || !decoded) throw unusable('The file has no video');
     const { width, height } = video;
     const claims = { claimedSeconds: durationSeconds, hasSound: hasAudio };
-    return { type, ...claims, ...decoded, width, height };
+    const seen = { isBlack: isBlack === true, isSilent: isSilent === true };
+    return { type, ...claims, ...decoded, width, height, ...seen };
+  }
+
+  /** Decodes a JPEG, PNG or WebP completely. Faults: INVALID_VIDEO_FORMAT, SERVICE_UNAVAILABLE. */
+  async checkImage(path: string, call: MediaCall): Promise<void> {
+    const input = await inspectMedia(path, 'image');
+    const { decoded } = await this.#read({ kind: 'check', input }, 'image', call);
+    if (!decoded?.frames) throw unusable('The file has no image');
   }
 
   /**
-   * Decodes a sound file completely and returns its duration in seconds. Damaged parts are skipped,
-   * as players do. Faults: INVALID_VIDEO_FORMAT for a file without sound or one that is cut off;
+   * Decodes a sound file completely: its duration, and whether it is silent. Damaged parts are
+   * skipped, as players do. Faults: INVALID_VIDEO_FORMAT for a file without sound or one that is cut off;
    * SERVICE_UNAVAILABLE.
    */
-  async checkSound(path: string, call: MediaCall): Promise<number> {
+  async checkSound(
+    path: string,
+    call: MediaCall,
+  ): Promise<{ readonly seconds: number; readonly isSilent: boolean }> {
     const input = await inspectMedia(path, 'av');
     if (await isSoundCut(input)) throw unusable('The sound is cut off');
     const facts = await this.#read({ kind: 'sound', input }, 'sound', call);
@@ -190,7 +201,7 @@ export class Media {
     // FLAC frames have no length; the header contains the number of samples.
     const isShort = facts.durationSeconds > seconds + CLAIM_SLACK_SECONDS;
     if (input.format === 'flac' && isShort) throw unusable('The sound is cut off');
-    return seconds;
+    return { seconds, isSilent: facts.isSilent === true };
   }
 
   /**

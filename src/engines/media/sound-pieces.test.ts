@@ -17,7 +17,9 @@ for (const kind of ['mp3', 'opus', 'aac', 'flac', 'wav'] as const) {
     const path = join(folder, `given.${kind}`);
     const seconds = async (bytes: Buffer): Promise<number> => {
       writeFileSync(path, bytes);
-      return await media.checkSound(path, call);
+      const sound = await media.checkSound(path, call);
+      assert.equal(sound.isSilent, false);
+      return sound.seconds;
     };
     assert.ok(Math.abs((await seconds(whole)) - 5) < 0.2);
     // FLAC frames have no length, so at least a second must be missing.
@@ -34,6 +36,15 @@ for (const kind of ['mp3', 'opus', 'aac', 'flac', 'wav'] as const) {
   });
 }
 
+test('a sound without an audible sample is silent', async () => {
+  const media = await openMedia();
+  for (const kind of ['mp3', 'wav'] as const) {
+    const path = join(folder, `silent.${kind}`);
+    writeFileSync(path, await makeSound(folder, '  ', kind));
+    assert.equal((await media.checkSound(path, call)).isSilent, true, kind);
+  }
+});
+
 test('a WAV of unknown length is accepted', async () => {
   const media = await openMedia();
   const path = join(folder, 'streamed.wav');
@@ -42,6 +53,6 @@ test('a WAV of unknown length is accepted', async () => {
     wav.writeUInt32LE(length, 4);
     wav.writeUInt32LE(length, 40);
     writeFileSync(path, wav);
-    assert.ok(Math.abs((await media.checkSound(path, call)) - 1) < 0.1);
+    assert.ok(Math.abs((await media.checkSound(path, call)).seconds - 1) < 0.1);
   }
 });
