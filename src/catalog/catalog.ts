@@ -145,7 +145,9 @@ export class Catalog {
     const { lookup } = this.#current();
     const resolved = lookup.resolved.get(type)?.get(name) ?? lookup.resolve(name, type);
     if (resolved === undefined) {
-      if (this.#areStarting && !lookup.knows(name, type)) throw this.starting();
+      if (lookup.knows(name, type)) return lookup.refuse(name, type);
+      if (this.#areStarting) throw this.starting();
+      if (name === 'default') throw noModel(type);
       return lookup.refuse(name, type);
     }
     const { id, offline, replicas, outage } = resolved.model;
@@ -310,6 +312,12 @@ export function requireModel(
       message: `No engine for ${wanted.work} is running on this server`,
     })
   );
+}
+
+/** The name "default" is valid, but no model has the trait. */
+function noModel(type: ModelType): Fault {
+  const message = `This server has no ${type} model: add an engine, or run "farebox models pull"`;
+  return new Fault('MODEL_OFFLINE', { message });
 }
 
 /** Typical start time of an embedded engine. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 
 import type { DownloadProgress } from '../engines/embedded/model-download.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { Progress } from './progress.ts';
 
 function at(fraction: number): DownloadProgress {
@@ -44,14 +45,21 @@ suite('Progress', () => {
     assert.equal(written[0]!.replace('\r\u001b[2K', '').length, 29);
   });
 
-  test('`download` writes a line every 10 % without a terminal', () => {
+  test('`download` writes one line per minute without a terminal', () => {
     const { written, output: out } = output(false);
-    const progress = new Progress(out);
-    for (let step = 0; step <= 100; step += 1) progress.download('model', at(step / 100));
+    const clock = new TestClock();
+    const progress = new Progress(out, clock);
+    for (let step = 0; step <= 100; step += 1) {
+      progress.download('model', at(step / 100));
+      clock.advance(2_000);
+    }
     progress.end('done');
-    assert.equal(written.length, 11);
-    assert.equal(written[0], 'model: 10 %, 64 MB of 640 MB, 9.5 MB/s, 2 min left\n');
-    assert.equal(written.at(-1), 'done\n');
+    assert.deepEqual(written, [
+      'model: 30 %, 192 MB of 640 MB, 9.5 MB/s, 47 s left\n',
+      'model: 60 %, 384 MB of 640 MB, 9.5 MB/s, 27 s left\n',
+      'model: 90 %, 576 MB of 640 MB, 9.5 MB/s, 7 s left\n',
+      'done\n',
+    ]);
   });
 
   test('`download` omits an unknown total', () => {

@@ -1,44 +1,45 @@
-/** Progress output: one line that is redrawn on a terminal, a new line every 10 % elsewhere. */
+/** Progress output: one line that is redrawn on a terminal, one line per minute elsewhere. */
+import { type Clock, MINUTE_MS, systemClock } from '../core/clock.ts';
 import type { DownloadProgress } from '../engines/embedded/model-download.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
 import type { TextOutput } from './terminal.ts';
 
 const BAR_CHARACTERS = 24;
 const DEFAULT_COLUMNS = 80;
-const STEPS_WITHOUT_TERMINAL = 10;
+const EVERY_MS = MINUTE_MS;
 /** Moves to the start of the line and clears it. */
 const ERASE_LINE = '\r\u001b[2K';
 
 export class Progress {
   readonly #output: TextOutput;
-  #title = '';
-  #step = 0;
+  readonly #clock: Pick<Clock, 'monotonicMs'>;
+  #writtenMs: number;
   #isDrawn = false;
 
-  constructor(output: TextOutput) {
+  constructor(output: TextOutput, clock: Pick<Clock, 'monotonicMs'> = systemClock()) {
     this.#output = output;
+    this.#clock = clock;
+    this.#writtenMs = clock.monotonicMs();
   }
 
-  /** `fraction`: 0 to 1. `drawn`: the text on a terminal. */
-  show(title: string, fraction: number, line: string, drawn = line): void {
-    if (title !== this.#title) this.#step = 0;
-    this.#title = title;
+  /** `drawn`: the text on a terminal. */
+  #show(line: string, drawn = line): void {
     if (this.#output.isTTY === true) {
       const width = (this.#output.columns ?? DEFAULT_COLUMNS) - 1;
       this.#output.draw?.(`${ERASE_LINE}${drawn.slice(0, width)}`);
       this.#isDrawn = true;
       return;
     }
-    const step = Math.floor(fraction * STEPS_WITHOUT_TERMINAL);
-    if (step <= this.#step) return;
-    this.#step = step;
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs - this.#writtenMs < EVERY_MS) return;
+    this.#writtenMs = nowMs;
     this.#output.write(`${line}\n`);
   }
 
   count(title: string, done: number, total: number): void {
     const percent = total <= 0 ? 100 : Math.min(100, Math.floor((100 * done) / total));
     const figures = `${Math.min(done, Math.max(0, total))} of ${total}`;
-    this.show(title, percent / 100, `${title}: ${percent} %, ${figures}`);
+    this.#show(`${title}: ${percent} %, ${figures}`);
   }
 
   download(title: string, progress: DownloadProgress): void {
@@ -48,7 +49,7 @@ export class Progress {
     const total = bytesTotal === undefined ? '' : ` of ${size(bytesTotal)}`;
     const left = secondsLeft === undefined ? '' : `, ${duration(secondsLeft)} left`;
     const figures = `${Math.floor(fraction * 100)} %, ${size(bytesDone)}${total}, ${size(bytesPerSecond)}/s${left}`;
-    this.show(title, fraction, `${title}: ${figures}`, `${title} ${bar} ${figures}`);
+    this.#show(`${title}: ${figures}`, `${title} ${bar} ${figures}`);
   }
 
   /** Clears a drawn line and writes `message`. */
@@ -59,13 +60,18 @@ export class Progress {
   }
 }
 
-/** `endText`: written when a download ends. */
+/** Shows downloads of a server on a terminal; elsewhere its log reports them. */
+export function serverDownloads(output: TextOutput) {
+  return output.isTTY === true ? downloadViews(output, 'download finished') : undefined;
+}
+
+/** `endText`: written when a download is complete. */
 export function downloadViews(output: TextOutput, endText?: string) {
   return (title: string): DownloadView => {
     const progress = new Progress(output);
     return {
       update: (state) => progress.download(title, state),
-      end: () => progress.end(endText && `${title}: ${endText}`),
+      end: (isDone) => progress.end(isDone && endText ? `${title}: ${endText}` : undefined),
     };
   };
 }

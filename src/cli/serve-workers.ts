@@ -13,7 +13,7 @@ import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
-import { downloadViews } from './progress.ts';
+import { serverDownloads } from './progress.ts';
 import { startupBanner, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
 import { type FromWorker, Requests, type ToWorker } from './worker.ts';
@@ -100,7 +100,7 @@ class Primary {
       ids: systemIds(),
       log,
       onChange: () => this.broadcast(this.#news()),
-      viewOf: downloadViews(console.stderr, 'download finished'),
+      viewOf: serverDownloads(console.stderr),
     });
   }
 

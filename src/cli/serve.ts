@@ -4,7 +4,7 @@ import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { welcomeOwner } from '../server/stores.ts';
 import { systemClock } from '../core/clock.ts';
 import type { Cli } from './command.ts';
-import { downloadViews } from './progress.ts';
+import { serverDownloads } from './progress.ts';
 import { serveWorkers } from './serve-workers.ts';
 import {
   logFor,
@@ -53,7 +53,7 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   const app = await startServer({
     config,
     log,
-    downloadView: downloadViews(console.stderr, 'download finished'),
+    downloadView: serverDownloads(console.stderr),
     operations: operationsOf(console),
   });
   const owner = await welcomeOwner(app.stores, config);

@@ -181,7 +181,7 @@ export const EmbeddedSection = group({
   download: flag(true).describe(
     'Download engine packages and small open models in the background. `false` uses only installed ones.',
   ),
-  demo: flag(true).describe('Offer the built-in demo model.'),
+  demo: flag(true).describe('Offer the built-in demo models.'),
   sentences: flag(true).describe(
     'Offer the built-in sentence encoder (English, 512 dimensions) if no embedding model is configured.',
   ),

@@ -25,7 +25,7 @@ export interface EngineRegistryParts {
   readonly observe: CallObserver | undefined;
   /** Local engines of another process; default: this process runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
-  readonly downloadView?: (title: string) => DownloadView;
+  readonly downloadView?: ((title: string) => DownloadView) | undefined;
 }
 
 /** Time for which a closing server waits for running calls whose callers have left. */

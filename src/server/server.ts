@@ -66,7 +66,7 @@ export interface AppParts {
   /** Count of unhandled rejections in this process. Default: 0. */
   readonly unhandledRejections?: RejectionFigures;
   /** Shows downloads on the terminal. */
-  readonly downloadView?: (title: string) => DownloadView;
+  readonly downloadView?: ((title: string) => DownloadView) | undefined;
   /** Operations of the command line. Without them their routes do not exist. */
   readonly operations?: Operations;
 }

@@ -23,6 +23,8 @@ import {
 import { portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
 import { type TestNode, startNode } from '../rpc/node.ts';
+import { openEngine, sendJson } from '../support/loopback-engine.ts';
+import { until } from '../support/until.ts';
 import { pdfFile, pdfText } from '../support/test-files.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -127,6 +129,61 @@ ${fixture.yaml}`,
       'farebox-upscale',
       'farebox-transcription',
     ]);
+  });
+
+  test('the first start without a network responds to the printed command, until there is a model', async () => {
+    const engine = await openEngine();
+    const first = await startFarebox({
+      binary: join(program, 'dist/main.js'),
+      uncheckedResponses: true,
+      yaml: `
+listen: { port: 0 }
+discovery: { urls: ['${engine.url}/v1'], everySeconds: 1 }
+embedded: { registry: 'http://127.0.0.1:9', modelMirror: 'http://127.0.0.1:9' }
+`,
+    });
+    try {
+      const [log = '', banner = ''] = first.output().split('listens on');
+      assert.ok(log.split('\n').filter((line) => line.startsWith('{')).length <= 10, log);
+      // The engines of which the packages cannot be fetched do not delay the banner.
+      assert.doesNotMatch(log, /did not start/);
+      const printed = async (more: object = {}): Promise<string> => {
+        const [, url = '', secret = ''] = /curl (\S+).*\n.*Bearer (\S+)"/.exec(banner) ?? [];
+        const [, body = ''] = /-d '([^']+)'/.exec(banner) ?? [];
+        const response = await fetch(url, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+          body: JSON.stringify({ ...(JSON.parse(body) as object), ...more }),
+        });
+        return `${response.status} ${await response.text()}`;
+      };
+      const response = await printed();
+      assert.match(
+        response,
+        /^200 .*"model":"demo".*"content":"This is the demo model of Farebox\./,
+      );
+      assert.match(response, /"cost":\{"usd":0,/);
+      const stream = await printed({ stream: true, max_tokens: 4, n: 2 });
+      assert.match(stream, /"content":"demo "[^]*"finish_reason":"length"[^]*data: \[DONE\]\n\n$/);
+      const list = async (): Promise<string> => (await fetch(`${first.url}/models`)).text();
+      assert.match(await list(), /"id":"demo"/);
+      const message = { role: 'assistant', content: 'Here' };
+      const choices = [{ index: 0, message, finish_reason: 'stop' }];
+      const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 };
+      engine.answer = ({ path }, response) =>
+        sendJson(
+          response,
+          200,
+          path === '/v1/models'
+            ? { object: 'list', data: [{ id: 'found', object: 'model', max_model_len: 4_096 }] }
+            : { id: 'a', object: 'chat.completion', created: 1, model: 'found', choices, usage },
+        );
+      await until(async () => !(await list()).includes('"id":"demo"'), 'the other model', 250);
+      assert.match(await printed(), /^200 .*"model":"found"/);
+    } finally {
+      await first.stop();
+      await engine.close();
+    }
   });
 
   test('chats, streams and reads a document', async () => {

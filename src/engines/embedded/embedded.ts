@@ -29,6 +29,7 @@ import { fetchingOutage, hasModel, hostOf, modelFetcher } from './model-files.ts
 import {
   type DescribeEngine,
   type LocalEnginesParts,
+  demoOffer,
   llamaEngine,
   llamaOffer,
   mediaOffers,
@@ -61,6 +62,8 @@ interface ProviderEngine {
   readonly old?: Omit<ProviderEngine, 'old'> | undefined;
 }
 
+/** Time for running calls of the demo without weights, which take milliseconds. */
+const DEMO_GRACE_MS = 10 * SECOND_MS;
 /** Interval of progress reports of a fetched model. */
 const REPORT_MS = 5 * SECOND_MS;
 
@@ -74,12 +77,16 @@ export class LocalEngines implements LocalEngineSource {
   /** Replaced or removed ones that may have running calls, and how to cancel their timer. */
   readonly #draining = new Map<EmbeddedEngine, () => void>();
   #config: Config;
+  /** Offered until another text model is available, and not again in this process. */
+  #demo: EmbeddedEngine | undefined;
+  #demoStart: Promise<void> | undefined;
   readonly #packageFetches = new Map<EngineSet, Promise<void>>();
   /** Models of the library that are being fetched or loaded, or could not be. */
   readonly #awaited = new Map<string, DiscoveredModel>();
   #found: readonly FoundEngine[] = [];
   #firstLook: Promise<void> | undefined;
   #stopLooking: (() => void) | undefined;
+  #background: Promise<void> | undefined;
   #mediaStart: Promise<void> | undefined;
   #work: WorkFolder | undefined;
   #isStarted = false;
@@ -100,32 +107,72 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   /**
-   * Finds engines and starts the embedded ones for text; resolves when both are done. A download may
-   * still run then, and media engines start. Never rejects.
+   * Finds engines and starts the embedded ones for text; resolves when both are done, or when the
+   * demo without weights serves. A download may still run then, and media engines start. Never
+   * rejects.
    */
   async start(): Promise<void> {
-    const { config, clock, onChange } = this.#parts;
-    const { discovery } = config;
+    const { discovery } = this.#config;
     if (discovery.enabled) this.#firstLook = this.#look();
-    const engines = this.#wantsLlama() ? this.#engines : this.#engines.slice(1);
-    await Promise.all([
+    const hasPackages = this.#hasLlamaPackages();
+    const wantsLlama = hasPackages || this.#needsLlama();
+    const engines = wantsLlama ? this.#engines : this.#engines.slice(1);
+    const starts = Promise.all([
       this.#firstLook,
       ...engines.map((engine) => engine.start()),
       this.#startProviders(),
     ]);
+    this.#background = starts.then(() => this.#continueStart());
+    if (hasPackages) return await this.#background;
+    await this.#firstLook;
+    await (this.#startDemo() ?? this.#background);
+  }
+
+  /** Runs after the engines for text have started or failed. */
+  async #continueStart(): Promise<void> {
+    const { config, clock } = this.#parts;
+    const { discovery } = config;
+    if (this.#abort.signal.aborted) return;
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
       this.#stopLooking = clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
     }
+    await this.#startDemo();
     this.#mediaStart = this.#startMedia().then(() => {
       if (this.#abort.signal.aborted) return;
       this.areStarting = false;
-      onChange();
+      this.#changed();
     });
+  }
+
+  /** Starts the demo without weights if there is no text model; `undefined` if it is not offered. */
+  #startDemo(): Promise<void> | undefined {
+    const { enabled, demo } = this.#config.embedded;
+    if (!enabled || !demo || this.#hasTextModel() || this.#abort.signal.aborted) return undefined;
+    if (this.#demoStart !== undefined) return this.#demoStart;
+    this.#demo = this.#newEngine(demoOffer(this.#parts));
+    this.#demoStart = this.#demo.start();
+    return this.#demoStart;
+  }
+
+  /** Whether a text model other than the demo without weights is configured or serves. */
+  #hasTextModel(): boolean {
+    if (this.#config.models.some(({ type }) => type === 'text')) return true;
+    return this.#offered().some(({ type, outage }) => type === 'text' && outage === undefined);
+  }
+
+  /** Removes the demo without weights when another text model is available. */
+  #changed(): void {
+    if (this.#demo !== undefined && this.#hasTextModel()) {
+      this.#drain(this.#demo, DEMO_GRACE_MS);
+      this.#demo = undefined;
+    }
+    this.#parts.onChange();
   }
 
   configure(config: Config): void {
     this.#config = config;
+    if (this.#demo !== undefined) this.#changed();
     // Before the start, the start applies it.
     if (this.#isStarted) void this.#startProviders();
   }
@@ -138,7 +185,7 @@ export class LocalEngines implements LocalEngineSource {
     for (const [id, old] of this.#providers) {
       if (engines[id]?.provider !== undefined) continue;
       this.#providers.delete(id);
-      this.#drain(old);
+      this.#drain(old.engine, old.settings.totalTimeoutMs);
     }
     const starts = Object.entries(engines).map(async ([id, settings]) => {
       const old = this.#providers.get(id);
@@ -146,15 +193,15 @@ export class LocalEngines implements LocalEngineSource {
       const engine = this.#newEngine(providerOffer(this.#parts, { id, settings, proxies }));
       this.#providers.set(id, { settings, engine, old });
       await engine.start();
-      if (old !== undefined) this.#drain(old);
+      if (old !== undefined) this.#drain(old.engine, old.settings.totalTimeoutMs);
     });
     await Promise.all(starts);
   }
 
   /** Ends the process when its last call must have ended. */
-  #drain({ engine, settings }: ProviderEngine): void {
+  #drain(engine: EmbeddedEngine, afterMs: number): void {
     if (this.#abort.signal.aborted) return void engine.close();
-    const cancel = this.#parts.clock.after(settings.totalTimeoutMs, () => {
+    const cancel = this.#parts.clock.after(afterMs, () => {
       this.#draining.delete(engine);
       void engine.close();
     });
@@ -169,14 +216,19 @@ export class LocalEngines implements LocalEngineSource {
       }),
       ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
       ...this.#engines.flatMap((engine) => engine.settings()),
+      ...(this.#demo?.settings() ?? []),
     ];
   }
 
   models(): DiscoveredModel[] {
-    const found = this.#found.flatMap(({ models }) => models);
-    const offered = [...found, ...this.#engines.flatMap((engine) => engine.models())];
+    const offered = [...this.#offered(), ...(this.#demo?.models() ?? [])];
     const ids = new Set(offered.map(({ id }) => id));
     return [...offered, ...[...this.#awaited.values()].filter(({ id }) => !ids.has(id))];
+  }
+
+  #offered(): DiscoveredModel[] {
+    const found = this.#found.flatMap(({ models }) => models);
+    return [...found, ...this.#engines.flatMap((engine) => engine.models())];
   }
 
   probes(): EngineProbe[] {
@@ -191,8 +243,10 @@ export class LocalEngines implements LocalEngineSource {
     const providers = [...this.#providers.values()].flatMap(({ engine, old }) => {
       return old === undefined ? [engine] : [engine, old.engine];
     });
-    const all = new Set([...this.#engines, ...providers, ...this.#draining.keys()]);
+    const demo = this.#demo === undefined ? [] : [this.#demo];
+    const all = new Set([...this.#engines, ...providers, ...demo, ...this.#draining.keys()]);
     await Promise.all([...all].map((engine) => engine.close()));
+    await this.#background;
     await this.#mediaStart;
     await this.#work?.remove();
   }
@@ -204,8 +258,9 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   #newEngine(describe: DescribeEngine): EmbeddedEngine {
-    const { config, onChange, clock, log } = this.#parts;
+    const { config, clock, log } = this.#parts;
     const { dataFolder } = config;
+    const onChange = (): void => this.#changed();
     const fetchOnce = (set: EngineSet): Promise<void> => this.#requirePackages(set);
     const parts = { dataFolder, requirePackages: fetchOnce, onChange, clock, log };
     return new EmbeddedEngine(parts, describe);
@@ -223,11 +278,14 @@ export class LocalEngines implements LocalEngineSource {
     return fetched;
   }
 
+  #hasLlamaPackages(): boolean {
+    return findPackages(packageSet('llama'), this.#parts.config.dataFolder) !== undefined;
+  }
+
   /** A server with a configured text model needs no demo, so that no packages are fetched for it. */
-  #wantsLlama(): boolean {
-    const { dataFolder, models } = this.#parts.config;
-    const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
-    return isHere || models.flatMap(ownSpec).length > 0 || !models.some((m) => m.type === 'text');
+  #needsLlama(): boolean {
+    const { models } = this.#parts.config;
+    return models.flatMap(ownSpec).length > 0 || !models.some((m) => m.type === 'text');
   }
 
   /** Starts the media engines in turn. */
@@ -244,7 +302,9 @@ export class LocalEngines implements LocalEngineSource {
     }
     const offers = await mediaOffers(this.#parts, this.#work.path);
     if (signal.aborted) return;
-    for (const engine of offers.map((describe) => this.#add(describe))) await engine.start();
+    for (const engine of offers.map((describe) => this.#add(describe))) {
+      if (!signal.aborted) await engine.start();
+    }
   }
 
   async #look(limitMs?: number): Promise<void> {
@@ -255,12 +315,12 @@ export class LocalEngines implements LocalEngineSource {
       this.#parts.log.info({ engine, models: models.length }, 'Found an engine on this machine');
     }
     this.#found = found;
-    this.#parts.onChange();
+    this.#changed();
   }
 
   /** Loads models fetched earlier, then fetches missing ones. */
   async #fillLibrary(llama: LlamaEngine): Promise<void> {
-    const { config, log, clock, onChange } = this.#parts;
+    const { config, log, clock } = this.#parts;
     const { dataFolder, embedded } = config;
     const { signal } = this.#abort;
     await this.#firstLook;
@@ -276,7 +336,7 @@ export class LocalEngines implements LocalEngineSource {
         this.#await(model, { reason: 'is being loaded', backAtMs: clock.monotonicMs() });
         await llama.load(librarySpec(dataFolder, model));
         this.#awaited.delete(model.id);
-        onChange();
+        this.#changed();
       } catch (error) {
         // Without internet the demo model stays in use; the next start retries.
         if (signal.aborted) return;
@@ -305,7 +365,7 @@ export class LocalEngines implements LocalEngineSource {
     const type = typeOf(model);
     const awaited = { id, type, context, origin: 'downloaded', replicas: [], outage } as const;
     this.#awaited.set(id, awaited);
-    this.#parts.onChange();
+    this.#changed();
   }
 
   /** Whether a model of the operator or of this machine already serves this kind of work. */

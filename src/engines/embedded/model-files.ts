@@ -34,7 +34,8 @@ export type FetchModel = (
 /** Shows the progress of one download on the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
-  end(): void;
+  /** `isDone`: whether the download is complete. */
+  end(isDone: boolean): void;
 }
 
 export interface FetchParts {
@@ -43,6 +44,9 @@ export interface FetchParts {
   readonly clock: Clock;
   readonly log: Log;
 }
+
+/** Interval of log lines about a running download. */
+const LOG_MS = MINUTE_MS;
 
 export function modelPath(dataFolder: string, file: ModelFile): string {
   return join(dataFolder, 'models', file.name);
@@ -79,6 +83,7 @@ export async function downloadModel(
   const { httpProxy = '', httpsProxy = '', noProxy = '' } = downloads;
   const isDirect = httpProxy === '' && httpsProxy === '';
   const proxy = isDirect ? undefined : new EnvHttpProxyAgent({ httpProxy, httpsProxy, noProxy });
+  let isDone = false;
   try {
     await downloadFile({
       ...options,
@@ -89,8 +94,9 @@ export async function downloadModel(
         onProgress?.(progress);
       },
     });
+    isDone = true;
   } finally {
-    view?.end();
+    view?.end(isDone);
     await proxy?.close();
   }
 }
@@ -109,14 +115,15 @@ export function modelFetcher(
     if (await hasModel(dataFolder, file)) return path;
     if (!config.embedded.download)
       throw new Error('Fetching models is switched off (embedded.download)');
-    let loggedTenth = 0;
+    let loggedMs = clock.monotonicMs();
     const report = (progress: DownloadProgress): void => {
       onProgress(progress);
-      const tenth = Math.floor(progress.fraction * 10);
-      if (tenth <= loggedTenth) return;
-      loggedTenth = tenth;
-      const { secondsLeft } = progress;
-      log.info({ model: file.name, percent: tenth * 10, secondsLeft }, 'A model is being fetched');
+      const nowMs = clock.monotonicMs();
+      if (nowMs - loggedMs < LOG_MS) return;
+      loggedMs = nowMs;
+      const { fraction, secondsLeft } = progress;
+      const percent = Math.floor(fraction * 100);
+      log.info({ model: file.name, percent, secondsLeft }, 'A model is being fetched');
     };
     const view = viewOf?.(titleOf(file));
     await downloadModel(file, { downloads, path, view, clock, log, signal, onProgress: report });

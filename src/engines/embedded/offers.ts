@@ -15,6 +15,7 @@ import { LlamaEngine } from './llama-engine.ts';
 import { type FetchModel, type FetchParts, hasModel, modelFetcher } from './model-files.ts';
 import type { EngineSet } from './packages.ts';
 import {
+  DEMO_MODEL,
   type LlamaModelSpec,
   type LoadedLlamaModel,
   MAX_RERANKED,
@@ -26,6 +27,7 @@ import {
   SPEECH_MODEL_FILES,
   cutoutEngine,
   cutoutModelName,
+  demoEngine,
   isFetchedCutout,
   sentenceEngine,
   transcriptionEngine,
@@ -71,6 +73,7 @@ function fetcher(parts: LocalEnginesParts, kind: string): FetchModel {
 }
 
 const LLAMA_ENGINE = 'embedded';
+const DEMO_CONTEXT_TOKENS = 8_192;
 const DEMO_DESCRIPTION =
   'A demo model with the word statistics of a short text. Its output has no meaning; it shows that the API works.';
 
@@ -110,6 +113,29 @@ function llamaModel(model: LoadedLlamaModel): DiscoveredModel {
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
   const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
   return { ...common, type: 'text', capabilities };
+}
+
+/** The demo without weights, which works on a machine without a network. */
+export function demoOffer(parts: LocalEnginesParts): DescribeEngine {
+  const id = 'embedded-demo';
+  return (onChange) => ({
+    id,
+    needs: [],
+    process: demoEngine(processParts(parts, onChange)),
+    calls: { protocol: 'openai', isOwn: true },
+    models: () => [
+      {
+        id: DEMO_MODEL,
+        type: 'text',
+        origin: 'demo',
+        description:
+          'Responds with a fixed text. It shows that the API works, until there is a model.',
+        replicas: [{ engine: id, model: DEMO_MODEL }],
+        context: DEMO_CONTEXT_TOKENS,
+        price: { input: '0', output: '0' },
+      },
+    ],
+  });
 }
 
 export function sentenceOffers(parts: LocalEnginesParts): DescribeEngine[] {

