@@ -7,6 +7,7 @@
  * not used. Nodes are polled only while there are requests, and only if there are several.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
+import { isAny } from '../core/is-any.ts';
 import type { Log } from '../core/log.ts';
 import { type Network, type Tag, TAGS } from './catalogue.ts';
 import type { ServedHeads } from './served-heads.ts';
@@ -21,8 +22,12 @@ const USED_MS = 60 * SECOND_MS;
 const KNOWN_MS = 10 * SECOND_MS;
 /** A head is returned for this time although the nodes do not confirm it, so that it does not go back. */
 const SERVED_MS = 30 * SECOND_MS;
-/** Longest time for which a request waits for the heads of the nodes. */
+/** Longest time for which a request waits for the nodes to confirm the head. */
 const WAIT_MS = SECOND_MS;
+/** The same while no head is known: the head of a single node could be ahead of the later one. */
+const FIRST_WAIT_MS = 10 * SECOND_MS;
+/** Part of that time in which most nodes must report their heads. */
+const FIRST_POLL_MS = 5 * SECOND_MS;
 const COMPARE_MS = 10 * SECOND_MS;
 /** A block is recent up to this age, or this number of block times. */
 const RECENT_MS = 120 * SECOND_MS;
@@ -67,7 +72,8 @@ export class NetworkHead {
     this.#pollLater();
     if (nowMs - this.#knownAtMs < KNOWN_MS) return heads.prepare(network.slug);
     if (this.#polling === undefined && nowMs - this.#polledAtMs < MIN_POLL_MS) return undefined;
-    return this.inTime(this.#poll()).then(() => heads.prepare(network.slug));
+    const waitMs = this.served === undefined ? FIRST_WAIT_MS : WAIT_MS;
+    return this.inTime(this.#poll(), waitMs).then(() => heads.prepare(network.slug));
   }
 
   /** The head that callers see; `undefined` if it is unknown. */
@@ -106,8 +112,11 @@ export class NetworkHead {
   find(block: number): Promise<void> | undefined {
     const { nodes } = this.#parts;
     if (nodes.length < 2) return undefined;
-    if (nodes.some((node) => (node.head ?? 0) >= block && this.isSound(node))) return undefined;
-    return this.inTime(this.#poll());
+    const has = (node: Upstream): boolean => (node.head ?? 0) >= block && this.isSound(node);
+    if (nodes.some(has)) return undefined;
+    const open = nodes.filter((node) => node.isOpen());
+    const polls = open.map((node) => node.pollHead().then(() => has(node)));
+    return this.inTime(isAny(polls), FIRST_POLL_MS);
   }
 
   /** Whether a node is on the history of the majority, and reports a head that can be true. */
@@ -142,22 +151,25 @@ export class NetworkHead {
     this.#polledAtMs = clock.monotonicMs();
     const polls = nodes.filter((node) => node.isOpen()).map((node) => node.pollHead());
     await this.inTime(Promise.all(polls));
+    const isMost = (): boolean => this.#known().length * 2 > nodes.length;
+    if (this.served === undefined && !isMost())
+      await this.inTime(isAny(polls.map((poll) => poll.then(isMost))), FIRST_POLL_MS);
     const waiting = heads.prepare(network.slug);
     if (waiting !== undefined) await waiting;
     if (clock.monotonicMs() - this.#comparedAtMs >= COMPARE_MS) await this.#compare();
     const known = this.#known().filter((node) => !this.#forked.has(node));
     const head = this.#majority(known) ?? (await this.#shownHead(known));
     if (head === undefined) return;
-    this.#knownAtMs = clock.monotonicMs();
     for (const node of known) node.figures.lag.value = head - (node.head ?? head);
     this.#ahead = new Set(known.filter((node) => (node.head ?? 0) - head > distance));
     await heads.offer(network.slug, head);
+    this.#knownAtMs = clock.monotonicMs();
   }
 
   /** Resolves with the work, or after the longest time to wait for it. */
-  inTime(work: Promise<unknown>): Promise<void> {
+  inTime(work: Promise<unknown>, waitMs = WAIT_MS): Promise<void> {
     return new Promise((resolve) => {
-      const cancel = this.#parts.clock.after(WAIT_MS, resolve);
+      const cancel = this.#parts.clock.after(waitMs, resolve);
       void work.finally(() => {
         cancel();
         resolve();

@@ -1,6 +1,7 @@
 /** The head that callers see while nodes are apart, lie about theirs, or are on another history. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { storeFixture } from '../../test/databases/stores.ts';
 import {
   benches,
@@ -77,6 +78,16 @@ describe('the head of several nodes', () => {
     const made = await bench([echoNode()]);
     made.nodes[0]!.head = () => '0x0010';
     assert.equal(json(await made.send(call('eth_blockNumber'))).result, '0x0010');
+  });
+
+  test('the first call waits for slow nodes instead of returning the head of one', async () => {
+    const made = await withHeads([105, 104, 103, 102, 101, 100]);
+    for (const node of made.nodes) node.headDelayMs = 1_200;
+    const callers = ['alice', 'bob', 'carol'];
+    const heads = new Set(await Promise.all(callers.map((caller) => blockNumber(made, caller))));
+    const [head = 0] = heads;
+    // The lowest head of the first four nodes that report theirs.
+    assert.ok(heads.size === 1 && head >= 100 && head <= 102, String([...heads]));
   });
 
   test('it does not go back when nodes leave or fall behind', async () => {
@@ -268,6 +279,11 @@ describe('blocks', () => {
   });
 });
 
+/** The connections that wait for a lock on a row of the head. */
+const WAITING = `SELECT 1 FROM pg_stat_activity
+  WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO rpc_head%'
+    AND datname = current_database()`;
+
 describe('processes with one database', () => {
   const fixture = storeFixture('postgres');
 
@@ -284,13 +300,15 @@ describe('processes with one database', () => {
         return proxyTo(nodes, { sharedStore });
       }),
     );
+    const seen = new Set<number>();
     let highest = 0;
-    for (let round = 0; round < 400; round += 1) {
+    for (let round = 0; round < 100 || seen.size < 4; round += 1) {
       const one = processes[round % processes.length]!;
       const caller = `caller ${round % 7}`;
       const head = await blockNumber(one, caller);
       assert.ok(head >= highest, `${head} after ${highest}`);
       highest = head;
+      seen.add(head);
       const block = `0x${head.toString(16)}`;
       const [logs, read] = await Promise.all([
         one.send(call('eth_getLogs', 1, [{ fromBlock: block, toBlock: block }]), caller),
@@ -299,7 +317,31 @@ describe('processes with one database', () => {
       assert.deepEqual(json(logs).result, [{ blockNumber: block }]);
       assert.deepEqual(json(read).result, { number: block });
     }
-    assert.ok(highest > 1_000, String(highest));
+  });
+
+  test('do not show a head whose announcement was stored too late for the others', async () => {
+    const store = await fixture.open(RPC_MIGRATIONS, await fixture.freshUrl());
+    assert.ok(isShared(store));
+    const heads = new ServedHeads(store, systemClock());
+    const number = async (): Promise<number> => {
+      await heads.prepare('base-mainnet');
+      return heads.current('base-mainnet') ?? 0;
+    };
+    await heads.offer('base-mainnet', 1);
+    assert.equal(await number(), 1);
+    const row = 'SELECT number FROM rpc_head';
+    let offering: Promise<void> | undefined;
+    await store.transaction(async (tx) => {
+      await tx.query(`${row} FOR UPDATE`);
+      offering = heads.offer('base-mainnet', 2);
+      await until(async () => (await store.query(WAITING)).length > 0, 'a wait for the row', 50);
+      await sleep(300);
+    });
+    await offering;
+    assert.deepEqual(await store.query(row), [{ number: 1n }]);
+    await heads.offer('base-mainnet', 3);
+    assert.deepEqual(await store.query(row), [{ number: 3n }]);
+    heads.close();
   });
 
   test('a head takes effect at the same time everywhere', async () => {

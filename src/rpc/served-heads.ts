@@ -11,15 +11,17 @@
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { SharedStore } from '../db/db.ts';
 
-/** Longer than a commit, which is not flushed to disk, and `READ_VALID_MS`. */
+/** Longer than `LATE_MS`, a commit that is not flushed to disk, and `READ_VALID_MS`. */
 const ANNOUNCE_MS = 1_000;
+/** An announcement that has waited this time for its row is not stored: others may see it too late. */
+const LATE_MS = 200;
 /** An announcement that a process has not read after this time is not in effect yet. */
 const READ_VALID_MS = 400;
 const READ_EVERY_MS = 200;
 /** Reads continue for this time after a request. */
 const USED_MS = 5 * SECOND_MS;
 /** Reads for which a request waits if the database is slow. */
-const MAX_READS = 5;
+const MAX_READS = 20;
 const CONFIRM_MS = 10 * SECOND_MS;
 const UNCONFIRMED_MS = 60 * SECOND_MS;
 
@@ -94,8 +96,7 @@ export class ServedHeads {
     }
     if (before === number && nowMs - confirmedMs < CONFIRM_MS) return;
     try {
-      const parameters = [network, number, this.#clock.nowMs()];
-      await store.transaction((tx) => tx.query(ANNOUNCE, parameters), { durable: false });
+      await store.query(ANNOUNCE, [network, number, this.#clock.nowMs()]);
       if (before === 0) await this.#read(store);
     } catch {
       // Without the database no request is served, and the next poll announces again.
@@ -162,12 +163,17 @@ export class ServedHeads {
 const READ = `SELECT network, number, previous, effective, confirmed, clock.now
   FROM (SELECT now_ms($1) AS now) AS clock LEFT JOIN rpc_head ON TRUE`;
 
-/** The next head is announced when the previous one is in effect. */
+/**
+ * The next head is announced when the previous one is in effect. One statement, so that no pause of
+ * this process can delay its commit.
+ */
 const ANNOUNCE = `INSERT INTO rpc_head (network, number, previous, effective, confirmed)
-  VALUES ($1, $2, 0, now_ms($3) + ${ANNOUNCE_MS}, now_ms($3))
+  SELECT $1::text, $2::bigint, 0, now_ms($3) + ${ANNOUNCE_MS}, now_ms($3)
+  WHERE set_config('synchronous_commit', 'off', TRUE) = 'off'
   ON CONFLICT (network) DO UPDATE SET number = excluded.number, previous = rpc_head.number,
     effective = CASE WHEN rpc_head.number = excluded.number
       THEN rpc_head.effective ELSE excluded.effective END,
     confirmed = excluded.confirmed
   WHERE rpc_head.effective <= excluded.confirmed AND (rpc_head.number <= excluded.number
-    OR rpc_head.confirmed < excluded.confirmed - ${UNCONFIRMED_MS})`;
+    OR rpc_head.confirmed < excluded.confirmed - ${UNCONFIRMED_MS})
+    AND clock_timestamp() < statement_timestamp() + INTERVAL '${LATE_MS} milliseconds'`;

@@ -12,6 +12,8 @@ import type { Upstream } from './upstream.ts';
 const POLL_MS = 3 * SECOND_MS;
 /** A request waits for a poll if the number is older. */
 const KNOWN_MS = 10 * SECOND_MS;
+/** Longest time to wait for the nodes while no number is known. */
+const FIRST_WAIT_MS = 5 * SECOND_MS;
 /** A number is used for this time although the nodes do not confirm it. */
 const SERVED_MS = 30 * SECOND_MS;
 
@@ -26,7 +28,7 @@ interface TagHeadsParts {
 interface Head {
   readonly served: number | undefined;
   isSound(node: Upstream): boolean;
-  inTime(work: Promise<unknown>): Promise<void>;
+  inTime(work: Promise<unknown>, waitMs?: number): Promise<void>;
 }
 
 interface State {
@@ -76,7 +78,7 @@ export class TagHeads {
       });
     }
     if (nowMs - state.knownAtMs > KNOWN_MS && state.polling !== undefined)
-      await this.#head.inTime(state.polling);
+      await this.#head.inTime(state.polling, this.#waitMs(tag));
     await heads.prepare(this.#key(tag));
   }
 
@@ -90,13 +92,17 @@ export class TagHeads {
       if (number !== undefined && Number.isSafeInteger(number) && number <= highest)
         numbers.push(number);
     });
-    await this.#head.inTime(Promise.all(polls));
+    await this.#head.inTime(Promise.all(polls), this.#waitMs(tag));
     numbers.sort((one, other) => other - one);
     // Without a majority, the lowest number is one that all of these nodes report.
     const number = numbers[Math.floor(nodes.length / 2)] ?? numbers.at(-1);
     if (number === undefined) return;
-    state.knownAtMs = clock.monotonicMs();
     await heads.offer(this.#key(tag), number);
+    state.knownAtMs = clock.monotonicMs();
+  }
+
+  #waitMs(tag: Tag): number | undefined {
+    return this.served(tag) === undefined ? FIRST_WAIT_MS : undefined;
   }
 
   #key(tag: Tag): string {

@@ -26,6 +26,8 @@ export interface TestNode {
   respond: NodeResponse;
   /** The newest block, and the hashes of blocks, which only the proxy itself requests. */
   head: () => string;
+  /** Milliseconds before the node reports its newest block. */
+  headDelayMs: number;
   hashOf: (number: string) => string;
   /** The number of a tag such as `finalized`; `undefined` if the node does not have the tag. */
   tagged: (tag: string) => string | undefined;
@@ -89,7 +91,8 @@ export async function startNode(
         return sendJson(response, { jsonrpc: '2.0', id, result: chainId });
       }
       if (isProbe && HEAD.has(method)) {
-        return sendJson(response, { jsonrpc: '2.0', id, result: node.head() });
+        const reply = { jsonrpc: '2.0', id, result: node.head() };
+        return void setTimeout(() => sendJson(response, reply), node.headDelayMs);
       }
       // Tests do not send the number of a block in this form.
       if (
@@ -119,6 +122,7 @@ export async function startNode(
     requests,
     respond,
     head: () => '0x10',
+    headDelayMs: 0,
     hashOf: (number) => `hash of ${number}`,
     tagged: () => undefined,
     close: async () =>
