@@ -4,6 +4,7 @@ import type { CatalogModel, Price } from '../catalog/catalog.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Config } from '../config/config.ts';
+import { isEvm, paymentNetworks } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
 import { walletOfAccount } from '../identity/identity.ts';
 import { receiptLines } from './receipt-lines.ts';
@@ -64,12 +65,12 @@ export function signedUsage(
 /** The payer of a request: a wallet with its network, or an account. */
 export function payerOf(
   accountId: string,
-  { payments: { base, solana } }: Config,
+  { payments }: Config,
 ): { readonly payer: string; readonly network: string } {
   const wallet = walletOfAccount(accountId);
   if (wallet === undefined) return { payer: `account:${accountId}`, network: PREPAID };
-  const rail = wallet.startsWith('0x') ? base : solana;
-  return { payer: wallet, network: rail?.network ?? PREPAID };
+  const network = paymentNetworks(payments).find((one) => isEvm(one) === wallet.startsWith('0x'));
+  return { payer: wallet, network: network ?? PREPAID };
 }
 
 /** Versions that contain the price: of an RPC credit, or of a quoted video. */

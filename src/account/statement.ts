@@ -203,7 +203,7 @@ async function receiptsOf(
 }
 
 /** Accounts of top-ups and payouts, which name the rail; the note of these postings is the transaction. */
-const RAIL = /^house:(?:top-up|payout):(base|solana)$/;
+const RAIL = /^house:(?:top-up|payout):(base|solana|eip155:\d{1,15})$/;
 
 function movementOf(
   { config }: AccountParts,
@@ -216,7 +216,8 @@ function movementOf(
   const isDaily = row.debit_account === 'house:daily-credit';
   const rail = RAIL.exec(row.debit_account)?.[1] ?? RAIL.exec(row.credit_account)?.[1];
   const { base, solana } = config.current.payments;
-  const network = (rail === 'base' ? base : rail === 'solana' ? solana : undefined)?.network;
+  const network =
+    rail === 'base' ? base?.network : rail === 'solana' ? solana?.network : (rail ?? undefined);
   const transaction = rail === undefined ? null : row.note;
   const createdMs = Number(row.created_ms);
   return {

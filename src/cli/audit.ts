@@ -133,7 +133,7 @@ async function compareChains(
     clock,
     log: silentLog,
     sinceMs,
-    receivedInLedger: (tx, prefix) => stores.ledger.receivedFrom(topUpAccount(prefix), tx),
+    receivedInLedger: (tx, network) => stores.ledger.receivedFrom(topUpAccount(network), tx),
     onProgress: (what, done, total) => progress?.count(`Comparing ${what}`, done, total),
   });
   progress?.end();

@@ -1,4 +1,5 @@
 /** `farebox check`: checks settings, database, engines, payments and RPC nodes. Changes nothing. */
+import { evmNetwork } from '../core/evm-networks.ts';
 import { once } from 'node:events';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -16,7 +17,7 @@ import { type EngineProbe, probeEmbedded } from '../engines/embedded/embedded.ts
 import { enginePackages, missingPackages } from '../engines/embedded/packages.ts';
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
-import { type RailHealth, checkRails, checkStaking } from '../payments/payments.ts';
+import { type RailHealth, checkRails, checkStaking, isEvm } from '../payments/payments.ts';
 import { Rpc, RpcFigures } from '../rpc/rpc.ts';
 import type { Cli } from './command.ts';
 import { findServer } from './models.ts';
@@ -338,9 +339,7 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
   if (rails.length === 0) {
     return [finding('payments', 'note', 'no rail configured; only API keys can pay')];
   }
-  const findings = rails.map((rail) =>
-    railFinding(rail.network === payments.base?.network ? 'base' : 'solana', rail),
-  );
+  const findings = rails.map((rail) => railFinding(railName(rail.network, payments), rail));
   if (payments.staking === undefined) return findings;
   const problem = await checkStaking({ ...PARTS, settings });
   const staking =
@@ -354,24 +353,28 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
   return [...findings, staking];
 }
 
-const COINS = {
-  base: { coin: 'ETH', decimals: 18 },
-  solana: { coin: 'SOL', decimals: 9 },
-} as const;
-type RailName = keyof typeof COINS;
+const ETH_DECIMALS = 18;
+const SOL_DECIMALS = 9;
 const SHOWN_DECIMALS = 6;
 
-function railFinding(name: RailName, rail: RailHealth): Finding {
+/** The section of a rail, and for one of `networks` its id. */
+function railName(network: string, { base, solana }: Config['payments']): string {
+  if (network === base?.network) return 'base';
+  return network === solana?.network ? 'solana' : network;
+}
+
+function railFinding(name: string, rail: RailHealth): Finding {
   const isRight = rail.problems.length === 0;
   const says = isRight ? [`settles on ${rail.network}`] : rail.problems;
   const state = isRight ? 'ok' : rail.isReady ? 'note' : 'wrong';
-  return finding(`payments ${name}`, state, [...says, ...feeBalance(name, rail)].join('; '));
+  return finding(`payments ${name}`, state, [...says, ...feeBalance(rail)].join('; '));
 }
 
 /** The balance that pays network fees; an external facilitator pays them itself. */
-function feeBalance(name: RailName, { gasAddress, gasBalance }: RailHealth): string[] {
+function feeBalance({ network, gasAddress, gasBalance }: RailHealth): string[] {
   if (gasAddress === undefined || gasBalance === undefined) return [];
-  const { coin, decimals } = COINS[name];
+  const decimals = isEvm(network) ? ETH_DECIMALS : SOL_DECIMALS;
+  const coin = isEvm(network) ? (evmNetwork(network)?.coin ?? 'of its coin') : 'SOL';
   const scale = 10n ** BigInt(decimals);
   // Truncated, so that the output never exceeds the balance.
   const fraction = String(gasBalance % scale)

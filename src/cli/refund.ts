@@ -19,7 +19,7 @@ export function refundCommand(cli: Cli): void {
     .description(`Pay unused credit back to its wallet in USDC, or to its card
 
 A wallet gets back only credit from final payments. Credit from a payment that the chain can still revert
-is listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds).
+is listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds). The refund is on the network of the latest payment of the wallet.
 
 The rail needs \`refundKey\`, whose address holds the USDC, and its gas key in the configuration. The
 server may run meanwhile. A refund that the chain rejects becomes credit again.
@@ -31,9 +31,13 @@ Example: farebox refund 0x2f3C…91aB 4.50
 Example: farebox refund alice@example.com all`)
     .argument('[account]', 'address of the wallet, or id or name of the account')
     .argument('[amount]', 'amount in USD, or all')
+    .option(
+      '--network <id>',
+      'network of the refund, such as eip155:137 (default: that of its latest payment)',
+    )
     .option('--card', 'pay back to the cards of the account of a wallet')
     .option('--state <refund id>', 'continue a refund that was sent, and print its state')
-    .action((wallet, amount, { state: refundId, card = false }) => {
+    .action((wallet, amount, { state: refundId, network, card = false }) => {
       const isWallet = walletKind(walletOfAccount(accountIdOf(wallet ?? '')) ?? '') !== undefined;
       if (
         refundId?.startsWith(CARD_REFUND) === true ||
@@ -41,7 +45,7 @@ Example: farebox refund alice@example.com all`)
       ) {
         return refundCards(cli, { refundId, given: wallet, amount });
       }
-      const wanted = refundId === undefined ? wantedRefund(wallet, amount) : { refundId };
+      const wanted = refundId === undefined ? wantedRefund(wallet, amount, network) : { refundId };
       return cli.withStores(async (context) => {
         const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
         if (payments === undefined) throw new Error('The configuration has no payment rail');
@@ -120,14 +124,22 @@ function wantedAmount(amount: string, decimals: number): Nano | 'all' {
 
 type WantedRefund =
   | { readonly refundId: string }
-  | { readonly wallet: string; readonly amount: Nano | 'all' };
+  | {
+      readonly wallet: string;
+      readonly amount: Nano | 'all';
+      readonly network: string | undefined;
+    };
 
-function wantedRefund(given: string | undefined, amount: string | undefined): WantedRefund {
+function wantedRefund(
+  given: string | undefined,
+  amount: string | undefined,
+  network: string | undefined,
+): WantedRefund {
   if (given === undefined || amount === undefined) {
     throw new UsageError('The arguments <account> and <amount> are required');
   }
   const wallet = walletOfAccount(accountIdOf(given)) ?? given;
-  return { wallet, amount: wantedAmount(amount, USDC_DECIMALS) };
+  return { wallet, amount: wantedAmount(amount, USDC_DECIMALS), network };
 }
 
 interface Refunded {
@@ -142,15 +154,17 @@ async function refund(payments: Payments, ledger: Ledger, wanted: WantedRefund):
     await payments.sweep();
     return { state: await refunds.state(wanted.refundId), left: [] };
   }
-  const { wallet, amount } = wanted;
-  if (amount !== 'all') return { state: await refunds.refund(wallet, amount), left: [] };
+  const { wallet, amount, network } = wanted;
+  const pay = (nanos: Nano): Promise<RefundState> =>
+    refunds.refund(wallet, nanos, undefined, network);
+  if (amount !== 'all') return { state: await pay(amount), left: [] };
   const left = await refunds.openCredits(wallet);
   const { usdNano } = await ledger.balances(walletAccountId(wallet));
   const finalNano = nano(usdNano - sumOf(left));
   if (left.length > 0 && finalNano <= 0n) {
     throw new Error(`Nothing was paid back. ${sentenceOfLeft(left).trimEnd()}`);
   }
-  return { state: await refunds.refund(wallet, finalNano), left };
+  return { state: await pay(finalNano), left };
 }
 
 function jsonOf({ amountNano, ...credit }: OpenCredit): Record<string, unknown> {

@@ -3,12 +3,11 @@
  * settled. Also imports properties of models from the price file.
  */
 import { compile } from '@fastify/proxy-addr';
-import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Diagnostics } from './explain.ts';
 import { VIDEO_RESULT_MB, maxCallerMb } from './media-section.ts';
 import { type ModelSettings, type PriceSettings, stepsOf } from './models-section.ts';
-import type { PaymentsSection } from './payments-section.ts';
+import { checkPayments } from './payments-checks.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
 import type { Path } from './yaml-source.ts';
@@ -381,58 +380,4 @@ function leadsTo(
     open.push(...(model.fallbacks ?? []).flatMap((next) => ids.get(next) ?? []));
   }
   return false;
-}
-
-function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): void {
-  const { base, solana, staking, facilitator } = payments;
-  checkAmounts(payments, diagnostics);
-  if (solana !== undefined && solana.feePayerKey === undefined && facilitator.url === undefined) {
-    diagnostics.problem(
-      ['payments', 'solana'],
-      'Needs a "feePayerKey" that pays for settlements, or a facilitator in "payments.facilitator.url"',
-    );
-  }
-  if (facilitator.cdp !== undefined && facilitator.url === undefined) {
-    diagnostics.problem(
-      ['payments', 'facilitator', 'cdp'],
-      'Needs "url", the URL of the facilitator',
-    );
-  }
-  if (base?.upto === true && (base.gasKey === undefined || facilitator.url !== undefined)) {
-    diagnostics.problem(
-      ['payments', 'base', 'upto'],
-      'Needs a "gasKey", and no "payments.facilitator.url", because only this server can settle such payments',
-    );
-  }
-  for (const [name, rail] of Object.entries({ base, solana })) {
-    if (rail?.asset === undefined) continue;
-    if (walletIdentity(rail.asset) !== walletIdentity(rail.payTo)) continue;
-    diagnostics.problem(
-      ['payments', name, 'payTo'],
-      'Must be the wallet that receives payments, not the token',
-    );
-  }
-  checkSpelling(['payments', 'base', 'payTo'], base?.payTo, diagnostics);
-  checkSpelling(['payments', 'base', 'asset'], base?.asset, diagnostics);
-  checkSpelling(['payments', 'staking', 'contract'], staking?.contract, diagnostics);
-}
-
-function checkAmounts(payments: PaymentsSection, diagnostics: Diagnostics): void {
-  const { minimumTopUpUsd: least, suggestedTopUpUsd: usual, maximumTopUpUsd: most } = payments;
-  if (least > usual) {
-    const message = `Must be at most suggestedTopUpUsd, which is ${usual}, not ${least}`;
-    diagnostics.problem(['payments', 'minimumTopUpUsd'], message);
-  }
-  if (usual > most) {
-    const message = `Must be at least suggestedTopUpUsd, which is ${usual}, not ${most}`;
-    diagnostics.problem(['payments', 'maximumTopUpUsd'], message);
-  }
-}
-
-/** EIP-55 is optional: an address without a checksum is valid, but typing errors go unnoticed. */
-function checkSpelling(path: Path, address: string | undefined, diagnostics: Diagnostics): void {
-  if (address === undefined || !isWithoutChecksum(address)) return;
-  const message =
-    'The address has no checksum, so a typing error cannot be detected; write it with the capital letters that the wallet shows';
-  diagnostics.warning(path, message);
 }

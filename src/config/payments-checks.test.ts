@@ -150,3 +150,31 @@ test('`upto` needs a gas key and no external facilitator', async () => {
   const said = await refusalOf(base(`${upto}\n    ${gasKey}`) + facilitator);
   assert.match(said, /payments\.base\.upto/);
 });
+
+test('a further network must be built in or complete, and be configured once', async () => {
+  const networks = (...list: string[]): string =>
+    `payments:\n  networks:\n${list.map((one) => `    - { payTo: '${PAY_TO}', rpcUrl: 'https://node.example', ${one} }\n`).join('')}`;
+  for (const [list, problem] of [
+    [['network: eip155:137']],
+    [
+      [
+        `network: eip155:999, asset: '${PAY_TO.toLowerCase()}', domain: { name: A, version: '1' }, payTo: '${MISTYPED}'`,
+      ],
+      /checksum/,
+    ],
+    [['network: eip155:999'], /networks\[0\]\.network: "eip155:999" is not built in: set "asset"/],
+    [[`network: eip155:137, asset: '${PAY_TO}'`], /Needs "domain"/],
+    [['network: polygon'], /CAIP-2 id of an EVM chain/],
+    [['network: eip155:137', 'network: eip155:137'], /"eip155:137" is configured twice/],
+    [['network: eip155:137, minimumTopUpUsd: 20000'], /Must be at most maximumTopUpUsd/],
+    [['network: eip155:137, upto: true'], /networks\[0\]\.upto: Needs a "gasKey"/],
+  ] as const) {
+    const yaml = networks(...list);
+    if (problem === undefined) assert.ok((await load(yaml)).ok, yaml);
+    else assert.match(await refusalOf(yaml.replace(/payTo: '[^']*', (?=.*payTo)/, '')), problem);
+  }
+  const many = ['1', '10', '137', '480', '42161', '43114'].map((id) => `network: eip155:${id}`);
+  const loaded = await load(networks(...many));
+  assert.ok(loaded.ok);
+  assert.match(loaded.warnings.map(formatProblem).join(), /the last networks are in its body only/);
+});

@@ -1,12 +1,13 @@
 /**
- * The `payments` section: amounts of top-ups, the rails (Base, Solana), settlement, receipts, staking and
- * cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
+ * The `payments` section: amounts of top-ups, the rails (Base, Solana, further EVM networks), settlement,
+ * receipts, staking and cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
 import { createPrivateKey } from 'node:crypto';
 import { z } from 'zod';
 import { ShopSection, StripeSection } from './card-sections.ts';
 import { flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
+import { EVM_NETWORKS } from '../core/evm-networks.ts';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
@@ -40,48 +41,99 @@ function confirmations<Depth extends z.ZodType>(depth: Depth) {
 const CONFIRMATIONS =
   'Depth at which a payment is credited. The rule with the largest `fromUsd` that the amount reaches applies';
 
-const BaseRail = z.strictObject({
-  network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
+const EvmDepth = confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]));
+const EVM_DEPTHS = `${CONFIRMATIONS}. \`wait\` is a number of blocks, including its own, or \`safe\` or \`finalized\`.`;
+const EVM_RAIL = {
   payTo: EvmAddress.describe('Address that receives the payments.'),
   rpcUrl: Nodes,
-  gasKey: EvmKey.optional().describe(
-    'Private key that pays the gas of settlements; its address needs a little ETH.',
-  ),
   refundKey: EvmKey.optional().describe(
     'Private key of the address from which refunds are paid in USDC.',
   ),
   upto: flag(false).describe(
     'Accept the scheme `upto` on priced routes: a wallet signs a ceiling with Permit2, and the maximum cost of its request is transferred before the request runs.',
   ),
-  asset: EvmAddress.optional().describe(
-    'Address of an ERC-3009 token with 6 decimals. Default: USDC of the network.',
-  ),
-  confirmations: confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]))
-    .default([
-      { fromUsd: 0, wait: 1 },
-      { fromUsd: 100, wait: 10 },
-      { fromUsd: 1_000, wait: 'safe' },
-    ])
-    .describe(
-      `${CONFIRMATIONS}. \`wait\` is a number of blocks, including its own, or \`safe\` or \`finalized\`.`,
-    ),
   maxGas: z
     .int()
     .min(60_000)
     .max(2_000_000)
     .default(300_000)
     .describe('Maximum gas of one settlement.'),
-  maxFeeGwei: z
-    .number()
-    .positive()
-    .max(10_000)
-    .default(5)
-    .describe('Maximum fee per gas, in gwei.'),
+};
+const MaxFeeGwei = z.number().positive().max(10_000);
+
+const BaseRail = z.strictObject({
+  network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
+  ...EVM_RAIL,
+  gasKey: EvmKey.optional().describe(
+    'Private key that pays the gas of settlements; its address needs a little ETH.',
+  ),
+  asset: EvmAddress.optional().describe(
+    'Address of an ERC-3009 token with 6 decimals. Default: USDC of the network.',
+  ),
+  confirmations: EvmDepth.default([
+    { fromUsd: 0, wait: 1 },
+    { fromUsd: 100, wait: 10 },
+    { fromUsd: 1_000, wait: 'safe' },
+  ]).describe(EVM_DEPTHS),
+  maxFeeGwei: MaxFeeGwei.default(5).describe('Maximum fee per gas, in gwei.'),
   warnBelowEth: z
     .number()
     .nonnegative()
     .default(0.002)
     .describe('Balance of the gas key below which the log warns, in ETH.'),
+});
+
+/** Each network is a rail with its own nodes and background work, and an entry in each 402. */
+const MAX_NETWORKS = 12;
+const BUILT_IN = Object.entries(EVM_NETWORKS)
+  .map(([id, { name }]) => `\`${id}\` (${name})`)
+  .join(', ');
+
+const EvmNetworkRail = z.strictObject({
+  network: z
+    .string()
+    .regex(/^eip155:[1-9]\d{0,14}$/, 'Must be the CAIP-2 id of an EVM chain, such as eip155:137')
+    .describe(
+      `CAIP-2 id of the chain. Built in: ${BUILT_IN}. Another chain needs \`asset\` and \`domain\`.`,
+    ),
+  ...EVM_RAIL,
+  gasKey: EvmKey.optional().describe(
+    'Private key that pays the gas of settlements; its address needs a little of the coin of the network.',
+  ),
+  asset: EvmAddress.optional().describe(
+    'Address of an ERC-3009 token with 6 decimals. Default: USDC of a network that is built in.',
+  ),
+  domain: z
+    .strictObject({
+      name: z.string().min(1).max(100).describe('Name in the domain.'),
+      version: z.string().min(1).max(20).describe('Version in the domain.'),
+    })
+    .optional()
+    .describe(
+      'EIP-712 domain of the token. Default: the one of USDC on a network that is built in.',
+    ),
+  minimumTopUpUsd: Usd.optional().describe(
+    'Minimum amount of a payment on this network, in USD, if it is higher than the other minimums.',
+  ),
+  confirmations: EvmDepth.default([
+    { fromUsd: 0, wait: 3 },
+    { fromUsd: 100, wait: 20 },
+    { fromUsd: 1_000, wait: 'finalized' },
+  ]).describe(EVM_DEPTHS),
+  maxFeeGwei: MaxFeeGwei.optional().describe(
+    'Maximum fee per gas, in gwei. Default: by network, 5 for a chain that is not built in.',
+  ),
+  warnBelow: z
+    .number()
+    .nonnegative()
+    .optional()
+    .describe('Balance of the gas key below which the log warns, in the coin of the network.'),
+  blockSeconds: z
+    .number()
+    .min(0.05)
+    .max(60)
+    .optional()
+    .describe('Average time between two blocks, in seconds. Default: by network, otherwise 2.'),
 });
 
 const SolanaRail = z.strictObject({
@@ -247,6 +299,7 @@ export const PaymentsSection = group({
     ),
   routesPerMinute: RoutesPerMinute,
   base: BaseRail.optional(),
+  networks: z.array(EvmNetworkRail).max(MAX_NETWORKS).default([]).describe('Further EVM networks.'),
   solana: SolanaRail.optional(),
   facilitator: Facilitator,
   staking: Staking.optional(),

@@ -88,9 +88,17 @@ async function sendFile(context: RequestContext, assets: ConsoleAssets): Promise
 /** The document, with the settings of the script as attributes. */
 function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets): string {
   const { service, payments } = config.current;
-  const rails = [payments.base && 'base', payments.solana && 'solana'].filter(Boolean).join(' ');
+  const evm = [payments.base, ...payments.networks].flatMap((rail) => rail?.network ?? []);
+  const rails = [evm[0] && 'base', payments.solana && 'solana'].filter(Boolean).join(' ');
   const cards = payments.stripe || payments.shop ? 'yes' : '';
-  const about = { title: service.title, service: service.name, base: basePath, rails, cards };
+  const about = {
+    title: service.title,
+    service: service.name,
+    base: basePath,
+    rails,
+    cards,
+    networks: evm.join(' '),
+  };
   const attributes = Object.entries(about).map(
     ([key, value]) => `data-${key}="${escapeHtml(value)}"`,
   );

@@ -66,13 +66,18 @@ export class LeasedTable<Job> {
     );
   }
 
-  /** Rows that are due and without a lease, and stay so. */
-  async due(nowMs: number, limit: number, open = this.#parts.open): Promise<Job[]> {
+  /** Rows that are due and without a lease, and stay so. `values` are those from `$3` on in `open`. */
+  async due(
+    nowMs: number,
+    limit: number,
+    open = this.#parts.open,
+    values: readonly Parameter[] = [],
+  ): Promise<Job[]> {
     const { table, due, columns } = this.#parts;
     return await this.jobs(
       `SELECT ${columns} FROM ${table} WHERE (${open}) AND ${due} <= $1 AND lease_until_ms <= $1
        ORDER BY ${due} LIMIT $2`,
-      [nowMs, limit],
+      [nowMs, limit, ...values],
     );
   }
 

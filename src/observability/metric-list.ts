@@ -70,6 +70,11 @@ export const METRICS = {
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
   ),
+  networkReady: gauge(
+    'farebox_payment_network_ready',
+    ['network'],
+    '1 if payments on the network can be settled: its nodes respond, and the gas key can pay.',
+  ),
   nodeContradictions: counter(
     'farebox_node_contradictions_total',
     ['network'],

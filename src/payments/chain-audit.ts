@@ -8,14 +8,14 @@ import type { Log } from '../core/log.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import { chainReason } from './chain-log.ts';
-import { unitsToNano } from './networks.ts';
+import { type LedgerNetwork, ledgerNetwork, unitsToNano } from './networks.ts';
 import { openRails } from './rails.ts';
 import type { Rail } from './rail.ts';
 import { type RefundRow, paidRefunds } from './refund-table.ts';
 import type { RailOffer } from './requirements.ts';
 import type { PaymentSettings } from './settings.ts';
 import { attemptOf, paymentOf } from './top-up-records.ts';
-import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-table.ts';
+import { countTopUps, creditedTotals, pageOfTopUps, topUpTransactions } from './top-up-table.ts';
 import type { PageOfRows, TopUpRow } from './top-up-table.ts';
 
 export interface ChainAuditOptions {
@@ -24,8 +24,8 @@ export interface ChainAuditOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly sinceMs: number;
-  /** Sum of the ledger's credits on networks with this prefix, without reversals. */
-  readonly receivedInLedger: (tx: Queryable, networkPrefix: string) => Promise<Nano>;
+  /** Sum of the ledger's credits in the account of a network, less reversals. */
+  readonly receivedInLedger: (tx: Queryable, network: LedgerNetwork) => Promise<Nano>;
   readonly onProgress: (what: string, done: number, total: number) => void;
 }
 
@@ -53,12 +53,11 @@ export type ChainAuditReport = Awaited<ReturnType<typeof auditChains>>;
 const NOT_CREDITED = 'on the chain, but not credited';
 const PAGE_ROWS = 200;
 const PARALLEL = 8;
-const CHAINS = ['eip155:', 'solana:'];
 
 /** Rejects if a configured node does not respond. */
 export async function auditChains(options: ChainAuditOptions) {
   const { rails } = await openRails({ ...options, pollMs: 0 });
-  for (const rail of rails.values()) await rail.newestHeight();
+  await Promise.all([...rails.values()].map((rail) => rail.newestHeight()));
   const audit = new ChainAudit(options, rails);
   await audit.compareTopUps();
   await audit.compareRefunds();
@@ -193,17 +192,29 @@ class ChainAudit {
 
   async compareSums(): Promise<void> {
     const { store, receivedInLedger } = this.#options;
-    for (const prefix of CHAINS) {
-      const missingNano = await store.transaction(async (tx) => {
-        if (store.dialect === 'postgres') {
-          await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-        }
-        return (await receivedInLedger(tx, prefix)) - (await creditedTotal(tx, prefix));
-      });
+    const missing = new Map<LedgerNetwork, bigint>(
+      [...(['base', 'solana'] as const), ...[...this.#rails.keys()].map(ledgerNetwork)].map(
+        (name) => [name, 0n],
+      ),
+    );
+    await store.transaction(async (tx) => {
+      if (store.dialect === 'postgres') {
+        await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+      }
+      // Networks with an account of its own, and test networks in the account of the main one.
+      for (const [network, credited] of await creditedTotals(tx)) {
+        const name = ledgerNetwork(network);
+        missing.set(name, (missing.get(name) ?? 0n) - credited);
+      }
+      for (const [name, credited] of missing) {
+        missing.set(name, (await receivedInLedger(tx, name)) + credited);
+      }
+    });
+    for (const [network, missingNano] of missing) {
       if (missingNano === 0n) continue;
       this.#differences.push({
         what: 'the credits in the ledger differ from its payments (negative: the ledger has less)',
-        network: `${prefix}*`,
+        network,
         paymentId: undefined,
         recoverKey: undefined,
         transaction: undefined,

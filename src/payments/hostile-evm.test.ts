@@ -420,7 +420,7 @@ test('a node that returns logs of other payers fails no payment', async () => {
     expiresAt: 250n,
   };
   await assert.rejects(
-    findErc3009Payment(client, USDC, payment, { attempt, depth: 1 }),
+    findErc3009Payment(client, USDC, payment, { attempt, depth: 1, hourBlocks: 1_800n }),
     /has no log of it yet/,
   );
   await node.stop();

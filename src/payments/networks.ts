@@ -1,40 +1,21 @@
 /**
- * The supported networks: CAIP-2 names, the slugs of x402 version 1, and USDC with its EIP-712 domain and
- * its units. Slugs are read, and written in version 1 only.
+ * The networks of rails: CAIP-2 names, the slugs of x402 version 1, and USDC with its units. Slugs are read,
+ * and written in version 1 only.
  */
-import { type Nano, nano } from '../core/money.ts';
+import { type Nano, larger, nano, usdToNano } from '../core/money.ts';
 import type { Config } from '../config/config.ts';
+import { BASE, BASE_SEPOLIA, EVM_NETWORKS, type EvmNetwork } from '../core/evm-networks.ts';
 
-export const BASE = 'eip155:8453';
-const BASE_SEPOLIA = 'eip155:84532';
+export { BASE };
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
-type Section = Config['payments'];
-type Network = NonNullable<Section['base'] | Section['solana']>['network'];
+type SolanaNetwork = NonNullable<Config['payments']['solana']>['network'];
+type Facts = Pick<EvmNetwork, 'slug' | 'explorer'>;
 
-interface NetworkFacts {
-  readonly slug: string;
-  readonly asset: string;
-  /** EIP-712 domain name of USDC, which differs between networks. */
-  readonly name: string;
-  /** URL of a transaction page, with `{tx}` for its id. */
-  readonly explorer: string;
-}
-
-const NETWORKS: Readonly<Record<Network, NetworkFacts>> = {
-  [BASE]: {
-    slug: 'base',
-    asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-    name: 'USD Coin',
-    explorer: 'https://basescan.org/tx/{tx}',
-  },
-  [BASE_SEPOLIA]: {
-    slug: 'base-sepolia',
-    asset: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-    name: 'USDC',
-    explorer: 'https://sepolia.basescan.org/tx/{tx}',
-  },
+const SOLANA_NETWORKS: Readonly<
+  Record<SolanaNetwork, Facts & { readonly asset: string; readonly name: string }>
+> = {
   [SOLANA]: {
     slug: 'solana',
     asset: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
@@ -48,26 +29,45 @@ const NETWORKS: Readonly<Record<Network, NetworkFacts>> = {
     explorer: 'https://explorer.solana.com/tx/{tx}?cluster=devnet',
   },
 };
+const NETWORKS = new Map<string, Facts>([
+  ...Object.entries(EVM_NETWORKS),
+  ...Object.entries(SOLANA_NETWORKS),
+]);
 
-export function usdcOf(network: Network) {
-  const { asset, name } = NETWORKS[network];
+export function solanaUsdc(network: SolanaNetwork) {
+  const { asset, name } = SOLANA_NETWORKS[network];
   return { asset, extra: { name, version: '2' } };
 }
 
+export function isEvm(network: string): boolean {
+  return network.startsWith('eip155:');
+}
+
 export function explorerUrl(network: string, transaction: string): string | null {
-  if (!Object.hasOwn(NETWORKS, network)) return null;
-  const { explorer } = NETWORKS[network as Network]; // own key
-  return explorer.replace('{tx}', encodeURIComponent(transaction));
+  const facts = NETWORKS.get(network);
+  return facts?.explorer.replace('{tx}', encodeURIComponent(transaction)) ?? null;
 }
 
 export function slugOf(network: string): string {
-  return Object.hasOwn(NETWORKS, network) ? NETWORKS[network as Network].slug : network; // own key
+  return NETWORKS.get(network)?.slug ?? network;
 }
 
 /** The CAIP-2 name for a slug; returns other names unchanged. */
 export function toCaip2(name: string): string {
-  for (const [network, { slug }] of Object.entries(NETWORKS)) if (slug === name) return network;
+  for (const [network, { slug }] of NETWORKS) if (slug === name) return network;
   return name;
+}
+
+export type LedgerNetwork = 'base' | 'solana' | `eip155:${string}`;
+
+/**
+ * The name of a network in the accounts of the ledger; test networks share those of the main network. Returns
+ * such a name unchanged.
+ */
+export function ledgerNetwork(network: string): LedgerNetwork {
+  if (network.startsWith('solana:')) return 'solana';
+  if (network === BASE || network === BASE_SEPOLIA) return 'base';
+  return network as `eip155:${string}`; // the networks of rails
 }
 
 /** USDC has 6 decimals: one base unit is 1,000 nano-USD. */
@@ -90,4 +90,12 @@ export function nanoToUnits(amount: bigint): bigint {
 /** Base units of an amount, rounded up. */
 export function unitsAbove(amount: bigint): bigint {
   return (amount + NANO_PER_UNIT - 1n) / NANO_PER_UNIT;
+}
+
+/** The amount, or the minimum of the network of an offer if that is larger. */
+export function largestOf(
+  amount: Nano,
+  { minimumUsd = 0 }: { readonly minimumUsd?: number },
+): Nano {
+  return larger(amount, usdToNano(minimumUsd));
 }

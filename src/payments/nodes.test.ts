@@ -221,12 +221,12 @@ describe('nodes of Base', () => {
       pollMs: 100,
     });
     const question = { address, hash, signature, clientAddress: 'x' };
-    await assert.rejects(evm!.isContractSignature(question), /contradict/);
+    await assert.rejects(evm[0]!.isContractSignature(question), /contradict/);
     first.alter = async () => await Promise.reject(new Error('gone'));
-    await assert.rejects(evm!.isContractSignature(question), /two must agree/);
+    await assert.rejects(evm[0]!.isContractSignature(question), /two must agree/);
     first.alter = async (_call, ask) => await ask();
     await one.placeWallet(address, owner.address);
-    assert.equal(await evm!.isContractSignature(question), true);
+    assert.equal(await evm[0]!.isContractSignature(question), true);
   });
 
   const refusals: [string, AlteredNode['alter']][] = [

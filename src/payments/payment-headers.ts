@@ -9,7 +9,7 @@
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, larger, smaller } from '../core/money.ts';
+import { type Nano, larger, smaller, usdToNano } from '../core/money.ts';
 import { checkBoundNonce } from './extensions/bound-nonce.ts';
 import { chainReason } from './chain-log.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope } from './envelope.ts';
@@ -27,7 +27,7 @@ import {
   withClaim,
 } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
-import { MAX_PATH_CHARS, resourceUrl } from './requirements.ts';
+import { MAX_PATH_CHARS, type RailOffer, resourceUrl } from './requirements.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './bounded.ts';
@@ -144,8 +144,8 @@ export class PaymentHeaders {
   }
 
   /** The units of an `upto` payment to move: the wanted amount, between the smallest payment and all. */
-  #unitsOf({ amountUnits }: SignedPayment, wanted: Nano): bigint {
-    const { leastUnits = 0n } = this.#limits.offer;
+  #unitsOf({ amountUnits, offer }: SignedPayment, wanted: Nano): bigint {
+    const { leastUnits = 0n } = limitsOn(this.#limits.offer, offer);
     const units = unitsAbove(wanted);
     return units > amountUnits ? amountUnits : larger(units, leastUnits);
   }
@@ -187,10 +187,11 @@ export class PaymentHeaders {
     if (isSame) payment = underItsOffer(payment, row);
     else {
       await rail.checkOffer(payment, envelope.accepted);
+      const ownLimits = limitsOn(limits, rail.offer);
       if (payment.authorization.kind === 'permit2') {
-        const most = mostUnder(payment.amountUnits, limits);
+        const most = mostUnder(payment.amountUnits, ownLimits);
         payment = { ...payment, amountUnits: most };
-      } else checkAmount(payment.amountUnits, limits);
+      } else checkAmount(payment.amountUnits, ownLimits);
       // The receipt names the paid path, also if another process signs the receipt.
       const { offer } = payment;
       if (path !== '')
@@ -245,6 +246,19 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
       maximumUnits,
       leastUnits: versionOne,
     },
+  };
+}
+
+/** The limits on a network whose minimum is higher. */
+function limitsOn(limits: AmountLimits, { minimumUsd }: RailOffer): AmountLimits {
+  if (minimumUsd === undefined) return limits;
+  const own = unitsAbove(usdToNano(minimumUsd));
+  const { minimumUnits, firstUnits, leastUnits, ...rest } = limits;
+  return {
+    ...rest,
+    minimumUnits: larger(minimumUnits, own),
+    ...(firstUnits === undefined ? {} : { firstUnits: larger(firstUnits, own) }),
+    ...(leastUnits === undefined ? {} : { leastUnits: larger(leastUnits, own) }),
   };
 }
 

@@ -14,6 +14,7 @@ import type { TopUpTable } from './top-up-table.ts';
 
 interface RefundEntry {
   readonly wallet: string;
+  readonly network: string;
   readonly amountNano: Nano;
   readonly refundId: string;
 }

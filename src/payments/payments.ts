@@ -41,7 +41,7 @@ export {
 export { type Signing, openSigning } from './extensions/signing.ts';
 export { type Verification, type VerifiedItem, verifySigned } from './extensions/verify.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
-export { explorerUrl } from './networks.ts';
+export { explorerUrl, isEvm, ledgerNetwork } from './networks.ts';
 export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
 export type { RetryProof } from './payment-passes.ts';
 export type { RailHealth } from './rail.ts';
@@ -55,7 +55,7 @@ export type {
   Resource,
   WalletCredit,
 } from './requirements.ts';
-export type { PaymentSettings } from './settings.ts';
+export { type PaymentSettings, paymentNetworks } from './settings.ts';
 export type { TokenLimits } from './sign-in/wallet-tokens.ts';
 export { type TopUpDetail, isStuck, listTopUps, topUpById } from './top-up-list.ts';
 export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
@@ -93,7 +93,7 @@ export async function openPayments(options: PaymentsOptions) {
   const creditMonitor = new CreditMonitor(services);
   const refunds = new Refunds(services, creditMonitor);
   const passes = new PaymentPasses(store, clock, await secretOf('payment-claim'));
-  const { isContractSignature } = evm ?? {};
+  const { isContractSignature } = evm[0] ?? {};
   const chains = [...rails.keys()];
   const signIn = new SignIn({ store, clock, log, publicUrl, chains, isContractSignature });
   const sessions = new WalletTokens({
@@ -162,11 +162,13 @@ async function openServices(options: PaymentsOptions) {
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, ...opened } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
-  for (const rail of rails.values()) {
-    // A token that cannot be read now is read before it takes a payment.
-    const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
-    if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
-  }
+  await Promise.all(
+    [...rails.values()].map(async (rail) => {
+      // A token that cannot be read now is read before it takes a payment.
+      const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
+      if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
+    }),
+  );
   const { receipts, signingKey: configured, settleWaitSeconds } = settings;
   const owner = ids.hex(8);
   const services: PaymentServices = {
@@ -195,7 +197,7 @@ async function stakingReader(
 }
 
 interface BackgroundParts {
-  readonly evm: EvmRail | undefined;
+  readonly evm: readonly EvmRail[];
   readonly railMonitor: RailMonitor;
   readonly topUps: TopUps;
   readonly creditMonitor: CreditMonitor;
@@ -206,7 +208,7 @@ interface BackgroundParts {
 }
 
 /** A job that fails is logged and runs again at its next time. */
-function backgroundJobs({ clock, log, table }: PaymentServices, parts: BackgroundParts) {
+function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: BackgroundParts) {
   const { evm, railMonitor, topUps, creditMonitor, refunds, signIn, sessions, passes } = parts;
   const timers: (() => void)[] = [];
   const running = new Map<string, Promise<void>>();
@@ -224,24 +226,35 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
     running.set(name, done);
     await done;
   };
-  const sweep = async (): Promise<void> => {
+  /** Each network has its own jobs, so that a chain whose nodes are slow or down delays no other. */
+  const sweepNetwork = async (network: string): Promise<void> => {
     const nowMs = clock.nowMs();
-    await run('sweep', async () => {
-      for (const row of await table.due(nowMs, MAX_UNFINISHED)) await topUps.finish(row);
-      for (const { payment_key: key } of await table.due(nowMs, MAX_WATCHED, WATCHED)) {
-        await creditMonitor.check(key);
+    const unfinished = [`${UNFINISHED} AND network = $3`, [network]] as const;
+    const watched = [`${WATCHED} AND network = $3`, [network]] as const;
+    const topUpJob = run(`sweep of ${network}`, async () => {
+      for (const row of await table.due(nowMs, MAX_UNFINISHED, ...unfinished)) {
+        await topUps.finish(row);
+      }
+      for (const row of await table.due(nowMs, MAX_WATCHED, ...watched)) {
+        await creditMonitor.check(row.payment_key);
       }
     });
-    await run('refunds', async () => {
-      for (const [open, limit] of [
-        [UNFINISHED, MAX_UNFINISHED],
-        [WATCHED, MAX_WATCHED],
-      ] as const) {
-        for (const row of await refunds.table.due(nowMs, limit, open)) await refunds.finish(row);
-      }
+    const refundJob = run(`refund job of ${network}`, async () => {
+      const rows = await refunds.table.due(nowMs, MAX_UNFINISHED, ...unfinished);
+      rows.push(...(await refunds.table.due(nowMs, MAX_WATCHED, ...watched)));
+      for (const row of rows) await refunds.finish(row);
     });
+    await Promise.all([topUpJob, refundJob]);
   };
-  const replaceStuck = (): Promise<void> => run('fees', () => evm?.sender?.feeReplacement.run());
+  const sweep = async (): Promise<void> => {
+    await Promise.all([...rails.keys()].map(sweepNetwork));
+  };
+  const replaceStuck = async (): Promise<void> => {
+    const jobs = evm.map(({ network, sender }) =>
+      run(`fee job of ${network}`, () => sender?.feeReplacement.run()),
+    );
+    await Promise.all(jobs);
+  };
   const prune = async (): Promise<void> => {
     await run('nonces', () => signIn.prune());
     await run('tokens', () => sessions.prune());

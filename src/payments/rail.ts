@@ -91,6 +91,8 @@ export type Journal = (key: string, transaction: string, raw: string) => Promise
 export interface RailHealth {
   readonly network: string;
   readonly isReady: boolean;
+  /** True if no node responds, so that the state is an earlier one. */
+  readonly isSilent?: boolean;
   readonly problems: readonly string[];
   /** Address and native balance (smallest unit) of the key that pays fees, if there is one. */
   readonly gasAddress: string | undefined;
@@ -112,6 +114,8 @@ export interface RailOptions {
 export interface Rail {
   readonly network: string;
   readonly offer: RailOffer;
+  /** Blocks, or slots, of an hour. */
+  readonly hourBlocks: bigint;
   /** `undefined` without a refund key. */
   readonly refunds: RefundRail | undefined;
   /** Reads the payment of a header by its shape, which gives its key. Throws a 400 Fault. */

@@ -10,7 +10,7 @@ import type { EvmRail } from './evm/evm-rail.ts';
 import { ExternalFacilitator } from './extensions/external-facilitator.ts';
 import type { Rail, RailHealth, RailOptions } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
-import type { PaymentSettings } from './settings.ts';
+import { type PaymentSettings, evmSettings, paymentNetworks } from './settings.ts';
 import type { SolanaRail } from './solana/solana-rail.ts';
 import { topUpTransactions } from './top-up-table.ts';
 
@@ -23,8 +23,7 @@ export async function openRails(options: OpenRailsOptions) {
   const { settings, log, clock } = options;
   const { url, ...facilitator } = settings.facilitator;
   const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator, clock);
-  const networks = [settings.base, settings.solana].flatMap((rail) => rail?.network ?? []);
-  const contradictions = new Contradictions(log, networks);
+  const contradictions = new Contradictions(log, paymentNetworks(settings));
   const railOptions: RailOptions = {
     ...options,
     contradictions,
@@ -33,12 +32,17 @@ export async function openRails(options: OpenRailsOptions) {
     settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
   };
   const rails = new Map<string, Rail>();
-  let evm: EvmRail | undefined;
+  const evm: EvmRail[] = [];
   let solana: SolanaRail | undefined;
-  if (settings.base !== undefined) {
+  const [first, ...further] = evmSettings(settings);
+  if (first !== undefined) {
     const { EvmRail } = await import('./evm/evm-rail.ts');
-    evm = new EvmRail(settings.base, railOptions);
-    rails.set(evm.network, evm);
+    const contractNetwork = first.network;
+    for (const one of [first, ...further]) {
+      const rail = new EvmRail(one, { ...railOptions, contractNetwork });
+      evm.push(rail);
+      rails.set(rail.network, rail);
+    }
   }
   if (settings.solana !== undefined) {
     const { openSolanaRail } = await import('./solana/solana-rail.ts');
@@ -64,11 +68,28 @@ export class RailMonitor {
     return await Promise.all([...this.#rails.values()].map((rail) => this.#check(rail)));
   }
 
-  /** The rails that can settle; all rails if none can, because a 402 must have at least one option. */
+  /**
+   * The rails that can settle; all rails if none can, because a 402 must have at least one option. Rails
+   * whose nodes do not respond are last, because clients take the first option that they can pay.
+   */
   offers(): readonly RailOffer[] {
     const all = [...this.#rails.values()];
     const ready = all.filter((rail) => this.#health.get(rail.network)?.isReady !== false);
-    return (ready.length > 0 ? ready : all).map((rail) => rail.offer);
+    return (ready.length > 0 ? ready : all)
+      .toSorted((a, b) => this.#silence(a) - this.#silence(b))
+      .map((rail) => rail.offer);
+  }
+
+  /** Whether each network can settle now, as far as it was checked. */
+  states(): readonly (readonly [network: string, isReady: boolean])[] {
+    return [...this.#health.values()].map(({ network, isReady, isSilent }) => [
+      network,
+      isReady && isSilent !== true,
+    ]);
+  }
+
+  #silence(rail: Rail): number {
+    return Number(this.#health.get(rail.network)?.isSilent === true);
   }
 
   async #check(rail: Rail): Promise<RailHealth> {
@@ -80,6 +101,7 @@ export class RailMonitor {
       // Without the node the state of the keys is unknown, so the earlier state stays.
       ...before,
       network: rail.network,
+      isSilent: true,
       problems: [`The node does not respond: ${chainReason(error)}`],
     }));
     this.#health.set(rail.network, health);
@@ -105,8 +127,6 @@ interface CheckOptions {
   readonly openStore: () => Promise<Store | undefined>;
 }
 
-/** An hour of Base in blocks, an hour of Solana in slots. */
-const RECENT = { eip155: 1_800n, solana: 9_000n } as const;
 const NO_STORE: RailOptions['store'] = {
   query: async () => {
     throw new Error('A check of a rail writes nothing');
@@ -125,9 +145,10 @@ export async function checkStaking(
 
 /** The state of every configured rail. Never rejects. */
 export async function checkRails(options: CheckOptions): Promise<readonly RailHealth[]> {
-  const { base, solana, ...rest } = options.settings;
+  const { base, networks = [], solana, ...rest } = options.settings;
   const single = [
     ...(base === undefined ? [] : [{ network: base.network, settings: { ...rest, base } }]),
+    ...networks.map((one) => ({ network: one.network, settings: { ...rest, networks: [one] } })),
     ...(solana === undefined ? [] : [{ network: solana.network, settings: { ...rest, solana } }]),
   ];
   return Promise.all(
@@ -166,7 +187,7 @@ async function foreignTransfers(
     store = await open();
     const known = store === undefined ? undefined : await topUpTransactions(store, rail.network);
     const latest = await rail.newestHeight();
-    const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
+    const { hourBlocks: recent } = rail;
     const [first, ...others] = await rail.received({
       offer: rail.offer,
       fromHeight: latest > recent ? latest - recent : 0n,

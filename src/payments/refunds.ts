@@ -1,6 +1,6 @@
 /**
- * Refunds of unused credit to the wallet that paid, as far as that credit is final: the balance keeps
- * covering payments that the chain could still undo. A refund is debited in the database transaction that
+ * Refunds of unused credit to the wallet that paid, on the network of its latest payment, as far as that
+ * credit is final: the balance keeps covering payments that the chain could still undo. A refund is debited in the database transaction that
  * opens its row, signed once as a transfer that can happen at most once, and found on the chain as top-ups
  * are. A refund that can never arrive is credited back, once the blocks that show this are final.
  */
@@ -11,7 +11,7 @@ import { type Nano, formatUsd, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { chainReason } from './chain-log.ts';
 import type { CreditMonitor } from './credit-monitor.ts';
-import { nanoToUnits, unitsToNano } from './networks.ts';
+import { isEvm, nanoToUnits, unitsToNano } from './networks.ts';
 import type { Evidence, RefundRail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
 import { type RefundRow, RefundTable } from './refund-table.ts';
@@ -55,18 +55,24 @@ export class Refunds {
     address: string,
     amountNano: Nano,
     refundId = `refund-${this.#options.ids.uuid()}`,
+    wantedNetwork?: string,
   ): Promise<RefundState> {
     const { store, debitRefund } = this.#options;
     const wallet = walletOf(address);
     await this.#monitor.checkCreditsOf(wallet);
-    const { network, refunds } = this.#railOf(wallet);
+    const { network, refunds } = await this.#railOf(wallet, wantedNetwork);
     const units = nanoToUnits(amountNano);
     if (units <= 0n) {
       throw new Fault('INVALID_AMOUNT', { message: 'The refund must be at least one token unit' });
     }
     const authorization = await refunds.authorize(refundId, wallet, units);
     await store.transaction(async (tx) => {
-      const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      const leftNano = await debitRefund(tx, {
+        wallet,
+        network,
+        amountNano: unitsToNano(units),
+        refundId,
+      });
       const open = await this.#openCredits(wallet, tx);
       if (leftNano < sumOf(open)) throw notFinal(wallet, open);
       await this.table.open(tx, { refundId, network, wallet, units, authorization });
@@ -87,6 +93,7 @@ export class Refunds {
     return {
       refundId,
       wallet: row.wallet,
+      network: row.network,
       amountNano: unitsToNano(row.amount_units),
       state: row.state,
       transaction: row.tx_id ?? undefined,
@@ -166,10 +173,11 @@ export class Refunds {
 
   async #giveUp(row: RefundRow, reason: string): Promise<void> {
     const { store, restoreRefund, log } = this.#options;
-    const { refund_id: refundId, wallet } = row;
+    const { refund_id: refundId, wallet, network } = row;
     await store.transaction(async (tx) => {
       if (!(await this.table.failed(tx, refundId, reason))) return;
-      await restoreRefund(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
+      const amountNano = unitsToNano(row.amount_units);
+      await restoreRefund(tx, { wallet, network, refundId, amountNano });
     });
     log.warn({ refundId, reason }, 'A refund failed and was credited back');
   }
@@ -183,14 +191,26 @@ export class Refunds {
     }));
   }
 
-  #railOf(wallet: string): { network: string; refunds: RefundRail } {
-    const family = wallet.startsWith('0x') ? 'eip155:' : 'solana:';
-    for (const { network, refunds } of this.#options.rails.values()) {
-      if (network.startsWith(family) && refunds !== undefined) return { network, refunds };
-    }
+  /**
+   * The wanted network, or the one of the latest payment of the wallet. A wallet can be a contract, which
+   * exists on its own network only. A wallet without payments gets the first network of its kind.
+   */
+  async #railOf(
+    wallet: string,
+    wanted: string | undefined,
+  ): Promise<{ network: string; refunds: RefundRail }> {
+    const { rails, table } = this.#options;
+    const ofKind = [...rails.values()].filter(
+      ({ network }) => isEvm(network) === wallet.startsWith('0x'),
+    );
+    const latest = wanted ?? (await table.latestNetwork(wallet));
+    const found = ofKind.find(({ network, refunds }) =>
+      latest === undefined ? refunds !== undefined : network === latest,
+    );
+    if (found?.refunds !== undefined) return { network: found.network, refunds: found.refunds };
+    const where = latest === undefined ? 'to this kind of wallet' : `on ${latest}`;
     throw new Fault('X402_NOT_CONFIGURED', {
-      message:
-        'Refunds to this kind of wallet need a refund key and a gas key in the configuration',
+      message: `Refunds ${where} need a refund key and a gas key in the configuration`,
     });
   }
 }

@@ -3,10 +3,12 @@
  * The body of the response contains all of it.
  */
 import { encodeHeader } from './header-codec.ts';
+import { isEvm } from './networks.ts';
 import { OFFER_RECEIPT, type OfferedOption, type SignedOffer } from './extensions/signing.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
+export const SIGN_IN = 'sign-in-with-x';
 export const REFUNDS = 'refund-policy';
 export const BAZAAR = 'bazaar';
 export const BOUND_NONCE = 'bound-nonce';
@@ -21,6 +23,9 @@ export interface Required402 extends Json {
   readonly resource: Json & { readonly url: string };
   readonly accepts: readonly PaymentOption[];
   readonly extensions: Json & {
+    readonly [SIGN_IN]?: Json & {
+      readonly supportedChains: readonly { readonly chainId: string }[];
+    };
     readonly [OFFER_RECEIPT]?: { readonly info: { readonly offers: readonly SignedOffer[] } };
   };
 }
@@ -41,7 +46,8 @@ export function fittedHeader(
 
 /**
  * Shorter and shorter forms of a 402. They drop signed offers first, then the data for indexes, then terms
- * and hints, and last the larger amounts: with the shortest form a client can still pay and sign in.
+ * and hints, then the larger amounts, and last networks, from the end of the list: with the shortest form a
+ * client can still pay and sign in.
  */
 function* headerForms(required: Required402, slim: Json | undefined): Generator<Json> {
   const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
@@ -63,7 +69,36 @@ function* headerForms(required: Required402, slim: Json | undefined): Generator<
   yield smaller;
   const { [BOUND_NONCE]: _bound, ...fewest } = extensions;
   const { serviceName: _name, tags: _tags, ...resource } = required.resource;
-  yield { ...smaller, extensions: fewest, resource };
+  const shortest = { ...smaller, extensions: fewest, resource };
+  yield shortest;
+  const networks = [...new Set(shortest.accepts.map(({ network }) => network))];
+  for (let count = networks.length - 1; count > 0; count -= 1) {
+    yield ofNetworks(shortest, new Set(networks.slice(0, count)));
+  }
+}
+
+/** `eip191` comes before `eip1271`, because clients take the first match. */
+export function signInChains(offers: readonly { readonly network: string }[]) {
+  const networks = offers.map(({ network }) => network);
+  // Contract wallets sign in on the first EVM network.
+  const forContracts = networks.find(isEvm);
+  return networks.flatMap((chainId) => {
+    const forKey = { chainId, type: isEvm(chainId) ? 'eip191' : 'ed25519' };
+    return chainId === forContracts ? [forKey, { chainId, type: 'eip1271' }] : [forKey];
+  });
+}
+
+/** The options and sign-in chains of some networks. */
+function ofNetworks(required: Required402, networks: ReadonlySet<string>): Json {
+  const accepts = required.accepts.filter(({ network }) => networks.has(network));
+  const { [SIGN_IN]: challenge, ...extensions } = required.extensions;
+  if (challenge === undefined) return { ...required, accepts };
+  const supportedChains = challenge.supportedChains.filter(({ chainId }) => networks.has(chainId));
+  return {
+    ...required,
+    accepts,
+    extensions: { [SIGN_IN]: { ...challenge, supportedChains }, ...extensions },
+  };
 }
 
 function withoutHints(option: PaymentOption): PaymentOption {

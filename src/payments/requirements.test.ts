@@ -96,6 +96,25 @@ describe('payment required', () => {
     assert.deepEqual(Object.keys(authOptions as object), ['apiKey', 'x402Wallet']);
   });
 
+  test('a header without space for all networks has the first ones, and the body has all', async () => {
+    const networks = ['1', '10', '137', '480', '42161', '42220', '43114', '143', '999', '1000'];
+    const [template] = offers;
+    assert.ok(template);
+    const many = networks.map((id) => ({ ...template, network: `eip155:${id}` }));
+    const made = new Requirements({ ...options, offers: () => many });
+    const { header, body } = await made.discovery(resource);
+    assert.ok(header.length <= 3_500);
+    const decoded = decodePaymentRequiredHeader(header);
+    assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
+    const shown = decoded.accepts.map(({ network }) => network);
+    assert.deepEqual(
+      shown,
+      networks.slice(0, shown.length).map((id) => `eip155:${id}`),
+    );
+    assert.ok(shown.length >= 5, `${shown.length} networks`);
+    assert.equal((body['accepts'] as unknown[]).length, networks.length * 2);
+  });
+
   test('the challenge lists eip191 before eip1271 and lasts five minutes', () => {
     assert.deepEqual(challenge.supportedChains, [
       { chainId: BASE, type: 'eip191' },

@@ -9,14 +9,16 @@
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Nano, ZERO, larger, nano, toUsdNumber } from '../core/money.ts';
-import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
+import { isEvm, largestOf, slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
 import {
   BAZAAR,
   BOUND_NONCE,
   HEADER_FRAME_BYTES,
   REFUNDS,
+  SIGN_IN,
   type Required402,
   fittedHeader,
+  signInChains,
 } from './required-header.ts';
 import type { Amounts } from './settings.ts';
 import { DID_DOCUMENT, OFFER_RECEIPT, type Signing } from './extensions/signing.ts';
@@ -27,6 +29,8 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
+  /** Minimum amount of a payment on this network, in USD, if it has one of its own. */
+  readonly minimumUsd?: number;
   /** Missing if the scheme `upto` is not accepted. */
   readonly upto?: {
     readonly facilitatorAddress: string;
@@ -103,7 +107,6 @@ export const MAX_PATH_CHARS = 200;
 const CALLER_HEADERS_BYTES = 250;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
-const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
 /** Extension with which a wallet signs its approval of Permit2. */
 export const GAS_SPONSORING = 'eip2612GasSponsoring';
@@ -156,7 +159,7 @@ interface WantedResponse {
   readonly takesCeiling?: boolean;
   readonly extensions?: Json;
   /** Sign-in challenge; a new one by default. */
-  readonly challenge?: Json;
+  readonly challenge?: ReturnType<Requirements['challenge']>;
   /** Members of the body that the header does not have. */
   readonly body?: Json;
   readonly otherBytes?: number;
@@ -208,7 +211,7 @@ export class Requirements {
     const { amounts, basePath, offers: offersNow } = this.#options;
     const { balance, needed, signed } = credit;
     const offers = offersNow();
-    const base = offers.find((offer) => offer.network.startsWith('eip155:')) ?? offers[0];
+    const base = offers.find(({ network }) => isEvm(network)) ?? offers[0];
     const minimumUsd = toUsdNumber(amounts.minimumTopUp);
     const neededUsd = toUsdNumber(needed);
     const challenge = this.#challenge(resource);
@@ -405,10 +408,10 @@ export class Requirements {
   #accepts(exactAmounts: readonly Nano[], ceiling?: Nano) {
     const { maxTimeoutSeconds, amounts } = this.#options;
     const offers = this.#options.offers();
-    const topUps = {
-      minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
-      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
-    };
+    const hints = ({ minimumUsd = 0 }: RailOffer) => ({
+      minimumTopUpUsd: Math.max(toUsdNumber(amounts.minimumTopUp), minimumUsd),
+      suggestedTopUpUsd: Math.max(toUsdNumber(amounts.suggestedTopUp), minimumUsd),
+    });
     const entry = (
       scheme: 'exact' | 'upto',
       { network, asset, payTo }: RailOffer,
@@ -417,8 +420,15 @@ export class Requirements {
     ) => {
       return { scheme, network, asset, amount: units.toString(), payTo, maxTimeoutSeconds, extra };
     };
-    const exact = [...new Set(exactAmounts.map(unitsAbove))].flatMap((units) =>
-      offers.map((offer) => entry('exact', offer, units, { ...offer.extra, ...topUps })),
+    const seen = new Set<string>();
+    const exact = exactAmounts.flatMap((amount) =>
+      offers.flatMap((offer) => {
+        const units = unitsAbove(largestOf(amount, offer));
+        const name = `${offer.network} ${units}`;
+        if (seen.has(name)) return [];
+        seen.add(name);
+        return [entry('exact', offer, units, { ...offer.extra, ...hints(offer) })];
+      }),
     );
     if (ceiling === undefined) return exact;
     const ceilings = offers.flatMap((offer) => {
@@ -426,13 +436,13 @@ export class Requirements {
       if (upto === undefined) return [];
       const { facilitatorAddress } = upto;
       const all = { ...extra, assetTransferMethod: 'permit2', facilitatorAddress };
-      return [entry('upto', offer, unitsAbove(ceiling), all)];
+      return [entry('upto', offer, unitsAbove(largestOf(ceiling, offer)), all)];
     });
     return [...exact, ...ceilings];
   }
 
   #takesBase(): boolean {
-    return this.#options.offers().some(({ network }) => network.startsWith('eip155:'));
+    return this.#options.offers().some(({ network }) => isEvm(network));
   }
 
   #takesApproval(): boolean {
@@ -443,7 +453,6 @@ export class Requirements {
     return this.#challenge({ path: '/console', description: '' });
   }
 
-  /** `eip191` comes before `eip1271`, because clients take the first match. */
   #challenge(resource: Resource) {
     const { publicUrl, serviceName, clock, ids } = this.#options;
     const nowMs = clock.nowMs();
@@ -457,10 +466,7 @@ export class Requirements {
         expirationTime: isoTime(nowMs + CHALLENGE_MS),
         statement: `Sign in to ${serviceName}`,
       },
-      supportedChains: this.#options.offers().flatMap(({ network: chainId }) => {
-        const types = chainId.startsWith('solana:') ? ['ed25519'] : ['eip191', 'eip1271'];
-        return types.map((type) => ({ chainId, type }));
-      }),
+      supportedChains: signInChains(this.#options.offers()),
     };
   }
 

@@ -1,5 +1,7 @@
 /** The settings of payments: the `payments` section and the amounts in it. */
 import type { Config } from '../config/config.ts';
+import { checksumAddress } from '../core/addresses.ts';
+import { evmNetwork } from '../core/evm-networks.ts';
 import { type Nano, larger, usdToNano } from '../core/money.ts';
 import { unitsAbove, unitsToNano } from './networks.ts';
 
@@ -14,17 +16,78 @@ type RailSettings<Rail extends { confirmations: readonly unknown[] }> = Nodes<
 > & { readonly confirmations?: Readonly<Rail['confirmations']> | undefined };
 type Nodes<Section> = Omit<Section, 'rpcUrl'> & { readonly rpcUrl: string | readonly string[] };
 
-export type BaseSettings = RailSettings<NonNullable<PaymentsSection['base']>> & {
+type BaseSettings = RailSettings<NonNullable<PaymentsSection['base']>> & {
   readonly upto?: boolean;
 };
+export type NetworkSettings = RailSettings<PaymentsSection['networks'][number]> & {
+  readonly upto?: boolean;
+};
+
+/** The settings of an EVM rail, with the properties of its network. */
+export interface EvmSettings extends Omit<
+  NetworkSettings,
+  'asset' | 'domain' | 'maxFeeGwei' | 'warnBelow' | 'blockSeconds'
+> {
+  readonly asset: string;
+  readonly domain: { readonly name: string; readonly version: string };
+  readonly coin: string;
+  readonly maxFeeGwei: number;
+  readonly warnBelow: number;
+  readonly blockSeconds: number;
+  /** Whether the token is USDC of the network, which has 6 decimals and EIP-2612. */
+  readonly isUsdc: boolean;
+}
+
+/** Properties of a chain that is not built in. */
+const OTHER_CHAIN = { coin: 'ETH', maxFeeGwei: 5, warnBelow: 0.002, blockSeconds: 2 } as const;
+/** Version of the EIP-712 domain of USDC. */
+const USDC_VERSION = '2';
+
+/** The EVM rails in the order of the configuration, Base first. */
+export function evmSettings({
+  base,
+  networks = [],
+}: Pick<PaymentSettings, 'base' | 'networks'>): readonly EvmSettings[] {
+  const all: readonly NetworkSettings[] =
+    base === undefined ? networks : [{ ...base, warnBelow: base.warnBelowEth }, ...networks];
+  return all.map((settings) => {
+    const known = evmNetwork(settings.network);
+    const { name, version } = settings.domain ?? {
+      name: known?.tokenName ?? '',
+      version: USDC_VERSION,
+    };
+    const asset = checksumAddress(settings.asset ?? known?.asset ?? '');
+    const { coin, ...usual } = known ?? OTHER_CHAIN;
+    return {
+      ...settings,
+      asset,
+      domain: { name, version },
+      isUsdc: asset === known?.asset,
+      coin,
+      maxFeeGwei: settings.maxFeeGwei ?? usual.maxFeeGwei,
+      warnBelow: settings.warnBelow ?? usual.warnBelow,
+      blockSeconds: settings.blockSeconds ?? usual.blockSeconds,
+    };
+  });
+}
+
+/** CAIP-2 ids of the configured networks; the first EVM network is the one of contract wallets. */
+export function paymentNetworks({
+  base,
+  networks = [],
+  solana,
+}: Pick<PaymentSettings, 'base' | 'networks' | 'solana'>): readonly string[] {
+  return [base, ...networks, solana].flatMap((rail) => rail?.network ?? []);
+}
 export type SolanaSettings = RailSettings<NonNullable<PaymentsSection['solana']>>;
 export type StakingSettings = Nodes<NonNullable<PaymentsSection['staking']>>;
 
 export interface PaymentSettings extends Omit<
   PaymentsSection,
-  'base' | 'solana' | 'staking' | 'routesPerMinute'
+  'base' | 'networks' | 'solana' | 'staking' | 'routesPerMinute'
 > {
   readonly base?: BaseSettings | undefined;
+  readonly networks?: readonly NetworkSettings[] | undefined;
   readonly solana?: SolanaSettings | undefined;
   readonly staking?: StakingSettings | undefined;
   /** Credit that a wallet needs to start a request, from the `limits` section. */

@@ -285,6 +285,16 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     );
   }
 
+  /** The network of the latest credited payment of a wallet. */
+  async latestNetwork(wallet: string): Promise<string | undefined> {
+    const [row] = await this.store.query<{ network: string }>(
+      `SELECT network FROM payments_topup WHERE wallet = $1 AND state = 'credited'
+       ORDER BY created_ms DESC, payment_key DESC LIMIT 1`,
+      [wallet],
+    );
+    return row?.network;
+  }
+
   async counts(): Promise<CreditCounts> {
     const [row] = await this.store.query<Record<keyof CreditCounts, bigint>>(
       `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND state = 'credited') AS watched,
@@ -337,12 +347,11 @@ export async function topUpTransactions(
   return new Set(rows.map((row) => row.tx_id));
 }
 
-/** Sum of the credited payments on networks with this prefix. */
-export async function creditedTotal(tx: Queryable, networkPrefix: string): Promise<Nano> {
-  const [row] = await tx.query<{ units: bigint }>(
-    `SELECT COALESCE(sum(amount_units), 0) AS units FROM payments_topup
-     WHERE state = 'credited' AND network LIKE $1`,
-    [`${networkPrefix}%`],
+/** Sums of the credited payments by network. */
+export async function creditedTotals(tx: Queryable): Promise<ReadonlyMap<string, Nano>> {
+  const rows = await tx.query<{ network: string; units: bigint }>(
+    `SELECT network, sum(amount_units) AS units FROM payments_topup
+     WHERE state = 'credited' GROUP BY network`,
   );
-  return unitsToNano(row?.units ?? 0n);
+  return new Map(rows.map(({ network, units }) => [network, unitsToNano(units)]));
 }

@@ -236,7 +236,10 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
     gauges.set('backupSuccess', Math.floor((this.backupMs() ?? 0) / SECOND_MS));
-    gauges.show('nodeContradictions');
+    gauges.show('networkReady', 'nodeContradictions');
+    for (const [network, isReady] of payments?.railMonitor.states() ?? []) {
+      gauges.set('networkReady', Number(isReady), network);
+    }
     for (const [network, count] of payments?.contradictions ?? []) {
       gauges.set('nodeContradictions', count, network);
     }

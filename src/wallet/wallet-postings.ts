@@ -2,8 +2,8 @@
 import { type Identity, walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
-import { type Ledger, availableIn } from '../billing/ledger/ledger.ts';
-import type { LedgerPostings } from '../payments/payments.ts';
+import { type HouseAccount, type Ledger, availableIn } from '../billing/ledger/ledger.ts';
+import { type LedgerPostings, ledgerNetwork } from '../payments/payments.ts';
 
 interface PostingParts {
   readonly ledger: Ledger;
@@ -38,7 +38,7 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
       const balance = await ledger.debitIn(tx, {
         accountId,
         amountNano: entry.amountNano,
-        to: payoutAccount(entry.wallet),
+        to: payoutAccount(entry.network),
         kind: 'PAYOUT',
         id: entry.refundId,
       });
@@ -53,7 +53,7 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
       ledger.creditIn(tx, {
         accountId: walletAccountId(entry.wallet),
         amountNano: entry.amountNano,
-        from: payoutAccount(entry.wallet),
+        from: payoutAccount(entry.network),
         kind: 'REFUND',
         id: `${entry.refundId}-back`,
       }),
@@ -72,10 +72,10 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
 }
 
 /** The account that is debited for payments on a network. */
-export function topUpAccount(network: string): 'house:top-up:base' | 'house:top-up:solana' {
-  return network.startsWith('solana:') ? 'house:top-up:solana' : 'house:top-up:base';
+export function topUpAccount(network: string): HouseAccount {
+  return `house:top-up:${ledgerNetwork(network)}`;
 }
 
-function payoutAccount(wallet: string): 'house:payout:base' | 'house:payout:solana' {
-  return wallet.startsWith('0x') ? 'house:payout:base' : 'house:payout:solana';
+function payoutAccount(network: string): HouseAccount {
+  return `house:payout:${ledgerNetwork(network)}`;
 }

@@ -28,6 +28,7 @@ import {
   type WalletCredit,
   openPayments,
   openSigning,
+  paymentNetworks,
   requirePayments,
 } from '../payments/payments.ts';
 import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
@@ -65,7 +66,7 @@ export type Wallets = Awaited<ReturnType<typeof openWallets>>;
 /** Opens payments; `undefined` without rails. Rejects if a required facilitator does not respond. */
 export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
   const { config, stores, clock, ids, log, basePath } = options;
-  if (config.payments.base === undefined && config.payments.solana === undefined) return undefined;
+  if (paymentNetworks(config.payments).length === 0) return undefined;
   const docsUrl = config.service.docsUrl ?? `${config.publicUrl}/docs`;
   return openPayments({
     store: stores.store,

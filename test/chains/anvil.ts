@@ -1,6 +1,6 @@
 /**
- * A private Base: anvil's native binary with chain id 8453, a USDC-like token at the real USDC
- * address and Multicall3 at its address, so that unmodified clients work. Each transaction is mined
+ * A private Base, or another EVM chain: anvil's native binary with the chain id, a USDC-like token at the real
+ * USDC address and Multicall3 at its address, so that unmodified clients work. Each transaction is mined
  * immediately unless a test disables it.
  */
 import { spawn } from 'node:child_process';
@@ -112,14 +112,20 @@ export function anvilBinary(): { path: string } | { missing: string } {
   }
 }
 
-export async function startAnvil(): Promise<AnvilChain> {
+/** `chainId` and the address of USDC: those of Base by default. */
+export async function startAnvil(
+  chainId: number = BASE_CHAIN.id,
+  token = USDC,
+): Promise<AnvilChain> {
   const binary = anvilBinary();
   if ('missing' in binary) {
     throw new Error(
       `${binary.missing}, so nothing can be tried against a private Base: run npm ci, or put anvil on the search path`,
     );
   }
-  const options = '--port 0 --chain-id 8453 --accounts 1 --threads 2 --hardfork cancun'.split(' ');
+  const options = `--port 0 --chain-id ${chainId} --accounts 1 --threads 2 --hardfork cancun`.split(
+    ' ',
+  );
   const child = endWithUs(spawn(binary.path, options, { stdio: ['ignore', 'pipe', 'ignore'] }));
   const exited = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
@@ -131,7 +137,7 @@ export async function startAnvil(): Promise<AnvilChain> {
   try {
     const port = await listeningPort(child.stdout);
     child.stdout.resume();
-    return await furnish(`http://127.0.0.1:${port}`, stop);
+    return await furnish(`http://127.0.0.1:${port}`, token, stop);
   } catch (error) {
     await stop();
     throw error;
@@ -152,10 +158,10 @@ async function listeningPort(stdout: NodeJS.ReadableStream): Promise<string> {
   throw new Error('anvil did not start');
 }
 
-async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<AnvilChain> {
+async function furnish(rpcUrl: string, token: Hex, stop: () => Promise<void>): Promise<AnvilChain> {
   const client = openClient(rpcUrl);
   const { runtime } = readFixture();
-  await client.setCode({ address: USDC, bytecode: runtime['TestUsdc'] as Hex });
+  await client.setCode({ address: token, bytecode: runtime['TestUsdc'] as Hex });
   await client.setCode({ address: MULTICALL, bytecode: runtime['TestMulticall'] as Hex });
   await client.setCode({ address: STAKING, bytecode: runtime['TestStaking'] as Hex });
   await client.setBalance({ address: RICH, value: 10n ** 22n });
@@ -170,7 +176,7 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
   const callToken: AnvilChain['callToken'] = async (functionName, args) => {
     // The caller passes valid arguments.
     const data = encodeFunctionData({ abi: USDC_ABI, functionName, args: args as never });
-    return await send(RICH, USDC, data, TOKEN_CALL_GAS);
+    return await send(RICH, token, data, TOKEN_CALL_GAS);
   };
   const callAs: AnvilChain['callAs'] = async (from, to, data) => {
     await client.setBalance({ address: from, value: 10n ** 18n });
@@ -183,7 +189,7 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
     mint: async (to, units) => void (await callToken('mint', [to, units])),
     balance: async (owner) =>
       await client.readContract({
-        address: USDC,
+        address: token,
         abi: USDC_ABI,
         functionName: 'balanceOf',
         args: [owner],
@@ -191,7 +197,7 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
     setTokens: async (owner, units) => {
       const slot = encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [owner, 0n]);
       await client.setStorageAt({
-        address: USDC,
+        address: token,
         index: keccak256(slot),
         value: numberToHex(units, { size: 32 }),
       });

@@ -28,10 +28,11 @@ export async function evmPayment(
   chain: AnvilChain,
   fixture: Fixture,
   privateKey = generatePrivateKey(),
+  network: `${string}:${string}` = BASE,
 ): Promise<TestPayment> {
   const account = privateKeyToAccount(privateKey);
   await chain.mint(account.address, TOKENS);
-  const client = new x402Client().register(BASE, new ExactEvmScheme(account));
+  const client = new x402Client().register(network, new ExactEvmScheme(account));
   return { header: await headerOf(client, fixture), wallet: account.address.toLowerCase() };
 }
 

@@ -125,6 +125,7 @@ export {
 } from './usage-sums.ts';
 export {
   type Balances,
+  type HouseAccount,
   type Hold,
   type HoldResult,
   type HoldRequest,

@@ -12,6 +12,7 @@ export type HouseAccount =
   | 'house:top-up:solana'
   | 'house:payout:base'
   | 'house:payout:solana'
+  | `house:${'top-up' | 'payout'}:eip155:${string}`
   | 'house:top-up:stripe'
   | 'house:payout:stripe'
   | 'house:top-up:shop'

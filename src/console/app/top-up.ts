@@ -6,7 +6,7 @@
 import { signal } from '@preact/signals';
 import { ApiError, call, errorOf, send } from './api.ts';
 import { usdText } from './format.ts';
-import type { Rail } from './page-facts.ts';
+import { type Rail, networkName } from './page-facts.ts';
 import { encodeHeader } from './wallets/sign-in.ts';
 import { type ConnectedWallet, type Offer, UNITS_PER_USD, usdOfUnits } from './wallets/wallet.ts';
 
@@ -15,6 +15,8 @@ export type TopUpStep = 'signing' | 'sending' | 'confirming' | 'credited' | 'fai
 export interface TopUpState {
   readonly step: TopUpStep;
   readonly rail: Rail;
+  /** CAIP-2; missing in a payment that an older page stored. */
+  readonly network?: string;
   readonly address: string;
   readonly amountUsd: number;
   readonly startedAt: string;
@@ -45,40 +47,55 @@ export interface TopUpOffer {
 
 const NAMESPACES: Readonly<Record<Rail, string>> = { base: 'eip155:', solana: 'solana:' };
 
-/** Loads the offer of the service on a rail. Throws if the rail accepts no payments. */
-export async function findOffer(rail: Rail): Promise<TopUpOffer> {
+/** Loads the offers of the service for a kind of wallet, one for each network. Throws if there is none. */
+export async function findOffers(rail: Rail): Promise<readonly TopUpOffer[]> {
   const response = await send('/x402/top-up', { method: 'POST' });
   if (response.status !== 402) throw await errorOf(response);
   const { accepts } = (await response.json()) as { accepts: readonly Offer[] }; // by x402
-  const offer = accepts.find(({ network }) => network.startsWith(NAMESPACES[rail]));
-  if (offer === undefined) {
+  const offers = accepts.filter(
+    ({ network }, index) =>
+      network.startsWith(NAMESPACES[rail]) &&
+      accepts.findIndex((other) => other.network === network) === index,
+  );
+  const [first] = offers;
+  if (first === undefined) {
     throw new ApiError(503, 'RAIL_AWAY', 'This rail accepts no payments now. Try again later');
   }
-  if (rail === 'base') return { offer, minimumUsd: usdOfUnits(BigInt(offer.amount)) };
+  const minimumOf = ({ amount }: Offer): number => usdOfUnits(BigInt(amount));
+  if (rail === 'base') return offers.map((offer) => ({ offer, minimumUsd: minimumOf(offer) }));
   const block = await call<{ blockhash: string; lastValidBlockHeight: string }>(
     '/x402/solana/blockhash',
   );
   const extra = {
-    ...offer.extra,
+    ...first.extra,
     recentBlockhash: block.blockhash,
     lastValidBlockHeight: block.lastValidBlockHeight,
   };
-  return { offer: { ...offer, extra }, minimumUsd: usdOfUnits(BigInt(offer.amount)) };
+  return [{ offer: { ...first, extra }, minimumUsd: minimumOf(first) }];
 }
 
 /** Signs and sends a payment; resolves at its end. Never rejects: `topUp` contains the result. */
-export async function startTopUp(wallet: ConnectedWallet, amountUsd: number): Promise<void> {
+export async function startTopUp(
+  wallet: ConnectedWallet,
+  amountUsd: number,
+  network: string,
+): Promise<void> {
   const { rail, address } = wallet;
   const state: TopUpState = {
     step: 'signing',
     rail,
+    network,
     address,
     amountUsd,
     startedAt: new Date().toISOString(),
   };
   topUp.value = state;
   try {
-    const { offer } = await findOffer(rail);
+    const offers = await findOffers(rail);
+    const offer = offers.find((one) => one.offer.network === network)?.offer;
+    if (offer === undefined) {
+      throw new Error(`${networkName(network)} accepts no payments now. Try again later.`);
+    }
     const units = BigInt(Math.round(amountUsd * UNITS_PER_USD));
     const payload = await wallet.signPayment(offer, units);
     const accepted = { ...offer, amount: String(units) };
@@ -229,10 +246,10 @@ function read(): Kept | undefined {
   }
 }
 
-export function explain(rail: Rail, amountUsd: number, payTo: string): readonly string[] {
+export function explain(network: string, amountUsd: number, payTo: string): readonly string[] {
   const amount = usdText(amountUsd);
   return [
-    `Your wallet shows a request to sign a payment of ${amount} in USDC on ${rail === 'base' ? 'Base' : 'Solana'} to ${payTo}.`,
+    `Your wallet shows a request to sign a payment of ${amount} in USDC on ${networkName(network)} to ${payTo}.`,
     'The service sends the payment and pays the network fee. You need only USDC.',
     `When the chain has confirmed the payment, ${amount} is credited to the account of your wallet. You can close this page while you wait.`,
   ];

@@ -18,21 +18,27 @@ import type { RailOffer } from '../requirements.ts';
 export const TOKEN_ABI = parseAbi([
   'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
   'function decimals() view returns (uint8)',
+  'function DOMAIN_SEPARATOR() view returns (bytes32)',
   'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
   'event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)',
   'event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)',
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
 
+/** The EIP-712 domain of the token of an offer. */
+export function tokenDomain({ extra, network, asset }: RailOffer) {
+  return {
+    name: extra['name'] ?? '',
+    version: extra['version'] ?? '',
+    chainId: Number(network.slice('eip155:'.length)),
+    verifyingContract: asset as Hex, // a valid EVM address
+  };
+}
+
 export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kind'>) {
   const { from, to, value, validAfter, validBefore, nonce } = transfer;
   return {
-    domain: {
-      name: offer.extra['name'] ?? '',
-      version: offer.extra['version'] ?? '',
-      chainId: Number(offer.network.slice('eip155:'.length)),
-      verifyingContract: offer.asset as Hex, // a valid EVM address
-    },
+    domain: tokenDomain(offer),
     types: authorizationTypes,
     primaryType: 'TransferWithAuthorization' as const,
     message: { from, to, value, validAfter, validBefore, nonce },

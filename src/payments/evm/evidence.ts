@@ -24,18 +24,17 @@ import {
   toEventSelector,
 } from 'viem';
 import type { Hex, RpcLog, TransactionReceipt } from 'viem';
+import { smaller } from '../../core/money.ts';
 import type { Erc3009, Permit2 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
 import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 import { NONCE_ABI } from '../extensions/upto.ts';
 
-/** An hour of Base blocks, because others may have sent a payment before we received it. */
-const LOOKBACK_BLOCKS = 1_800n;
 /** Public nodes reject wider ranges of logs. */
 const RANGE_BLOCKS = 2_000n;
-/** Two days of Base blocks; rows are settled before. */
-const MAX_RANGES = 45;
+/** Two days; rows are settled before. */
+const MAX_HOURS = 50n;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_SECONDS = 60n;
 
@@ -57,10 +56,11 @@ interface Deep {
 export interface Search {
   readonly attempt: Attempt;
   readonly depth: BlockDepth;
+  /** Blocks of an hour, because others may have sent a payment before we received it. */
+  readonly hourBlocks: bigint;
 }
 
-interface OpenedSearch {
-  readonly attempt: Attempt;
+interface OpenedSearch extends Pick<Search, 'attempt' | 'hourBlocks'> {
   /** `undefined`: the newest block is deep enough. */
   readonly deep: Deep | undefined;
 }
@@ -124,7 +124,7 @@ export async function findPermit2Payment(
 }
 
 async function findPayment(client: EvmClient, search: Search, traces: Traces): Promise<Evidence> {
-  const { attempt } = search;
+  const { attempt, hourBlocks } = search;
   const { seenHeight } = attempt;
   if (seenHeight !== undefined && (await client.getBlockNumber()) < seenHeight) {
     throw new Error('The node is behind the block of the payment');
@@ -141,7 +141,7 @@ async function findPayment(client: EvmClient, search: Search, traces: Traces): P
   const isEndDeep = async (): Promise<boolean> =>
     deep === undefined || isPast(await deep.seconds());
   if (await traces.isUsed()) {
-    return await traces.findUse({ number, isPastEnd, isEndDeep }, { attempt, deep });
+    return await traces.findUse({ number, isPastEnd, isEndDeep }, { attempt, hourBlocks, deep });
   }
   if (isPastEnd) {
     return { kind: 'final', reason: 'authorization_expired', isConfirmed: await isEndDeep() };
@@ -181,10 +181,11 @@ async function findUse(
   token: Hex,
   payment: Erc3009,
   latest: bigint,
-  { attempt: { startHeight }, deep }: OpenedSearch,
+  { attempt: { startHeight }, hourBlocks, deep }: OpenedSearch,
 ): Promise<Evidence> {
   const topics = [[USED_TOPIC, CANCELED_TOPIC], pad(payment.from), payment.nonce];
-  for await (const log of logsSince(client, { address: token, topics }, startHeight, latest)) {
+  const range = { startHeight, latest, hourBlocks };
+  for await (const log of logsSince(client, { address: token, topics }, range)) {
     if (log.topics[0] === CANCELED_TOPIC) {
       const isConfirmed = log.blockNumber !== null && isDeep(BigInt(log.blockNumber), deep);
       return { kind: 'final', reason: 'authorization_cancelled', isConfirmed };
@@ -212,16 +213,22 @@ function isWanted({ address, topics }: RpcLog, wanted: WantedLogs): boolean {
   );
 }
 
+interface BlockRange {
+  readonly startHeight: bigint;
+  readonly latest: bigint;
+  readonly hourBlocks: bigint;
+}
+
 /** Logs in block order, requested in ranges. */
 async function* logsSince(
   client: EvmClient,
   wanted: WantedLogs,
-  startHeight: bigint,
-  latest: bigint,
+  { startHeight, latest, hourBlocks }: BlockRange,
 ): AsyncGenerator<RpcLog> {
-  const first = (startHeight === 0n ? latest : startHeight) - LOOKBACK_BLOCKS;
+  const first = (startHeight === 0n ? latest : startHeight) - hourBlocks;
   let from = first > 0n ? first : 0n;
-  for (let ranges = 0; from <= latest && ranges < MAX_RANGES; ranges += 1, from += RANGE_BLOCKS) {
+  const end = smaller(latest, from + MAX_HOURS * hourBlocks);
+  for (; from <= end; from += RANGE_BLOCKS) {
     const fromBlock = numberToHex(from);
     const toBlock = numberToHex(endOfRange(from, latest));
     const logs = await client.request({
@@ -242,7 +249,7 @@ async function findSettlement(
   client: EvmClient,
   payment: Settlement,
   block: UsedBlock,
-  { attempt: { startHeight, transaction }, deep }: OpenedSearch,
+  { attempt: { startHeight, transaction }, hourBlocks, deep }: OpenedSearch,
 ): Promise<Evidence> {
   if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   const { token: address, from, to } = payment;
@@ -250,7 +257,7 @@ async function findSettlement(
   const logs =
     transaction === undefined
       ? []
-      : logsSince(client, { address, topics }, startHeight, block.number);
+      : logsSince(client, { address, topics }, { startHeight, latest: block.number, hourBlocks });
   for await (const { transactionHash: hash, data } of logs) {
     if (hash === null || BigInt(data) !== payment.units) continue;
     const receipt = await receiptOf(client, hash);

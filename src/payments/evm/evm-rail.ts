@@ -1,20 +1,21 @@
 /**
- * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`). The official schemes verify
- * them and send them through `EvmSender`; an external facilitator can send those of `exact`.
+ * The rail of an EVM network: ERC-3009 payments (`exact`) and Permit2 payments (`upto`). The official schemes
+ * verify them and send them through `EvmSender`; an external facilitator can send those of `exact`.
  */
 import { x402UptoPermit2ProxyAddress as UPTO_PROXY } from '@x402/evm';
-import { hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
+import { domainSeparator, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import type { Hex, TransactionReceipt } from 'viem';
 import { checksumAddress } from '../../core/addresses.ts';
+import { HOUR_MS, SECOND_MS } from '../../core/clock.ts';
 import { FairShare } from '../../core/fair-share.ts';
 import { Fault } from '../../core/faults.ts';
 import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import { EvmKey } from '../evm-key.ts';
 import { checkPermit2, permit2TypedData, readPermit2 } from '../extensions/upto.ts';
-import { unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
+import { unitsToNano, USDC_DECIMALS } from '../networks.ts';
 import { Agreement } from '../nodes.ts';
-import type { SignedPayment } from '../payment.ts';
+import { type SignedPayment, paymentError } from '../payment.ts';
 import {
   NO_PENDING_STORE,
   decimalsProblem,
@@ -38,12 +39,19 @@ import type {
   Verdict,
 } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { type BaseSettings, depthFor } from '../settings.ts';
+import { type EvmSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
-import { openEvmNodes, receiptOf, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
+import {
+  openEvmNodes,
+  receiptOf,
+  TOKEN_ABI,
+  tokenDomain,
+  trackedClient,
+  transferTypedData,
+} from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
-import type { BlockDepth } from './evidence.ts';
+import type { Search } from './evidence.ts';
 import { checkTransfer, contractForm, erc3009Of, readErc3009 } from './payload.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
@@ -62,12 +70,21 @@ const MAX_COLUMN = (1n << 63n) - 1n;
 /** Concurrent calls of contract wallets, which anonymous requests can cause. */
 const MAX_CONTRACT_CALLS = 32;
 
+interface EvmRailOptions extends RailOptions {
+  /**
+   * The network whose contract wallets can pay. A contract address can have another owner on each network,
+   * and the address is the identity of the account.
+   */
+  readonly contractNetwork: string;
+}
+
 export class EvmRail implements Rail {
   readonly network: string;
   readonly offer: RailOffer;
   readonly refunds: RefundRail | undefined;
-  readonly #settings: BaseSettings;
-  readonly #options: RailOptions;
+  readonly hourBlocks: bigint;
+  readonly #settings: EvmSettings;
+  readonly #options: EvmRailOptions;
   readonly #client: EvmClient;
   readonly #each: readonly EvmClient[];
   readonly #agreement: Agreement<EvmClient>;
@@ -75,11 +92,11 @@ export class EvmRail implements Rail {
   readonly #contractCalls = new FairShare(MAX_CONTRACT_CALLS);
   #decimals: number | undefined;
 
-  constructor(settings: BaseSettings, options: RailOptions) {
-    const { network, gasKey } = settings;
+  constructor(settings: EvmSettings, options: EvmRailOptions) {
+    const { network, gasKey, asset, domain, isUsdc, minimumTopUpUsd } = settings;
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
-    const usdc = usdcOf(network);
     this.network = network;
+    this.hourBlocks = BigInt(Math.ceil(HOUR_MS / SECOND_MS / settings.blockSeconds));
     this.#settings = settings;
     this.#options = options;
     this.#client = client;
@@ -101,15 +118,14 @@ export class EvmRail implements Rail {
             maxGas: BigInt(settings.maxGas),
             maxFeePerGas: this.#maxFeePerGas(),
           });
-    const asset = checksumAddress(settings.asset ?? usdc.asset);
-    const isUsdc = asset === usdc.asset;
     const facilitatorAddress = this.sender?.address;
     const isUpto = settings.upto && options.external === undefined;
     this.offer = {
       network,
       asset,
       payTo: checksumAddress(settings.payTo),
-      extra: usdc.extra,
+      extra: { ...domain },
+      ...(minimumTopUpUsd === undefined ? {} : { minimumUsd: minimumTopUpUsd }),
       ...(isUpto && facilitatorAddress !== undefined
         ? { upto: { facilitatorAddress, takesApproval: isUsdc } }
         : {}),
@@ -122,7 +138,11 @@ export class EvmRail implements Rail {
       offer: this.offer,
       find: async (payment, attempt) =>
         await this.#agreement.evidence((node) =>
-          findErc3009Payment(node, asset as Hex, payment, { attempt, depth: 'finalized' }),
+          findErc3009Payment(node, asset as Hex, payment, {
+            attempt,
+            depth: 'finalized',
+            hourBlocks: this.hourBlocks,
+          }),
         ),
     });
   }
@@ -149,6 +169,13 @@ export class EvmRail implements Rail {
     const signature = payment.inner['signature'] as Hex; // checked when it was read
     const hash = signedHash(payment);
     if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
+    const { contractNetwork } = this.#options;
+    if (contractNetwork !== this.network) {
+      throw paymentError(
+        'INVALID_PAYMENT_PAYER',
+        `The signature is not one of the key of the payer; contract wallets can pay on ${contractNetwork} only`,
+      );
+    }
     const address = payment.wallet as Hex; // an EVM identity
     return await this.isContractSignature({ address, hash, signature, clientAddress });
   }
@@ -229,7 +256,9 @@ export class EvmRail implements Rail {
     const { confirmations } = this.#settings;
     const creditDepth = depthFor(confirmations, unitsToNano(payment.amountUnits)) ?? 1;
     const blocks = depth === 'final' ? 'finalized' : creditDepth;
-    return await this.#agreement.evidence((node) => findOn(node, payment, attempt, blocks));
+    const { hourBlocks } = this;
+    const search = { attempt, depth: blocks, hourBlocks };
+    return await this.#agreement.evidence((node) => findOn(node, payment, search));
   }
 
   async newestHeight(): Promise<bigint> {
@@ -253,7 +282,7 @@ export class EvmRail implements Rail {
 
   async health(): Promise<RailHealth> {
     const client = this.#client;
-    const { maxGas, warnBelowEth } = this.#settings;
+    const { maxGas, warnBelow, coin } = this.#settings;
     const gasAddress = this.sender?.address;
     const gasBalance =
       gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
@@ -272,14 +301,29 @@ export class EvmRail implements Rail {
       networkOf: async (node) => `eip155:${await node.getChainId()}`,
       gasAddress,
       gasBalance,
-      warnBelow: parseEther(warnBelowEth.toFixed(18)),
-      lowProblem: `The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`,
-      blocking: [canPay ? undefined : 'The gas key cannot pay for a settlement'],
+      warnBelow: parseEther(warnBelow.toFixed(18)),
+      lowProblem: `The gas key ${gasAddress} holds less than ${warnBelow} ${coin}`,
+      blocking: [
+        canPay ? undefined : 'The gas key cannot pay for a settlement',
+        await this.#domainProblem(),
+      ],
       warnings: [
         finality,
         hasProxy ? undefined : `The chain has no proxy of the scheme upto at ${UPTO_PROXY}`,
       ],
     });
+  }
+
+  /** The token rejects every payment that is signed for another EIP-712 domain. */
+  async #domainProblem(): Promise<string | undefined> {
+    const { asset, extra } = this.offer;
+    const address = asset as Hex; // a valid EVM address
+    const call = { address, abi: TOKEN_ABI, functionName: 'DOMAIN_SEPARATOR' } as const;
+    // Some tokens do not have the function; their payments are simulated before they are sent.
+    const separator = await this.#client.readContract(call).catch(() => undefined);
+    if (separator === undefined) return undefined;
+    if (separator === domainSeparator({ domain: tokenDomain(this.offer) })) return undefined;
+    return `The EIP-712 domain of the token ${asset} is not "${extra['name']}" version "${extra['version']}"`;
   }
 
   exposedScheme(): ExposedEvmScheme {
@@ -346,20 +390,18 @@ function inContractForm(payment: SignedPayment): SignedPayment {
 async function findOn(
   client: EvmClient,
   payment: SignedPayment,
-  attempt: Attempt,
-  depth: BlockDepth,
+  search: Search,
 ): Promise<Evidence> {
   const { authorization, amountUnits, offer } = payment;
   const token = offer.asset as Hex; // of an offer of this rail
-  const search = { attempt, depth };
   const evidence =
     authorization.kind === 'permit2'
       ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, search)
       : await findErc3009Payment(client, token, erc3009Of(payment), search);
   if (evidence.kind !== 'paid') return evidence;
   // Our own transaction was signed after the row was opened, when the payment was unused.
-  const isOurs = evidence.transaction === attempt.transaction;
-  if (!isOurs && (await wasBefore(client, evidence.height, attempt))) {
+  const isOurs = evidence.transaction === search.attempt.transaction;
+  if (!isOurs && (await wasBefore(client, evidence.height, search.attempt))) {
     return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
   }
   return evidence;

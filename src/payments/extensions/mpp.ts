@@ -1,7 +1,7 @@
 /**
  * The Machine Payments Protocol: the HTTP authentication scheme `Payment` (draft-httpauth-payment-01) with
  * the method `evm` and the intent `charge` (draft-evm-charge-01). A credential is an EIP-3009
- * authorization, so it is converted to an x402 header for the rail of Base.
+ * authorization, so it is converted to an x402 header for the first EVM rail.
  *
  * The server stores no challenges. The id of a challenge is a MAC of its parameters, so that the server
  * recognises its own challenges; the payer signs the hash of id and realm as the nonce.
@@ -12,7 +12,7 @@ import { keccak256 } from '../../core/keccak.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Nano } from '../../core/money.ts';
 import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from '../header-codec.ts';
-import { USDC_DECIMALS, unitsAbove } from '../networks.ts';
+import { USDC_DECIMALS, largestOf, unitsAbove } from '../networks.ts';
 import { invalidPayment, paymentError } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { isSameMac, macOf } from '../secrets.ts';
@@ -68,7 +68,7 @@ export class MachinePayments {
     if (offer === undefined) return undefined;
     const request = encodeBase64Url({
       // In alphabetical order, because the bytes are signed.
-      amount: unitsAbove(amount).toString(),
+      amount: unitsAbove(largestOf(amount, offer)).toString(),
       currency: offer.asset,
       methodDetails: {
         chainId: Number(offer.network.slice(EVM.length)),

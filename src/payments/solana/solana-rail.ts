@@ -9,7 +9,7 @@ import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solan
 import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import type { ExternalFacilitator } from '../extensions/external-facilitator.ts';
-import { unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
+import { unitsToNano, USDC_DECIMALS, solanaUsdc } from '../networks.ts';
 import { Agreement } from '../nodes.ts';
 import type { SignedPayment } from '../payment.ts';
 import {
@@ -99,6 +99,8 @@ export class SolanaRail implements Rail {
   readonly offer: RailOffer;
   readonly refunds: RefundRail | undefined;
   readonly #opened: OpenedSolana;
+  /** A slot is 0.4 seconds. */
+  readonly hourBlocks = 9_000n;
   #decimals: number | undefined;
 
   constructor(opened: OpenedSolana) {
@@ -106,7 +108,7 @@ export class SolanaRail implements Rail {
     this.network = opened.settings.network;
     this.offer = opened.offer;
     this.refunds = opened.refunds;
-    const isUsdc = this.offer.asset === usdcOf(opened.settings.network).asset;
+    const isUsdc = this.offer.asset === solanaUsdc(opened.settings.network).asset;
     this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
   }
 
@@ -337,7 +339,7 @@ async function solanaOffer(
   feePayer: KeyPairSigner | undefined,
 ): Promise<RailOffer> {
   const { network } = settings;
-  const usdc = usdcOf(network);
+  const usdc = solanaUsdc(network);
   const payer = external === undefined ? feePayer?.address : await external.feePayer(network);
   if (payer === undefined) {
     throw new Error(

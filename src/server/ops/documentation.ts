@@ -1,4 +1,5 @@
 /** `GET /openapi.json`, and `GET /docs`, which shows it. */
+import { paymentNetworks } from '../../payments/payments.ts';
 import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
@@ -32,7 +33,7 @@ export function ownDocument(parts: DocumentationParts): Generator<undefined, Ope
     // With port 0 only the listening server knows its address.
     publicUrl: publicUrl.endsWith(':0') ? server.address : publicUrl,
     basePath,
-    takesWallets: payments.base !== undefined || payments.solana !== undefined,
+    takesWallets: paymentNetworks(payments).length > 0,
   });
 }
 

@@ -1,7 +1,8 @@
 /** The payments page: wallet payments of all accounts, and the details of one. */
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { Transaction, networkName } from '../pages/credit.tsx';
+import { networkName } from '../page-facts.ts';
+import { Transaction } from '../pages/credit.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';

@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { shortDay, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
-import { RAILS, TAKES_CARDS } from '../page-facts.ts';
+import { RAILS, TAKES_CARDS, networkName } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -140,11 +140,6 @@ function TopUps() {
       />
     </section>
   );
-}
-
-export function networkName(network: string): string {
-  if (network.startsWith('solana:')) return 'Solana';
-  return network === 'eip155:8453' ? 'Base' : network;
 }
 
 export function Transaction({ entry }: { entry: Pick<TopUp, 'transaction' | 'explorerUrl'> }) {

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { shortId, timeText, usdText } from '../format.ts';
-import type { Rail } from '../page-facts.ts';
+import { RAIL_NAMES, type Rail, networkName } from '../page-facts.ts';
 import { toast } from '../parts/announce.tsx';
 import { AmountField, ErrorMessage, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
@@ -12,13 +12,13 @@ import {
   abandonTopUp,
   dismissTopUp,
   explain,
-  findOffer,
+  findOffers,
   resumeTopUp,
   startTopUp,
   topUp,
 } from '../top-up.ts';
 import { WalletError, type WalletChoice } from '../wallets/wallet.ts';
-import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
+import { WalletList } from './wallet-list.tsx';
 
 const AMOUNTS = [5, 10, 25, 100];
 const USUAL_USD = 10;
@@ -55,9 +55,12 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
   const rail = railOf(wallet);
   const amount = useSignal(String(USUAL_USD));
   const action = useAction();
-  const offered = useResource(`offer ${rail}`, () => findOffer(rail));
+  const offered = useResource(`offers ${rail}`, () => findOffers(rail));
+  const chosen = useSignal('');
   const usd = Number(amount.value);
-  const { data: offer, error } = offered;
+  const { data: offers = [], error } = offered;
+  const offer = offers.find((one) => one.offer.network === chosen.value) ?? offers[0];
+  const network = offer?.offer.network ?? '';
   const minimum = offer?.minimumUsd ?? 0;
   const isTooLittle = !(usd >= minimum);
   const atLeast = `At least ${usdText(minimum)}.`;
@@ -70,14 +73,24 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
         );
       }
       close();
-      void startTopUp(connected, usd);
+      void startTopUp(connected, usd, network);
     });
   };
   return (
     <Overlay title="Add credit" close={close}>
       <p>
-        Pay in USDC from your wallet <Id value={wallet} /> on {RAIL_NAMES[rail]}.
+        Pay in USDC from your wallet <Id value={wallet} /> on{' '}
+        {offer === undefined ? RAIL_NAMES[rail] : networkName(network)}.
       </p>
+      {offers.length > 1 && (
+        <Segments
+          legend="Network"
+          isLegendSeen
+          value={network}
+          options={offers.map(({ offer: one }) => [one.network, networkName(one.network)])}
+          onInput={(one) => (chosen.value = one)}
+        />
+      )}
       <Segments
         legend="Amount"
         isLegendSeen
@@ -97,7 +110,7 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
         <>
           <h3>Next steps</h3>
           <ol class="steps">
-            {explain(rail, usd, shortId(offer.offer.payTo)).map((text) => (
+            {explain(network, usd, shortId(offer.offer.payTo)).map((text) => (
               <li key={text}>{text}</li>
             ))}
           </ol>
@@ -121,7 +134,7 @@ const STEPS = [
 function Progress({ again }: { again: () => void }) {
   const { value: state } = topUp;
   if (state === undefined) return null;
-  const { step, amountUsd, rail, message, startedAt } = state;
+  const { step, amountUsd, rail, network, message, startedAt } = state;
   const at = STEPS.findIndex(([one]) => one === step);
   const isOver = step === 'credited' || step === 'failed';
   return (
@@ -131,7 +144,7 @@ function Progress({ again }: { again: () => void }) {
           ? 'The top-up failed'
           : step === 'credited'
             ? `${usdText(amountUsd)} was credited`
-            : `Adding ${usdText(amountUsd)} on ${RAIL_NAMES[rail]}`}
+            : `Adding ${usdText(amountUsd)} on ${network === undefined ? RAIL_NAMES[rail] : networkName(network)}`}
       </p>
       {step !== 'failed' && (
         <ol class="way">

@@ -1,10 +1,8 @@
 /** A list of the wallets in this browser. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { RAILS, type Rail } from '../page-facts.ts';
+import { RAILS, RAIL_NAMES, type Rail } from '../page-facts.ts';
 import type { WalletChoice } from '../wallets/wallet.ts';
-
-export const RAIL_NAMES: Readonly<Record<Rail, string>> = { base: 'Base', solana: 'Solana' };
 
 interface WalletListProps {
   readonly isBusy: boolean;

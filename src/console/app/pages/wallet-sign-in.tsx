@@ -1,10 +1,10 @@
 /** Sign-in with a wallet of this browser. Loads the wallet code on demand. */
 import { useSignal } from '@preact/signals';
-import { RAILS } from '../page-facts.ts';
+import { RAILS, RAIL_NAMES } from '../page-facts.ts';
 import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { signInByWallet, signInChallenge } from '../session.ts';
 import type { ConnectedWallet, WalletChoice } from '../wallets/wallet.ts';
-import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
+import { WalletList } from './wallet-list.tsx';
 
 export function WalletSignIn({ signedIn }: { signedIn: () => void }) {
   const isOpen = useSignal(false);

@@ -1,10 +1,11 @@
 /**
- * Base wallets, discovered by EIP-6963. A payment is an EIP-3009 authorization: the wallet signs it,
+ * EVM wallets, discovered by EIP-6963. A payment is an EIP-3009 authorization: the wallet signs it,
  * and the service sends it. This code calls no other server.
  */
 import { createStore } from 'mipd';
 import { getAddress } from 'viem/utils';
 import { usdText } from '../format.ts';
+import { networkName } from '../page-facts.ts';
 import {
   type ConnectedWallet,
   type Offer,
@@ -21,9 +22,7 @@ interface Provider {
 
 /** The wallet does not know the chain. */
 const UNKNOWN_CHAIN = 4902;
-const KNOWN_CHAINS: Readonly<
-  Record<number, Readonly<Record<string, unknown>> & { readonly chainName: string }>
-> = {
+const KNOWN_CHAINS: Readonly<Record<number, Readonly<Record<string, unknown>>>> = {
   8453: {
     chainName: 'Base',
     nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
@@ -139,7 +138,7 @@ async function switchChain(provider: Provider, chainId: number): Promise<void> {
   if (await isSelected()) return;
   const known = KNOWN_CHAINS[chainId];
   const wrongChain = new WalletError(
-    `Your wallet uses another chain. Switch it to ${known?.chainName ?? `chain ${chainId}`} and try again.`,
+    `Your wallet uses another chain. Switch it to ${networkName(`eip155:${chainId}`)} and try again.`,
   );
   const wanted = `0x${chainId.toString(16)}`;
   try {
@@ -158,7 +157,7 @@ const BALANCE_OF = '0x70a08231';
 async function checkFunds(
   provider: Provider,
   from: string,
-  { asset }: Offer,
+  { asset, network }: Offer,
   units: bigint,
 ): Promise<void> {
   let balance: bigint;
@@ -175,7 +174,7 @@ async function checkFunds(
   }
   if (balance >= units) return;
   throw new WalletError(
-    `This wallet has ${usdText(usdOfUnits(balance))} in USDC on Base, which is less than ${usdText(usdOfUnits(units))}. Nothing was signed. Choose a smaller amount.`,
+    `This wallet has ${usdText(usdOfUnits(balance))} in USDC on ${networkName(network)}, which is less than ${usdText(usdOfUnits(units))}. Nothing was signed. Choose a smaller amount.`,
   );
 }
 

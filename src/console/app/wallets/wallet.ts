@@ -16,7 +16,7 @@ export interface ConnectedWallet {
   readonly name: string;
   readonly rail: Rail;
   readonly address: string;
-  /** Returns the signature in hex on Base, in base58 on Solana. */
+  /** Returns the signature in hex on EVM networks, in base58 on Solana. */
   signText(text: string): Promise<string>;
   /** Returns the payload of an x402 payment. `units`: amount in units of the token. */
   signPayment(offer: Offer, units: bigint): Promise<Readonly<Record<string, unknown>>>;
