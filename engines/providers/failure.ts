@@ -3,7 +3,7 @@
  * provider, so that the server classifies them as those of any other engine. Known secrets are
  * removed from messages.
  */
-import { errorWords } from '../../src/engines/error-meanings.ts';
+import { errorWords, eventStatus } from '../../src/engines/error-meanings.ts';
 import { type JsonObject, isJsonObject } from '../../src/json/json-scan.ts';
 import { parsedJson } from '../../src/json/json-text.ts';
 import { reasonOf } from '../../src/core/log.ts';
@@ -70,19 +70,8 @@ export function failureOf(error: unknown): ProviderFailure {
 /** An error event within a stream: a text, or an object with type and message. */
 function failureOfEvent(error: unknown): ProviderFailure {
   const { message, code } = errorWords(Buffer.from(JSON.stringify(error ?? 'no reason')));
-  return new ProviderFailure(STATUS_OF_TYPE[code] ?? NO_RESPONSE, message, code);
+  return new ProviderFailure(eventStatus([code]) ?? NO_RESPONSE, message, code);
 }
-
-/** Errors that providers send within a stream with status 200. */
-const STATUS_OF_TYPE: Readonly<Record<string, number>> = {
-  overloaded_error: 529,
-  rate_limit_error: 429,
-  rate_limit_exceeded: 429,
-  invalid_request_error: 400,
-  context_length_exceeded: 400,
-  authentication_error: 401,
-  permission_error: 403,
-};
 
 /** The code as the server looks it up; the words of AWS and of Google are types. */
 function codeOf(body: unknown): string {

@@ -21,7 +21,8 @@ import type {
   Replica,
   WholeCall,
 } from '../engines/engines.ts';
-import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
+import type { Fault } from '../core/faults.ts';
+import { engineFault, type KnownFailure, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import { costOf, noteOutcome } from '../http/model-sale.ts';
 import type { TimeLimits } from '../net/exchange.ts';
@@ -226,11 +227,13 @@ export class ChatRun implements WholeCall {
   }
 
   protected problemOf(outcome: EngineOutcome): Error | undefined {
-    if (outcome.ok) return undefined;
-    const { model } = this.plan;
-    const param = this.plan.wire === undefined ? 'messages' : 'prompt';
-    if (saysContextOverflow(outcome)) return contextOverflow(model, undefined, param);
-    return engineFault(outcome, model.id);
+    return outcome.ok ? undefined : this.faultOf(outcome, engineFault);
+  }
+
+  protected faultOf(failure: KnownFailure, fault: typeof engineFault): Fault {
+    const { model, wire } = this.plan;
+    if (!saysContextOverflow(failure)) return fault(failure, model.id);
+    return contextOverflow(model, undefined, wire === undefined ? 'messages' : 'prompt');
   }
 
   protected endRound(outcome: Attempted): void {

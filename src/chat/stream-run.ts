@@ -6,6 +6,7 @@
 import type { Sale, SoldResponse } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
+import { eventFailure, eventFault } from '../engines/engine-refusal.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
 import { asFault } from '../http/error-response.ts';
 import {
@@ -121,7 +122,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   protected override problemOf(outcome: EngineOutcome): Error | undefined {
     const { failure, isCutOff, isOver } = this.#stream;
     if (isCutOff) return undefined;
-    if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
+    if (failure !== undefined) return this.faultOf(eventFailure(failure), eventFault);
     if (!isOver) {
       if (!outcome.ok) return super.problemOf(outcome);
       const rest = this.#stream.flush();

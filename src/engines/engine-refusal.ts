@@ -5,14 +5,15 @@
  */
 import type { EngineFailure } from './engines.ts';
 import { Fault } from '../core/faults.ts';
-import { errorMeaning, errorWords, type ErrorWords } from './error-meanings.ts';
+import { errorMeaning, errorWords, type ErrorWords, eventStatus } from './error-meanings.ts';
+import { verdictOfError } from './verdict.ts';
 
 /** `Retry-After` of 30 seconds, because an overloaded model recovers slowly. */
 const OVERLOADED_RETRY_SECONDS = 30;
 const OFFLINE_RETRY_SECONDS = 10;
 const MAX_SHOWN_CHARACTERS = 500;
 
-type KnownFailure = Pick<
+export type KnownFailure = Pick<
   EngineFailure,
   'reason' | 'message' | 'status' | 'body' | 'retryAfterSeconds'
 >;
@@ -43,6 +44,29 @@ export function engineFault(failure: KnownFailure, modelId: string): Fault {
   return new Fault('INFERENCE_FAILED', { cause });
 }
 
+interface ErrorEvent {
+  readonly message: string;
+  readonly type: string | undefined;
+  readonly code: string | undefined;
+}
+
+/** An error within a stream as the failure that a response with this error would be. */
+export function eventFailure({ message, type, code }: ErrorEvent): KnownFailure {
+  const status = eventStatus([code, type]) ?? 500;
+  const body = Buffer.from(JSON.stringify({ error: { message, code: code ?? type } }));
+  const { reason } = verdictOfError(status, body);
+  const failure = { message, status, body, retryAfterSeconds: null };
+  // The engine responded, so at most a server behind it is unreachable.
+  return { ...failure, reason: reason === 'unreachable' ? 'failed' : reason };
+}
+
+/** The Fault for an error within a stream. Too much load and a rate limit stay different errors. */
+export function eventFault(failure: KnownFailure, modelId: string): Fault {
+  const fault = engineFault(failure, modelId);
+  if (fault.code !== 'MODEL_OVERLOADED' || failure.status === 429) return fault;
+  return new Fault('MODEL_AT_CAPACITY', fault.options);
+}
+
 function refusedFault(failure: KnownFailure, modelId: string): Fault {
   const words = engineWords(failure.body);
   const meaning = errorMeaning(failure.status ?? 0, failure.body);
@@ -56,7 +80,7 @@ function refusedFault(failure: KnownFailure, modelId: string): Fault {
   });
 }
 
-export function saysContextOverflow({ reason, status, body }: EngineFailure): boolean {
+export function saysContextOverflow({ reason, status, body }: KnownFailure): boolean {
   return reason === 'refused' && errorMeaning(status ?? 0, body) === 'overflow';
 }
 

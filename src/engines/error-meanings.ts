@@ -102,7 +102,7 @@ const KNOWN_ERRORS: readonly KnownError[] = [
   {
     meaning: 'failed',
     statuses: [400],
-    message: startsWith('the model has crashed', 'model unloaded'),
+    message: startsWith('the model has crashed', 'model unloaded', 'request aborted'),
   },
   {
     meaning: 'generation',
@@ -118,6 +118,43 @@ export function errorMeaning(status: number, body: Buffer | null): ErrorMeaning 
       known.statuses.includes(status) &&
       (known.code?.test(code) === true || known.message?.test(message) === true),
   )?.meaning;
+}
+
+/** Statuses of errors by the names that providers use within a stream, in lower case. */
+const STATUS_OF_NAME: Readonly<Record<string, number>> = {
+  authentication_error: 401,
+  billing_error: 402,
+  content_filter: 400,
+  context_length_exceeded: 400,
+  insufficient_quota: 429,
+  invalid_argument: 400,
+  invalid_prompt: 400,
+  invalid_request_error: 400,
+  not_found_error: 404,
+  overloaded_error: 529,
+  permission_error: 403,
+  rate_limit_error: 429,
+  rate_limit_exceeded: 429,
+  request_too_large: 413,
+  resource_exhausted: 429,
+  server_is_overloaded: 503,
+  serviceunavailableexception: 503,
+  service_unavailable: 503,
+  service_unavailable_error: 503,
+  slow_down: 503,
+  throttlingexception: 429,
+  timeout_error: 504,
+  unavailable: 503,
+  validationexception: 400,
+};
+
+/** The status that an error within a stream would have as a response; `names`: code and type. */
+export function eventStatus(names: readonly (string | undefined)[]): number | undefined {
+  for (const name of names) {
+    const status = STATUS_OF_NAME[name?.toLowerCase() ?? ''] ?? Number(name);
+    if (status >= 400 && status < 600) return status;
+  }
+  return undefined;
 }
 
 export interface ErrorWords {

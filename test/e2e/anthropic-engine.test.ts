@@ -474,11 +474,44 @@ describe('a Messages caller of an engine of the same protocol', () => {
     assert.ok(!engine.seen[1]?.text.includes('thinking'));
   });
 
-  test('receives an error within a stream as an error, without a charge', async () => {
-    const error = { type: 'overloaded_error', message: 'Overloaded' };
+  for (const [given, shown] of [
+    ['overloaded_error', 'overloaded_error'],
+    ['rate_limit_error', 'rate_limit_error'],
+    ['invalid_request_error', 'invalid_request_error'],
+    ['timeout_error', 'timeout_error'],
+    ['api_error', 'api_error'],
+    // The operator's key and balance are no matter of the caller.
+    ['authentication_error', 'api_error'],
+    ['billing_error', 'api_error'],
+    ['permission_error', 'api_error'],
+  ] as const) {
+    test(`receives ${given} within a stream as ${shown}, without a charge`, async () => {
+      const before = await balance();
+      for (const thinking of [undefined, { type: 'enabled', budget_tokens: 1_024 }]) {
+        const error = { type: given, message: 'Not now' };
+        engine.script.push({ content: [], events: [{ type: 'error', error }] });
+        // Translated, because this server adds a search.
+        const more = thinking
+          ? { tools: [{ type: 'web_search_20250305', name: 'web_search' }] }
+          : {};
+        const received = await post('/messages', { ...BODY, ...more, thinking, stream: true });
+        const last = chunksOf(received).at(-1);
+        assert.equal(last.type, 'error', received.text);
+        assert.equal(last.error.type, shown, received.text);
+        assert.equal(last.error.message.includes('Not now'), given === 'invalid_request_error');
+      }
+      assert.equal(await balance(), before);
+    });
+  }
+
+  test('receives a prompt that is too long within a stream in the form that it compacts by', async () => {
+    const error = { type: 'invalid_request_error', message: 'prompt is too long: 9 > 8' };
     engine.script.push({ content: [], events: [{ type: 'error', error }] });
     const received = await post('/messages', { ...BODY, stream: true });
-    assert.equal(chunksOf(received).at(-1).type, 'error');
+    assert.match(
+      chunksOf(received).at(-1).error.message,
+      /^prompt is too long: \d+ tokens > 200000/,
+    );
   });
 
   test('receives a message that ends at its grant if the engine exceeds it', async () => {

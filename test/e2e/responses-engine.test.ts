@@ -209,6 +209,29 @@ describe('an engine of the Responses API', () => {
     });
   }
 
+  for (const [given, shown] of [
+    ['rate_limit_exceeded', 'rate_limit_exceeded'],
+    ['server_is_overloaded', 'server_is_overloaded'],
+    ['context_length_exceeded', 'context_length_exceeded'],
+    ['invalid_prompt', 'invalid_prompt'],
+    ['server_error', 'server_error'],
+    // The operator's quota is no matter of the caller.
+    ['insufficient_quota', 'server_error'],
+  ] as const) {
+    test(`a response that fails with ${given} fails with ${shown} at the caller`, async () => {
+      // Translated, if reasoning is stripped.
+      for (const more of [{}, { svc_parameters: { strip_thinking_response: true } }]) {
+        const error = { code: given, message: 'Not now' };
+        engine.script.push(responds({ output: [], status: 'failed', more: { error } }));
+        const { text } = await post('/responses', { input: 'Hi', stream: true, ...more });
+        assert.match(
+          text,
+          new RegExp(`event: response.failed\n[^\n]*"error":\\{"code":"${shown}"`),
+        );
+      }
+    });
+  }
+
   test('rejects members that the protocol lacks, before any work', async () => {
     const messages = [{ role: 'user', content: 'Hi' }];
     for (const member of [{ stop: ['END'] }, { seed: 7 }, { n: 2 }, { logit_bias: { 5: 1 } }]) {

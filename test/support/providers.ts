@@ -50,8 +50,8 @@ export interface Provider {
     readonly reasoning: string;
     readonly billed: Readonly<Record<string, unknown>>;
   }[];
-  /** Data of events by which a stream fails. */
-  readonly streamErrors?: readonly string[];
+  /** Data of events by which a stream fails, and the code that the caller receives. */
+  readonly streamErrors?: readonly { readonly data: string; readonly code: string }[];
   /** The finish reasons of the provider, each with the reason that the caller receives. */
   readonly finishReasons?: Readonly<Record<string, string>>;
   /** Members of a tool call that the next request has to repeat. */

@@ -37,7 +37,9 @@ export const responsesErrors: ErrorForm = (fault, context) => {
 /** The error code of `response.failed`. */
 export function failureCode(fault: Fault): string {
   if (fault.code === 'INFERENCE_FAILED' || fault.code === 'UNKNOWN_ERROR') return 'server_error';
-  if (fault.code === 'INVALID_REQUEST') return 'invalid_prompt';
+  if (fault.code === 'INVALID_REQUEST' || fault.code === 'CONTENT_POLICY_VIOLATION') {
+    return 'invalid_prompt';
+  }
   return codeOf(fault.code);
 }
 
