@@ -21,7 +21,6 @@ import type {
   Replica,
   WholeCall,
 } from '../engines/engines.ts';
-import type { Fault } from '../core/faults.ts';
 import { engineFault, type KnownFailure, saysContextOverflow } from '../engines/engine-refusal.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import { costOf, noteOutcome } from '../http/model-sale.ts';
@@ -230,7 +229,7 @@ export class ChatRun implements WholeCall {
     return outcome.ok ? undefined : this.faultOf(outcome, engineFault);
   }
 
-  protected faultOf(failure: KnownFailure, fault: typeof engineFault): Fault {
+  protected faultOf(failure: KnownFailure, fault: typeof engineFault) {
     const { model, wire } = this.plan;
     if (!saysContextOverflow(failure)) return fault(failure, model.id);
     return contextOverflow(model, undefined, wire === undefined ? 'messages' : 'prompt');

@@ -504,6 +504,58 @@ describe('a Messages caller of an engine of the same protocol', () => {
     });
   }
 
+  test('sends search results and citations of this server as text only', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+    const found = [{ type: 'web_search_result', title: 'T', url: 'u', encrypted_content: '' }];
+    const use = { type: 'server_tool_use', id: 'srvtoolu_1', name: 'web_search', input: {} };
+    const result = { type: 'web_search_tool_result', tool_use_id: 'srvtoolu_1', content: found };
+    const location = { type: 'web_search_result_location', url: 'u', encrypted_index: '' };
+    const content = [use, result, { type: 'text', text: 'Tides', citations: [location] }];
+    const messages = [
+      ...BODY.messages,
+      { role: 'assistant', content },
+      { role: 'user', content: 'And?' },
+    ];
+    const received = await post('/messages', { ...BODY, messages });
+    assert.equal(received.status, 200, received.text);
+    assert.ok(!engine.seen[0]?.text.includes('encrypted_'));
+    assert.ok(engine.seen[0]?.text.includes('Tides'));
+  });
+
+  for (const stream of [false, true]) {
+    test(`citations of each kind reach callers of other protocols (stream: ${stream})`, async () => {
+      const page = {
+        type: 'page_location',
+        cited_text: 'Ebb',
+        document_index: 0,
+        document_title: 'D',
+      };
+      const url = 'https://example.com/tides';
+      const web = {
+        type: 'web_search_result_location',
+        url,
+        title: 'Tides',
+        cited_text: 'The moon',
+      };
+      const content = [
+        { type: 'text', text: 'Ebb. ', citations: [page] },
+        { type: 'text', text: 'Moon.', citations: [{ ...web, encrypted_index: 'x' }] },
+      ];
+      engine.script.push({ content }, { content });
+      // Translated, because this server adds a search.
+      const tools = [{ type: 'web_search_20250305', name: 'web_search' }];
+      const { text } = await post('/messages', { ...BODY, thinking: undefined, tools, stream });
+      assert.ok(text.includes(JSON.stringify(page)), text);
+      assert.ok(text.includes(JSON.stringify({ ...web, encrypted_index: '' })), text);
+      const responses = await post('/responses', { input: 'Why?', stream });
+      const shown = { type: 'url_citation', url, title: 'Tides', start_index: 5, end_index: 10 };
+      assert.ok(
+        responses.text.includes(`"annotations":[${JSON.stringify(shown)}]`),
+        responses.text,
+      );
+    });
+  }
+
   test('receives a prompt that is too long within a stream in the form that it compacts by', async () => {
     const error = { type: 'invalid_request_error', message: 'prompt is too long: 9 > 8' };
     engine.script.push({ content: [], events: [{ type: 'error', error }] });

@@ -178,6 +178,31 @@ describe('an engine of the Responses API', () => {
       assert.match(answer.text, /"stop_reason":"tool_use"/);
     });
 
+    test(`shows citations to callers of each protocol (${way})`, async () => {
+      const source = { type: 'url_citation', url: 'https://example.com/tides', title: 'Tides' };
+      const cited = [{ ...source, start_index: 4, end_index: 8 }];
+      const output = [message('m', 'High tide'), message('n', 'The moon pulls', cited)];
+      const messages = [{ role: 'user', content: 'Why?' }];
+      engine.script.push(...Array.from({ length: 3 }, () => responds({ output })));
+      const chat = await post('/chat/completions', { messages, stream });
+      const { type, ...members } = source;
+      const moved = { type, url_citation: { ...members, start_index: 13, end_index: 17 } };
+      assert.ok(chat.text.includes(`"annotations":${JSON.stringify([moved])}`), chat.text);
+      const claude = await post('/messages', { messages, stream, max_tokens: 50 });
+      const citation = {
+        type: 'web_search_result_location',
+        ...members,
+        cited_text: '',
+        encrypted_index: '',
+      };
+      assert.ok(claude.text.includes(JSON.stringify(citation)), claude.text);
+      // A translated response has one message.
+      const more = { svc_parameters: { strip_thinking_response: true } };
+      const { text } = await post('/responses', { input: 'Why?', stream, ...more });
+      const shown = { ...source, start_index: 13, end_index: 17 };
+      assert.ok(text.includes(`"annotations":[${JSON.stringify(shown)}]`), text);
+    });
+
     test(`an output that reached its limit has the finish reason length (${way})`, async () => {
       const more = { incomplete_details: { reason: 'max_output_tokens' } };
       engine.script.push(responds({ output: [message('m', 'Hel')], status: 'incomplete', more }));

@@ -32,6 +32,7 @@ import type {
   WrittenEnd,
 } from './response-protocol.ts';
 import { CitationMarks } from './citation-marks.ts';
+import { EngineCitations } from './engine-citations.ts';
 import { DETAIL_MARK, SIGNATURE_MARK } from './sealed-text.ts';
 
 interface EngineCall {
@@ -75,6 +76,7 @@ export class ResponseBlocks {
   #logprobs: readonly JsonObject[] | undefined;
   #finish = 'stop';
   #stopReason: unknown;
+  readonly #citations = new EngineCitations();
 
   constructor(options: ResponseBlocksOptions) {
     this.#options = options;
@@ -105,6 +107,7 @@ export class ResponseBlocks {
         events += this.#addText('text', jsonContent(text));
     }
     this.#logprobs = undefined;
+    if (Array.isArray(delta['annotations'])) events += this.#addCitations(delta['annotations']);
     for (const [at, call] of toolCallsOf(delta).entries()) events += this.#addCall(call, at);
     const finish = choice['finish_reason'];
     if (typeof finish !== 'string') return events;
@@ -257,10 +260,22 @@ export class ResponseBlocks {
     const source = this.#options.sources?.()[number];
     if (source === undefined) return '';
     const citation: Citation = { ...source, number };
-    const mark = jsonContent(this.writer.mark(citation));
+    const text = this.writer.mark(citation);
+    const mark = jsonContent(text);
     block.json += mark;
     const shown = mark === '' ? '' : this.writer.piece(block, mark);
-    return shown + this.writer.cite(block, citation, mark);
+    const end = textOfJson(block.json).length;
+    return shown + this.writer.cite(citation, { start: end - text.length, end });
+  }
+
+  #addCitations(annotations: readonly unknown[]): string {
+    const open = this.#open;
+    if (open?.kind !== 'text') {
+      this.#citations.keep(annotations);
+      return '';
+    }
+    const found = this.#citations.read(annotations, textOfJson(open.json).length);
+    return found.map((one) => this.writer.cite(one.citation, one.span)).join('');
   }
 
   #addCall(piece: JsonObject, at: number): string {
@@ -319,6 +334,9 @@ export class ResponseBlocks {
   #openBlock(block: TextBlock | CallBlock | SearchBlock): string {
     this.blocks.push(block);
     this.#open = block;
+    if (block.kind !== 'text' && this.#leadingKind === 'text') {
+      this.#citations.passText(textOfJson(this.#leadingSpace).length);
+    }
     this.#leadingSpace = '';
     const isMarked = block.kind === 'text' && this.#options.sources !== undefined;
     this.#marks = isMarked ? new CitationMarks() : undefined;
@@ -331,7 +349,11 @@ export class ResponseBlocks {
     if (open === undefined) return '';
     const rest = this.#marks?.finish() ?? '';
     this.#marks = undefined;
-    const events = this.#append(rest);
+    let events = this.#append(rest);
+    if (open.kind === 'text') {
+      events += this.#addCitations(this.#citations.kept());
+      this.#citations.passText(textOfJson(open.json).length);
+    }
     this.#open = undefined;
     const mayBeCut = isLast || (open.kind === 'call' && !isComplete(open));
     return events + this.writer.close(open, mayBeCut && this.#finish === 'length');

@@ -78,6 +78,14 @@ export type Block = TextBlock | CallBlock | SearchBlock | SignatureBlock;
 
 export interface Citation extends SearchResult {
   readonly number: number;
+  /** A citation in the form of Anthropic's API, as the engine sent it. */
+  readonly own?: JsonObject;
+}
+
+/** Part of the text of a block, in UTF-16 units. */
+export interface CitedSpan {
+  readonly start: number;
+  readonly end: number;
 }
 
 export interface WrittenEnd extends ResponseEnd {
@@ -102,8 +110,8 @@ export interface ProtocolWriter {
    */
   piece(block: TextBlock | CallBlock, json: string, logprobs?: readonly JsonObject[]): string;
   mark(citation: Citation): string;
-  /** Writes the citation of a source; the block's text ends with its mark. */
-  cite(block: TextBlock, citation: Citation, markJson: string): string;
+  /** Writes the citation of a source for a part of the open block. */
+  cite(citation: Citation, span: CitedSpan): string;
   close(block: Block, isCut: boolean): string;
   /** Called after every ten seconds without an event. */
   keepAlive(): string;

@@ -77,10 +77,22 @@ const piece = fc.record(
   },
   { requiredKeys: ['function'] },
 );
+const annotation = fc.oneof(
+  fc.record({
+    type: fc.constant('url_citation'),
+    url_citation: fc.record(
+      { url: text, title: text, content: text, start_index: fc.integer(), end_index: fc.nat(20) },
+      { requiredKeys: ['url'] },
+    ),
+  }),
+  fc.record({ type: fc.constant('char_location'), cited_text: text, document_index: fc.nat(9) }),
+  fc.constantFrom(null, 7, {}, { type: 'file_citation', file_id: 'f' }),
+);
 const delta: fc.Arbitrary<Delta> = fc.oneof(
   fc.record({ content: text }),
   fc.record({ reasoning_content: text }),
   fc.record({ reasoning: text, content: text }),
+  fc.record({ content: text, annotations: fc.array(annotation, { maxLength: 3 }) }),
   fc.record({ tool_calls: fc.array(piece, { minLength: 1, maxLength: 3 }) }),
   fc.constant({ role: 'assistant', content: '' }),
   fc.constant({}),
@@ -187,7 +199,9 @@ function folded(events: readonly Event[]): Delta {
     assert.ok(DELTA_OF[String(open['type'])]?.includes(given['type'] ?? '') === true);
     if (given['type'] === 'input_json_delta') json += given['partial_json'];
     else if (given['type'] === 'signature_delta') open['signature'] = given['signature'];
-    else {
+    else if (given['type'] === 'citations_delta') {
+      open['citations'] = [...((open['citations'] as unknown[]) ?? []), given['citation']];
+    } else {
       const name = given['type'] === 'thinking_delta' ? 'thinking' : 'text';
       open[name] = String(open[name]) + given[name];
     }

@@ -89,8 +89,8 @@ export class MessageWriter implements ProtocolWriter {
     return '';
   }
 
-  cite(_block: TextBlock, { url, title, content }: Citation): string {
-    const citation = {
+  cite({ own, url, title, content }: Citation): string {
+    const citation = own ?? {
       type: 'web_search_result_location',
       url,
       title,

@@ -16,6 +16,7 @@ import type {
   Block,
   CallBlock,
   Citation,
+  CitedSpan,
   SearchBlock,
   TextBlock,
   WriterFrame,
@@ -154,9 +155,8 @@ export class ResponseWriter implements ProtocolWriter {
     return `[${number + 1}]`;
   }
 
-  cite(block: TextBlock, { url, title }: Citation, markJson: string): string {
-    const end_index = textOfJson(block.json).length;
-    const start_index = end_index - textOfJson(markJson).length;
+  cite({ own, url, title }: Citation, { start: start_index, end: end_index }: CitedSpan): string {
+    if (own !== undefined) return '';
     const annotation = JSON.stringify({ type: 'url_citation', url, title, start_index, end_index });
     const index = this.#annotations.push(annotation) - 1;
     return this.#itemEvent(

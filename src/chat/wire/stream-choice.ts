@@ -258,6 +258,6 @@ function carriesText(delta: JsonObject): boolean {
     toolCallsOf(delta).length > 0 ||
     (typeof delta['content'] === 'string' && delta['content'] !== '') ||
     (reasoningOf(delta) ?? '') !== '' ||
-    Array.isArray(delta['reasoning_details'])
+    Array.isArray(delta['reasoning_details'] ?? delta['annotations'])
   );
 }

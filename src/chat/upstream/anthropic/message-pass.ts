@@ -20,8 +20,14 @@ import { PassStream } from './pass-stream.ts';
 import { clientTools } from './client-tools.ts';
 import { fittingThinking } from './thinking.ts';
 
-/** A text that only this server has sealed: another engine's reasoning, which has to be opened. */
-const SEALED = '"fbx1.';
+/**
+ * Text that only this server writes: another engine's reasoning, which has to be opened, and search
+ * results and citations that Anthropic has not encrypted, which its API rejects.
+ */
+const OWN_TEXTS = [
+  '"fbx1.',
+  ...['encrypted_index', 'encrypted_content'].flatMap((name) => [`"${name}":""`, `"${name}": ""`]),
+];
 /** Members for services of the provider with prices of their own, and those of this server. */
 const LEFT_OUT = ['container', 'inference_geo', 'mcp_servers', 'speed', 'svc_parameters'];
 
@@ -46,7 +52,7 @@ export class MessagePass implements PassThrough {
   }
 
   writeRequest({ model, maxOutputTokens, refusal }: PassOptions): Buffer | undefined {
-    if (this.#bytes.includes(SEALED)) return undefined;
+    if (OWN_TEXTS.some((text) => this.#bytes.includes(text))) return undefined;
     const { body } = this;
     const changed: Record<string, unknown> = { model, max_tokens: maxOutputTokens };
     for (const name of LEFT_OUT) if (Object.hasOwn(body, name)) changed[name] = undefined;
