@@ -45,7 +45,8 @@ function fill(folder: string): void {
   const id = `printf('%012x%s', ${at}, lower(hex(randomblob(10))))`;
   const usage = `${numbers} INSERT INTO ledger_usage SELECT ${id}, ${at} / ${DAY_MS}, ${at},
     'acct_' || (i % ${ACCOUNTS}), 'key_' || (i % ${KEYS}), 'chat', 'bench-model', 'bench', 1, 200,
-    300, 0, 0, 0, 'engine', 'abcdefabcdef', 70000, 0, 900, 100, 'completed', NULL, NULL, NULL FROM n`;
+    300, 0, 0, 0, 'engine', 'abcdefabcdef', 70000, 0, 900, 100, 'completed', NULL, NULL,
+    NULL, NULL, NULL FROM n`;
   const transfer = `${numbers} INSERT INTO ledger_transfer SELECT ${id}, 0, ${at} / ${DAY_MS},
     'acct_' || (i % ${ACCOUNTS}), 'acct_' || (i % ${ACCOUNTS}), 'house:revenue', 70000, 1000000,
     'CHARGE', NULL, 'bench-model', NULL, ${at} FROM n`;

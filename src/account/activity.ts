@@ -124,7 +124,7 @@ async function download(
     let after: ReceiptPlace | undefined;
     do {
       const { rows, next } = await receiptsOf(store, filter, { limit: PAGE_OF_DOWNLOAD, after });
-      if (rows.length > 0) yield rows.map(csvLine).join('');
+      if (rows.length > 0) yield rows.map((row) => `${csvFields(row).join(',')}\r\n`).join('');
       after = next;
     } while (after !== undefined);
   }
@@ -132,11 +132,7 @@ async function download(
   await sendCsvStream(context, name, lines());
 }
 
-export function csvLine(row: UsageRow): string {
-  return `${csvFields(row).join(',')}\r\n`;
-}
-
-function csvFields(row: UsageRow): readonly unknown[] {
+export function csvFields(row: UsageRow): readonly unknown[] {
   return [
     row.request_id,
     isoTime(Number(row.created_ms)),

@@ -28,6 +28,8 @@ function row(usdNano: bigint, extras: object, tokens: Partial<UsageRow> = {}): U
     extras: JSON.stringify(extras),
     reserved_nano: null,
     metadata: null,
+    cost_nano: null,
+    cost_lines: null,
     ...tokens,
   };
 }

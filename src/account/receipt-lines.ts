@@ -3,7 +3,7 @@
  * exact decimals, and their sum is the charge; the rounding of a charge is a line of its own.
  */
 import { compilePrice, tokenLines } from '../catalog/catalog.ts';
-import type { UsageRow } from '../billing/ledger/ledger.ts';
+import type { SupplierCost, UsageRow } from '../billing/ledger/ledger.ts';
 import { FEMTO_PER_NANO, formatUsd, usdToNano } from '../core/money.ts';
 import type { ReceiptLine } from './receipt-line-schema.ts';
 import type { ReceiptResponse } from './usage-schema.ts';
@@ -54,6 +54,20 @@ export function receiptLines(
   // A charge is limited by its hold.
   if (!isRounding && rest > 0n) return null;
   return [...shown, { kind: isRounding ? 'rounding' : 'above_hold', usd: trimmed(rest) }];
+}
+
+/** The cost of the supplier, for operators; `null` if it is not known. */
+export function supplierCostOf(
+  row: Pick<UsageRow, 'cost_nano' | 'cost_lines'>,
+): { readonly usd: string; readonly lines: ReceiptLine[] } | null {
+  if (row.cost_nano === null) return null;
+  const stored = JSON.parse(row.cost_lines ?? '[]') as SupplierCost['lines']; // written by the ledger
+  const lines = stored.map(([kind, count, price]): Line => {
+    return { kind, count: BigInt(count), nano: usdToNano(price) };
+  });
+  const rest = row.cost_nano * FEMTO_PER_NANO - sumOf(lines);
+  const rounding = rest === 0n ? [] : [{ kind: 'rounding', usd: trimmed(rest) }];
+  return { usd: formatUsd(row.cost_nano), lines: [...lines.map(lineText), ...rounding] };
 }
 
 function extrasOf(row: UsageRow): Readonly<Record<string, unknown>> {

@@ -1,7 +1,7 @@
 /** Shared parts of the usage routes: filters, sums and CSV. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import type { UsageGroup, UsageTotals } from '../billing/ledger/ledger.ts';
+import type { UsageGroup, UsageSums } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
@@ -92,7 +92,7 @@ export async function sendCsv<Row>(
   await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
 }
 
-type SumsRow = Omit<UsageTotals, 'rows'> | UsageGroup;
+type SumsRow = UsageSums | UsageGroup;
 
 export function csvSums(row: SumsRow): (string | bigint)[] {
   const { requests, prompt_tokens, completion_tokens, usd_nano, diem_nano } = row;

@@ -147,6 +147,9 @@ const EXTRAS = {
     engine_calls: { type: 'integer', description: 'Calls of the engine, if more than one.' },
     images: { type: 'integer', description: 'Generated images.' },
     audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
+    characters: { type: 'integer', description: 'Speech: characters of the text.' },
+    searches: { type: 'integer', description: 'Reranking: searches of up to 100 documents.' },
+    model: { type: 'string', description: 'Removed background: the model that was used.' },
     credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
     items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
     sha256: {

@@ -7,6 +7,7 @@ import {
   type UsageRow,
   countUsageTags,
   receiptOf,
+  countUsageDays,
   usageDays,
   usageTags,
   usageTotals,
@@ -83,9 +84,10 @@ async function sendUsage(parts: AccountParts, context: RequestContext): Promise<
       ],
     );
   }
-  const [rows, totals] = await Promise.all([
+  const [rows, totals, count] = await Promise.all([
     usageDays(store, filter, { limit: query.limit, offset: offsetOf(query) }),
     usageTotals(store, filter),
+    countUsageDays(store, filter),
   ]);
   const body: UsageResponse = {
     ...headOf(filter),
@@ -98,7 +100,7 @@ async function sendUsage(parts: AccountParts, context: RequestContext): Promise<
       ...sumsOf(row),
     })),
   };
-  context.setAll(pageHeaders(query, Number(totals.rows)));
+  context.setAll(pageHeaders(query, count));
   await context.json(200, body);
 }
 

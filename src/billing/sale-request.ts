@@ -9,6 +9,7 @@ import type {
   Hold,
   RequestMetadata,
   Settlement,
+  SupplierCost,
   TokenCounts,
   UsageRecord,
   UsageStatus,
@@ -91,6 +92,10 @@ export interface SaleRequest extends CountRequest {
   readonly requireReady?: (() => Promise<void>) | undefined;
   readonly paid?: (() => void) | undefined;
   readonly keeper?: ResponseKeeper | undefined;
+  /** Cost of the supplier, for an outcome that does not include it. */
+  readonly supplierCost?:
+    | ((outcome: Outcome, startedMs: number) => SupplierCost | undefined)
+    | undefined;
 }
 
 export interface JobOrder {
@@ -109,6 +114,7 @@ export interface Outcome {
   readonly attempts?: number;
   readonly replica?: string;
   readonly firstTokenMs?: number;
+  readonly supplier?: SupplierCost | undefined;
   readonly extras?: Readonly<Record<string, unknown>>;
 }
 

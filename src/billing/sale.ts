@@ -365,6 +365,7 @@ export class Sale implements Counted {
   async settle(outcome: Outcome, together?: Together): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
+    const { supplierCost } = this.request;
     const { keeper } = this;
     let whileAway: WhileAway | undefined;
     if (keeper !== undefined) {
@@ -387,6 +388,8 @@ export class Sale implements Counted {
       replica: outcome.replica,
       firstTokenMs: outcome.firstTokenMs,
       metadata,
+      supplier:
+        supplierCost === undefined ? outcome.supplier : supplierCost(outcome, this.startedMs),
       extras: outcome.extras,
     };
     const cost = { costNano: outcome.costNano, usage, capIds: this.#capIds };

@@ -57,6 +57,7 @@ export {
   unpricedKinds,
   type UsageBound,
 } from './pricing.ts';
+export { supplierCost, type SuppliedWork } from './supplier-cost.ts';
 
 /** The part of the configuration that the catalog reads; a whole `Config` fits. */
 export type CatalogSettings = Pick<

@@ -86,6 +86,8 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   /** Price of a request in a batch; missing if the model does not support batches. */
   readonly batchPrice: Price | undefined;
   readonly replicas: readonly Replica[];
+  /** Whether a replica has the prices of its supplier. */
+  readonly hasCosts: boolean;
   /** Maximum number of prompt tokens that an engine of the model adds. */
   readonly addedPromptTokens: number;
   /** Deprecation stage when the snapshot was built. */
@@ -139,7 +141,7 @@ export function configuredModel(
     const replica = { engine, model: model ?? settings.id, weight, order };
     return cost === undefined ? replica : { ...replica, cost: compilePrice(cost, options) };
   });
-  const replicas = configured.length > 0 ? configured : replicasOf(found);
+  const replicas: readonly Replica[] = configured.length > 0 ? configured : replicasOf(found);
   const context = settings.context ?? found?.context ?? 0;
   const created = settings.created;
   return {
@@ -160,6 +162,7 @@ export function configuredModel(
         ? undefined
         : compileBatchPrice(prices, given.batchPriceFactor, options),
     replicas,
+    hasCosts: replicas.some(({ cost }) => cost !== undefined),
     addedPromptTokens: Math.max(
       0,
       ...replicas.map(({ engine }) => given.engines[engine]?.addedPromptTokens ?? 0),

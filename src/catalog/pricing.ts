@@ -187,13 +187,18 @@ function unitCharge(units: Units, price: Price): bigint {
   return femto;
 }
 
-export function imagePrice({ size, quality }: ImageKind, price: Price): Nano {
+export function imagePrice(kind: ImageKind, price: Price): Nano {
+  return imageRate(kind, price) ?? unpriced('images');
+}
+
+/** The same, or `undefined` if the image has no price. */
+export function imageRate({ size, quality }: ImageKind, price: Price): Nano | undefined {
   const rate = price.imageRates.find(
     (one) =>
       (one.size === undefined || one.size === size) &&
       (one.quality === undefined || one.quality === quality),
   );
-  return rate?.eachNano ?? price.perImage ?? unpriced('images');
+  return rate?.eachNano ?? price.perImage;
 }
 
 /** The maximum of `imagePrice` for all images that match the given properties. */

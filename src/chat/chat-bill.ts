@@ -31,6 +31,23 @@ export interface ExtraPrices {
 
 const USD_DECIMALS = 9;
 
+interface SearchesOfModel {
+  readonly autoSearch?: { readonly use: ExtraUse } | undefined;
+  readonly socialSearch?: { readonly bound: ExtraUse } | undefined;
+}
+
+/** Searches of the model, and of the engine. */
+export function searchUses(
+  { autoSearch: auto, socialSearch: social }: SearchesOfModel,
+  rounds: readonly RoundUse[],
+): ExtraUse[] {
+  const uses = auto === undefined ? [] : [auto.use];
+  if (social === undefined || rounds.length === 0) return uses;
+  // An engine that reports no sources has made one search.
+  const sources = rounds.reduce((sum, round) => sum + (round.searchSources ?? 1), 0);
+  return [...uses, { ...social.bound, count: Math.min(sources, social.bound.count) }];
+}
+
 export function surchargesOf(uses: readonly ExtraUse[]): Nano {
   let sum = ZERO;
   for (const use of uses) sum = nano(sum + surcharge(use.count, use.eachNano));

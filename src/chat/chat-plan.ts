@@ -1,11 +1,23 @@
 /** The parts that the chat uses, and the plan of an admitted request. */
 import type { RateRule, Sales } from '../billing/sale.ts';
-import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
+import type {
+  Catalog,
+  CatalogModel,
+  DeprecationNotice,
+  Price,
+  SuppliedWork,
+} from '../catalog/catalog.ts';
 import type { ServiceTier } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import type { EngineCall, EngineFailure, Engines, Replica } from '../engines/engines.ts';
+import type {
+  EngineCall,
+  EngineFailure,
+  EngineOutcome,
+  Engines,
+  Replica,
+} from '../engines/engines.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -67,15 +79,35 @@ export interface SoldTier {
   readonly standard: Price;
 }
 
+/** The standard price if the engine served every call so far without the tier; else its price. */
+export function tierPrice(plan: ChatPlan, end: RoundEnd, before: Price | undefined) {
+  const { tier, price } = plan;
+  const isStandard = tier !== undefined && servedTier(plan, end) !== tier.name;
+  return isStandard && before !== price ? tier.standard : price;
+}
+
 /**
- * The standard price if the engine counts a `priority` request without reporting that tier, in every
- * call so far; else the price of the tier.
+ * The tier that the engine reports. If it reports none, a `flex` request was served as such, but a
+ * `priority` request only if the engine did not count it.
  */
-export function tierPrice({ tier, price }: ChatPlan, end: RoundEnd, before: Price | undefined) {
-  const { reported } = end;
-  const isLowered =
-    tier?.name === 'priority' && reported !== undefined && reported.tier !== 'priority';
-  return isLowered && before !== price ? tier.standard : price;
+function servedTier({ tier }: ChatPlan, { reported }: RoundEnd): ServiceTier | undefined {
+  const given = reported?.tier;
+  if (given === 'flex' || given === 'priority') return given;
+  const isServed = tier?.name === 'flex' ? typeof given !== 'string' : reported === undefined;
+  return isServed ? tier?.name : undefined;
+}
+
+/** The engine calls so far, with one more, for the cost of their supplier. */
+export function withSupplied(
+  plan: ChatPlan,
+  before: readonly SuppliedWork[] | undefined,
+  end: RoundEnd,
+  usage: SuppliedWork['usage'],
+  { attempts, replica }: Pick<EngineOutcome, 'attempts' | 'replica'>,
+): readonly SuppliedWork[] | undefined {
+  if (replica === null || attempts === 0) return before;
+  const { engine, model: target } = replica;
+  return [...(before ?? []), { engine, target, usage, tier: servedTier(plan, end) }];
 }
 
 /** A path of the engine other than `/chat/completions`. */

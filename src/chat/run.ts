@@ -8,7 +8,7 @@
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome, Sale, SoldResponse } from '../billing/sale.ts';
-import type { Price } from '../catalog/catalog.ts';
+import { type Price, type SuppliedWork, supplierCost } from '../catalog/catalog.ts';
 import { assert } from '../core/assert.ts';
 import type { Cancellation } from '../core/cancellation.ts';
 import { nano } from '../core/money.ts';
@@ -35,6 +35,7 @@ import {
   billChat,
   receiptLines,
   roundUse,
+  searchUses,
 } from './chat-bill.ts';
 import {
   type Round,
@@ -44,7 +45,7 @@ import {
   mostResponseBytes,
   planRound,
 } from './chat-bounds.ts';
-import { type ChatPlan, roundInputs, tierPrice } from './chat-plan.ts';
+import { type ChatPlan, roundInputs, tierPrice, withSupplied } from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { newBlocks } from './run-blocks.ts';
 import { type SearchResult, withCited } from './web/web.ts';
@@ -104,6 +105,8 @@ export class ChatRun implements WholeCall {
   #attempts = 0;
   /** Set if the engine decides on the price. */
   #price: Price | undefined;
+  /** Set if a replica of the model has the prices of its supplier. */
+  #supplied: readonly SuppliedWork[] | undefined;
   #read: ChatResponse | undefined;
   #earlier: SearchRound[] | undefined;
   #body: Buffer | string | undefined;
@@ -150,8 +153,7 @@ export class ChatRun implements WholeCall {
         if (round !== undefined && (await this.#search(round))) continue;
       }
       if (!cancellation.aborted) return this.#complete(outcome);
-      await this.settle(outcome, 'aborted');
-      return;
+      return void (await this.settle(outcome, 'aborted'));
     }
   }
 
@@ -350,6 +352,7 @@ export class ChatRun implements WholeCall {
     const use = roundUse(end, this.round, request);
     if (use.detail !== undefined) parts.unpriced.note(use, model.id, price);
     if (tier !== undefined) this.#price = tierPrice(this.plan, end, this.#price);
+    if (model.hasCosts) this.#supplied = withSupplied(this.plan, this.#supplied, end, use, outcome);
     this.#uses = this.#uses === NO_USES ? [use] : [...this.#uses, use];
     this.#attempts += outcome.attempts;
     const { promptTokens, completionTokens } = end.reported?.usage ?? {};
@@ -365,21 +368,18 @@ export class ChatRun implements WholeCall {
   }
 
   protected bill(): ChatBill {
-    const { additions } = this.plan;
-    const price = this.#price ?? this.plan.price;
-    const { autoSearch: auto, socialSearch: social } = additions;
-    const uses = this.#uses;
-    if (auto === undefined && social === undefined) {
-      return billChat(uses, price, this.prepared.uses);
+    const { additions, price: sold } = this.plan;
+    const price = this.#price ?? sold;
+    let extraUses = this.prepared.uses;
+    if (additions.autoSearch !== undefined || additions.socialSearch !== undefined) {
+      extraUses = [...extraUses, ...searchUses(additions, this.#uses)];
     }
-    const extraUses = [...this.prepared.uses];
-    if (auto !== undefined) extraUses.push(auto.use);
-    if (social !== undefined && uses.length > 0) {
-      // An engine that reports no sources has made one search.
-      const sources = uses.reduce((sum, use) => sum + (use.searchSources ?? 1), 0);
-      extraUses.push({ ...social.bound, count: Math.min(sources, social.bound.count) });
-    }
-    return billChat(uses, price, extraUses);
+    const bill = billChat(this.#uses, price, extraUses);
+    // The hold covers the price of the requested tier, which can be lower than that of the served one.
+    const { grantedNano } = this.sale.hold;
+    return price === sold || bill.costNano <= grantedNano
+      ? bill
+      : { ...bill, costNano: grantedNano };
   }
 
   #outcomeOf(
@@ -398,6 +398,8 @@ export class ChatRun implements WholeCall {
       tokens,
       countedBy,
       attempts: this.#attempts,
+      supplier:
+        this.#supplied && supplierCost(this.plan.model, this.#supplied, this.sale.startedMs),
       extras,
       ...(replica === null ? {} : { replica: replica.engine }),
       ...(this.head === undefined ? {} : { firstTokenMs: this.head.firstByteMs }),

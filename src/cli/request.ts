@@ -25,8 +25,13 @@ Failed and retried requests are recorded for retention.failureDays; others have 
     );
 }
 
+function supplierText({ usd, lines }: NonNullable<Explained['supplier']>): string {
+  const parts = lines.map(({ kind, quantity = '', usd: part }) => `${quantity} ${kind} ${part}`);
+  return `${usd} USD: ${parts.map((part) => part.trim()).join(', ')}`;
+}
+
 function shown(request: Explained): string {
-  const { account, apiKey, response, charge, tries, nextStep, prompt } = request;
+  const { account, apiKey, response, charge, supplier, tries, nextStep, prompt } = request;
   const key = apiKey === null ? '' : `, key ${apiKey.description || apiKey.id}`;
   const status = [response.status, response.code].filter((part) => part !== null).join(' ');
   const parameters = Object.entries(request.parameters).map(([name, value]) => `${name} ${value}`);
@@ -44,6 +49,7 @@ function shown(request: Explained): string {
     ['Cause', response.cause],
     ['Charge', `${charge.usd} USD, ${charge.diem} DIEM`],
     ['Reason', charge.why],
+    ['Supplier', supplier === null ? null : supplierText(supplier)],
     ['Next step', nextStep.operator],
     ['For the caller', nextStep.caller],
   ];

@@ -3,15 +3,17 @@
  * sends its response when the charge is on disk.
  */
 import { expectedSettlement } from '../billing/ledger/ledger.ts';
-import type { Outcome, RateRule, Sale, Sales, SoldResponse } from '../billing/sale.ts';
+import type { Outcome, RateRule, Sale, SaleRequest, Sales, SoldResponse } from '../billing/sale.ts';
 import {
   type Catalog,
   type CatalogModel,
   type DeprecationNotice,
   type Price,
   requireModel,
+  supplierCost,
 } from '../catalog/catalog.ts';
 import type { ModelType } from '../config/config.ts';
+import { SECOND_MS } from '../core/clock.ts';
 import type { Nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { ResponseHeaders, KnownFacts } from './response-headers.ts';
@@ -73,11 +75,35 @@ export async function sellWork(
 ): Promise<void> {
   const { model, deprecation, price } = found;
   const rate = parts.rateOf(context.caller, model);
-  const wanted = saleRequest(context, { ...order, model, price, rate });
+  const wanted = {
+    ...saleRequest(context, { ...order, model, price, rate }),
+    supplierCost: model.hasCosts ? supplierCostOf(model) : undefined,
+  };
   await parts.sales.sell(wanted, async (sale) => {
     context.known = { model, deprecation, sale };
     await work({ ...found, parts, context, sale, signal: context.workSignal });
   });
+}
+
+/** Computes the cost from the counts of the outcome, unless the outcome includes it. */
+function supplierCostOf(model: CatalogModel): SaleRequest['supplierCost'] {
+  return (outcome, startedMs) => {
+    const { supplier, replica, tokens, extras = {} } = outcome;
+    if (supplier !== undefined || replica === undefined) return supplier;
+    const count = (name: string): number => {
+      const given = extras[name];
+      return typeof given === 'number' ? given : 0;
+    };
+    const usage = {
+      promptTokens: tokens?.prompt ?? 0,
+      images: count('images'),
+      characters: count('characters'),
+      searches: count('searches'),
+      audioMs: Math.round(count('audioSeconds') * SECOND_MS),
+    };
+    const work = { engine: replica, usage, calls: count('engine_calls') || 1 };
+    return supplierCost(model, [work], startedMs);
+  };
 }
 
 /** Settles finished work, and responds with the result of `write`. */

@@ -3,7 +3,7 @@
  * price of its size and quality. A field that an engine rejects is omitted in a second request.
  */
 import type { Outcome } from '../billing/sale.ts';
-import { type ImageKind, imagePrice } from '../catalog/catalog.ts';
+import { type ImageKind, imagePrice, supplierCost } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
@@ -261,8 +261,21 @@ export function saleOf(
       status: 'completed',
       attempts,
       replica,
+      supplier: supplierOf(held, head.replica, sizes, order.kind.quality ?? quality),
     },
   };
+}
+
+/** The supplier charges for the sizes that it has made. */
+export function supplierOf(
+  { model, sale }: HeldWork,
+  { engine, model: target }: Replica,
+  sizes: readonly string[],
+  quality: string | undefined,
+): Outcome['supplier'] {
+  if (!model.hasCosts) return undefined;
+  const imageKinds = sizes.map((size) => ({ size, quality }));
+  return supplierCost(model, [{ engine, target, usage: {}, imageKinds }], sale.startedMs);
 }
 
 /** Requests the images with one call; rejects with the Fault of a failing engine. */

@@ -20,6 +20,7 @@ import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
   chargeForImages,
+  supplierOf,
   factsOf,
   FormOfCall,
   type ImageOrder,
@@ -177,12 +178,15 @@ class PartialImages implements EngineSink {
     const { count } = this.#order;
     const sizes = Array.from({ length: count }, () => size);
     const { attempts = 1 } = this.#outcome ?? {};
-    const replica = this.#head?.replica.engine;
+    const replica = this.#head?.replica;
     return {
       ...chargeForImages(sizes, quality, this.#order, this.#held),
       status: 'aborted',
       attempts,
-      ...(replica === undefined ? {} : { replica }),
+      ...(replica && {
+        replica: replica.engine,
+        supplier: supplierOf(this.#held, replica, sizes, quality),
+      }),
     };
   }
 

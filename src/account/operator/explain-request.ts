@@ -9,6 +9,7 @@ import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { type FailureRecord, failureOf } from '../../observability/failure-log.ts';
 import { type AccountParts, requestIdOf } from '../account-parts.ts';
+import { supplierCostOf } from '../receipt-lines.ts';
 import { pricedReceipt } from '../receipts.ts';
 import { operatorStep } from './next-steps.ts';
 import type { ExplainedRequest } from './operator-requests-schema.ts';
@@ -68,6 +69,7 @@ export async function explainRequest(
       reserved: receipt?.reserved_nano == null ? null : decimalUsd(receipt.reserved_nano),
       why: receipt === undefined ? unchargedReason(failure, code) : chargeReason(receipt),
     },
+    supplier: receipt === undefined ? null : supplierCostOf(receipt),
     receipt: receipt === undefined ? null : await pricedReceipt(parts, receipt),
     nextStep: {
       operator: stepOf(failure, receipt, code),

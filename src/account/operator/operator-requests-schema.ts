@@ -5,6 +5,7 @@ import { NextCursor, cursorQuery } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { ACTIVITY_CSV_HEAD } from '../activity-schema.ts';
 import { DecimalText, Time } from '../api-key-schema.ts';
+import { ReceiptLine } from '../receipt-line-schema.ts';
 import {
   DAYS_HEAD,
   DAYS_SAMPLE,
@@ -54,6 +55,9 @@ export const RequestsQuery = z.object({
 const RequestItem = Receipt.extend({
   accountId: z.string().describe('Id of the account.'),
   accountName: z.string().describe('Name of the account; empty if it no longer exists.'),
+  supplierUsd: DecimalText.nullable().describe(
+    'Cost at the `cost` prices of the replica; null without them.',
+  ),
 });
 
 export type RequestsResponse = z.infer<typeof RequestsResponse>;
@@ -67,7 +71,7 @@ const RequestsResponse = z
   })
   .meta({ id: 'OperatorRequests' });
 
-export const REQUESTS_CSV_HEAD = `account_id,${ACTIVITY_CSV_HEAD}`;
+export const REQUESTS_CSV_HEAD = `account_id,${ACTIVITY_CSV_HEAD},supplier_usd`;
 
 export const OPERATOR_REQUESTS: RouteDescription = {
   tag: 'Operator',
@@ -79,7 +83,14 @@ export const OPERATOR_REQUESTS: RouteDescription = {
     RequestsResponse,
     {
       ...DAYS_SAMPLE,
-      data: [{ ...RECEIPT_SAMPLE, accountId: 'acct_019aa3f1c0de', accountName: 'ada@example.com' }],
+      data: [
+        {
+          ...RECEIPT_SAMPLE,
+          accountId: 'acct_019aa3f1c0de',
+          accountName: 'ada@example.com',
+          supplierUsd: '0.0000',
+        },
+      ],
       nextCursor: null,
     },
     `${REQUESTS_CSV_HEAD}\r\n`,
@@ -220,6 +231,13 @@ const ExplainedRequest = z.object({
       why: z.string().describe('Reason of the charge, or of its absence.'),
     })
     .describe('The charge.'),
+  supplier: z
+    .object({
+      usd: DecimalText.describe('Cost in USD.'),
+      lines: z.array(ReceiptLine).describe('Each kind of work with its quantity and cost.'),
+    })
+    .nullable()
+    .describe('Cost at the `cost` prices of the replica; null if it has none, or for a failure.'),
   receipt: ReceiptResponse.nullable().describe('The receipt; null if nothing was sold.'),
   nextStep: z
     .object({
@@ -277,6 +295,7 @@ export const EXPLAIN_REQUEST: RouteDescription = {
         reserved: '0.0002',
         why: 'Not charged: the hold was released, because the request failed',
       },
+      supplier: null,
       receipt: null,
       nextStep: {
         operator:

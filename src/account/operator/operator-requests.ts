@@ -9,7 +9,7 @@ import {
 } from '../../billing/ledger/ledger.ts';
 import { dayStartMs, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
-import { usdToNano } from '../../core/money.ts';
+import { formatUsd, usdToNano } from '../../core/money.ts';
 import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -17,7 +17,7 @@ import { type Route, get } from '../../http/route.ts';
 import { accountIdOf } from '../../identity/identity.ts';
 import { type FailureRecord, failuresOf } from '../../observability/failure-log.ts';
 import type { AccountParts } from '../account-parts.ts';
-import { csvLine } from '../activity.ts';
+import { csvFields } from '../activity.ts';
 import { receiptBody } from '../receipts.ts';
 import {
   badQuery,
@@ -102,6 +102,7 @@ async function sendRequests(parts: AccountParts, context: RequestContext): Promi
       ...receiptBody(row),
       accountId: row.account_id,
       accountName: names.get(row.account_id) ?? '',
+      supplierUsd: row.cost_nano === null ? null : formatUsd(row.cost_nano),
     })),
     nextCursor: next === undefined ? null : encodeCursor(next),
   };
@@ -141,13 +142,18 @@ async function download(
     do {
       const { rows, next } = await pageOf(parts, wanted, PAGE_OF_DOWNLOAD, place);
       if (rows.length > 0) {
-        yield rows.map((row) => `${csvField(row.account_id)},${csvLine(row)}`).join('');
+        yield rows.map(operatorLine).join('');
       }
       place = next;
     } while (place !== undefined);
   }
   const name = `all-requests-${dayText(fromDay)}-${dayText(toDay)}.csv`;
   await sendCsvStream(context, name, lines());
+}
+
+function operatorLine(row: UsageRow): string {
+  const cost = row.cost_nano === null ? '' : formatUsd(row.cost_nano);
+  return `${[csvField(row.account_id), ...csvFields(row), cost].join(',')}\r\n`;
 }
 
 async function sendFailures(parts: AccountParts, context: RequestContext): Promise<void> {

@@ -12,9 +12,18 @@ import type { Queryable } from '../../db/db.ts';
 import type { Balances, RequestMetadata, UsageRecord } from './records.ts';
 import { type Writer, insertTransfer } from './states.ts';
 
+const RUNNING = `SELECT COALESCE(replica, '') AS engine FROM ledger_usage
+  WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running' FOR UPDATE`;
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano, metadata`;
+const ADD_JOB = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, engine, requests,
+  errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7, $8)
+  ON CONFLICT (account_id, day, key_id, model_id, engine) DO UPDATE SET
+  requests = ledger_usage_day.requests + excluded.requests,
+  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
+  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
 
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
@@ -25,12 +34,15 @@ export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
 ): Promise<ChargedJob | undefined> {
-  const { requestId, createdMs, accountId, extras } = usage;
+  const { requestId, createdMs, accountId, keyId, modelId, extras, replica = '' } = usage;
+  const day = dayOf(createdMs);
+  const [charged] = await tx.query<{ engine: string }>(RUNNING, [requestId, day, accountId]);
+  if (charged === undefined) return undefined;
   const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint; metadata: string | null }>(
     CLOSE,
     [
       requestId,
-      dayOf(createdMs),
+      day,
       accountId,
       usage.status,
       usage.attempts,
@@ -40,6 +52,12 @@ export async function closeCharge(
     ],
   );
   if (row === undefined) return undefined;
+  if (charged.engine !== replica) {
+    // A job is charged before its engine is known.
+    const key = [accountId, day, keyId, modelId];
+    await tx.query(ADD_JOB, [...key, charged.engine, -1, -row.usd_nano, -row.diem_nano]);
+    await tx.query(ADD_JOB, [...key, replica, 1, row.usd_nano, row.diem_nano]);
+  }
   const [job] = await tx.query<{ cap_ids: string }>(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',
     [requestId],
@@ -118,11 +136,11 @@ const REFUNDED = `errors = errors + 1, refunded_usd_nano = refunded_usd_nano + $
 
 export async function countRefund(
   tx: Queryable,
-  { accountId, keyId, modelId, createdMs }: UsageRecord,
+  { accountId, keyId, modelId, createdMs, replica = '' }: UsageRecord,
   { usdNano, diemNano, tags }: Balances & Pick<ChargedJob, 'tags'>,
 ): Promise<void> {
   const sums = [accountId, dayOf(createdMs), keyId, modelId, usdNano, diemNano];
-  await tx.query(`UPDATE ledger_usage_day SET ${REFUNDED}`, sums);
+  await tx.query(`UPDATE ledger_usage_day SET ${REFUNDED} AND engine = $7`, [...sums, replica]);
   for (const [name, value] of Object.entries(tags)) {
     const sql = `UPDATE ledger_usage_tag SET ${REFUNDED} AND name = $7 AND value = $8`;
     await tx.query(sql, [...sums, name, value]);

@@ -4,6 +4,7 @@
  * no stored balance: the audit derives it, and a shared row would be a lock contention point.
  */
 import type { Migration } from '../../db/db.ts';
+import { COST_MIGRATIONS } from './cost-migrations.ts';
 
 const HOLD_COLUMNS = `
   request_id TEXT PRIMARY KEY,
@@ -414,4 +415,5 @@ DROP INDEX ledger_usage_day_day;
 CREATE INDEX ledger_usage_day_day ON ledger_usage_day (day, model_id);
 CREATE INDEX ledger_usage_rare ON ledger_usage (request_id) WHERE status <> 'completed';`,
   },
+  ...COST_MIGRATIONS,
 ];

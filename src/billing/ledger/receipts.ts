@@ -33,12 +33,15 @@ export interface UsageRow {
   readonly extras: string | null;
   readonly reserved_nano: bigint | null;
   readonly metadata: string | null;
+  /** Cost at the prices of the supplier, and its lines as JSON; only for operators. */
+  readonly cost_nano: bigint | null;
+  readonly cost_lines: string | null;
 }
 
 export const RECEIPT_COLUMNS = `request_id, created_ms, account_id, key_id, kind, model_id, replica, attempts,
   prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
   price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
-  reserved_nano`;
+  reserved_nano, cost_nano, cost_lines`;
 
 /** The receipt of a request, of one account or of any. */
 export async function receiptOf(

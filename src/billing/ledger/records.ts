@@ -80,6 +80,13 @@ export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired' | 'runn
 /** Tags of a request by name, such as a user or a project. Sums are kept by name and value. */
 export type RequestMetadata = Readonly<Record<string, string>>;
 
+/** Cost of a request at the prices that the supplier of its engine charges. Only for operators. */
+export interface SupplierCost {
+  readonly nano: Nano;
+  /** Each kind of work with its quantity, and its price in USD as decimal text. */
+  readonly lines: readonly (readonly [kind: string, count: number, price: string])[];
+}
+
 export interface UsageRecord {
   readonly requestId: string;
   readonly createdMs: number;
@@ -97,6 +104,7 @@ export interface UsageRecord {
   readonly firstTokenMs?: number | undefined;
   readonly status: UsageStatus;
   readonly metadata?: RequestMetadata | undefined;
+  readonly supplier?: SupplierCost | undefined;
   /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
   readonly extras?: Readonly<Record<string, unknown>> | undefined;
 }

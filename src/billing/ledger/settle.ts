@@ -258,8 +258,9 @@ export async function repeated(settled: Promise<Settlement>): Promise<Settlement
 const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
   model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
   reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
-  status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-  $13, $14, $15, $16, $17, $18, $19, CAST($20 AS BIGINT), $21, $22, $23, CAST($24 AS BIGINT))`;
+  status, extras, metadata, reserved_nano, cost_nano, cost_lines) VALUES ($1, $2, $3, $4, $5, $6, $7,
+  $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, CAST($20 AS BIGINT), $21, $22, $23,
+  CAST($24 AS BIGINT), CAST($25 AS BIGINT), $26)`;
 
 /** Columns with the same value for every charge are literals. */
 const INSERT_CHARGE = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_account,
@@ -306,7 +307,7 @@ function postDaily(writer: Writer, charge: Charge, nowMs: number): void {
 }
 
 function insertUsage(writer: Writer, { usage, usdNano, diemNano, reservedNano }: Charge): void {
-  const { tokens, firstTokenMs, extras, metadata } = usage;
+  const { tokens, firstTokenMs, extras, metadata, supplier } = usage;
   writer.execute(INSERT_USAGE, [
     usage.requestId,
     dayOf(usage.createdMs),
@@ -332,6 +333,8 @@ function insertUsage(writer: Writer, { usage, usdNano, diemNano, reservedNano }:
     extras === undefined ? null : JSON.stringify(extras),
     metadata === undefined ? null : JSON.stringify(metadata),
     reservedNano,
+    supplier === undefined ? null : supplier.nano,
+    supplier === undefined ? null : JSON.stringify(supplier.lines),
   ]);
 }
 
@@ -344,19 +347,27 @@ interface Sums {
   completion: number;
   usdNano: bigint;
   diemNano: bigint;
+  /** `null` if no request has a known cost of its supplier. */
+  costNano: bigint | null;
 }
 
 const ADDED = ['requests', 'errors', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
 
 function addingTo(table: 'ledger_usage_day' | 'ledger_usage_tag', key: readonly string[]): string {
   const columns = [...key, ...ADDED];
-  const places = columns.map((_, at) => `$${at + 1}`).join(', ');
-  const sums = ADDED.map((name) => `${name} = ${table}.${name} + excluded.${name}`).join(', ');
-  return `INSERT INTO ${table} (${columns.join(', ')}) VALUES (${places})
-    ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${sums}`;
+  const places = columns.map((_, at) => `$${at + 1}`);
+  const sums = ADDED.map((name) => `${name} = ${table}.${name} + excluded.${name}`);
+  if (table === 'ledger_usage_day') {
+    places.push(`CAST($${columns.push('cost_nano')} AS BIGINT)`);
+    const both = `${table}.cost_nano + excluded.cost_nano`;
+    sums.push(`cost_nano = COALESCE(${both}, ${table}.cost_nano, excluded.cost_nano)`);
+  }
+  return `INSERT INTO ${table} (${columns.join(', ')}) VALUES (${places.join(', ')})
+    ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${sums.join(', ')}`;
 }
 
-const ADD_TO_DAY = addingTo('ledger_usage_day', ['account_id', 'day', 'key_id', 'model_id']);
+const DAY_KEY = ['account_id', 'day', 'key_id', 'model_id', 'engine'];
+const ADD_TO_DAY = addingTo('ledger_usage_day', DAY_KEY);
 const TAG_KEY = ['account_id', 'name', 'day', 'value', 'key_id', 'model_id'];
 const ADD_TO_TAG = addingTo('ledger_usage_tag', TAG_KEY);
 
@@ -370,7 +381,7 @@ const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
 };
 
 function sumsOf({ usage, usdNano, diemNano }: Charge): Sums {
-  const { createdMs, status, tokens } = usage;
+  const { createdMs, status, tokens, supplier } = usage;
   const { prompt, completion } = tokens;
   const errors = IS_ERROR[status];
   return {
@@ -382,6 +393,7 @@ function sumsOf({ usage, usdNano, diemNano }: Charge): Sums {
     completion,
     usdNano,
     diemNano,
+    costNano: supplier === undefined ? null : supplier.nano,
   };
 }
 
@@ -392,6 +404,7 @@ function add(sums: Sums, other: Sums): void {
   sums.completion += other.completion;
   sums.usdNano += other.usdNano;
   sums.diemNano += other.diemNano;
+  if (other.costNano !== null) sums.costNano = (sums.costNano ?? 0n) + other.costNano;
 }
 
 function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
@@ -405,9 +418,10 @@ function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): v
   let late: Set<string> | undefined;
   for (const sums of rows) {
     const { day, usage } = sums;
-    const { accountId, keyId, modelId } = usage;
-    const key: Parameter[] = [accountId, day, keyId, modelId];
-    writer.execute(ADD_TO_DAY, withSums(key, sums));
+    const { accountId, keyId, modelId, replica = '' } = usage;
+    const row = withSums([accountId, day, keyId, modelId, replica], sums);
+    row.push(sums.costNano);
+    writer.execute(ADD_TO_DAY, row);
     if (nowMs - day * DAY_MS >= LATE_AFTER_MS) (late ??= new Set()).add(accountId);
   }
   late?.forEach((accountId) => writer.execute(FORGET_SUMS, [accountId]));
@@ -418,6 +432,7 @@ function isSameRow(a: Sums, b: Sums): boolean {
     a.usage.accountId === b.usage.accountId &&
     a.usage.keyId === b.usage.keyId &&
     a.usage.modelId === b.usage.modelId &&
+    a.usage.replica === b.usage.replica &&
     a.day === b.day
   );
 }
@@ -439,7 +454,7 @@ function addToTags(writer: Writer, charges: readonly Charge[]): void {
 }
 
 /** Adds the sums to the parameters of a row, in the order of `ADDED`. */
-function withSums(key: Parameter[], sums: Sums): readonly Parameter[] {
+function withSums(key: Parameter[], sums: Sums): Parameter[] {
   key.push(sums.requests, sums.errors, sums.prompt, sums.completion, sums.usdNano, sums.diemNano);
   return key;
 }

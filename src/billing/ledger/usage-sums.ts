@@ -1,5 +1,5 @@
 /**
- * Sums of usage by day, model, key, account or tag, read from the rollups and never from the
+ * Sums of usage by day, model, engine, key, account or tag, read from the rollups and never from the
  * receipts. A failed and refunded job counts as a request and as an error, with an amount of zero.
  */
 import type { Queryable } from '../../db/db.ts';
@@ -28,6 +28,8 @@ export interface UsageFilter {
   readonly toDay: number;
   readonly keyId?: string | undefined;
   readonly modelId?: string | undefined;
+  /** Not together with a tag. */
+  readonly engine?: string | undefined;
   /** Only requests with this tag, and with this value if one is given. */
   readonly tag?: string | undefined;
   readonly tagValue?: string | undefined;
@@ -50,20 +52,20 @@ const SUMS = [
   ['usd_nano', NET_USD],
   ['diem_nano', NET_DIEM],
 ];
-const OF_ROW = SUMS.map(([name, sum]) => `${sum} AS ${name}`).join(', ');
 const ADDED_UP = SUMS.map(
   ([name, sum]) => `CAST(COALESCE(sum(${sum}), 0) AS BIGINT) AS ${name}`,
 ).join(', ');
 
 /** Returns `FROM … WHERE …` for the matching rollups, or tag rollups if a tag is named. */
 export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
-  const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
+  const { accountId, fromDay, toDay, keyId, modelId, engine, tag, tagValue } = filter;
   const parameters: (string | number)[] = [fromDay, toDay];
   let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
   const conditions = [
     ['account_id', accountId],
     ['key_id', keyId],
     ['model_id', modelId],
+    ['engine', engine],
     ['name', tag],
     ['value', tagValue],
   ] as const;
@@ -81,28 +83,34 @@ export function usageDays(
 ): Promise<readonly UsageDayRow[]> {
   const { from, parameters } = matching(filter);
   const value = filter.tag === undefined ? 'NULL' : 'value';
-  const after = filter.tag === undefined ? '' : ', value';
+  const columns = dayColumns(filter);
   return store.query<UsageDayRow>(
-    `SELECT day, key_id, model_id, ${value} AS tag_value, ${OF_ROW} ${from}
-     ORDER BY day DESC, model_id, key_id${after} ${pageOf(page, parameters)}`,
+    `SELECT day, key_id, model_id, ${value} AS tag_value, ${ADDED_UP} ${from} GROUP BY ${columns}
+     ORDER BY day DESC, ${columns} ${pageOf(page, parameters)}`,
     parameters,
   );
+}
+
+export async function countUsageDays(store: Queryable, filter: UsageFilter): Promise<number> {
+  const { from, parameters } = matching(filter);
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT count(*) AS total FROM (SELECT DISTINCT ${dayColumns(filter)} ${from}) days`,
+    parameters,
+  );
+  return Number(row?.total ?? 0n);
+}
+
+function dayColumns({ tag }: UsageFilter): string {
+  return tag === undefined ? 'day, model_id, key_id' : 'day, model_id, key_id, value';
 }
 
 function pageOf({ limit, offset }: UsagePage, parameters: (string | number)[]): string {
   return `LIMIT $${parameters.push(limit)} OFFSET $${parameters.push(offset)}`;
 }
 
-export interface UsageTotals extends UsageSums {
-  readonly rows: bigint;
-}
-
-export async function usageTotals(store: Queryable, filter: AnyUsageFilter): Promise<UsageTotals> {
+export async function usageTotals(store: Queryable, filter: AnyUsageFilter): Promise<UsageSums> {
   const { from, parameters } = matching(filter);
-  const [row] = await store.query<UsageTotals>(
-    `SELECT count(*) AS rows, ${ADDED_UP} ${from}`,
-    parameters,
-  );
+  const [row] = await store.query<UsageSums>(`SELECT ${ADDED_UP} ${from}`, parameters);
   if (row === undefined) throw new Error('A sum has one row');
   return row;
 }
@@ -135,13 +143,14 @@ export async function countUsageTags(store: Queryable, filter: UsageFilter): Pro
   return Number(row?.total ?? 0n);
 }
 
-export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
+export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id' | 'engine';
 
 export interface UsageGroup extends UsageSums {
   readonly day?: bigint;
   readonly model_id?: string;
   readonly account_id?: string;
   readonly key_id?: string;
+  readonly engine?: string;
 }
 
 /** Returns sums grouped by `by`, newest day or highest cost first; default: all accounts. */
@@ -151,11 +160,43 @@ export function usageGroups(
   by: readonly UsageGrouping[],
   limit: number,
 ): Promise<readonly UsageGroup[]> {
+  return grouped<UsageGroup>(store, filter, by, ADDED_UP, limit);
+}
+
+/** Sums for operators, with the costs of suppliers. */
+export interface CostGroup extends UsageGroup {
+  /** `null` if no engine of the group has prices of a supplier. */
+  readonly cost_nano: bigint | null;
+  /** Requests to engines without such prices. */
+  readonly uncosted: bigint;
+}
+
+const COSTS = `CAST(sum(cost_nano) AS BIGINT) AS cost_nano, CAST(COALESCE(
+  sum(CASE WHEN cost_nano IS NULL THEN requests ELSE 0 END), 0) AS BIGINT) AS uncosted`;
+
+/** As `usageGroups`, with costs; without columns one row with the totals. Not with a tag. */
+export function costGroups(
+  store: Queryable,
+  filter: Omit<AnyUsageFilter, 'tag' | 'tagValue'>,
+  by: readonly UsageGrouping[],
+  limit: number,
+): Promise<readonly CostGroup[]> {
+  return grouped<CostGroup>(store, filter, by, `${ADDED_UP}, ${COSTS}`, limit);
+}
+
+function grouped<T extends UsageGroup>(
+  store: Queryable,
+  filter: AnyUsageFilter,
+  by: readonly UsageGrouping[],
+  sums: string,
+  limit: number,
+): Promise<readonly T[]> {
   const { from, parameters } = matching(filter);
+  if (by.length === 0) return store.query<T>(`SELECT ${sums} ${from}`, parameters);
   const columns = by.join(', ');
   const order = by[0] === 'day' ? 'day DESC, ' : '';
-  return store.query<UsageGroup>(
-    `SELECT ${columns}, ${ADDED_UP} ${from} GROUP BY ${columns}
+  return store.query<T>(
+    `SELECT ${columns}, ${sums} ${from} GROUP BY ${columns}
      ORDER BY ${order}${NET_SPENT} DESC, ${columns} LIMIT $${parameters.push(limit)}`,
     parameters,
   );

@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
 import type { KeyFence } from '../../idempotency/idempotency.ts';
-import type { SettleRequest } from '../records.ts';
+import type { SupplierCost, UsageRecord } from '../records.ts';
 import type { RowSettle } from '../settle.ts';
 
 /** About an hour of a busy process. */
@@ -212,8 +212,11 @@ function lineOf({ request: { capIds, ...request }, lease, key }: JournaledSettle
   return JSON.stringify({ ...request, budgetIds: capIds, from, fence }, bigintsAsText);
 }
 
-interface Line extends Omit<SettleRequest, 'costNano' | 'capIds'> {
+interface Line {
   readonly costNano: string;
+  readonly usage: Omit<UsageRecord, 'supplier'> & {
+    readonly supplier?: Omit<SupplierCost, 'nano'> & { readonly nano: string };
+  };
   /** Written by earlier versions. */
   readonly allowanceId?: string;
   readonly budgetIds?: readonly string[];
@@ -233,7 +236,12 @@ function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
     const parsed = JSON.parse(line) as Line; // written by this file
-    const { costNano, usage, allowanceId = usage.keyId, budgetIds, from, fence: key } = parsed;
+    const { costNano, allowanceId = parsed.usage.keyId, budgetIds, from, fence: key } = parsed;
+    const { supplier, ...rest } = parsed.usage;
+    const usage: UsageRecord =
+      supplier === undefined
+        ? rest
+        : { ...rest, supplier: { ...supplier, nano: nano(BigInt(supplier.nano)) } };
     const capIds = [...new Set([allowanceId, ...(budgetIds ?? [])])];
     const request = { usage, costNano: nano(BigInt(costNano)), capIds };
     const lease =

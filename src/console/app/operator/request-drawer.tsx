@@ -16,7 +16,8 @@ export function RequestDrawer({ id, close }: { id: string; close: () => void }) 
 }
 
 function Explanation({ request }: { request: ExplainedRequest }) {
-  const { account, apiKey, response, charge, tries, nextStep, parameters, receipt } = request;
+  const { account, apiKey, response, charge, tries, nextStep, parameters } = request;
+  const { supplier, receipt } = request;
   const { status, code, message, cause } = response;
   const tone = status !== null && status >= 500 ? 'bad' : message === null ? 'good' : 'warn';
   return (
@@ -64,6 +65,25 @@ function Explanation({ request }: { request: ExplainedRequest }) {
           ['Reason', charge.why],
         ]}
       />
+      {supplier !== null && (
+        <>
+          <h3>Cost of the supplier</h3>
+          <Facts
+            of={[
+              ['USD', <Usd value={supplier.usd} />],
+              ...supplier.lines.map(
+                ({ kind, quantity, price, usd }) =>
+                  [
+                    kind.replaceAll('_', ' '),
+                    <span class="num">
+                      {quantity === undefined ? usd : `${quantity} × ${price} = ${usd}`}
+                    </span>,
+                  ] as const,
+              ),
+            ]}
+          />
+        </>
+      )}
       {tries.length > 0 && (
         <>
           <h3>Tries</h3>

@@ -64,6 +64,11 @@ export function Requests() {
     { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
     figure('Tokens', ({ tokens }) => countText(tokens.prompt + tokens.completion), 'wide'),
     figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
+    figure(
+      'Supplier',
+      ({ supplierUsd }) => (supplierUsd === null ? NONE : usdText(supplierUsd)),
+      'wide',
+    ),
     figure('Cost', ({ cost }) => usdText(cost.usd + cost.diem)),
   ];
   return (

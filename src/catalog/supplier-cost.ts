@@ -1,0 +1,103 @@
+/**
+ * Computes the cost of served work at the prices that the supplier of the engine charges. It never
+ * throws for a missing price: the operator may have configured only some of them.
+ */
+import type { ServiceTier } from '../config/config.ts';
+import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
+import { FEMTO_PER_NANO, type Nano, decimalUsd, femtoToNano } from '../core/money.ts';
+import type { ImageKind, Price } from './compile-price.ts';
+import type { CatalogModel } from './model.ts';
+import { type Usage, imageRate, tokenLines } from './pricing.ts';
+
+/** The work of one engine, as its supplier counts it. */
+export interface SuppliedWork {
+  readonly engine: string;
+  /** Model id at the engine; default: that of its first replica. */
+  readonly target?: string;
+  readonly usage: Usage;
+  /** Instead of `usage.images`, for prices by size and quality. */
+  readonly imageKinds?: readonly ImageKind[];
+  /** Number of engine calls. Default 1. */
+  readonly calls?: number;
+  readonly tier?: ServiceTier | undefined;
+}
+
+interface CostLine {
+  readonly kind: string;
+  readonly count: bigint;
+  /** Femto-USD of one. */
+  readonly femto: bigint;
+  /** USD of one, or of a million tokens or characters, as decimal text. */
+  readonly price: string;
+}
+
+/** Returns `undefined` if no engine of the work has prices. `startedMs`: for prices by time. */
+export function supplierCost(
+  { replicas }: Pick<CatalogModel, 'replicas'>,
+  works: readonly SuppliedWork[],
+  startedMs: number,
+) {
+  const minute = Math.floor((startedMs % DAY_MS) / MINUTE_MS);
+  const sums = new Map<string, CostLine>();
+  let isKnown = false;
+  for (const work of works) {
+    const { engine, target, tier } = work;
+    const served = replicas.find(
+      (one) => one.engine === engine && (target === undefined || one.model === target),
+    );
+    if (served?.cost === undefined) continue;
+    isKnown = true;
+    const price = served.cost.variants?.at(minute, tier) ?? served.cost;
+    for (const line of linesOf(work, price)) {
+      const key = `${line.kind} ${line.price}`;
+      sums.set(key, { ...line, count: (sums.get(key)?.count ?? 0n) + line.count });
+    }
+  }
+  if (!isKnown) return undefined;
+  const lines = [...sums.values()];
+  const nano: Nano = femtoToNano(lines.reduce((sum, { count, femto }) => sum + count * femto, 0n));
+  return {
+    nano,
+    lines: lines.map(({ kind, count, price }) => [kind, Number(count), price] as const),
+  };
+}
+
+const MS_PER_SECOND = 1_000n;
+
+function linesOf({ usage, imageKinds, calls = 1 }: SuppliedWork, price: Price): CostLine[] {
+  const { tokens, perCharacter, perSearch, perSecond, perRequest } = price;
+  // A price without output is that of a model without output.
+  const isWithoutOutput = tokens?.output === undefined;
+  const counted = isWithoutOutput ? { ...usage, completionTokens: 0 } : usage;
+  const ofTokens = tokens === undefined ? [] : tokenLines(counted, price);
+  const images = imageKinds ?? Array.from({ length: usage.images ?? 0 }, () => ({}));
+  const units: [kind: string, count: number, nano: Nano | undefined][] = [
+    ...images.map((kind) => ['image', 1, imageRate(kind, price)] satisfies (typeof units)[0]),
+    ['searches', usage.searches ?? 0, perSearch],
+    ['request', calls, perRequest === 0n ? undefined : perRequest],
+  ];
+  const lines: CostLine[] = [
+    ...ofTokens.map(({ kind, count, rate }) => ({
+      kind,
+      count,
+      femto: rate,
+      price: decimalUsd(rate),
+    })),
+    ...units.flatMap(([kind, count, nano]) =>
+      nano === undefined
+        ? []
+        : { kind, count: BigInt(count), femto: nano * FEMTO_PER_NANO, price: decimalUsd(nano) },
+    ),
+  ];
+  if (perSecond !== undefined) {
+    const femto = (perSecond * FEMTO_PER_NANO) / MS_PER_SECOND;
+    const count = BigInt(usage.audioMs ?? 0);
+    lines.push({ kind: 'audio_ms', count, femto, price: decimalUsd(perSecond) });
+  }
+  if (perCharacter !== undefined) {
+    const count = BigInt(usage.characters ?? 0);
+    const price = decimalUsd(perCharacter);
+    lines.push({ kind: 'characters', count, femto: perCharacter, price });
+  }
+  return lines.filter(({ count }) => count > 0n);
+}
