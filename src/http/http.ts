@@ -297,10 +297,11 @@ export class HttpServer {
         if (handling !== undefined) await handling;
       }
     } catch (error) {
-      // A caller that disconnects before its request was read gets no response, so that the guard
-      // does not count one.
       if (route === undefined && found === null) await this.#identifyStranger(context);
-      if (isAdmitted || !context.isGone) await this.#fail(context, error);
+      // A caller that leaves before its request was read, or while it waits for a request with the same
+      // key, gets no response, so that the guard does not count one.
+      const hasLeft = context.isGone && (!isAdmitted || error === context.signal.reason);
+      if (!hasLeft) await this.#fail(context, error);
     } finally {
       // Closes the connection if the response could not be written.
       if (!context.answered) context.destroy();

@@ -7,6 +7,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { until } from '../../test/support/until.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 
@@ -19,9 +20,11 @@ const ENDLESS =
 for (const dialect of ['sqlite', 'postgres'] as const) {
   describe(`Idempotency-Key on a chat (${dialect})`, () => {
     let bench: Bench;
+    const lines: LogLine[] = [];
     before(async () => {
       bench = await startWithEngine({
         model: ENDLESS,
+        log: memoryLog(lines),
         ...(dialect === 'sqlite' ? {} : { databaseUrl: await emptyPostgresDatabase() }),
       });
     });
@@ -85,6 +88,25 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(replayed.length, 7);
       assert.equal(bench.upstream.seen.length, calls + 1);
       assert.equal(await spent(accountId), COST);
+    });
+
+    test('a caller that leaves while it waits for its duplicate is not a failure of the server', async () => {
+      const { accountId, secret } = await bench.farebox.account('1');
+      const running = Promise.withResolvers<void>();
+      bench.upstream.script.push({ kind: 'answer', after: running.promise, content: 'Hi' });
+      const first = chat(secret, 'c-2');
+      await until(() => bench.upstream.active === 1, 'the request at the engine');
+      const leaving = new AbortController();
+      const second = chat(secret, 'c-2', {}, leaving.signal);
+      await until(() => bench.farebox.app.server.open === 2, 'the duplicate');
+      leaving.abort();
+      await assert.rejects(second, { name: 'AbortError' });
+      await until(() => bench.farebox.app.server.open === 1, 'the end of the duplicate');
+      running.resolve();
+      assert.equal((await first).status, 200);
+      const failures = lines.filter(({ message }) => message === 'Request failed');
+      assert.deepEqual(failures, []);
+      assert.ok((await spent(accountId)) > 0n);
     });
 
     test('error responses are not stored: the next request runs', async () => {
