@@ -7,7 +7,7 @@ import { type CatalogModel, type ResolvedModel, soldTier } from '../catalog/cata
 import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, nano } from '../core/money.ts';
-import type { FailureReason } from '../engines/engines.ts';
+import { isUnavailable } from '../engines/engine-refusal.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -43,17 +43,6 @@ export type ReadLargeChat = (
   caller: string,
   options: ChatRequestOptions,
 ) => Promise<ChatRequest>;
-
-/** The engines cannot respond, and none has rejected the request. */
-const UNAVAILABLE: ReadonlySet<FailureReason> = new Set([
-  'unreachable',
-  'timeout',
-  'overloaded',
-  'misconfigured',
-  'failed',
-  'broken',
-  'garbage',
-]);
 
 interface Admitted {
   readonly plan: ChatPlan;
@@ -245,7 +234,7 @@ async function runFirstAvailable(all: readonly Admitted[], sale: Sale): Promise<
       const { failure: reason, hasBegun } = run;
       if (reason === undefined || hasBegun || sale.state !== 'held') throw error;
       // A fallback may also reject a request that the requested model accepts.
-      if (isFirst && !UNAVAILABLE.has(reason)) throw error;
+      if (isFirst && !isUnavailable(reason)) throw error;
       failure ??= error;
     }
   }

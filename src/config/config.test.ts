@@ -241,7 +241,9 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   - { id: alpha, fallbacks: [b], ${TEXT_MODEL} }
   - { id: b, fallbacks: [a, open, vectors], ${TEXT_MODEL} }
   - { id: open, privacy: anonymized, ${TEXT_MODEL} }
-  - { id: vectors, type: embedding, fallbacks: [b], embedding: { dimensions: 4 }, price: { input: 1 } }
+  - { id: vectors, type: embedding, fallbacks: [longer], embedding: { dimensions: 4 }, price: { input: 1 } }
+  - { id: longer, type: embedding, embedding: { dimensions: 8 }, price: { input: 1 } }
+  - { id: voice, type: tts, fallbacks: [b], price: { perMillionCharacters: 1 } }
 `,
     [
       'farebox.yaml:2:26: models[0].fallbacks[0]: A model cannot be its own fallback',
@@ -252,7 +254,8 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
       'farebox.yaml:4:26: models[2].fallbacks[0]: The fallbacks of "a" lead back to "b"',
       'farebox.yaml:4:29: models[2].fallbacks[1]: "open" is not private, unlike "b"',
       'farebox.yaml:4:35: models[2].fallbacks[2]: "vectors" is of type embedding, not text',
-      'farebox.yaml:6:48: models[4].fallbacks: Only models of type text can have fallbacks',
+      'farebox.yaml:6:49: models[4].fallbacks[0]: The vectors of "longer" have other dimensions than those of "vectors"',
+      'farebox.yaml:8:40: models[6].fallbacks: Only models of type text or embedding can have fallbacks',
     ],
   ],
   [

@@ -340,8 +340,9 @@ function checkFallbacks(
   diagnostics: Diagnostics,
 ): void {
   const { id, type, privacy, fallbacks = [] } = model;
-  if (fallbacks.length > 0 && type !== 'text') {
-    diagnostics.problem([...path, 'fallbacks'], 'Only models of type text can have fallbacks');
+  if (fallbacks.length > 0 && type !== 'text' && type !== 'embedding') {
+    const message = 'Only models of type text or embedding can have fallbacks';
+    diagnostics.problem([...path, 'fallbacks'], message);
     return;
   }
   for (const [index, fallback] of fallbacks.entries()) {
@@ -363,7 +364,15 @@ function checkFallbacks(
     } else if (privacy === 'private' && found.privacy !== 'private') {
       problem(`"${fallback}" is not private, unlike "${id}"`);
     } else if (lost !== undefined) problem(`"${fallback}" does not have ${lost}, unlike "${id}"`);
+    else if (dimensionsOf(found) !== dimensionsOf(model)) {
+      problem(`The vectors of "${fallback}" have other dimensions than those of "${id}"`);
+    }
   }
+}
+
+function dimensionsOf({ embedding }: ModelSettings): string {
+  const { dimensions, customDimensions } = embedding ?? {};
+  return `${dimensions} ${customDimensions}`;
 }
 
 function leadsTo(

@@ -2,12 +2,14 @@
  * `POST /embeddings`: holds the money, checks the length of every input, runs the engine in
  * batches, settles, and responds.
  */
-import { answerWork, findModel, sellWork } from '../http/sell-work.ts';
+import { answerWork, findModel, type FoundModel, sellWork } from '../http/sell-work.ts';
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
-import { boundFor, chargeFor } from '../catalog/catalog.ts';
+import { boundFor, type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Nano } from '../core/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
-import { engineFault } from '../engines/engine-refusal.ts';
+import { engineFault, isUnavailable } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -17,6 +19,7 @@ import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
 import { type EmbeddingsParts, type EmbedRun, fitInputs } from './embed-inputs.ts';
 import {
   type EmbeddingsRequest,
+  MAX_INPUT_TOKENS,
   parseEmbeddingsRequest,
   refuseDimensions,
 } from './embeddings-request.ts';
@@ -61,22 +64,71 @@ async function embed(
   request: EmbeddingsRequest,
 ): Promise<void> {
   const found = findModel(parts, context, 'embedding', { name: request.model, work: 'embeddings' });
-  const { model, price } = found;
-  const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
+  const { model } = found;
+  const { dimensions = 0, customDimensions = false } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
-  const { textBytes, tokenIdCount, inputs } = request;
-  const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
-  const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
-  const maxNano = boundFor({ promptTokens: tokensBound }, price);
+  const maxNano = boundOf(found, request);
   const bounds = { minNano: maxNano, maxNano };
   const order = { kind: 'embeddings', tokensEstimate: tokensOf(request), bounds };
+  const fallbacks = fallbacksOf(parts, context, model, request, maxNano);
   await sellWork(parts, context, found, order, async (held) => {
-    const run = { ...held, parts, request, tokensBound };
-    const { done, failure } = await runBatches(run, await fitInputs(run));
-    if (failure === undefined) return answer(run, done);
-    if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
-    return settleAborted(run, done, failure);
+    const { sale } = held;
+    const { request: wanted } = sale;
+    let fault: unknown;
+    for (const one of [found, ...fallbacks]) {
+      context.known = { ...one, sale };
+      context.notes.model = one.model.id;
+      sale.request = { ...wanted, modelId: one.model.id, priceVersion: one.price.version };
+      const tokensBound = tokensBoundOf(one.model, request);
+      const run = { ...held, ...one, parts, request, tokensBound };
+      const { done, failure } = await runBatches(run, await fitInputs(run));
+      if (failure === undefined) return answer(run, done);
+      if (failure.reason === 'aborted') return settleAborted(run, done, failure);
+      fault ??= engineFault(failure, model.id);
+      if (one === found && !isUnavailable(failure.reason)) break;
+    }
+    sale.request = wanted;
+    context.known = { ...found, sale };
+    context.notes.model = model.id;
+    throw fault;
   });
+}
+
+/** The fallbacks that the caller may use, that accept the request, and that cost no more. */
+function fallbacksOf(
+  parts: EmbeddingsParts,
+  context: RequestContext,
+  { id, embedding, fallbacks = [] }: CatalogModel,
+  request: EmbeddingsRequest,
+  maxNano: Nano,
+): FoundModel[] {
+  const found = fallbacks.flatMap((name) => {
+    try {
+      const one = findModel(parts, context, 'embedding', { name, work: 'embeddings' });
+      const { tokenIds, maxInputTokens = MAX_INPUT_TOKENS } = one.model.embedding ?? {};
+      const isFit =
+        one.model.id === name &&
+        (!request.hasTokenIds || tokenIds === embedding?.tokenIds) &&
+        maxInputTokens >= (embedding?.maxInputTokens ?? MAX_INPUT_TOKENS);
+      return isFit && boundOf(one, request) <= maxNano ? [one] : [];
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      // The model is offline, or not for this caller.
+      return [];
+    }
+  });
+  context.notes.model = id;
+  return found;
+}
+
+function boundOf({ model, price }: FoundModel, request: EmbeddingsRequest): Nano {
+  return boundFor({ promptTokens: tokensBoundOf(model, request) }, price);
+}
+
+function tokensBoundOf({ embedding }: CatalogModel, request: EmbeddingsRequest): number {
+  const { textBytes, tokenIdCount, inputs } = request;
+  const behindIds = embedding?.tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
+  return tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
 }
 
 async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<void> {

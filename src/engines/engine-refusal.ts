@@ -3,7 +3,7 @@
  * only if the engine rejects the request; it is shortened and stripped of addresses. All other
  * messages are only logged.
  */
-import type { EngineFailure } from './engines.ts';
+import type { EngineFailure, FailureReason } from './engines.ts';
 import { Fault } from '../core/faults.ts';
 import { errorMeaning, errorWords, type ErrorWords, eventStatus } from './error-meanings.ts';
 import { verdictOfError } from './verdict.ts';
@@ -104,4 +104,20 @@ function shown(message: string): string {
     .trim();
   if (flat === '') return 'it gave no reason';
   return flat.length > MAX_SHOWN_CHARACTERS ? `${flat.slice(0, MAX_SHOWN_CHARACTERS)}…` : flat;
+}
+
+/** The engines cannot respond, and none has rejected the request. */
+const UNAVAILABLE: ReadonlySet<FailureReason> = new Set([
+  'unreachable',
+  'timeout',
+  'overloaded',
+  'misconfigured',
+  'failed',
+  'broken',
+  'garbage',
+]);
+
+/** Whether a fallback of the model may run the request instead. */
+export function isUnavailable(reason: FailureReason): boolean {
+  return UNAVAILABLE.has(reason);
 }

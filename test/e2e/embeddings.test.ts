@@ -23,13 +23,26 @@ let client: OpenAI;
 
 before(async () => {
   upstream = await TestUpstream.start();
+  const gone = await TestUpstream.start();
   farebox = await startTestApp({
     embedded: true,
     yaml: `
 limits: { guard: { failures: 10000 } }
 engines:
   rack: { url: "${upstream.url}" }
+  gone: { url: "${gone.url}", connectTimeoutMs: 200 }
 models:
+${[
+  ['lost', 1, 'gone', ', fallbacks: [dear, spare]'],
+  ['present', 1, 'rack', ', fallbacks: [spare]'],
+  ['dear', 2, 'rack', ''],
+  ['spare', 0.5, 'rack', ''],
+]
+  .map(
+    ([id, input, engine, more]) =>
+      `  - { id: ${id}, type: embedding, price: { input: ${input} }, embedding: { dimensions: 3 }, replicas: [{ engine: ${engine}, model: ${id} }]${more} }\n`,
+  )
+  .join('')}
   - id: small-batches
     type: embedding
     price: { input: 1 }
@@ -52,6 +65,7 @@ models:
     replicas: [{ engine: rack }]
 `,
   });
+  await gone.kill();
   client = new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
   await modelIsThere(farebox, DEMO);
 });
@@ -76,6 +90,37 @@ function length(vector: readonly number[]): number {
 async function balance(): Promise<bigint> {
   return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
 }
+
+describe('an embedding model with fallbacks', () => {
+  const create = (model: string) => client.embeddings.create({ model, input: 'a text' });
+
+  test('runs on the first one that costs no more, at the price of that one', async () => {
+    const before = await balance();
+    const { data, response } = await create('lost').withResponse();
+    assert.equal(data.model, 'spare');
+    assert.equal(response.headers.get('x-svc-model-id'), 'spare');
+    assert.equal(upstream.seen.length, 1);
+    assert.equal(before - (await balance()), BigInt(data.usage.prompt_tokens) * 500n);
+  });
+
+  test('runs no fallback of a request that the engine rejects', async () => {
+    upstream.otherwise = { kind: 'status', status: 400, body: '{"error":{"message":"No"}}' };
+    await assert.rejects(create('present').asResponse(), { status: 400 });
+    assert.equal(upstream.seen.length, 1);
+  });
+
+  test('costs nothing if every model fails, with the error of the requested one', async () => {
+    upstream.otherwise = { kind: 'status', status: 500 };
+    const before = await balance();
+    await assert.rejects(create('lost').asResponse(), (error: unknown) => {
+      assert.ok(error instanceof OpenAI.APIError);
+      assert.equal(error.status, 503);
+      assert.equal(error.headers?.get('x-svc-model-id'), 'lost');
+      return true;
+    });
+    assert.equal(await balance(), before);
+  });
+});
 
 describe('clients on the embedded demo model', () => {
   test('the `openai` SDK receives numbers from base64, and usage and cost match the balance', async () => {
