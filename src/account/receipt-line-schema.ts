@@ -36,6 +36,10 @@ export const ReceiptLine = z
     quantity: z.number().optional().describe('Number of tokens or other units.'),
     per: z.number().int().optional().describe('Number of units that `price` is for: 1000000 or 1.'),
     price: z.string().optional().describe('Price in USD, decimal text.'),
+    listPrice: z
+      .string()
+      .optional()
+      .describe('List price in USD, decimal text, if the account had its own prices.'),
     usd: z.string().describe('Amount in USD, exact decimal text with up to 15 decimals.'),
   })
   .meta({ id: 'ReceiptLine' });

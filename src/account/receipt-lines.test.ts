@@ -128,7 +128,8 @@ test('a receipt has a line for each kind of work', () => {
     [row(1n, {}, tokens), null, null],
   ];
   for (const [given, prices, expected] of cases) {
-    const lines = receiptLines(given, prices as Readonly<Record<string, unknown>> | null);
+    const unit = prices as Readonly<Record<string, unknown>> | null; // a row of `cases`
+    const lines = receiptLines(given, { unit, list: undefined });
     const short = lines?.map(({ kind, quantity, usd }) => [kind, quantity, usd]) ?? null;
     assert.deepEqual(short, expected, given.extras ?? '');
   }

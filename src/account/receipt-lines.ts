@@ -2,17 +2,25 @@
  * The lines of a receipt: each priced kind of work with its quantity, price and amount. Amounts are
  * exact decimals, and their sum is the charge; the rounding of a charge is a line of its own.
  */
-import { compilePrice, tokenLines } from '../catalog/catalog.ts';
+import { compilePrice, tokenLines, tokenPrices } from '../catalog/catalog.ts';
 import type { SupplierCost, UsageRow } from '../billing/ledger/ledger.ts';
 import { FEMTO_PER_NANO, formatUsd, usdToNano } from '../core/money.ts';
 import type { ReceiptLine } from './receipt-line-schema.ts';
 import type { ReceiptResponse } from './usage-schema.ts';
+
+/** The price rows of a receipt. `list`: the list prices, if the account had own prices. */
+export interface ReceiptPrices {
+  readonly unit: ReceiptResponse['unitPrices'];
+  readonly list: NonNullable<ReceiptResponse['unitPrices']> | undefined;
+}
 
 /** `nano`: price of one unit, or of a million tokens or characters. */
 interface Line {
   readonly kind: string;
   readonly count: bigint;
   readonly nano: bigint;
+  /** The list price, for an account with its own prices. */
+  readonly listNano?: bigint | undefined;
 }
 
 const MILLION = 1_000_000;
@@ -31,17 +39,14 @@ const PER_MILLION: Readonly<Record<string, string>> = {
 };
 
 /** `null` if the prices are no longer known. */
-export function receiptLines(
-  row: UsageRow,
-  unitPrices: ReceiptResponse['unitPrices'],
-): ReceiptLine[] | null {
+export function receiptLines(row: UsageRow, prices: ReceiptPrices): ReceiptLine[] | null {
   const chargedNano = row.usd_nano + row.diem_nano;
   const extras = extrasOf(row);
   const refunded = extras['refundedUsd'];
   if (chargedNano === 0n && refunded === undefined) return [];
   const surcharges = surchargesIn(extras);
   const isOnlySurcharges = sumOf(surcharges) === chargedNano * FEMTO_PER_NANO;
-  const lines = isOnlySurcharges ? [] : workLines(row, extras, unitPrices);
+  const lines = isOnlySurcharges ? [] : workLines(row, extras, prices);
   if (lines === null) return null;
   const shown = [...lines, ...surcharges].map(lineText);
   let rest = chargedNano * FEMTO_PER_NANO - sumOf(lines) - sumOf(surcharges);
@@ -77,40 +82,62 @@ function extrasOf(row: UsageRow): Readonly<Record<string, unknown>> {
 function workLines(
   row: UsageRow,
   extras: Readonly<Record<string, unknown>>,
-  unitPrices: ReceiptResponse['unitPrices'],
+  { unit, list }: ReceiptPrices,
 ): Line[] | null {
-  if (unitPrices === null) return null;
-  const { quote, perCredit, ...settings } = unitPrices;
-  if (typeof quote === 'string') return [{ kind: 'quote', count: 1n, nano: usdToNano(quote) }];
+  if (unit === null) return null;
+  const { quote, perCredit, ...settings } = unit;
+  const listNano = (name: string) =>
+    typeof list?.[name] === 'string' ? usdToNano(list[name]) : undefined;
+  if (typeof quote === 'string') {
+    return [{ kind: 'quote', count: 1n, nano: usdToNano(quote), listNano: listNano('quote') }];
+  }
   if (typeof perCredit === 'string') {
-    return [{ kind: 'credits', count: countIn(extras, 'credits'), nano: usdToNano(perCredit) }];
+    const [count, nano] = [countIn(extras, 'credits'), usdToNano(perCredit)];
+    return [{ kind: 'credits', count, nano, listNano: listNano('perCredit') }];
   }
   const price = compilePrice(settings);
+  const listPrice = list && compilePrice(list);
+  const tokensAtList = listPrice && tokenPrices(listPrice, Number(row.prompt_tokens));
   const stored = storedLines(extras);
   const hasTokens = stored.length === 0 && price.tokens !== undefined;
   const units: Line[] = [
     ...stored,
     ...(hasTokens ? tokenLines(usageOf(row), price) : []).map(({ kind, count, rate }) => {
-      return { kind, count, nano: rate };
+      return { kind, count, nano: rate, listNano: tokensAtList?.get(kind) };
     }),
-    { kind: 'audio_ms', count: audioMs(extras), nano: price.perSecond ?? 0n },
+    {
+      kind: 'audio_ms',
+      count: audioMs(extras),
+      nano: price.perSecond ?? 0n,
+      listNano: listPrice?.perSecond,
+    },
     {
       kind: 'characters',
       count: countIn(extras, 'characters'),
       nano: price.perCharacter ?? 0n,
+      listNano: listPrice?.perCharacter,
     },
     {
       kind: 'searches',
       count: countIn(extras, 'searches'),
       nano: price.perSearch ?? 0n,
+      listNano: listPrice?.perSearch,
     },
-    { kind: 'request', count: 1n, nano: price.perRequest },
+    { kind: 'request', count: 1n, nano: price.perRequest, listNano: listPrice?.perRequest },
   ];
   if (stored.length === 0) {
-    units.push({ kind: 'image', count: countIn(extras, 'images'), nano: price.perImage ?? 0n });
+    const count = countIn(extras, 'images');
+    units.push({
+      kind: 'image',
+      count,
+      nano: price.perImage ?? 0n,
+      listNano: listPrice?.perImage,
+    });
   }
-  const free = (kind: string): boolean => kind !== 'request' && PER_MILLION[kind] !== undefined;
-  return units.filter(({ kind, count, nano }) => count > 0n && (nano > 0n || free(kind)));
+  // A discount of 100 % leaves a line that shows the list price.
+  const free = ({ kind, listNano: usual = 0n }: Line): boolean =>
+    usual > 0n || (kind !== 'request' && PER_MILLION[kind] !== undefined);
+  return units.filter((line) => line.count > 0n && (line.nano > 0n || free(line)));
 }
 
 function usageOf(row: UsageRow) {
@@ -135,13 +162,15 @@ interface Stored {
   readonly kind: string;
   readonly count: number;
   readonly price: string;
+  readonly list?: string;
 }
 
 /** Lines that do not follow from the counts of the receipt. */
 function storedLines({ lines = [] }: Readonly<Record<string, unknown>>): Line[] {
   const stored = lines as readonly Stored[]; // written when the request was charged
-  return stored.map(({ kind, count, price }) => {
-    return { kind, count: BigInt(count), nano: usdToNano(price) };
+  return stored.map(({ kind, count, price, list }) => {
+    const listNano = list === undefined ? undefined : usdToNano(list);
+    return { kind, count: BigInt(count), nano: usdToNano(price), listNano };
   });
 }
 
@@ -166,10 +195,14 @@ function sumOf(lines: readonly Line[]): bigint {
 }
 
 function lineText(line: Line): ReceiptLine {
-  const { kind, count, nano } = line;
+  const { kind, count, nano, listNano } = line;
   const name = PER_MILLION[kind];
   const usd = trimmed(amountOf(line));
-  const price = { price: trimmed(nano * FEMTO_PER_NANO), usd };
+  const price = {
+    price: trimmed(nano * FEMTO_PER_NANO),
+    ...(listNano === undefined ? {} : { listPrice: trimmed(listNano * FEMTO_PER_NANO) }),
+    usd,
+  };
   if (name !== undefined) return { kind: name, quantity: Number(count), per: MILLION, ...price };
   if (kind !== 'audio_ms') return { kind, quantity: Number(count), per: 1, ...price };
   return { kind: 'audio_seconds', quantity: Number(count) / 1_000, per: 1, ...price };

@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts';
 import { isEvm, paymentNetworks } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
 import { walletOfAccount } from '../identity/identity.ts';
-import { receiptLines } from './receipt-lines.ts';
+import { type ReceiptPrices, receiptLines } from './receipt-lines.ts';
 import type { Receipt, ReceiptResponse, SignedReceipt } from './usage-schema.ts';
 
 /** Network of credit that is not from a wallet. */
@@ -50,16 +50,13 @@ function shownExtras({ extras }: UsageRow): Record<string, unknown> {
 }
 
 /** The claims of a signed receipt: everything that determines the cost; amounts are decimal text. */
-export function signedUsage(
-  row: UsageRow,
-  unitPrices: ReceiptResponse['unitPrices'],
-): SignedReceipt['usage'] {
+export function signedUsage(row: UsageRow, prices: ReceiptPrices): SignedReceipt['usage'] {
   const receipt = receiptBody(row);
   const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } = receipt;
   const cost = { usd: formatUsd(row.usd_nano), diem: formatUsd(row.diem_nano) };
   const request = { requestId, createdAt, kind, model, status, tokens, priceVersion };
-  const lines = receiptLines(row, unitPrices);
-  return { ...request, unitPrices, lines, cost, extras };
+  const lines = receiptLines(row, prices);
+  return { ...request, ...shownPrices(prices), lines, cost, extras };
 }
 
 /** The payer of a request: a wallet with its network, or an account. */
@@ -73,29 +70,47 @@ export function payerOf(
   return { payer: wallet, network: network ?? PREPAID };
 }
 
-/** Versions that contain the price: of an RPC credit, or of a quoted video. */
-const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
+/** Versions that contain the price of an RPC credit or of a quoted video, then a differing list price. */
+const STATED_PRICE = /^(rpc|quote)-(\d{1,18})(?:-(\d{1,18}))?$/;
 
 type PriceSources = Pick<AccountParts, 'stores'> & Partial<Pick<AccountParts, 'catalog'>>;
 
 export async function pricedReceipt(parts: PriceSources, row: UsageRow): Promise<ReceiptResponse> {
-  const unitPrices = await unitPricesOf(parts, row);
-  return { ...receiptBody(row), unitPrices, lines: receiptLines(row, unitPrices) };
+  const prices = await receiptPrices(parts, row);
+  return { ...receiptBody(row), ...shownPrices(prices), lines: receiptLines(row, prices) };
 }
 
-/** The prices of a receipt; `null` for prices that were in force for less than a minute. */
-export async function unitPricesOf(
+function shownPrices({ unit, list }: ReceiptPrices) {
+  return { unitPrices: unit, ...(list === undefined ? {} : { listPrices: list }) };
+}
+
+/** The prices of a receipt; `unit` is `null` for prices that were in force for less than a minute. */
+export async function receiptPrices(
   { catalog, stores }: PriceSources,
   { model_id: model, price_version: version }: UsageRow,
-): Promise<ReceiptResponse['unitPrices']> {
-  const [, kind, amount] = OWN_PRICE.exec(version) ?? [];
+): Promise<ReceiptPrices> {
+  const [, kind, amount, listAmount] = STATED_PRICE.exec(version) ?? [];
   if (amount !== undefined) {
-    return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
+    const stated = (text: string) => {
+      return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(text)) };
+    };
+    return {
+      unit: stated(amount),
+      list: listAmount === undefined ? undefined : stated(listAmount),
+    };
   }
-  const inForce = pricesIn(catalog?.get(model)).find((one) => one.version === version);
-  if (inForce !== undefined) return { ...inForce.row };
+  const inForce =
+    pricesIn(catalog?.get(model)).find((one) => one.version === version) ??
+    catalog?.customers.priceOf(version);
+  if (inForce !== undefined) return { unit: { ...inForce.row }, list: inForce.list?.row };
   const stored = await pricesOf(stores.store, version);
-  return stored === undefined ? null : (JSON.parse(stored) as Record<string, unknown>); // by `keep`
+  if (stored === undefined) return { unit: null, list: undefined };
+  const { list, ...unit } = JSON.parse(stored) as StoredPrices; // by `keep`
+  return { unit, list };
+}
+
+interface StoredPrices extends Record<string, unknown> {
+  readonly list?: Record<string, unknown>;
 }
 
 /** The prices of a model that requests can have: by default, in batches, by tier and time. */
@@ -117,11 +132,12 @@ export class PriceKeeper {
   async keep(): Promise<void> {
     const { catalog, stores } = this.#parts;
     const fresh = new Map<string, string>();
-    for (const model of catalog.models()) {
-      for (const { version, row } of pricesIn(model)) {
-        if (!this.#stored.has(version)) fresh.set(version, JSON.stringify(row));
-      }
-    }
+    const add = ({ version, row, list }: Price): void => {
+      if (this.#stored.has(version)) return;
+      fresh.set(version, JSON.stringify(list === undefined ? row : { ...row, list: list.row }));
+    };
+    for (const model of catalog.models()) pricesIn(model).forEach(add);
+    for (const price of catalog.customers.prices()) add(price);
     if (fresh.size === 0) return;
     await rememberPrices(stores.store, fresh);
     for (const version of fresh.keys()) this.#stored.add(version);

@@ -227,6 +227,10 @@ export const ReceiptResponse = Receipt.extend({
     .describe(
       'The configured prices of `priceVersion` in USD, for tokens per million; null if they are no longer known.',
     ),
+  listPrices: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('The list prices at that time, if the account had its own prices.'),
   lines: z
     .array(ReceiptLine)
     .nullable()
@@ -263,6 +267,7 @@ export const SignedReceipt = z
           extras: true,
         }).shape,
         unitPrices: ReceiptResponse.shape.unitPrices,
+        listPrices: ReceiptResponse.shape.listPrices,
         lines: ReceiptResponse.shape.lines,
         cost: z
           .object({

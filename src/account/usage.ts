@@ -18,7 +18,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Signing } from '../payments/payments.ts';
 import { type AccountParts, requestIdOf } from './account-parts.ts';
-import { payerOf, pricedReceipt, signedUsage, unitPricesOf } from './receipts.ts';
+import { payerOf, pricedReceipt, signedUsage, receiptPrices } from './receipts.ts';
 import {
   badQuery,
   csvField,
@@ -154,7 +154,7 @@ async function sendSigned(
   context: RequestContext,
 ): Promise<void> {
   const receipt = await ownReceipt(parts, context);
-  const usage = signedUsage(receipt, await unitPricesOf(parts, receipt));
+  const usage = signedUsage(receipt, await receiptPrices(parts, receipt));
   const { accountId } = context.caller;
   const { payer, network } = payerOf(accountId, parts.config.current);
   const { request_id: requestId } = receipt;

@@ -7,7 +7,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 
-import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
+import { type CallerPrices, type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
@@ -28,12 +28,21 @@ import {
   modelItem,
   type VideoConstraints,
 } from './model-list.ts';
+import { CustomerPrices, soldModel } from './customer-prices.ts';
 import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
 export type { BatchType, CatalogModel, DiscoveredModel, ModelOutage } from './model.ts';
 export { isWithinPrivacy } from './model.ts';
-export { isLoss, lossText, type Margin, marginsOf } from './margins.ts';
+export {
+  isLoss,
+  lossText,
+  type Margin,
+  marginsOf,
+  type PriceLine,
+  pricesFor,
+  tokenPrices,
+} from './margins.ts';
 export {
   LIST_TYPES,
   type ListType,
@@ -41,6 +50,7 @@ export {
   WIRE_CAPABILITIES,
 } from './model-list.ts';
 export { CLAUDE_PREFIX, type DeprecationNotice, type ResolvedModel } from './model-lookup.ts';
+export { soldModel } from './customer-prices.ts';
 export { compilePrice, type ImageKind, type Price, scaledRow, soldTier } from './compile-price.ts';
 export {
   boundFor,
@@ -73,10 +83,12 @@ export interface CatalogOptions {
   readonly videoConstraints?: VideoConstraints;
 }
 
-/** The models that a key may use; `models` of `undefined` allows all. */
+/** The models that a key may use, with its prices; `models` of `undefined` allows all. */
 export interface KeyLimits {
   readonly modelPrivacy: ModelPrivacy;
   readonly models: ReadonlySet<string> | undefined;
+  /** `undefined` for the list prices. */
+  readonly prices?: CallerPrices;
 }
 
 const UNLIMITED: KeyLimits = { modelPrivacy: 'ALL', models: undefined };
@@ -94,6 +106,8 @@ export class Catalog {
   readonly #clock: Clock;
   readonly #shown: ListOptions;
   readonly #startedSeconds: number;
+  /** Own prices of customers. */
+  readonly customers = new CustomerPrices();
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
   #areStarting = false;
@@ -168,10 +182,10 @@ export class Catalog {
 
   /** The JSON body of `GET /models?type=`, without models that the key may not use. */
   listBody(type: ListType, limits: KeyLimits = UNLIMITED): Buffer {
-    const { modelPrivacy, models } = limits;
+    const { modelPrivacy, models, prices } = limits;
     const make = (snapshot: Snapshot): Buffer => this.#list(snapshot, type, limits);
-    // Not cached: each key with a model list has its own body.
-    if (models !== undefined) return make(this.#current());
+    // Not cached: each key with a model list, or own prices, has its own body.
+    if (models !== undefined || prices !== undefined) return make(this.#current());
     return this.#body(`list ${type} ${modelPrivacy}`, make);
   }
 
@@ -194,19 +208,19 @@ export class Catalog {
   }
 
   /** The JSON body of `GET /models/{id}`: the item of the list. */
-  itemBody(model: CatalogModel): Buffer {
-    return Buffer.from(JSON.stringify(this.#item(this.#current(), model)));
+  itemBody(model: CatalogModel, { prices }: KeyLimits = UNLIMITED): Buffer {
+    return Buffer.from(JSON.stringify(this.#item(this.#current(), model, prices)));
   }
 
   #list(snapshot: Snapshot, type: ListType, limits: KeyLimits): Buffer {
     const models = listedModels(snapshot, type, limits);
     return listBody(
       type,
-      models.map((model) => this.#item(snapshot, model)),
+      models.map((model) => this.#item(snapshot, model, limits.prices)),
     );
   }
 
-  #item(snapshot: Snapshot, model: CatalogModel): object {
+  #item(snapshot: Snapshot, model: CatalogModel, prices?: CallerPrices): object {
     const offline =
       model.offline ||
       model.stage === 'removed' ||
@@ -214,7 +228,8 @@ export class Catalog {
       model.outage !== undefined;
     const held = [...(snapshot.traits.get(model.type) ?? [])];
     const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
-    return modelItem({ model, traits, offline }, this.#shown);
+    const sold = prices === undefined ? model : soldModel(model, prices);
+    return modelItem({ model: sold, traits, offline }, this.#shown);
   }
 
   /** The JSON body of `GET /models/traits?type=`. */
@@ -258,6 +273,7 @@ export class Catalog {
       clock: this.#clock,
       defaults,
       batchPriceFactor: batches.priceFactor,
+      customers: this.customers,
       engines,
     };
     const found = mergeDiscovered(this.#discovered);

@@ -71,6 +71,8 @@ export interface Price {
   readonly row: PriceRow;
   /** Prices by service tier and time of day; `undefined` if there are none. */
   readonly variants: PriceVariants | undefined;
+  /** The list price of the same work, if this is the own price of a customer. */
+  readonly list: Price | undefined;
 }
 
 type PriceRow = Omit<PriceSettings, 'serviceTiers' | 'windows'>;
@@ -91,15 +93,32 @@ const VERSION_DIGITS = 12;
 export interface PriceOptions {
   readonly type: ModelType;
   readonly clock: Pick<Clock, 'nowMs'>;
+  /** The list price, for the own price of a customer. */
+  readonly list?: Price | undefined;
+  /** Receives each compiled price, variants included. */
+  readonly keep?: ((price: Price) => void) | undefined;
 }
 
 /** Compiles validated prices; a missing price is `undefined`, and the work cannot be sold. */
 export function compilePrice(settings: PriceSettings, options?: PriceOptions): Price {
   const { serviceTiers, windows, ...row } = settings;
+  const varies = serviceTiers ?? windows ?? options?.list?.variants;
+  const variants =
+    options === undefined || varies === undefined
+      ? undefined
+      : new PriceVariants(settings, options);
+  return compileRow(row, options ?? {}, variants);
+}
+
+function compileRow(
+  row: PriceRow,
+  { list, keep }: Pick<PriceOptions, 'list' | 'keep'>,
+  variants?: PriceVariants,
+): Price {
   const amount = (usd: string | undefined) => (usd === undefined ? undefined : usdToNano(usd));
   const tokens = compileRates(row);
-  return {
-    version: versionOf(row),
+  const price: Price = {
+    version: versionOf(row, list),
     tokens,
     maxRates: tokens && maxRatesOf(tokens),
     steps: compileSteps(row, tokens),
@@ -115,11 +134,11 @@ export function compilePrice(settings: PriceSettings, options?: PriceOptions): P
     perSearch: amount(row.perSearch),
     perRequest: usdToNano(row.perRequest ?? '0'),
     row,
-    variants:
-      options === undefined || (serviceTiers === undefined && windows === undefined)
-        ? undefined
-        : new PriceVariants(settings, options),
+    variants,
+    list,
   };
+  keep?.(price);
+  return price;
 }
 
 /** The prices of a model by service tier and time of day, compiled when they are first used. */
@@ -142,22 +161,29 @@ export class PriceVariants {
   at(time: string | number, tier: ServiceTier | undefined): Price {
     const { windows = [] } = this.settings;
     const minute = typeof time === 'string' ? minuteOf(time) : time;
+    const { list } = this.#options;
     return this.of(
       windows.find(({ from, to }) => isWithin(minute, from, to)),
       tier,
+      list?.variants?.at(minute, tier) ?? list,
     );
   }
 
-  /** The price in a window of the settings. */
-  of(window: Variation | undefined, tier: ServiceTier | undefined): Price {
+  /** The price in a window of the settings. `list`: the list price at the same time. */
+  of(
+    window: Variation | undefined,
+    tier: ServiceTier | undefined,
+    list: Price | undefined = this.#options.list,
+  ): Price {
     const { serviceTiers, windows: _windows, ...row } = this.settings;
-    const key = `${window?.from} ${window?.to} ${tier}`;
+    const key = `${window?.from} ${window?.to} ${tier} ${list?.version}`;
     const known = this.#compiled.get(key);
     if (known !== undefined) return known;
-    const { type } = this.#options;
+    const { type, keep } = this.#options;
     const variations = [window, tier && serviceTiers?.[tier]];
-    const made = compilePrice(
+    const made = compileRow(
       variations.reduce<PriceRow>((sum, one) => (one ? variedRow(sum, one, type) : sum), row),
+      { list, keep },
     );
     this.#compiled.set(key, made);
     return made;
@@ -197,7 +223,7 @@ export function soldTier(price: Price | undefined, wanted: unknown): ServiceTier
 }
 
 /** Equal rows have equal versions, whatever the order and format of their amounts. */
-function versionOf(row: PriceRow): string {
+function versionOf(row: PriceRow, list: Price | undefined): string {
   const { extended: _steps, imageRates = [], ...flat } = row;
   const parts = Object.entries(flat).flatMap(([key, usd]) =>
     usd === undefined ? [] : [`${key}=${usdToNano(usd)}`],
@@ -213,7 +239,9 @@ function versionOf(row: PriceRow): string {
   for (const [place, { size = '', quality = '', perImage }] of imageRates.entries()) {
     parts.push(`image.${place}.${size}.${quality}=${usdToNano(perImage)}`);
   }
-  return sha256Hex(parts.toSorted().join('&')).slice(0, VERSION_DIGITS);
+  const text = parts.toSorted().join('&');
+  const own = list === undefined ? text : `${text}|${list.version}`;
+  return sha256Hex(own).slice(0, VERSION_DIGITS);
 }
 
 type TokenRow = Pick<PriceRow, TokenPrice>;
@@ -288,10 +316,10 @@ export function compileBatchPrice(
 }
 
 /**
- * The price row scaled by a factor, each price rounded half up to its last decimal. Search prices
- * of a text model stay, because third parties are paid for searches.
+ * Prices scaled by a factor: a row, or the pricing of a video model. Each price is rounded half up
+ * to its last decimal. Search prices of a text model stay, because third parties are paid for searches.
  */
-export function scaledRow<T extends PriceRow>(row: T, factor: string, type: ModelType): T {
+export function scaledRow<T extends object>(row: T, factor: string, type: ModelType): T {
   const factorNano = usdToNano(factor);
   const scaled = (value: unknown, name: string): unknown => {
     if (Array.isArray(value)) return value.map((one) => scaled(one, name));
@@ -306,6 +334,13 @@ export function scaledRow<T extends PriceRow>(row: T, factor: string, type: Mode
   return scaled(row, '') as T; // the same members
 }
 
-const NO_AMOUNTS: ReadonlySet<string> = new Set(['size', 'quality', 'from', 'to', 'factor']);
+const NO_AMOUNTS: ReadonlySet<string> = new Set([
+  'size',
+  'quality',
+  'from',
+  'to',
+  'factor',
+  'kind',
+]);
 
 const NANO_PER_USD = 1_000_000_000n;

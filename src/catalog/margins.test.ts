@@ -31,6 +31,7 @@ test('the operator sees each margin, and losses are logged and counted', async (
       tier: null,
       above: 0,
       from: '12:00',
+      list: '2.0000',
       sold: '2.0000',
       cost: '1.5000',
       percent: 25,

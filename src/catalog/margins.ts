@@ -2,9 +2,16 @@
  * Compares the prices of a model with the costs of its replicas, for the operator: each kind of
  * work, at each step of long prompts, for each service tier and time of day.
  */
-import { type ServiceTier, stepsOf } from '../config/config.ts';
-import { decimalUsd, larger } from '../core/money.ts';
+import {
+  type CallerPrices,
+  type PriceSource,
+  type ServiceTier,
+  ruleFor,
+  stepsOf,
+} from '../config/config.ts';
+import { decimalUsd, larger, usdToNano } from '../core/money.ts';
 import type { Price } from './compile-price.ts';
+import { soldModel } from './customer-prices.ts';
 import type { CatalogModel } from './model.ts';
 import { ratesFor } from './pricing.ts';
 
@@ -19,6 +26,8 @@ export interface Margin {
   readonly above: number;
   /** Time of day from which both apply, UTC; `undefined` if it has no effect. */
   readonly from: string | undefined;
+  /** The list price, which differs from `sold` for a customer with own prices. */
+  readonly list: string;
   readonly sold: string;
   readonly cost: string;
   /** Share of the price that remains, in percent with one decimal; `null` if the price is 0. */
@@ -27,15 +36,66 @@ export interface Margin {
 
 const TIERS = [undefined, 'flex', 'priority', 'batch'] as const;
 
-/** The margins of a model with its configured costs. `priceOf`: the prices of a customer. */
-export function marginsOf(model: CatalogModel, priceOf = soldPrice): Margin[] {
-  return model.replicas.flatMap(({ engine, cost }) => {
-    if (cost === undefined) return [];
-    return TIERS.flatMap((tier) => {
-      const sold = priceOf(model, tier);
-      return sold === undefined ? [] : ofTier(engine, tier, sold, cost);
-    });
+/** The margins of a model with its configured costs. */
+export function marginsOf(model: CatalogModel): Margin[] {
+  return model.replicas.flatMap(({ engine, cost }) =>
+    cost === undefined ? [] : againstCost(model, engine, cost),
+  );
+}
+
+function againstCost(model: CatalogModel, engine: string, cost: Price | undefined): Margin[] {
+  return TIERS.flatMap((tier) => {
+    const sold = soldPrice(model, tier);
+    return sold === undefined ? [] : ofTier(engine, tier, sold, cost ?? sold);
   });
+}
+
+/** A price of a customer beside the list price and the cost of the supplier, if it is known. */
+export interface PriceLine extends Omit<Margin, 'engine' | 'list' | 'cost'> {
+  readonly engine: string | null;
+  readonly list: string | null;
+  readonly cost: string | null;
+}
+
+/** All prices of a model for a customer, and the place of the rule that sets them. */
+export function pricesFor(
+  listed: CatalogModel,
+  prices: CallerPrices,
+): { readonly source: PriceSource | undefined; readonly lines: readonly PriceLine[] } {
+  const model = soldModel(listed, prices);
+  const source = ruleFor(prices, listed)?.source;
+  if (model.video !== undefined) return { source, lines: videoLines(listed, model) };
+  const margins = marginsOf(model);
+  if (margins.length > 0) return { source, lines: margins };
+  const lines = againstCost(model, '', undefined);
+  return { source, lines: lines.map((one) => ({ ...one, ...WITHOUT_COST })) };
+}
+
+const WITHOUT_COST = { engine: null, cost: null, percent: null } as const;
+
+function videoLines(listed: CatalogModel, sold: CatalogModel): PriceLine[] {
+  const list = new Map(amountsIn(listed.video?.pricing));
+  return amountsIn(sold.video?.pricing).map(([kind, usd]) => {
+    const usual = list.get(kind);
+    return {
+      ...WITHOUT_COST,
+      kind,
+      tier: undefined,
+      above: 0,
+      from: undefined,
+      list: usual === undefined ? null : decimalUsd(usdToNano(usual)),
+      sold: decimalUsd(usdToNano(usd)),
+    };
+  });
+}
+
+/** The amounts of a pricing with their names, such as `rates.720p.sound`. */
+function amountsIn(value: unknown, name = ''): [name: string, usd: string][] {
+  if (typeof value === 'string') return name === 'kind' ? [] : [[name, value]];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([key, one]) =>
+    amountsIn(one, name === '' ? key : `${name}.${key}`),
+  );
 }
 
 export function isLoss({ percent, cost }: Margin): boolean {
@@ -73,29 +133,32 @@ function ofTier(engine: string, tier: Margin['tier'], sold: Price, cost: Price):
 /** Any time, if there are no windows. */
 const NOON = '12:00';
 
-type Compared = Pick<Margin, 'kind' | 'above' | 'sold' | 'cost' | 'percent'>;
+type Compared = Pick<Margin, 'kind' | 'above' | 'list' | 'sold' | 'cost' | 'percent'>;
 
 function compared(sold: Price, cost: Price): Compared[] {
   const thresholds = [sold, cost].flatMap(({ row }) => stepsOf(row).map(({ above }) => above));
   // A kind that no row names has the price of the tokens that contain it on both sides.
   const isNamed = (kind: string) =>
     [sold, cost].some(({ row }) => [row, ...stepsOf(row)].some((one) => kind in one));
-  const tokens = [...new Set([0, ...thresholds])].flatMap((above) =>
-    differences(tokenPrices(sold, above), tokenPrices(cost, above), above),
-  );
-  const units = differences(unitPrices(sold), unitPrices(cost), 0);
+  const list = sold.list ?? sold;
+  const tokens = [...new Set([0, ...thresholds])].flatMap((above) => {
+    const at = (price: Price) => tokenPrices(price, above + 1);
+    return differences(at(list), at(sold), at(cost), above);
+  });
+  const units = differences(unitPrices(list), unitPrices(sold), unitPrices(cost), 0);
   return [...tokens.filter(({ kind }) => isNamed(kind)), ...units];
 }
 
 type Named = ReadonlyMap<string, bigint>;
 
 /** Compares each kind that the supplier charges for. */
-function differences(sold: Named, cost: Named, above: number): Compared[] {
+function differences(list: Named, sold: Named, cost: Named, above: number): Compared[] {
   return [...cost].map(([kind, costNano]) => {
     const soldNano = sold.get(kind) ?? 0n;
     return {
       kind,
       above,
+      list: decimalUsd(list.get(kind) ?? 0n),
       sold: decimalUsd(soldNano),
       cost: decimalUsd(costNano),
       percent: soldNano === 0n ? null : Number(((soldNano - costNano) * 1_000n) / soldNano) / 10,
@@ -103,10 +166,10 @@ function differences(sold: Named, cost: Named, above: number): Compared[] {
   });
 }
 
-/** Nano-USD per million tokens. */
-function tokenPrices(price: Price, above: number): Named {
+/** Nano-USD per million tokens by kind, for a prompt of this length. */
+export function tokenPrices(price: Price, promptTokens: number): Named {
   if (price.tokens === undefined) return new Map();
-  const rates = ratesFor(above + 1, price);
+  const rates = ratesFor(promptTokens, price);
   const { input, output, cacheInput, cacheWrite, special } = rates;
   const all: [string, bigint | undefined][] = [
     ['input', input],

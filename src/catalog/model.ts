@@ -3,6 +3,7 @@
  * configured settings, from engine reports, or from both.
  */
 import type {
+  CallerPrices,
   Capability,
   Config,
   DefaultsSection,
@@ -11,7 +12,7 @@ import type {
   PriceSettings,
   Tier,
 } from '../config/config.ts';
-import { compileBatchPrice, compilePrice, type Price } from './compile-price.ts';
+import { compileBatchPrice, compilePrice, type Price, type PriceOptions } from './compile-price.ts';
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
 
@@ -71,6 +72,19 @@ type Settled =
   | 'context'
   | 'maxCompletionTokens';
 
+/** The settings from which the prices of a model are compiled. */
+export interface PricedSettings {
+  readonly price: PriceSettings | undefined;
+  readonly batchPriceFactor: string;
+  readonly options: PriceOptions;
+}
+
+/** Models with the prices of customers. */
+export interface CustomerModels {
+  /** The model with the prices of a customer; the same object for each call. */
+  modelFor(model: CatalogModel, prices: CallerPrices): CatalogModel;
+}
+
 export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly origin: Origin;
   readonly outage: ModelOutage | undefined;
@@ -83,6 +97,11 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly maxCompletionTokens: number;
   readonly capabilities: ReadonlySet<Capability>;
   readonly price: Price | undefined;
+  /** The settings of its prices, from which those of customers are compiled. */
+  readonly priced: PricedSettings;
+  readonly customers: CustomerModels;
+  /** The model with the list prices, if this one has the prices of a customer. */
+  readonly listModel?: CatalogModel;
   /** Price of a request in a batch; missing if the model does not support batches. */
   readonly batchPrice: Price | undefined;
   readonly replicas: readonly Replica[];
@@ -126,6 +145,7 @@ export interface ModelDefaults {
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly defaults: DefaultsSection;
   readonly batchPriceFactor: string;
+  readonly customers: CustomerModels;
   readonly engines: Config['engines'];
 }
 
@@ -157,6 +177,8 @@ export function configuredModel(
     maxCompletionTokens: settings.maxCompletionTokens ?? found?.maxCompletionTokens ?? context,
     capabilities: new Set(settings.capabilities ?? found?.capabilities ?? []),
     price: prices && compilePrice(prices, options),
+    priced: { price: prices, batchPriceFactor: given.batchPriceFactor, options },
+    customers: given.customers,
     batchPrice:
       prices === undefined || !settings.batch || !isBatchType(type)
         ? undefined

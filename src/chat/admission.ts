@@ -8,7 +8,7 @@ import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, nano } from '../core/money.ts';
 import { isUnavailable } from '../engines/engine-refusal.ts';
-import { priceFor, saleRequest } from '../http/model-sale.ts';
+import { priceFor, saleRequest, withPrices } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
@@ -89,9 +89,11 @@ function admit(
   parts: ChatParts,
   context: RequestContext,
   given: ChatRequest,
-  resolved: ResolvedModel,
+  found: ResolvedModel,
   protocol: ResponseProtocol | undefined,
 ): Admitted {
+  const { prices } = context.caller;
+  const resolved = prices === undefined ? found : withPrices(found, prices);
   const { model, deprecation } = resolved;
   // A batch has one price.
   const hasTier = !given.isPlain && context.caller.isBatch !== true;

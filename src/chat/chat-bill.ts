@@ -9,6 +9,7 @@ import {
   chargeForCalls,
   surcharge,
   tokenLines,
+  tokenPrices,
 } from '../catalog/catalog.ts';
 import { type Nano, ZERO, decimalUsd, formatUsd, nano } from '../core/money.ts';
 import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-count.ts';
@@ -142,16 +143,24 @@ interface StoredLine {
   readonly count: number;
   /** USD per 1,000,000 tokens. */
   readonly price: string;
+  /** The list price, for an account with its own prices. */
+  readonly list?: string;
 }
 
 function linesOf(rounds: readonly RoundUse[], price: Price): StoredLine[] {
-  const sums = new Map<string, TokenLine>();
-  for (const line of rounds.flatMap((round) => tokenLines(round, price))) {
-    const key = `${line.kind} ${line.rate}`;
-    sums.set(key, { ...line, count: (sums.get(key)?.count ?? 0n) + line.count });
+  const sums = new Map<string, TokenLine & { readonly listRate: bigint | undefined }>();
+  for (const round of rounds) {
+    const atList = price.list && tokenPrices(price.list, round.promptTokens);
+    for (const line of tokenLines(round, price)) {
+      const listRate = atList?.get(line.kind);
+      const key = `${line.kind} ${line.rate} ${listRate}`;
+      const count = (sums.get(key)?.count ?? 0n) + line.count;
+      sums.set(key, { ...line, count, listRate });
+    }
   }
-  return [...sums.values()].map(({ kind, count, rate }) => {
-    return { kind, count: Number(count), price: decimalUsd(rate) };
+  return [...sums.values()].map(({ kind, count, rate, listRate }) => {
+    const list = listRate === undefined ? {} : { list: decimalUsd(listRate) };
+    return { kind, count: Number(count), price: decimalUsd(rate), ...list };
   });
 }
 

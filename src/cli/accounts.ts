@@ -1,9 +1,10 @@
 /** `farebox accounts`: lists, creates and updates accounts. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
-import { MEMBER_ROLES } from '../config/config.ts';
+import { type Config, DEFAULT_PLANS, MEMBER_ROLES } from '../config/config.ts';
 import { isoTimeOrNull } from '../core/clock.ts';
 import { ZERO } from '../core/money.ts';
-import { type Account, PLANS } from '../identity/identity.ts';
+import { didYouMean } from '../core/nearest-word.ts';
+import type { Account } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
   APPLIES_SOON,
@@ -19,7 +20,10 @@ import { Columns, printableLine } from './terminal.ts';
 
 const MAX_NAME_CHARACTERS = 100;
 const ACCOUNTS_A_PAGE = 500;
-const PLAN = ['--plan <plan>', PLANS.join(', '), oneOf(PLANS)] as const;
+const PLAN = [
+  '--plan <plan>',
+  `${DEFAULT_PLANS.join(', ')}, or a plan of the configuration`,
+] as const;
 const DAILY = [
   '--daily-diem <amount>',
   'daily credit in DIEM (1 DIEM pays for 1 USD), renewed at 00:00 UTC; 0 for none',
@@ -77,7 +81,8 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`)
     .option(...PLAN, 'paid')
     .option(...DAILY)
     .action((name, { plan, dailyDiem: daily }) =>
-      cli.withStores(async ({ stores }) => {
+      cli.withStores(async ({ stores, config }) => {
+        requirePlan(config, plan);
         const { identity, ledger, store } = stores;
         const account = await store.transaction(async (tx) => {
           const made = await identity.createNamedAccount(name, plan, tx);
@@ -118,7 +123,8 @@ ${APPLIES_SOON}`)
       if ((plan ?? daily ?? disabled ?? operator) === undefined) {
         throw new UsageError('Give at least one option that changes the account');
       }
-      return cli.withStores(async ({ stores }) => {
+      return cli.withStores(async ({ stores, config }) => {
+        if (plan !== undefined) requirePlan(config, plan);
         const before = await openedAccount(stores, name);
         const account: Account = {
           ...before,
@@ -167,6 +173,13 @@ The link works once. The person signs in at a provider of the section "signIn" o
         );
       }),
     );
+}
+
+function requirePlan({ resolvedPlans: { byName } }: Config, plan: string): void {
+  if (byName.has(plan)) return;
+  throw new UsageError(
+    `There is no plan "${plan}"${didYouMean(plan, byName.keys())}; the plans are ${[...byName.keys()].join(', ')}`,
+  );
 }
 
 function accountName(name: string): string {

@@ -14,6 +14,7 @@ import { downloadSettings } from './download-settings.ts';
 import { type ConfigProblem, explainIssues, Diagnostics, schemaTree, valueAt } from './explain.ts';
 import type { ModelSettings, ModelType, PriceSettings } from './models-section.ts';
 import { environmentProxies, PROXY_RULE, type ProxySettings } from './outgoing-proxy.ts';
+import { resolvePlans } from './plans-section.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import {
   type Config,
@@ -32,6 +33,7 @@ export type { BatchesSection } from './batches-section.ts';
 export { editSection, maskedText, readSection, sectionSchema, sectionsIn } from './edit-config.ts';
 export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
+export { priceRuleProblems } from './plan-checks.ts';
 export { formatProblem } from './explain.ts';
 export { type ListedPrice, readPriceList } from './price-list.ts';
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';
@@ -52,6 +54,25 @@ export {
   QUANTIZATIONS,
 } from './models-section.ts';
 export { type ProxySettings, proxyOf } from './outgoing-proxy.ts';
+export {
+  type CallerPrices,
+  DEFAULT_PLANS,
+  type DefaultPlan,
+  PlanName,
+  type PriceRule,
+  PriceRules,
+  type PriceSource,
+  type ResolvedPlan,
+  type ResolvedPlans,
+  creditPrice,
+  discountFactor,
+  discounted,
+  limitsOfPlan,
+  type RatesOfPlan,
+  type RpcLimits,
+  rpcLimitsOf,
+  ruleFor,
+} from './plans-section.ts';
 export { PROVIDERS } from './provider-names.ts';
 export type { RpcSection } from './rpc-section.ts';
 export {
@@ -306,6 +327,7 @@ function assemble(
   const own = personas.folder === undefined ? {} : { folder: resolve(folder, personas.folder) };
   return {
     ...sections,
+    resolvedPlans: resolvePlans(sections.plans, sections.limits),
     personas: { ...personas, ...own },
     backup: { ...backup, ...(to === undefined ? {} : { to: backupPlace(to, folder) }) },
     dataFolder,

@@ -6,8 +6,9 @@ import { compile } from '@fastify/proxy-addr';
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Diagnostics } from './explain.ts';
 import { VIDEO_RESULT_MB, maxCallerMb } from './media-section.ts';
-import { type ModelSettings, type PriceSettings, stepsOf } from './models-section.ts';
+import { type ModelSettings, stepsOf } from './models-section.ts';
 import { checkPayments } from './payments-checks.ts';
+import { type AmountName, checkPlans, missingPrices, NEEDED_PRICES } from './plan-checks.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
 import type { Path } from './yaml-source.ts';
@@ -71,6 +72,7 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
   for (const [name, engine] of Object.entries(settings.engines)) {
     checkEngine(engine, ['engines', name], diagnostics);
   }
+  checkPlans(settings, ids, diagnostics);
   checkPayments(settings.payments, diagnostics);
   checkVideoCapacity(settings, diagnostics);
   checkServer(settings, diagnostics);
@@ -197,23 +199,6 @@ function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics):
   }
 }
 
-type AmountName = Exclude<
-  keyof PriceSettings,
-  'extended' | 'imageRates' | 'serviceTiers' | 'windows'
->;
-
-/** Each type needs one price of each inner list; video has its own price table. */
-const NEEDED_PRICES: Partial<Record<ModelSettings['type'], readonly (readonly AmountName[])[]>> = {
-  text: [['input'], ['output']],
-  embedding: [['input']],
-  asr: [['perSecond']],
-  image: [['perImage']],
-  inpaint: [['perImage']],
-  tts: [['perMillionCharacters']],
-  rerank: [['perSearch', 'input']],
-  moderation: [['input', 'perRequest']],
-};
-
 function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   const needed = NEEDED_PRICES[model.type] ?? [];
   const { price } = model;
@@ -226,10 +211,8 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
     );
     return;
   }
-  for (const keys of needed) {
-    if (keys.some((key) => price[key] !== undefined)) continue;
-    const wanted = keys.map((key) => `"${key}"`).join(' or ');
-    diagnostics.problem([...path, 'price'], `The price of this type of model needs ${wanted}`);
+  for (const missing of missingPrices(model.type, price)) {
+    diagnostics.problem([...path, 'price'], missing);
   }
   const { extended } = price;
   const steps = Array.isArray(extended) ? extended : stepsOf(price);

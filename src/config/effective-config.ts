@@ -14,7 +14,9 @@ export const MASK = '********';
 /** Returns YAML without secrets, which can be pasted into a bug report. */
 export function describeConfig(config: Config): string {
   const root = schemaTree(fileSchema());
-  const { databaseUrl, dataFolder, publicUrl, searchPath: _, downloads, ...sections } = config;
+  const { databaseUrl, dataFolder, publicUrl, searchPath: _, downloads, ...others } = config;
+  // The sections contain these settings.
+  const { resolvedPlans: _plans, ...sections } = others;
   // The other download settings can contain passwords.
   const { registry } = downloads;
   const shown = { database: databaseUrl, data: dataFolder, publicUrl, registry, ...sections };

@@ -223,7 +223,7 @@ const Embedding = z.strictObject({
     ),
 });
 
-const modelId = z
+export const modelId = z
   .string()
   .regex(
     /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$/,

@@ -29,6 +29,7 @@ import {
 } from './server-section.ts';
 import type { ProxySettings } from './outgoing-proxy.ts';
 import { PaymentsSection } from './payments-section.ts';
+import { PlansSection, type ResolvedPlans } from './plans-section.ts';
 import { RpcSection } from './rpc-section.ts';
 import type { Proxied, Routed } from './upstream-routes.ts';
 import { SignInSection } from './sign-in-section.ts';
@@ -72,6 +73,7 @@ export const SECTIONS = {
   defaults: live(DefaultsSection, 'Defaults of discovered and embedded models.'),
   models: live(ModelsSection, 'Models.'),
   limits: live(LimitsSection, 'Rate limits and credit rules.'),
+  plans: live(PlansSection, 'Plans of accounts with their limits, prices and credit.'),
   payments: restart(PaymentsSection, 'Wallet payments.'),
   signIn: live(SignInSection, 'Company sign-in to the console by OpenID Connect.'),
   rpc: restart(RpcSection, 'JSON-RPC proxy.'),
@@ -129,6 +131,8 @@ export interface Config
   extends
     Readonly<Omit<FileSettings, 'database' | 'data' | 'priceFile' | keyof RoutedSections>>,
     RoutedSections {
+  /** All plans with their limits, the default ones included. */
+  readonly resolvedPlans: ResolvedPlans;
   /** `sqlite:<absolute file>` or `postgres://…`. */
   readonly databaseUrl: string;
   /** Absolute. */

@@ -3,6 +3,7 @@
  * give them an account, a plan and a role.
  */
 import { z } from 'zod';
+import { PlanName } from './plans-section.ts';
 import { Text, flag, group, secret, whole } from './setting-kinds.ts';
 
 /** Roles of a member of an account, the one with all rights first. */
@@ -41,10 +42,7 @@ const SignInRule = z
       .describe(
         'Name or id of the account that the user joins. An account with this name is created at the first sign-in. Default: an account of its own for each user.',
       ),
-    plan: z
-      .enum(['paid', 'pro', 'partner', 'staff'])
-      .default('paid')
-      .describe('Plan of an account that the rule creates.'),
+    plan: PlanName.default('paid').describe('Plan of an account that the rule creates.'),
     role: z
       .enum(MEMBER_ROLES)
       .optional()

@@ -12,7 +12,7 @@ import {
   requirePrice,
   type ResolvedModel,
 } from '../catalog/catalog.ts';
-import type { Config, ModelType, PlanLimits, ServiceTier } from '../config/config.ts';
+import type { CallerPrices, Config, ModelType, PlanLimits, ServiceTier } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -34,6 +34,15 @@ export function priceFor(
   const price =
     caller.isBatch === true ? requireBatchPrice(model) : (model.price ?? requirePrice(model));
   return price.variants === undefined ? price : price.variants.now(tier);
+}
+
+/** The model with the own prices of a caller. */
+export function withPrices<Resolved extends Pick<ResolvedModel, 'model'>>(
+  resolved: Resolved,
+  prices: CallerPrices,
+): Resolved {
+  const { model } = resolved;
+  return { ...resolved, model: model.customers.modelFor(model, prices) };
 }
 
 export interface SaleTerms {
@@ -80,10 +89,10 @@ export interface Origin {
 /** Throws `PRO_ONLY_MODEL` (401), `MODEL_NOT_ALLOWED` or `REGION_NOT_ALLOWED` (403). */
 export function requireAccess(
   model: CatalogModel,
-  caller: Pick<Caller, 'plan' | 'modelPrivacy' | 'models'>,
+  caller: Pick<Caller, 'plan' | 'basedOn' | 'modelPrivacy' | 'models'>,
   origin: Origin,
 ): void {
-  if (model.requires !== undefined && caller.plan === 'paid') {
+  if (model.requires !== undefined && (caller.basedOn ?? caller.plan) === 'paid') {
     throw new Fault('PRO_ONLY_MODEL', {
       message: `The model "${model.id}" is only available to Pro users`,
     });
@@ -132,12 +141,13 @@ const REQUESTS_OF = {
  * Returns the rate limits of a caller for a model, by the current settings: of the key, else of the
  * account, else of the model, else of the plan.
  */
-export function ratesBy(config: { readonly current: Pick<Config, 'limits'> }) {
+export function ratesBy(config: { readonly current: Pick<Config, 'resolvedPlans'> }) {
   return (
     { plan: planName, keyLimits, accountLimits }: RatedCaller,
     { type, tier, limits: ofModel }: Pick<CatalogModel, 'type' | 'tier' | 'limits'>,
   ): RateRule => {
-    const plan = config.current.limits.plans[planName];
+    const { resolvedPlans } = config.current;
+    const plan = (resolvedPlans.byName.get(planName) ?? resolvedPlans.paid).limits;
     const base =
       type === 'text'
         ? plan.text[tier]

@@ -17,7 +17,14 @@ import { SECOND_MS } from '../core/clock.ts';
 import type { Nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { ResponseHeaders, KnownFacts } from './response-headers.ts';
-import { costOf, noteOutcome, priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
+import {
+  costOf,
+  noteOutcome,
+  priceFor,
+  type SaleTerms,
+  saleRequest,
+  withPrices,
+} from './model-sale.ts';
 import type { RequestContext } from './request-context.ts';
 
 export interface SellingParts {
@@ -58,7 +65,9 @@ export function findModel(
   type: ModelType,
   wanted: { readonly name: string | undefined; readonly work: string },
 ): FoundModel {
-  const resolved = requireModel(catalog, type, wanted);
+  const found = requireModel(catalog, type, wanted);
+  const { prices } = context.caller;
+  const resolved = prices === undefined ? found : withPrices(found, prices);
   const { model, deprecation } = resolved;
   return { model, deprecation, price: priceFor(context, resolved) };
 }

@@ -1,8 +1,10 @@
 /** Accounts as their rows contain them. */
 import type { Row } from '../db/db.ts';
+import type { PriceRules } from '../config/config.ts';
 import type { LimitOverrides, Plan } from './caller.ts';
+import { readPrices } from './plan-terms.ts';
 
-export const ACCOUNT_COLUMNS = 'id, name, plan, disabled, is_operator, limits, created_ms';
+export const ACCOUNT_COLUMNS = 'id, name, plan, disabled, is_operator, limits, prices, created_ms';
 
 export interface Account {
   readonly id: string;
@@ -12,14 +14,21 @@ export interface Account {
   /** True if the account belongs to the operator: its ADMIN keys manage the service. */
   readonly isOperator: boolean;
   readonly limits: LimitOverrides;
+  /** `undefined` for those of the plan. */
+  readonly prices?: PriceRules | undefined;
   readonly createdMs: number;
 }
 
 export function rulesOf(row: Row): Pick<Account, 'plan' | 'limits'> {
   return {
-    plan: String(row['plan']) as Plan, // written by this folder only
+    plan: String(row['plan']),
     limits: JSON.parse(String(row['limits'] ?? '{}')) as LimitOverrides, // the same
   };
+}
+
+/** The JSON of the column `prices`. */
+export function storedPrices({ prices = null }: Row): string | null {
+  return prices === null ? null : String(prices);
 }
 
 export function accountOf(row: Row): Account {
@@ -29,6 +38,7 @@ export function accountOf(row: Row): Account {
     disabled: row['disabled'] !== 0n,
     isOperator: row['is_operator'] === 1n,
     createdMs: Number(row['created_ms']),
+    prices: readPrices(storedPrices(row)),
     ...rulesOf(row),
   };
 }

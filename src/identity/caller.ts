@@ -2,11 +2,11 @@
 
 import { walletKind } from '../core/addresses.ts';
 import type { Nano } from '../core/money.ts';
-import type { MemberRole } from '../config/config.ts';
+import type { CallerPrices, DefaultPlan, MemberRole } from '../config/config.ts';
 import type { CallerBudgets } from './budgets.ts';
 
-export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
-export type Plan = (typeof PLANS)[number];
+/** Name of a plan, as in `Config.resolvedPlans`. */
+export type Plan = string;
 
 export type KeyKind = 'INFERENCE' | 'ADMIN';
 /** `MEMBER`: the key that a member of the account acts through; no API key. */
@@ -73,6 +73,8 @@ export interface Caller {
   readonly keyId: string;
   readonly keyKind: CallerKind;
   readonly plan: Plan;
+  /** Set if the plan is not a default one: the default plan that it is based on. */
+  readonly basedOn?: DefaultPlan;
   /** The cap that its requests count against; set if the key has a consumption limit. */
   readonly capId: string | undefined;
   readonly modelPrivacy: ModelPrivacy;
@@ -82,6 +84,8 @@ export interface Caller {
   readonly keyLimits: LimitOverrides;
   /** The parent key whose limits apply: the caller counts in the windows of that key. */
   readonly limitKeyId?: string;
+  /** Set if its account or plan has own prices. Callers with equal prices share one object. */
+  readonly prices?: CallerPrices;
   readonly wallet?: string;
   /** Set if the wallet signed this request itself; a wallet token does not set it. */
   readonly isSigned?: true;

@@ -6,7 +6,8 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
-import { ACCOUNT_COLUMNS, type Account, accountOf, rulesOf } from './accounts.ts';
+import { ACCOUNT_COLUMNS, type Account, accountOf, rulesOf, storedPrices } from './accounts.ts';
+import { type PlanOf, PlanTerms } from './plan-terms.ts';
 import { type Caller, type Plan, walletAccountId } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 import { KnownKeys } from './known-keys.ts';
@@ -15,6 +16,7 @@ import { Members } from './members.ts';
 import { Sessions } from './sessions.ts';
 
 export type { Account } from './accounts.ts';
+export type { PlanOf } from './plan-terms.ts';
 export {
   type Caller,
   type CallerPayment,
@@ -23,7 +25,6 @@ export {
   type LimitOverrides,
   MODEL_PRIVACY,
   type ModelPrivacy,
-  PLANS,
   type Plan,
   accountIdOf,
   walletAccountId,
@@ -72,6 +73,8 @@ export interface IdentityParts {
   readonly ids: Ids;
   /** The service name in upper case: the prefix of the secrets. */
   readonly keyPrefix: string;
+  /** Default: the default plans with the list prices. */
+  readonly planOf?: PlanOf;
 }
 
 interface KeyFilter {
@@ -90,12 +93,14 @@ export class Identity {
   readonly sessions: Sessions;
   readonly members: Members;
   readonly #parts: IdentityParts;
+  readonly #planTerms: PlanTerms;
   readonly keys: KnownKeys;
   readonly #stopWriting: () => void;
 
   constructor(parts: IdentityParts) {
     this.#parts = parts;
-    this.keys = new KnownKeys(parts);
+    this.#planTerms = new PlanTerms(parts.planOf);
+    this.keys = new KnownKeys({ ...parts, planTerms: this.#planTerms });
     this.sessions = new Sessions({ ...parts, keys: this.keys });
     this.members = new Members({ ...parts, identity: this });
     this.#stopWriting = parts.clock.every(WRITE_LAST_USE_EVERY_MS, () => {
@@ -150,10 +155,11 @@ export class Identity {
     return id;
   }
 
-  /** Adds plan, limits and budgets of its account to a caller. Throws `API_ACCESS_DISABLED`. */
+  /** Adds plan, limits, prices and budgets of its account to a caller. Throws `API_ACCESS_DISABLED`. */
   async boundedWallet(caller: Caller): Promise<Caller> {
     const rows = await this.#parts.store.query(
-      `SELECT a.disabled AS disabled, a.plan AS plan, a.limits AS limits, b.* FROM identity_account a
+      `SELECT a.disabled AS disabled, a.plan AS plan, a.limits AS limits, a.prices AS prices, b.*
+       FROM identity_account a
        LEFT JOIN (SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1) b ON 1 = 1
        WHERE a.id = $1 ORDER BY b.created_ms, b.id`,
       [caller.accountId],
@@ -162,7 +168,8 @@ export class Identity {
     const [account] = rows;
     if (account === undefined) return caller;
     const { plan, limits: accountLimits } = rulesOf(account);
-    const owner = { ...caller, plan, accountLimits };
+    const terms = this.#planTerms.of(plan, storedPrices(account));
+    const owner = { ...caller, ...terms, accountLimits };
     const budgets = rows.filter(({ id }) => id !== null).map(budgetOf);
     return budgets.length === 0 ? owner : { ...owner, budgets: { parentIds: [], budgets } };
   }
@@ -225,13 +232,14 @@ export class Identity {
     return await this.#accounts(clauses, parameters, reader);
   }
 
-  /** Changes plan, limits or access of an account, in other processes within `REMEMBER_MS`. */
+  /** Changes plan, limits, prices or access of an account, in other processes within `REMEMBER_MS`. */
   async updateAccount(account: Account, tx: Queryable = this.#parts.store): Promise<void> {
-    const { id, name, plan, disabled, isOperator, limits } = account;
+    const { id, name, plan, disabled, isOperator, limits, prices } = account;
+    const flags = [disabled ? 1 : 0, isOperator ? 1 : 0];
     await tx.query(
       `UPDATE identity_account SET name = $2, plan = $3, disabled = $4, is_operator = $5,
-       limits = $6 WHERE id = $1`,
-      [id, name, plan, disabled ? 1 : 0, isOperator ? 1 : 0, JSON.stringify(limits)],
+       limits = $6, prices = $7 WHERE id = $1`,
+      [id, name, plan, ...flags, JSON.stringify(limits), prices ? JSON.stringify(prices) : null],
     );
     this.forget();
   }

@@ -3,7 +3,9 @@ import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 import type { LimitPeriod } from './budgets.ts';
-import type { Caller, KeyKind, LimitOverrides, ModelPrivacy, Plan } from './caller.ts';
+import { storedPrices } from './accounts.ts';
+import type { Caller, KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
+import type { PlanTerms } from './plan-terms.ts';
 
 export interface ApiKey {
   readonly id: string;
@@ -70,8 +72,8 @@ export function keyOf(row: Row): ApiKey {
   };
 }
 
-/** Returns the caller of a key; `row` adds `plan`, `account_limits` and `is_operator`. */
-export function callerOfKey(key: ApiKey, row: Row): Caller {
+/** Returns the caller of a key; `row` adds `plan`, `account_limits`, `prices` and `is_operator`. */
+export function callerOfKey(key: ApiKey, row: Row, terms: PlanTerms): Caller {
   const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
   return {
     kind: 'key',
@@ -79,7 +81,7 @@ export function callerOfKey(key: ApiKey, row: Row): Caller {
     keyId: key.id,
     // The row of a member is a key that no list contains.
     keyKind: key.kind,
-    plan: String(row['plan']) as Plan, // written by this folder only
+    ...terms.of(String(row['plan']), storedPrices(row)),
     capId: capped ? key.id : undefined,
     modelPrivacy: key.modelPrivacy,
     models: key.models === undefined ? undefined : new Set(key.models),

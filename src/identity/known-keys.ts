@@ -8,6 +8,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { Row, Store } from '../db/db.ts';
 import { type Budget, budgetOf } from './budgets.ts';
+import type { PlanTerms } from './plan-terms.ts';
 import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
@@ -19,6 +20,12 @@ const RENEWED_AT_ONCE = 500;
 /** Longer than any secret: bounds the input of the hash. */
 const MAX_SECRET_LENGTH = 200;
 
+interface KnownKeysParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly planTerms: PlanTerms;
+}
+
 interface Remembered {
   readonly caller: Caller;
   /** Unix time, set by the owner of the key. */
@@ -29,7 +36,7 @@ interface Remembered {
 }
 
 export class KnownKeys {
-  readonly #parts: { readonly store: Store; readonly clock: Clock };
+  readonly #parts: KnownKeysParts;
   /** By digest, oldest read first. */
   readonly #remembered = new Map<string, Remembered>();
   readonly #renewals = new Map<string, Promise<ReadKeys>>();
@@ -37,7 +44,7 @@ export class KnownKeys {
   /** Counts changes: a key that was read before a change is not cached after it. */
   #generation = 0;
 
-  constructor(parts: { readonly store: Store; readonly clock: Clock }) {
+  constructor(parts: KnownKeysParts) {
     this.#parts = parts;
   }
 
@@ -168,7 +175,8 @@ export class KnownKeys {
   }
 
   async #read(which: string, parameter: string): Promise<ReadKeys> {
-    return new ReadKeys(await this.#parts.store.query(selectKeys(which), [parameter]));
+    const { store, planTerms } = this.#parts;
+    return new ReadKeys(await store.query(selectKeys(which), [parameter]), planTerms);
   }
 }
 
@@ -177,8 +185,10 @@ type Refusal = 'unknown' | 'disabled' | 'inactive';
 class ReadKeys {
   readonly #rows = new Map<string, Row>();
   readonly #budgets = new Map<string, Budget[]>();
+  readonly #planTerms: PlanTerms;
 
-  constructor(rows: readonly Row[]) {
+  constructor(rows: readonly Row[], planTerms: PlanTerms) {
+    this.#planTerms = planTerms;
     for (const row of rows) {
       this.#rows.set(String(row['id']), row);
       this.#rows.set(String(row['digest']), row);
@@ -199,7 +209,7 @@ class ReadKeys {
     const key = keyOf(row);
     const above = this.above(key);
     if (key.revokedMs !== undefined || above === undefined) return 'inactive';
-    const caller = callerOfKey(key, row);
+    const caller = callerOfKey(key, row, this.#planTerms);
     const remembered = { untilMs: atMs + REMEMBER_MS, wasUsed: false };
     const budgets = this.#budgets.get(key.accountId) ?? [];
     if (above.length === 0 && budgets.length === 0) {
@@ -271,7 +281,8 @@ const selectKeys = (which: string): string => `WITH RECURSIVE found AS (
   SELECT f.*, row_number() OVER (PARTITION BY f.account_id ORDER BY f.id) AS nth FROM found f
 )
 SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, k.secret_sha256 AS digest,
-  a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator,
+  a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits, a.prices AS prices,
+  a.is_operator AS is_operator,
   b.id AS budget_id, b.tag AS tag, b.value AS value, b.period AS period, b.usd_nano AS usd_nano,
   b.created_ms AS budget_created_ms
 FROM numbered k JOIN identity_account a ON a.id = k.account_id

@@ -135,4 +135,12 @@ ALTER TABLE identity_session ADD COLUMN provider TEXT NOT NULL DEFAULT '';
 ALTER TABLE identity_session ADD COLUMN id_token TEXT NOT NULL DEFAULT '';
 `,
   },
+  {
+    // Own prices of an account as JSON; null for those of its plan.
+    id: 'identity-0007',
+    up: `
+ALTER TABLE identity_account ADD COLUMN prices TEXT;
+CREATE INDEX identity_account_priced ON identity_account (id) WHERE prices IS NOT NULL;
+`,
+  },
 ];

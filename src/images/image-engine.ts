@@ -3,7 +3,7 @@
  * price of its size and quality. A field that an engine rejects is omitted in a second request.
  */
 import type { Outcome } from '../billing/sale.ts';
-import { type ImageKind, imagePrice, supplierCost } from '../catalog/catalog.ts';
+import { type ImageKind, type Price, imagePrice, supplierCost } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
@@ -216,22 +216,22 @@ export function chargeForImages(
   { kind }: ImageOrder,
   { price }: HeldWork,
 ): Pick<Outcome, 'costNano' | 'extras'> {
-  const counts = new Map<Nano, number>();
+  const eachOf = (size: string, prices: Price): Nano => {
+    const made = imagePrice({ size, quality: kind.quality ?? quality }, prices);
+    if (kind.size === undefined) return made;
+    return smaller(made, imagePrice({ ...kind, quality: kind.quality ?? quality }, prices));
+  };
+  const lines = new Map<string, { kind: string; count: number; price: string; list?: string }>();
   let sum: bigint = price.perRequest;
   for (const size of sizes) {
-    const made = imagePrice({ size, quality: kind.quality ?? quality }, price);
-    const requested =
-      kind.size === undefined
-        ? made
-        : imagePrice({ ...kind, quality: kind.quality ?? quality }, price);
-    const each = smaller(made, requested);
-    counts.set(each, (counts.get(each) ?? 0) + 1);
+    const each = eachOf(size, price);
     sum += each;
+    const list = price.list && { list: decimalUsd(eachOf(size, price.list)) };
+    const key = `${each} ${list?.list}`;
+    const count = (lines.get(key)?.count ?? 0) + 1;
+    lines.set(key, { kind: 'image', count, price: decimalUsd(each), ...list });
   }
-  const lines = [...counts].map(([each, count]) => {
-    return { kind: 'image', count, price: decimalUsd(each) };
-  });
-  return { costNano: nano(sum), extras: { images: sizes.length, lines } };
+  return { costNano: nano(sum), extras: { images: sizes.length, lines: [...lines.values()] } };
 }
 
 export interface ImageSale {

@@ -47,7 +47,9 @@ async function answerModel(catalog: Catalog, context: RequestContext): Promise<v
   const { vendor, id = '' } = context.parameters;
   const name = vendor === undefined ? id : `${vendor}/${id}`;
   const model = catalog.describe(name, context.callerIfKnown);
-  const body = isAnthropic(context) ? anthropicModel(model) : catalog.itemBody(model);
+  const body = isAnthropic(context)
+    ? anthropicModel(model)
+    : catalog.itemBody(model, context.callerIfKnown);
   await context.json(200, body);
 }
 

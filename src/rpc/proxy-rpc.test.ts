@@ -32,7 +32,7 @@ import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { type Sale, Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { Rpc } from './rpc.ts';
-import type { ProxyRpcLimits } from './proxy-rpc.ts';
+import type { RpcLimits } from '../config/config.ts';
 
 const MIGRATIONS = [
   ...LEDGER_MIGRATIONS,
@@ -73,7 +73,7 @@ onEachStore('proxy rpc', (fixture) => {
   async function bench(
     t: TestContext,
     respond: NodeResponse = echoNode(),
-    limits: Partial<ProxyRpcLimits> = {},
+    limits: Partial<RpcLimits> = {},
     clock = systemClock(),
   ): Promise<Bench> {
     const store = await fixture.open(MIGRATIONS);
@@ -125,7 +125,6 @@ onEachStore('proxy rpc', (fixture) => {
     });
     const settings = {
       requestsPerMinute: 100,
-      staffRequestsPerMinute: 1_000,
       creditsPerDay: 10_000_000,
       ...limits,
     };
@@ -243,7 +242,7 @@ onEachStore('proxy rpc', (fixture) => {
   });
 
   test('the request limit leads to 429 with its headers and without Retry-After', async (t) => {
-    const limits = { requestsPerMinute: 2, staffRequestsPerMinute: 3 };
+    const limits = { requestsPerMinute: 2 };
     // The clock is stopped, so that the minute does not change between the calls.
     const { clock } = stillClock();
     const b = await bench(t, echoNode(), limits, clock);

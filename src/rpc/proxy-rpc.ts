@@ -18,6 +18,7 @@ import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
+import type { RpcLimits } from '../config/config.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
   ParsedRequest,
@@ -27,7 +28,13 @@ import type {
   Rpc,
   RpcResponse,
 } from './rpc.ts';
-import { requestFingerprint, formatRpcCost, delayLastBytes, KeptResponse } from './rpc.ts';
+import {
+  type CreditPrice,
+  requestFingerprint,
+  formatRpcCost,
+  delayLastBytes,
+  KeptResponse,
+} from './rpc.ts';
 import {
   type ResponseKeeper,
   type LimitOf,
@@ -40,12 +47,6 @@ import {
 } from '../billing/sale.ts';
 import { assert } from '../core/assert.ts';
 
-export interface ProxyRpcLimits {
-  readonly requestsPerMinute: number;
-  readonly staffRequestsPerMinute: number;
-  readonly creditsPerDay: number;
-}
-
 export interface ProxyRpcParts {
   readonly rpc: Rpc;
   readonly credits: Credits;
@@ -53,7 +54,8 @@ export interface ProxyRpcParts {
   readonly sales: Sales;
   readonly limitLog: LimitLog;
   readonly log: Log;
-  readonly limits: () => ProxyRpcLimits;
+  /** The limits of a plan. */
+  readonly limits: (plan: string) => RpcLimits;
   readonly headers: Pick<ResponseHeaders, 'counted'>;
   readonly serviceName: string;
 }
@@ -70,6 +72,7 @@ interface Run {
   readonly call: ProxyRpcCall;
   readonly body: ParsedRequest;
   readonly sale: Sale;
+  readonly price: CreditPrice;
   readonly token: IdempotencyToken | undefined;
   readonly reservation: CreditReservation;
 }
@@ -120,8 +123,7 @@ async function chargeOnce(
 /** Requests per minute and caller; a batch counts as one request, and so does a replay. */
 export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Caller): LimitOf {
   const own = caller.keyLimits.rpcRequestsPerMinute;
-  const { requestsPerMinute, staffRequestsPerMinute } = limits();
-  const ofPlan = caller.plan === 'staff' ? staffRequestsPerMinute : requestsPerMinute;
+  const { requestsPerMinute: ofPlan } = limits(caller.plan);
   const rate: RateRule = {
     requestsPerMinute: own ?? caller.accountLimits.rpcRequestsPerMinute ?? ofPlan,
     tokensPerMinute: 0,
@@ -136,13 +138,15 @@ function saleRequest(
   body: ParsedRequest,
 ): SaleRequest {
   const { caller, requestId, tags } = context;
+  const { prices } = caller;
+  const price = prices === undefined ? parts.rpc.listPrice : parts.rpc.ownPrice(prices);
   return {
     ...rpcLimit(parts, caller),
     requestId,
     kind: 'rpc',
     modelId: network,
     tokensEstimate: 0,
-    priceVersion: parts.rpc.priceVersion,
+    priceVersion: price.version,
     metadata: tags,
     requireReady: caller.payment && (() => parts.rpc.requireNode(body)),
   };
@@ -155,11 +159,13 @@ async function charge(
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
   const reservation = await reserveCredits(parts, sale.request.caller, body);
-  const run: Run = { parts, call, body, sale, token, reservation };
+  const { prices } = sale.request.caller;
+  const price = prices === undefined ? parts.rpc.listPrice : parts.rpc.ownPrice(prices);
+  const run: Run = { parts, call, body, sale, price, token, reservation };
   if (token !== undefined) sale.keeper = keeperOf(run, token);
   try {
     // The balance must cover the full tiers before any call is forwarded.
-    const fullNano = parts.rpc.cost(body.creditsMax);
+    const fullNano = parts.rpc.cost(body.creditsMax, price);
     const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
     if (holding !== undefined) await holding;
     const response = await parts.rpc.run(body, {
@@ -200,7 +206,7 @@ async function sendStream(run: Run, response: RpcResponse, rest: Readable): Prom
     await settling;
   };
   const delayed = delayLastBytes(rest, settleAll, (chunk) => kept.add(chunk));
-  const { after } = expectedSettlement(sale.hold, rpc.cost(response.credits));
+  const { after } = expectedSettlement(sale.hold, rpc.cost(response.credits, run.price));
   try {
     setResponseHeaders(run, response, after.usdNano);
     await call.context.sendAll(200, JSON_TYPE, response.body, delayed);
@@ -251,9 +257,9 @@ async function settle(
   body: Buffer | undefined,
   status: 'completed' | 'aborted' = 'completed',
 ): Promise<Nano> {
-  const { parts, sale, token } = run;
+  const { parts, sale, price, token } = run;
   const { credits } = response;
-  const costNano = parts.rpc.cost(credits);
+  const costNano = parts.rpc.cost(credits, price);
   const outcome: Outcome = { costNano, status, ...countsOf(run, response) };
   let settled: Pick<Settlement, 'after'>;
   if (token === undefined) settled = await sale.settle(outcome);
@@ -312,12 +318,12 @@ async function giveCreditsBack({ parts, call, reservation }: Run, after: unknown
 }
 
 function setResponseHeaders(
-  { parts, call, sale }: Run,
+  { parts, call, sale, price }: Run,
   { credits, retries }: RpcResponse,
   remainingNano: Nano,
 ): void {
   const { requestId } = call.context;
-  const costUsd = formatRpcCost(parts.rpc.cost(credits));
+  const costUsd = formatRpcCost(parts.rpc.cost(credits, price));
   setHeaders(parts, call, sale, { credits, costUsd, requestId }, remainingNano);
   if (retries > 0) call.context.set('x-retry-count', retries);
 }
@@ -365,11 +371,11 @@ function requestLimitFault(state: WindowState): Fault {
  */
 export function creditCap(
   { limits }: Pick<ProxyRpcParts, 'limits'>,
-  { accountId, keyId, limitKeyId = keyId, keyLimits, accountLimits }: Caller,
+  { accountId, keyId, limitKeyId = keyId, keyLimits, accountLimits, plan }: Caller,
 ): { readonly counted: string; readonly cap: number } {
   const { rpcCreditsPerDay: capOfKey } = keyLimits;
   if (capOfKey !== undefined) return { counted: limitKeyId, cap: capOfKey };
-  return { counted: accountId, cap: accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay };
+  return { counted: accountId, cap: accountLimits.rpcCreditsPerDay ?? limits(plan).creditsPerDay };
 }
 
 /** Reserves the full tiers; throws a Fault with status 429 if they exceed the cap. */

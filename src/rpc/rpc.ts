@@ -6,7 +6,7 @@
  * with its credits, or throws a Fault without a charge), then settle. Params, raw transactions and
  * node URLs are never logged.
  */
-import type { Config } from '../config/config.ts';
+import { type CallerPrices, type Config, creditPrice } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { SharedStore } from '../db/db.ts';
@@ -41,6 +41,12 @@ export type RpcSettings = Omit<
   'creditsPerDay' | 'enabled' | 'requestsPerMinute' | 'staffRequestsPerMinute'
 >;
 type RpcUpstream = RpcSettings['networks'][string]['upstreams'][number];
+
+export interface CreditPrice {
+  readonly eachNano: bigint;
+  /** Contains the price, and the list price if it differs. */
+  readonly version: string;
+}
 
 export interface RpcDependencies {
   readonly clock: Clock;
@@ -84,9 +90,9 @@ const CONNECTIONS_PER_UPSTREAM = 256;
 const OWN_CONNECTIONS = 2;
 
 export class Rpc {
-  readonly priceVersion: string;
+  readonly listPrice: CreditPrice;
+  readonly #ownPrices = new WeakMap<CallerPrices, CreditPrice>();
   readonly budget: ByteBudget;
-  readonly #nanoPerCredit: bigint;
   readonly #settings: RpcSettings;
   readonly #dependencies: RpcDependencies;
   readonly #catalogue: Catalogue;
@@ -99,8 +105,8 @@ export class Rpc {
   constructor(settings: RpcSettings, dependencies: RpcDependencies) {
     const { clock, log } = dependencies;
     this.#settings = settings;
-    this.#nanoPerCredit = usdToNano(settings.usdPerCredit);
-    this.priceVersion = `rpc-${this.#nanoPerCredit}`;
+    const listNano = usdToNano(settings.usdPerCredit);
+    this.listPrice = { eachNano: listNano, version: `rpc-${listNano}` };
     this.#dependencies = dependencies;
     this.#catalogue = new Catalogue(settings.allow);
     for (const slug of Object.keys(settings.networks)) {
@@ -123,8 +129,20 @@ export class Rpc {
     return parseRequest(this.#catalogue, slug, body, scanned);
   }
 
-  cost(credits: number): Nano {
-    return nano(BigInt(credits) * this.#nanoPerCredit);
+  /** The price of a credit for a caller with own prices. */
+  ownPrice(prices: CallerPrices): CreditPrice {
+    const known = this.#ownPrices.get(prices);
+    if (known !== undefined) return known;
+    const { eachNano: listNano, version } = this.listPrice;
+    const eachNano = creditPrice(prices, listNano);
+    const own = { eachNano, version: `rpc-${eachNano}-${listNano}` };
+    const price = eachNano === listNano ? { eachNano, version } : own;
+    this.#ownPrices.set(prices, price);
+    return price;
+  }
+
+  cost(credits: number, { eachNano }: CreditPrice = this.listPrice): Nano {
+    return nano(BigInt(credits) * eachNano);
   }
 
   /** Runs a parsed request. Throws a Fault (503, 0 credits) if no node responds. */

@@ -2,7 +2,7 @@
 import type { EndpointLimits } from '../account/account.ts';
 import type { WindowState } from '../billing/limits/limits.ts';
 import { type LimitOf, limitRefusal } from '../billing/sale.ts';
-import type { Config } from '../config/config.ts';
+import { type Config, rpcLimitsOf } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
 import { creditCap, RPC_ENDPOINT, rpcLimit } from '../rpc/proxy-rpc.ts';
@@ -40,19 +40,20 @@ export function accountParts<T extends FeatureParts>(
 }
 
 function endpointLimits({ config, clock }: FeatureParts, credits: Credits): EndpointLimits {
+  const rpcLimits = (plan: string) => rpcLimitsOf(config.current, plan);
   return {
     of: (caller) => {
-      const { limits, rpc } = config.current;
-      const video = retrieveLimit({ limits: () => limits, clock }, caller);
+      const { resolvedPlans, rpc } = config.current;
+      const video = retrieveLimit({ plans: () => resolvedPlans, clock }, caller);
       const unsold = unsoldLimit(config.current, clock, caller);
       return rpc.enabled
-        ? [rpcLimit({ limits: () => rpc }, caller), video, unsold]
+        ? [rpcLimit({ limits: rpcLimits }, caller), video, unsold]
         : [video, unsold];
     },
     credits: async (caller) => {
       const { rpc } = config.current;
       if (!rpc.enabled) return undefined;
-      const { counted, cap: amount } = creditCap({ limits: () => rpc }, caller);
+      const { counted, cap: amount } = creditCap({ limits: rpcLimits }, caller);
       return { endpoint: RPC_ENDPOINT, amount, used: await credits.used(counted) };
     },
   };

@@ -98,7 +98,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
           const { service, publicUrl } = shared.config.current;
           return service.docsUrl ?? `${publicUrl}/docs`;
         },
-        limits: () => shared.config.current.limits,
+        plans: () => shared.config.current.resolvedPlans,
         publicBase: () => shared.config.current.publicUrl + basePath,
       }),
       ...videoDownloadRoutes({ video, windows, clock }),

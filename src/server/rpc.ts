@@ -11,7 +11,7 @@ import {
   Rpc,
   type RpcFigures,
 } from '../rpc/rpc.ts';
-import { proxyOf } from '../config/config.ts';
+import { proxyOf, rpcLimitsOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
@@ -55,7 +55,7 @@ export function rpcFeature(
         limitLog: shared.limitLog,
         clock,
         log,
-        limits: () => shared.config.current.rpc,
+        limits: (plan) => rpcLimitsOf(shared.config.current, plan),
         serviceName: shared.config.current.service.name,
       },
       (body, caller, maxItems) => largeBodies.rpc(body, caller, maxItems),

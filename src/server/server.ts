@@ -21,7 +21,7 @@ import type { LocalEngineSource } from '../engines/embedded/embedded.ts';
 import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { ScheduledBackups } from './backup/scheduled-backups.ts';
-import { type Stores, openStores } from './stores.ts';
+import { type Stores, openStores, plansOf } from './stores.ts';
 import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
@@ -102,7 +102,7 @@ export async function startApp(parts: AppParts): Promise<App> {
 
   makeFolder(config.current.dataFolder);
   const lock = lockFor(config.current);
-  const stores = await openStores(parts);
+  const stores = await openStores({ ...parts, planOf: plansOf(config) });
   const { store, ledger } = stores;
   await ledger.start();
   const sealer = await openSealer(store, ids);

@@ -1,7 +1,7 @@
 /** Opens the database, identities and the ledger, for the server and for commands. */
 import { join } from 'node:path';
 import type { Config } from '../config/config.ts';
-import { Identity } from '../identity/identity.ts';
+import { Identity, type PlanOf } from '../identity/identity.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -17,6 +17,8 @@ export interface StoresParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Default: those of `config`. */
+  readonly planOf?: PlanOf;
 }
 
 export interface Stores {
@@ -34,7 +36,8 @@ export async function openStores(parts: StoresParts): Promise<Stores> {
   const store = await openMigrated(parts);
   const processId = parts.processId ?? ids.uuid();
   const keyPrefix = config.service.name.toUpperCase();
-  const identity = new Identity({ store, clock, ids, keyPrefix });
+  const planOf = parts.planOf ?? plansOf({ current: config });
+  const identity = new Identity({ store, clock, ids, keyPrefix, planOf });
   return {
     processId,
     store,
@@ -56,6 +59,11 @@ export async function openStores(parts: StoresParts): Promise<Stores> {
       await store.close();
     },
   };
+}
+
+/** The plans in force. */
+export function plansOf(config: { readonly current: Pick<Config, 'resolvedPlans'> }): PlanOf {
+  return (name) => config.current.resolvedPlans.byName.get(name);
 }
 
 async function openMigrated({ config, clock, ids, log }: StoresParts): Promise<Store> {

@@ -3,7 +3,6 @@ import { z } from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { MEMBER_RIGHTS } from '../http/member-rights.ts';
 import { MEMBER_ROLES } from '../config/config.ts';
-import { PLANS } from '../identity/identity.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
 const KIND = z
@@ -50,7 +49,7 @@ export const SessionItem = z
       .describe(
         '`use`: requests to models. `develop`: keys and webhooks. `billing`: statement, credit, budgets. `own`: members, and for the operator the service.',
       ),
-    plan: z.enum(PLANS).describe('Plan of the account.'),
+    plan: z.string().describe('Plan of the account.'),
     isOperator: z.boolean().describe('Whether the session may use the routes under `/admin`.'),
     csrfToken: z.string().describe('Required in the header `X-CSRF-Token` of writing requests.'),
     createdAt: Time,

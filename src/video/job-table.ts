@@ -44,10 +44,11 @@ export class JobTable extends LeasedTable<VideoJob> {
            engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
            finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
            media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
-           webhook_due_ms, input_bytes, tags, has_sound)
+           webhook_due_ms, input_bytes, tags, has_sound,
+           list_nano)
          SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
-           '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13
-         WHERE $14 > (SELECT count(*) FROM video_job
+           '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13, $14
+         WHERE $15 > (SELECT count(*) FROM video_job
            WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
          RETURNING id`,
         [
@@ -64,6 +65,7 @@ export class JobTable extends LeasedTable<VideoJob> {
           job.inputBytes,
           job.tags === undefined ? null : JSON.stringify(job.tags),
           job.hasSound ? 1 : 0,
+          job.listNano ?? null,
           maxOpen,
         ],
       );

@@ -109,6 +109,8 @@ const SHAPE = rowShape({
   hasSound: Flag,
   webhookUrl: z.string(),
   tags: maybe(jsonText(z.record(z.string(), z.string()))),
+  /** The quote at the list price, if the account had its own prices. */
+  listNano: maybe(z.bigint().transform(nano)),
 });
 
 export const JOB_COLUMNS = SHAPE.columns;
@@ -129,6 +131,7 @@ export interface NewJob extends Pick<
   readonly downloadHash: string | null;
   readonly hasSound: boolean;
   readonly tags?: VideoJob['tags'];
+  readonly listNano?: VideoJob['listNano'];
 }
 
 export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {

@@ -77,4 +77,9 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
     id: 'video-0005',
     up: 'ALTER TABLE video_job ADD COLUMN has_sound BIGINT NOT NULL DEFAULT 0',
   },
+  {
+    // The quote at the list price; null for accounts without own prices.
+    id: 'video-0006',
+    up: 'ALTER TABLE video_job ADD COLUMN list_nano BIGINT',
+  },
 ];

@@ -9,7 +9,7 @@
 import { type Hold, expectedSettlement } from '../billing/ledger/ledger.ts';
 import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts';
-import { requireAccess } from '../http/model-sale.ts';
+import { requireAccess, withPrices } from '../http/model-sale.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -86,12 +86,14 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
   const { caller, notes, keeper, tags } = context;
   const { sales, catalog } = parts;
-  const resolved = catalog.require(request.model, 'video');
+  const found = catalog.require(request.model, 'video');
+  const resolved = caller.prices === undefined ? found : withPrices(found, caller.prices);
   const { model } = resolved;
   notes.model = model.id;
   context.known = { model, deprecation: resolved.deprecation };
   requireAccess(model, caller, context);
   const settings = requireVideoSettings(model);
+  const listed = model.listModel?.video;
   checkQueue(settings, request);
   requireConsent(settings, request, parts.docsUrl());
   if (request.webhook_url !== undefined && !parts.sendsWebhooks) throw noWebhooks();
@@ -113,6 +115,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         keyId: caller.keyId,
         modelId: model.id,
         quoteNano,
+        listNano: listed && quoteVideo(listed, request, measured),
         request: engineRequest(settings, request, measured),
         hasSound: hasSound(settings, request),
         inputs,

@@ -2,7 +2,7 @@
  * `POST /video/quote`: the price of a video, without authentication. Only an upscale has to read a
  * file; these reads are limited in number per address, size and time.
  */
-import { requireRegion } from '../http/model-sale.ts';
+import { requireRegion, withPrices } from '../http/model-sale.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber } from '../core/money.ts';
@@ -42,7 +42,9 @@ export class VideoQuotes {
   async answer(context: RequestContext): Promise<void> {
     const { catalog, readLargeJson } = this.#parts;
     const request = await readJson(context, VideoQuoteRequest, readLargeJson);
-    const { model } = catalog.require(request.model, 'video');
+    const found = catalog.require(request.model, 'video');
+    const prices = context.callerIfKnown?.prices;
+    const { model } = prices === undefined ? found : withPrices(found, prices);
     requireRegion(model, context);
     const settings = requireVideoSettings(model);
     checkQuote(settings, request);

@@ -61,7 +61,7 @@ function receipt(job: VideoJob, status: UsageStatus, refundedNano: Nano): UsageR
     tokens: NO_TOKENS,
     countedBy: 'none',
     // The price of a job is its quote, even if the catalog has changed.
-    priceVersion: `quote-${job.quoteNano}`,
+    priceVersion: `quote-${job.quoteNano}${job.listNano === undefined ? '' : `-${job.listNano}`}`,
     latencyMs: Math.max(0, job.finishedMs - job.createdMs),
     status,
     metadata: job.tags,

@@ -21,6 +21,7 @@ export interface QueueJob extends Pick<
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'hasSound'
 > {
   readonly tags?: NewJob['tags'];
+  readonly listNano?: NewJob['listNano'];
   /** Media files, which are moved into the store. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;

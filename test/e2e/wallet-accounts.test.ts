@@ -184,6 +184,29 @@ describe('wallets as accounts of the operator', () => {
     assert.ok(others.body.data.every(({ id }: { id: string }) => id.startsWith('acct_')));
   });
 
+  test('a wallet with its own prices gets offers and charges with them', async () => {
+    const account = await customer();
+    const priced = async (input: number) => {
+      const prices = { models: { m: { price: { input, output: 0, perRequest: input } } } };
+      const changed = await admin(`/${account.address}`, { method: 'PATCH', body: { prices } });
+      assert.equal(changed.status, 200, changed.text);
+    };
+    await priced(7);
+    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
+    const refused = await chat(fixture.origin, await signed());
+    assert.equal(refused.status, 402);
+    const { accepts } = (await refused.json()) as { accepts: { amount: string }[] }; // an offer
+    // The rest of the price: the wallet has 5 USD.
+    for (const { amount } of accepts) assert.ok(Number(amount) > 2_000_000, amount);
+    await priced(1);
+    const before = await creditOf(farebox, account.address);
+    const sold = await chat(fixture.origin, await signed());
+    assert.equal(sold.status, 200);
+    const { usage } = (await sold.json()) as { usage: { prompt_tokens: number } }; // a completion
+    const spent = before - (await creditOf(farebox, account.address));
+    assert.equal(spent, usdToNano('1') + BigInt(usage.prompt_tokens) * 1_000n);
+  });
+
   test('a wallet cannot be the owner of a server', async () => {
     const { store, identity } = farebox.app.stores;
     await store.query(`UPDATE identity_account SET created_ms = 1 WHERE id LIKE 'wallet:%'`);

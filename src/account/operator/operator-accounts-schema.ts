@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
-import { PLANS } from '../../identity/identity.ts';
+import { PlanName, PriceRules } from '../../config/config.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
 import { STORAGE, StorageItem } from '../account-parts.ts';
 
@@ -55,10 +55,14 @@ export const AccountItem = z
         'Id of the account; for a wallet `wallet:` and its address. Paths accept the address too.',
       ),
     name: z.string().describe('Unique name, such as an email address or the address of a wallet.'),
-    plan: z.enum(PLANS).describe('The plan, which sets the limits.'),
+    plan: z.string().describe('The plan, which sets limits and prices.'),
     disabled: z.boolean().describe('Whether all requests of the account are rejected.'),
     isOperator: z.boolean().describe('Whether its ADMIN keys may use the routes of the operator.'),
     limits: LimitsItem,
+    prices: z
+      .record(z.string(), z.unknown())
+      .nullable()
+      .describe('Own prices of the account; null: the prices of the plan.'),
     createdAt: Time,
     balance: z
       .object({
@@ -90,6 +94,7 @@ export const ACCOUNT: AccountItem = {
     rpcRequestsPerMinute: null,
     rpcCreditsPerDay: null,
   },
+  prices: null,
   createdAt: '2026-11-21T04:00:00.000Z',
   balance: {
     usd: '50.2300',
@@ -109,7 +114,7 @@ export const AccountsQuery = z.object({
     .max(100)
     .optional()
     .describe('Beginning of the id, or part of the name or of the wallet address.'),
-  plan: z.enum(PLANS).optional().describe('Only accounts of this plan.'),
+  plan: PlanName.optional().describe('Only accounts of this plan.'),
   kind: z
     .enum(['account', 'wallet'])
     .optional()
@@ -156,7 +161,7 @@ const Name = z
 export const CreateAccountRequest = z
   .object({
     name: Name,
-    plan: z.enum(PLANS).optional().describe('Default: paid.'),
+    plan: PlanName.optional().describe('Name of a plan. Default: paid.'),
     dailyDiem: AmountIn.optional().describe('Daily credit from 00:00 UTC; default: none.'),
     limits: LimitsChange.optional(),
   })
@@ -165,10 +170,13 @@ export const CreateAccountRequest = z
 export const ChangeAccountRequest = z
   .object({
     name: Name.optional(),
-    plan: z.enum(PLANS).optional().describe('The new plan.'),
+    plan: PlanName.optional().describe('Name of the new plan.'),
     disabled: z.boolean().optional().describe('True rejects all requests of the account.'),
     dailyDiem: AmountIn.optional().describe('Daily credit; 0: none.'),
     limits: LimitsChange.optional(),
+    prices: PriceRules.nullable()
+      .optional()
+      .describe('Own prices of the account, which replace the earlier ones; null removes them.'),
   })
   .describe('A missing member does not change.')
   .meta({ id: 'ChangeAccountRequest' });

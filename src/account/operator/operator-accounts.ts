@@ -1,5 +1,6 @@
 /** `/admin/accounts`: accounts with plan, limits and credit, for the operator. */
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
+import { type PriceRules, priceRuleProblems } from '../../config/config.ts';
 import { walletKind } from '../../core/addresses.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -142,6 +143,7 @@ function itemWith(account: Account, funds: Funds): AccountItem {
     disabled: account.disabled,
     isOperator: account.isOperator,
     limits: limitsItem(account.limits),
+    prices: account.prices ?? null,
     createdAt: isoTime(account.createdMs),
     balance: {
       usd: decimalUsd(usdNano),
@@ -174,8 +176,35 @@ export function changedLimits(
   return Object.fromEntries(after);
 }
 
+/** Throws 400 for a plan that does not exist. */
+function requirePlan({ config }: AccountParts, name: string | undefined): void {
+  const { byName } = config.current.resolvedPlans;
+  if (name === undefined || byName.has(name)) return;
+  const message = `There is no plan "${name}"; the plans are ${[...byName.keys()].join(', ')}`;
+  throw refuseIssues([{ code: 'custom', path: ['plan'], message }]);
+}
+
+/** Throws 400 for prices that do not fit their model. */
+function requirePrices({ catalog }: AccountParts, prices: PriceRules): void {
+  const unknown = Object.keys(prices.models ?? {}).flatMap((id) =>
+    catalog.get(id) === undefined
+      ? [{ path: ['models', id], message: 'There is no such model' }]
+      : [],
+  );
+  const problems = [...unknown, ...priceRuleProblems(prices, (id) => catalog.get(id))];
+  if (problems.length === 0) return;
+  throw refuseIssues(
+    problems.map(({ path, message }) => ({
+      code: 'custom',
+      path: ['prices', ...path],
+      message,
+    })),
+  );
+}
+
 async function createAccount(parts: AccountParts, context: RequestContext): Promise<void> {
   const { name, plan = 'paid', dailyDiem, limits } = readBody(context, CreateAccountRequest);
+  requirePlan(parts, plan);
   const { store, identity, ledger } = parts.stores;
   const { keeper } = context;
   const body = await store.transaction(async (tx) => {
@@ -207,6 +236,8 @@ export async function keepResponse(
 
 async function changeAccount(parts: AccountParts, context: RequestContext): Promise<void> {
   const change = readBody(context, ChangeAccountRequest);
+  requirePlan(parts, change.plan);
+  if (change.prices) requirePrices(parts, change.prices);
   const { id } = await openedAccountOf(parts, context);
   if (change.disabled === true && id === context.caller.accountId) {
     const message = 'Must not disable the account of this request';
@@ -225,6 +256,7 @@ async function changeAccount(parts: AccountParts, context: RequestContext): Prom
       plan: change.plan ?? before.plan,
       disabled: change.disabled ?? before.disabled,
       limits: changedLimits(before.limits, change.limits),
+      prices: change.prices === undefined ? before.prices : (change.prices ?? undefined),
     };
     await identity.updateAccount(after, tx);
     if (change.dailyDiem !== undefined) {

@@ -13,7 +13,6 @@ import {
 } from './config-editor-schema.ts';
 import type { BackupRequest } from '../backup/backup-worker.ts';
 import type { ScheduledBackups } from '../backup/scheduled-backups.ts';
-import { type CatalogModel, marginsOf } from '../../catalog/catalog.ts';
 import {
   type Config,
   type LoadedConfig,
@@ -62,7 +61,8 @@ import {
   VideosQuery,
 } from './admin-schema.ts';
 import { ENGINES, type EnginesResponse, type EnginesView } from './engines-schema.ts';
-import { PRICES, type PricesResponse } from './prices-schema.ts';
+import { sendPrices } from './prices.ts';
+import { PRICES } from './prices-schema.ts';
 
 /** Operations of the command line that routes offer. */
 export interface Operations {
@@ -105,9 +105,7 @@ export function adminRoutes(shared: RunningParts, parts: AdminParts): Route[] {
         others: others.map((text) => JSON.parse(text) as EnginesView),
       } satisfies EnginesResponse);
     }),
-    get('/admin/prices', 'operator', PRICES, (context) =>
-      context.json(200, pricesBody(shared.catalog.models())),
-    ),
+    get('/admin/prices', 'operator', PRICES, (context) => sendPrices(shared, context)),
     get('/admin/videos', 'operator', VIDEOS, (context) => sendVideos(shared, context)),
     get('/admin/top-ups', 'operator', TOP_UPS, (context) => sendTopUps(shared, context)),
     get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
@@ -226,16 +224,6 @@ function enginesView({ engines, catalog, config, rpcStatus }: EnginesParts): Eng
     })),
     networks: rpcStatus(),
   };
-}
-
-function pricesBody(models: readonly CatalogModel[]): PricesResponse {
-  const data = models.map((model) => ({
-    model: model.id,
-    margins: marginsOf(model).map(({ tier = null, from = null, ...margin }) => {
-      return { ...margin, tier, from };
-    }),
-  }));
-  return { object: 'list', data: data.filter(({ margins }) => margins.length > 0) };
 }
 
 async function sendVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {

@@ -4,7 +4,7 @@
  */
 import type { WindowState } from '../../billing/limits/limits.ts';
 import { type LimitOf, type RateRule, limitRefusal, rateHeaders } from '../../billing/sale.ts';
-import type { LimitsSection } from '../../config/config.ts';
+import { type ResolvedPlans, limitsOfPlan } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
 import { readJson, readQuery } from '../../http/read-request.ts';
@@ -25,7 +25,7 @@ import * as DESCRIPTIONS from './describe.ts';
 
 export interface VideoRouteParts extends QueueVideoParts {
   readonly quotes: VideoQuotes;
-  readonly limits: () => LimitsSection;
+  readonly plans: () => ResolvedPlans;
 }
 
 /** Retrieving is free and has its own rate limit. */
@@ -117,10 +117,10 @@ async function retrieve(parts: VideoRouteParts, context: RequestContext): Promis
 
 /** Per account, or per key if the key has its own limit. */
 export function retrieveLimit(
-  { limits, clock }: Pick<VideoRouteParts, 'limits' | 'clock'>,
+  { plans, clock }: Pick<VideoRouteParts, 'plans' | 'clock'>,
   caller: Caller,
 ): LimitOf {
-  const ofPlan = limits().plans[caller.plan].videoRetrieve;
+  const ofPlan = limitsOfPlan(plans(), caller.plan).videoRetrieve;
   const ofKey = caller.keyLimits.requestsPerMinute;
   const requestsPerMinute = ofKey ?? caller.accountLimits.requestsPerMinute ?? ofPlan;
   const type = ofKey === undefined ? 'user' : 'api_key';
