@@ -6,7 +6,14 @@
  */
 import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
-import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
+import {
+  copyWithId,
+  MAX_COPY_BYTES,
+  sliced,
+  slicedBatch,
+  type Slices,
+  spliceBatch,
+} from './splice.ts';
 import type { RequestBody } from './node-client.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -15,6 +22,9 @@ export const ADDED_ID_BYTES = 20;
 const NO_PARAMS = Buffer.from('[]');
 
 export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
+  const { start, end, idStart } = call.span;
+  if (idStart >= 0 && end - start <= MAX_COPY_BYTES && newParams(body, call) === undefined)
+    return copyWithId(body, start, end, call.span, String(id));
   const ownId = Buffer.from(String(id), 'latin1');
   return bodyOf(sliced((slices) => addCall(slices, body, call, ownId)));
 }

@@ -5,7 +5,14 @@ import { Fault } from '../core/faults.ts';
 import type { ReplySpan } from '../json/json-spans.ts';
 import { type Call, callerId, type ParsedRequest } from './parse-request.ts';
 import type { AttemptFault, StreamResponse } from './node-attempt.ts';
-import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
+import {
+  copyWithId,
+  MAX_COPY_BYTES,
+  sliced,
+  slicedBatch,
+  type Slices,
+  spliceBatch,
+} from './splice.ts';
 import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamFault } from './node-errors.ts';
 import type { ByteBudget } from './node-client.ts';
@@ -87,6 +94,10 @@ function writeItem(slices: Slices, body: Buffer, { response, fault, result, span
 /** The response to a single request: the node's bytes with the caller's id. */
 export function oneReply(body: Buffer, call: Call): Buffer {
   const { response, result } = call;
+  if (response !== undefined && result === undefined && response.span.idStart >= 0) {
+    const { bytes, span } = response;
+    return copyWithId(bytes, 0, bytes.length, span, callerId(body, call.span));
+  }
   return sliced((slices) => {
     if (response === undefined || result !== undefined) return writeItem(slices, body, call);
     const { bytes, span } = response;

@@ -102,6 +102,23 @@ export class Slices {
   }
 }
 
+/** A copy of `bytes` from `start` to `end`, with `id` in place of the id of the span. */
+export function copyWithId(
+  bytes: Buffer,
+  start: number,
+  end: number,
+  { idStart, idEnd }: Pick<IdSpan, 'idStart' | 'idEnd'>,
+  id: Buffer | string,
+): Buffer {
+  const before = idStart - start;
+  const target = Buffer.allocUnsafe(end - start - (idEnd - idStart) + id.length);
+  bytes.copy(target, 0, start, idStart);
+  if (typeof id === 'string') target.write(id, before, 'latin1');
+  else target.set(id, before);
+  bytes.copy(target, before + id.length, idEnd, end);
+  return target;
+}
+
 export function sliced(write: (slices: Slices) => void): Slices {
   const slices = new Slices();
   write(slices);
