@@ -22,6 +22,7 @@ import { ChatBody, callOptionsOf } from './chat-request.ts';
 import { editImages, embed, generateImages, rerank, speak, transcribe } from './media.ts';
 import { Videos } from './videos.ts';
 import { Redaction, failureOf } from './failure.ts';
+import { listModels, modelListBody } from './model-list.ts';
 import { Provider } from './provider.ts';
 
 /** As the limit of bodies with media in the server. */
@@ -71,9 +72,10 @@ serveEngine(async (given) => {
   const videos = new Videos(provider);
 
   return {
-    // Packages cannot list the models of their provider.
-    models: [],
     routes: {
+      'GET /v1/models': handle(async ({ signal }, response) => {
+        sendJson(response, 200, modelListBody(await listModels(settings, signal)));
+      }),
       'POST /v1/embeddings': of(embed),
       'POST /v1/rerank': of(rerank),
       'POST /v1/images/generations': of(generateImages),

@@ -13,7 +13,7 @@ import { type Store, openProblem, openStore } from '../db/db.ts';
 import { listedName } from '../engines/probe.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
-import { type EngineProbe, probeEmbedded } from '../engines/embedded/embedded.ts';
+import { type EngineProbe, probeEmbedded, probeProvider } from '../engines/embedded/embedded.ts';
 import { enginePackages, missingPackages } from '../engines/embedded/packages.ts';
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
@@ -146,10 +146,42 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
     return finding(what, 'wrong', isServed ? line : `${says}; remove the replica`);
   }
   if (!probe.ok) {
-    const isServed = chats.some(({ state }) => state === 'served');
-    const says = 'responds, but has no list of models; the names of models are not checked';
-    return isServed ? finding(what, 'note', says) : finding(what, 'wrong', probe.message);
+    // The deployment URLs of Azure have no list.
+    const noList = 'responds, but has no list of models';
+    if (chats.some(({ state }) => state === 'served')) {
+      return finding(what, 'note', `${noList}; the names of models are not checked`);
+    }
+    if (chats.length === 0 && isHosted(config, id)) {
+      return finding(what, 'note', `${noList}, and no text model uses it; send it a request`);
+    }
+    const missing = chats.filter(({ state }) => state === 'missing').map(({ model }) => model);
+    const says = missing.length === 0 ? probe.message : `does not serve ${missing.join(', ')}`;
+    return finding(what, 'wrong', says);
   }
+  return listFinding(config, id, probe);
+}
+
+/** A provider package lists the models of its provider, with the key of the configuration. */
+async function providerFinding(config: Config, id: string): Promise<Finding> {
+  const what = `engine ${id}`;
+  const probe = await probeProvider({ config, ...PARTS, onChange: () => undefined }, id);
+  if (typeof probe === 'string') return finding(what, 'wrong', probe);
+  if (probe.ok) return listFinding(config, id, probe);
+  const { status, message } = probe;
+  if (status === 404) {
+    const says = 'starts; the provider has no list of models, so that the key is not verified';
+    return finding(what, 'note', says);
+  }
+  const isKey = status === 401 || status === 403;
+  return finding(what, 'wrong', isKey ? `${message}; check the key` : message);
+}
+
+function listFinding(
+  config: Config,
+  id: string,
+  probe: { readonly latencyMs: number; readonly models: readonly string[] },
+): Finding {
+  const what = `engine ${id}`;
   const wanted = wantedModels(config, id).map(({ model }) => listedName(model));
   const missing = [...new Set(wanted)].filter((model) => !probe.models.includes(model));
   const responds = `responds in ${Math.round(probe.latencyMs)} ms and lists ${probe.models.length} models`;
@@ -173,11 +205,14 @@ function wantedModels(config: Config, id: string): WantedModel[] {
 
 const MAX_CHAT_PROBES = 8;
 
+function isHosted(config: Config, id: string): boolean {
+  const { apiKey, headers = {} } = config.engines[id] ?? {};
+  return apiKey !== undefined || Object.keys(headers).length > 0;
+}
+
 /** Only hosted engines, which have a key, are probed: a local one could load the model. */
 async function chatProbes(config: Config, engines: Engines, id: string) {
-  const { protocol, apiKey, headers = {} } = config.engines[id] ?? {};
-  const isHosted = apiKey !== undefined || Object.keys(headers).length > 0;
-  if (protocol !== 'openai' || !isHosted) return [];
+  if (config.engines[id]?.protocol !== 'openai' || !isHosted(config, id)) return [];
   const models = wantedModels(config, id).filter(({ isText }) => isText);
   return Promise.all(
     models.slice(0, MAX_CHAT_PROBES).map(async ({ model }) => {
@@ -192,7 +227,10 @@ async function embeddedFindings(
 ): Promise<Finding[]> {
   const off = config.embedded.enabled ? [] : [finding('embedded engines', 'note', 'switched off')];
   const probes = running ?? (await probeEmbedded({ config, ...PARTS, onChange: () => undefined }));
-  const findings = probes.map(({ engine, needs, missing, problem, isStarting }) => {
+  const findings = probes.map(async ({ engine, needs, missing, problem, isStarting }) => {
+    const isReady = problem === undefined && missing.length === 0;
+    const isProvider = config.engines[engine]?.provider !== undefined;
+    if (isReady && isProvider) return providerFinding(config, engine);
     const what = `engine ${engine}`;
     const packages = needs.flatMap(enginePackages).join(', ') || 'ffmpeg';
     if (problem !== undefined) return finding(what, 'wrong', problem);
@@ -202,7 +240,7 @@ async function embeddedFindings(
     const next = config.embedded.download ? ', and so does the next start' : '';
     return finding(what, 'note', `${words}${next}`);
   });
-  return [...findings, ...off];
+  return [...(await Promise.all(findings)), ...off];
 }
 
 /** The address must be free, or in use by a Farebox server. */

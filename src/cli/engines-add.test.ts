@@ -7,7 +7,7 @@ import { EmulatedProvider } from '../../test/support/provider-wires.ts';
 import { runCli } from '../../test/support/run-cli.ts';
 import { runCommand } from './cli.ts';
 import { PROVIDERS } from '../config/config.ts';
-import { KNOWN_PROVIDERS } from './known-providers.ts';
+import { KNOWN_PROVIDERS } from '../engines/known-providers.ts';
 
 const FILE = `# My shop
 embedded: { enabled: false } # no GPU
@@ -106,7 +106,7 @@ describe('farebox engines add', () => {
   for (const [name, argv, message] of [
     ['a rejected key', ['groq', '--url', '{url}/v1'], /HTTP 401; check the key/],
     ['a key that is not set', ['xai', '--no-probe'], /XAI_API_KEY is not set/],
-    ['a missing setting', ['bedrock', '--no-probe'], /needs --set region=…/],
+    ['a missing setting', ['bedrock', '--no-probe'], /needs the setting region/],
     ['an existing name', ['groq', '--name', 'gpu', '--no-probe'], /"gpu" exists/],
     [
       'a model without a price',

@@ -9,17 +9,15 @@ import {
   type ListedPrice,
   loadConfig,
   type ModelSettings,
+  plainNumbers,
+  PriceNames,
   type PriceSettings,
   readPriceList,
   readSection,
 } from '../config/config.ts';
-import { SECOND_MS } from '../core/clock.ts';
-import { reasonOf } from '../core/log.ts';
-import { decimalUsd, parseDecimal } from '../core/money.ts';
-import { Guard } from '../net/guard.ts';
+import { markupFactor, soldPrice } from '../engines/engine-setup.ts';
+import { fetchPriceList } from '../engines/price-lists.ts';
 import type { Cli } from './command.ts';
-
-const LIMITS = { maxBytes: 64 * 1024 * 1024, timeoutMs: 60 * SECOND_MS, maxRedirects: 3 };
 
 /** Markups in percent as decimal factors, such as `1.2`. `undefined` is the general one. */
 type Markups = ReadonlyMap<string | undefined, string>;
@@ -74,59 +72,17 @@ function endText(isChanged: boolean, write: boolean, path: string): string {
 function markupOption(text: string, before: Map<string | undefined, string>) {
   const match = /^(?:(.+)=)?(\d+(?:\.\d+)?)%?$/.exec(text.trim());
   const [, name, percent = ''] = match ?? [];
-  const parsed = parseDecimal(percent);
-  if (match === null || parsed === undefined || parsed.power < -7) {
+  const factor = markupFactor(percent);
+  if (match === null || factor === undefined) {
     throw new InvalidArgumentError(`must be a percentage such as 20% or openai=15%, not "${text}"`);
   }
-  // (100 + percent) / 100, as an integer of 9 decimals.
-  const digits = parsed.digits * 10n ** BigInt(7 + parsed.power);
-  return new Map([...before, [name, decimalUsd(1_000_000_000n + digits)]]);
+  return new Map([...before, [name, factor]]);
 }
 
-async function listText(source: string, cwd: string): Promise<string> {
-  const url = URL.parse(source);
-  if (url === null || !/^https?:$/.test(url.protocol)) {
-    return readFile(resolve(cwd, source), 'utf8');
-  }
-  // An operator may use a mirror on its own machine.
-  const allow = ['127.0.0.0/8', '::1/128'];
-  const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80);
-  const guard = new Guard({ allow, ports: [port] });
-  try {
-    const { bytes } = await guard.fetch(source, LIMITS);
-    return bytes.toString('utf8');
-  } catch (error) {
-    throw new Error(`The price list cannot be fetched: ${reasonOf(error)}`, { cause: error });
-  }
-}
-
-/** The entries of a list by the names under which a replica can refer to them. */
-class PriceNames {
-  readonly #keys: ReadonlyMap<string, ListedPrice>;
-  readonly #models = new Map<string, ListedPrice[]>();
-
-  constructor(list: readonly ListedPrice[]) {
-    this.#keys = new Map(list.map((one) => [one.key, one]));
-    for (const one of list) {
-      this.#models.set(one.model, [...(this.#models.get(one.model) ?? []), one]);
-    }
-  }
-
-  /** The entry, or a text about the reason why there is none. */
-  find(model: ModelSettings, engine: string, name: string): ListedPrice | string {
-    const exact =
-      (model.import === undefined ? undefined : this.#keys.get(model.import)) ??
-      this.#keys.get(`${engine}/${name}`) ??
-      this.#keys.get(name);
-    if (exact !== undefined) return exact;
-    const all = this.#models.get(name) ?? [];
-    const [found, ...others] = all.filter(({ provider }) => provider === engine);
-    const [only, ...more] = found === undefined ? all : [found, ...others];
-    if (only === undefined) return `the list has no "${name}"`;
-    if (more.length === 0) return only;
-    const keys = [only, ...more].map(({ key }) => key).slice(0, 8);
-    return `"${name}" is ambiguous: set "import" of the model to one of ${keys.join(', ')}`;
-  }
+/** The text of a price list, from a file or a URL. */
+export async function listText(source: string, cwd: string): Promise<string> {
+  const isUrl = /^https?:$/.test(URL.parse(source)?.protocol ?? '');
+  return isUrl ? await fetchPriceList(source) : await readFile(resolve(cwd, source), 'utf8');
 }
 
 interface Plan {
@@ -142,7 +98,8 @@ function planOf(model: ModelSettings, names: PriceNames, markups: Markups): Plan
   const costs = new Map<number, ListedPrice>();
   const notes: string[] = [];
   for (const [index, { engine, model: name = model.id }] of model.replicas.entries()) {
-    const found = names.find(model, engine, name);
+    const own = model.import === undefined ? [] : [model.import];
+    const found = names.find([...own, `${engine}/${name}`, name], name, engine);
     if (typeof found === 'string') notes.push(`${engine}: ${found}`);
     else {
       costs.set(index, found);
@@ -153,12 +110,10 @@ function planOf(model: ModelSettings, names: PriceNames, markups: Markups): Plan
   const factor =
     markups.get(model.id) ?? markups.get(dearest?.provider) ?? markups.get(undefined) ?? '1';
   if (dearest === undefined) return { model, costs, price: undefined, factor, notes };
-  const scaled = scaledRow(dearest.price, factor, model.type);
-  // The server sends lines of batches to the supplier as ordinary requests, at their cost.
-  const batch = { factor: '1' };
-  const price = model.batch
-    ? { ...scaled, serviceTiers: { ...scaled.serviceTiers, batch } }
-    : scaled;
+  const { type, batch } = model;
+  const price = batch
+    ? soldPrice(dearest.price, factor, type)
+    : scaledRow(dearest.price, factor, type);
   return { model, costs, price, factor, notes };
 }
 
@@ -176,30 +131,15 @@ function edited(section: unknown, plans: readonly Plan[]): unknown {
     const replicas = item['replicas'];
     return {
       ...item,
-      price: numbers(plan.price),
+      price: plainNumbers(plan.price),
       replicas: Array.isArray(replicas)
         ? replicas.map((replica: object, index) => {
             const found = plan.costs.get(index);
-            return found === undefined ? replica : { ...replica, cost: numbers(found.price) };
+            return found === undefined ? replica : { ...replica, cost: plainNumbers(found.price) };
           })
         : replicas,
     };
   });
-}
-
-/** Decimal texts as numbers where these are exact. */
-function numbers(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(numbers);
-  if (typeof value === 'object' && value !== null) {
-    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, numbers(one)]));
-  }
-  if (typeof value !== 'string') return value;
-  const short = value.replace(/\.?0+$/, '');
-  return value.includes('.') && String(Number(short)) === short ? Number(short) : numberOf(value);
-}
-
-function numberOf(text: string): number | string {
-  return String(Number(text)) === text ? Number(text) : text;
 }
 
 /** Writes the file if the server would accept it. */
@@ -227,7 +167,7 @@ function changesOf({ model, price, costs }: Plan): Change[] {
 }
 
 function differences(name: string, before: unknown, after: unknown): Change[] {
-  const [old, next] = [flat(name, numbers(before)), flat(name, numbers(after))];
+  const [old, next] = [flat(name, plainNumbers(before)), flat(name, plainNumbers(after))];
   return [...new Set([...old.keys(), ...next.keys()])].flatMap((key) => {
     const [from, to] = [old.get(key) ?? 'none', next.get(key) ?? 'none'];
     return from === to ? [] : [[key, from, to] as const];

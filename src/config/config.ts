@@ -35,7 +35,13 @@ export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { priceRuleProblems } from './plan-checks.ts';
 export { formatProblem } from './explain.ts';
-export { type ListedPrice, readPriceList } from './price-list.ts';
+export {
+  type ListedPrice,
+  type ModelFacts,
+  plainNumbers,
+  PriceNames,
+  readPriceList,
+} from './price-list.ts';
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { VIDEO_RESULT_MB, maxCallerMb, maxDownloadBytes } from './media-section.ts';
@@ -47,7 +53,7 @@ export {
   MODEL_TYPES,
   type ModelSettings,
   type ModelType,
-  type PriceSettings,
+  PriceSettings,
   type ServiceTier,
   stepsOf,
   type TokenPrice,

@@ -68,7 +68,7 @@ const SUPPORTS: Readonly<Record<string, readonly Capability[]>> = {
   supports_video_input: ['videoInput'],
 };
 
-function importModel(entry: Entry) {
+export function importModel(entry: Entry) {
   const mode = typeof entry['mode'] === 'string' ? entry['mode'] : 'chat';
   const type = TYPES[mode];
   if (type === undefined)
@@ -96,7 +96,7 @@ function smaller(a: number | undefined, b: number | undefined): number | undefin
   return Math.min(a, b);
 }
 
-function whole(value: unknown): number | undefined {
+export function whole(value: unknown): number | undefined {
   const text = value instanceof Digits ? value.text : value;
   const number = Number(text);
   return text !== undefined && Number.isSafeInteger(number) && number > 0 ? number : undefined;

@@ -3,14 +3,16 @@
  * (`model_prices_and_context_window.json`), `api.json` of models.dev, and the response of
  * OpenRouter's `GET /models`. Prices are parsed from their digits, so that they are exact.
  */
-import type { PriceSettings, TokenPrice } from './models-section.ts';
+import type { Capability, ModelType, PriceSettings, TokenPrice } from './models-section.ts';
 import {
   decimal,
   type Entry,
+  importModel,
   importPrice,
   isEntry,
   MILLION_EXPONENT,
   parseDigits,
+  whole,
   withoutUndefined,
 } from './price-file.ts';
 
@@ -23,7 +25,18 @@ export interface ListedPrice {
   /** Id of the model at the provider. */
   readonly model: string;
   readonly price: PriceSettings;
+  readonly facts: ModelFacts;
   readonly warnings: readonly string[];
+}
+
+/** Properties of a model in the list. */
+export interface ModelFacts {
+  readonly type?: ModelType | undefined;
+  readonly context?: number | undefined;
+  readonly maxCompletionTokens?: number | undefined;
+  readonly maxInputTokens?: number | undefined;
+  readonly dimensions?: number | undefined;
+  readonly capabilities?: readonly Capability[] | undefined;
 }
 
 /** Throws an Error with a message for the operator if the text is no known list. */
@@ -50,17 +63,21 @@ export function readPriceList(text: string): ListedPrice[] {
 }
 
 function ofLiteLlm([key, entry]: [string, Entry]): ListedPrice[] {
-  const warnings: string[] = [];
-  const price = importPrice(entry, warnings);
+  const found = importModel(entry);
+  const unknown: string[] = [];
+  // The entry of an unknown mode has a price only.
+  const { price, warnings, ...facts } =
+    typeof found === 'string' ? { price: importPrice(entry, unknown), warnings: unknown } : found;
   const { litellm_provider: provider } = entry;
   const name = typeof provider === 'string' ? provider : undefined;
   const model = name !== undefined && key.startsWith(`${name}/`) ? key.slice(name.length + 1) : key;
-  return listed({ key, provider: name, model, price, warnings });
+  return listed({ key, provider: name, model, price, facts: withoutUndefined(facts), warnings });
 }
 
 function ofModelsDev([provider, { models }]: [string, Entry]): ListedPrice[] {
   return Object.entries(isEntry(models) ? models : {}).flatMap(([model, entry]) => {
-    const cost = isEntry(entry) ? entry['cost'] : undefined;
+    if (!isEntry(entry)) return [];
+    const { cost } = entry;
     if (!isEntry(cost)) return [];
     const warnings: string[] = [];
     const row = modelsDevRow(cost, warnings);
@@ -72,7 +89,25 @@ function ofModelsDev([provider, { models }]: [string, Entry]): ListedPrice[] {
     } = isEntry(long) ? { ...row, ...modelsDevRow(long, warnings) } : {};
     const extended = isEntry(long) ? { above: 200_000, input, output, ...others } : undefined;
     const price = withoutUndefined({ ...row, extended });
-    return listed({ key: `${provider}/${model}`, provider, model, price, warnings });
+    const facts = modelsDevFacts(entry);
+    return listed({ key: `${provider}/${model}`, provider, model, price, facts, warnings });
+  });
+}
+
+const MODELS_DEV_WORDS: Readonly<Record<string, readonly Capability[]>> = {
+  tool_call: ['functionCalling'],
+  structured_output: ['responseSchema'],
+  reasoning: ['reasoning'],
+};
+
+function modelsDevFacts(entry: Entry): ModelFacts {
+  const limit = isEntry(entry['limit']) ? entry['limit'] : {};
+  const words = Object.entries(MODELS_DEV_WORDS).filter(([word]) => entry[word] === true);
+  return withoutUndefined({
+    type: 'text' as const,
+    context: whole(limit['context']),
+    maxCompletionTokens: whole(limit['output']),
+    capabilities: words.flatMap(([, capabilities]) => capabilities),
   });
 }
 
@@ -110,10 +145,62 @@ function ofOpenRouter(entry: Entry): ListedPrice[] {
     perSearch: positive(unit('web_search')),
   });
   const [provider, ...rest] = id.split('/');
-  return listed({ key: id, provider, model: rest.join('/') || id, price, warnings });
+  const top = isEntry(entry['top_provider']) ? entry['top_provider'] : {};
+  const facts = withoutUndefined({
+    type: 'text' as const,
+    context: whole(entry['context_length']),
+    maxCompletionTokens: whole(top['max_completion_tokens']),
+  });
+  return listed({ key: id, provider, model: rest.join('/') || id, price, facts, warnings });
 }
 
 /** Omits entries without a price. */
 function listed(one: ListedPrice): ListedPrice[] {
   return Object.keys(one.price).length === 0 ? [] : [one];
+}
+
+/** The entries of a list by the names under which an engine can refer to them. */
+export class PriceNames {
+  readonly #keys: ReadonlyMap<string, ListedPrice>;
+  readonly #models = new Map<string, ListedPrice[]>();
+
+  constructor(list: readonly ListedPrice[]) {
+    this.#keys = new Map(list.map((one) => [one.key, one]));
+    for (const one of list) {
+      this.#models.set(one.model, [...(this.#models.get(one.model) ?? []), one]);
+    }
+  }
+
+  /**
+   * The entry of the first key that exists, otherwise the entry of the model at the provider, or the
+   * only one of the model. Returns a text about the reason if there is none.
+   */
+  find(keys: readonly string[], model: string, provider: string): ListedPrice | string {
+    for (const key of keys) {
+      const exact = this.#keys.get(key);
+      if (exact !== undefined) return exact;
+    }
+    const all = this.#models.get(model) ?? [];
+    const [found, ...others] = all.filter((one) => one.provider === provider);
+    const [only, ...more] = found === undefined ? all : [found, ...others];
+    if (only === undefined) return `the list has no "${model}"`;
+    if (more.length === 0) return only;
+    const some = [only, ...more].map(({ key }) => key).slice(0, 8);
+    return `"${model}" is ambiguous: set "import" of the model to one of ${some.join(', ')}`;
+  }
+}
+
+/** Decimal texts as numbers where these are exact, as people write them in the file. */
+export function plainNumbers(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plainNumbers);
+  if (typeof value === 'object' && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plainNumbers(one)]));
+  }
+  if (typeof value !== 'string') return value;
+  const short = value.replace(/\.?0+$/, '');
+  return value.includes('.') && String(Number(short)) === short ? Number(short) : numberOf(value);
+}
+
+function numberOf(text: string): number | string {
+  return String(Number(text)) === text ? Number(text) : text;
 }

@@ -15,9 +15,10 @@ export function workerResult<T>(entry: URL, workerData: unknown): Promise<T> {
 }
 
 /** In a worker: sends the result of `work`. A rejection ends the worker with this error. */
-export function postResult(work: () => Promise<unknown>): void {
-  void work().then((result) => {
+export function postResult(work: () => unknown): void {
+  const post = (result: unknown): void => {
     // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker thread, not a window
     parentPort?.postMessage(result);
-  });
+  };
+  void Promise.resolve().then(work).then(post);
 }

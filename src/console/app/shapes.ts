@@ -49,6 +49,7 @@ export type {
   VideosResponse,
 } from '../../server/ops/admin-schema.ts';
 export type { EnginesResponse, EnginesView } from '../../server/ops/engines-schema.ts';
+export type { EngineChoices, TestedEngine } from '../../server/ops/engine-setup-schema.ts';
 export type { PricesResponse } from '../../server/ops/prices-schema.ts';
 export type { BooksResponse } from '../../server/ops/books-schema.ts';
 export type { CreatedCheckout } from '../../checkout/schema.ts';

@@ -14,7 +14,7 @@ import type { Config } from '../../config/config.ts';
 import { SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type FoundEngine, LOOK_LIMIT_MS, discoverEngines, probeTargets } from '../discovery.ts';
-import type { EngineSettings } from '../engines.ts';
+import { Engines, type EngineSettings, type ProbeResult } from '../engines.ts';
 import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
 import { EmbeddedEngine, type EngineProbe } from './embedded-engine.ts';
 import type { LlamaEngine } from './llama-engine.ts';
@@ -37,7 +37,7 @@ import {
 } from './offers.ts';
 import { providerOffer } from './provider-engine.ts';
 import { requirePackages } from './package-fetch.ts';
-import { type EngineSet, findPackages, packageSet } from './packages.ts';
+import { type EngineSet, findPackages, missingPackages, packageSet } from './packages.ts';
 
 export type { EngineProbe } from './embedded-engine.ts';
 
@@ -411,5 +411,38 @@ export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly 
     return probes;
   } finally {
     await rm(work, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Starts the process of the configured provider package `id`, lists the models of the provider, and
+ * stops the process. Fetches nothing. Returns the reason as a text if the process does not start.
+ */
+export async function probeProvider(
+  parts: LocalEnginesParts,
+  id: string,
+): Promise<ProbeResult | string> {
+  const { config, clock, ids, log } = parts;
+  const settings = config.engines[id];
+  if (settings === undefined) return `There is no engine "${id}"`;
+  const { dataFolder, proxies } = config;
+  const onChange = (): void => undefined;
+  const noFetch = (): Promise<void> => Promise.resolve();
+  const engine = new EmbeddedEngine(
+    { dataFolder, requirePackages: noFetch, onChange, clock, log },
+    providerOffer(parts, { id, settings, proxies }),
+  );
+  const calls = new Engines({ clock, ids, log });
+  try {
+    await engine.start();
+    const { problem, missing } = engine.probe();
+    if (problem !== undefined || missing.length > 0) {
+      return problem ?? missing.map(missingPackages).join('; ');
+    }
+    calls.update(engine.settings());
+    return await calls.probe(id);
+  } finally {
+    await calls.close();
+    await engine.close();
   }
 }

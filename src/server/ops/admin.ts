@@ -60,6 +60,7 @@ import {
   type VideosResponse,
   VideosQuery,
 } from './admin-schema.ts';
+import { engineSetupRoutes } from './engine-setup.ts';
 import { ENGINES, type EnginesResponse, type EnginesView } from './engines-schema.ts';
 import { sendPrices } from './prices.ts';
 import { PRICES } from './prices-schema.ts';
@@ -89,7 +90,7 @@ export interface AdminParts {
   readonly operations?: Operations | undefined;
   /** Other processes on the same port. */
   readonly siblings?: Siblings | undefined;
-  readonly localEngines: Pick<LocalEngineSource, 'probes'>;
+  readonly localEngines: Pick<LocalEngineSource, 'engines' | 'probes'>;
   readonly backups: ScheduledBackups;
 }
 
@@ -126,7 +127,7 @@ export function adminRoutes(shared: RunningParts, parts: AdminParts): Route[] {
       context.set('cache-control', 'no-store');
       await context.json(200, configBody(shared.config.current, await operations.load()));
     }),
-    ...editorRoutes(shared, operations),
+    ...editorRoutes(shared, operations, localEngines),
     get('/admin/check', 'operator', CHECK, async (context) => {
       const findings = await check();
       const ok = findings.every(({ state }) => state !== 'wrong');
@@ -138,7 +139,12 @@ export function adminRoutes(shared: RunningParts, parts: AdminParts): Route[] {
 /** A list of thousands of models. */
 const SECTION_BODY = { types: ['application/json'], limitBytes: 8 * 1024 * 1024 };
 
-function editorRoutes({ config, ids, clock, log }: FeatureParts, { inputs }: Operations): Route[] {
+function editorRoutes(
+  shared: FeatureParts,
+  { inputs }: Operations,
+  localEngines: AdminParts['localEngines'],
+): Route[] {
+  const { config, ids, clock, log } = shared;
   const editor = new ConfigEditor({ config, ids, inputs, nowMs: () => clock.nowMs() });
   const send = async (context: RequestContext, body: unknown): Promise<void> => {
     context.set('cache-control', 'no-store');
@@ -175,6 +181,7 @@ function editorRoutes({ config, ids, clock, log }: FeatureParts, { inputs }: Ope
       const result = await editor.restore(context.parameters['id'] ?? '', options);
       await sendChange(context, options.isTrial, result);
     }),
+    ...engineSetupRoutes(shared, { editor, localEngines, env: inputs.env, sendChange }),
   ];
 }
 

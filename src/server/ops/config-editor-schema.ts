@@ -45,14 +45,14 @@ const ConfigSection = z
   })
   .meta({ id: 'ConfigSection' });
 
-const changeMembers = {
+export const CHANGE_MEMBERS = {
   digest: Digest.max(64).describe('Digest of the text that the change is based on.'),
   isTrial: z.boolean().default(false).describe('True to validate the change without writing it.'),
 };
 
 export const ChangeSectionRequest = z
   .strictObject({
-    ...changeMembers,
+    ...CHANGE_MEMBERS,
     value: z
       .unknown()
       .describe(
@@ -62,7 +62,7 @@ export const ChangeSectionRequest = z
   .meta({ id: 'ChangeSectionRequest' });
 
 export const RestoreVersionRequest = z
-  .strictObject(changeMembers)
+  .strictObject(CHANGE_MEMBERS)
   .meta({ id: 'RestoreVersionRequest' });
 
 export type ChangedConfig = z.infer<typeof ChangedConfig>;
@@ -121,7 +121,7 @@ export const CONFIG_SECTION: RouteDescription = {
   refusals: ['NOT_FOUND'],
 };
 
-const CHANGED = jsonResponse(
+export const CHANGED_CONFIG = jsonResponse(
   'Result of the change.',
   ChangedConfig,
   {
@@ -145,7 +145,7 @@ export const CHANGE_SECTION: RouteDescription = {
     digest: SAMPLE_DIGEST,
     value: { starterCreditUsd: '1' },
   }),
-  response: CHANGED,
+  response: CHANGED_CONFIG,
   refusals: ['NOT_FOUND', 'CONFIG_READ_ONLY', 'CONFIG_CHANGED'],
 };
 
@@ -156,6 +156,6 @@ export const RESTORE_VERSION: RouteDescription = {
     { name: 'id', in: 'path', about: 'Id of a version.', example: '1763697300000-limits' },
   ],
   request: jsonContent(RestoreVersionRequest, { digest: SAMPLE_DIGEST }),
-  response: CHANGED,
+  response: CHANGED_CONFIG,
   refusals: ['NOT_FOUND', 'CONFIG_READ_ONLY', 'CONFIG_CHANGED'],
 };

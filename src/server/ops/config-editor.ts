@@ -47,6 +47,8 @@ export interface ChangeOptions {
   readonly isTrial: boolean;
 }
 
+type LoadedDraft = { readonly config: Config } | { readonly problems: readonly string[] };
+
 export class ConfigEditor {
   readonly #parts: ConfigEditorParts;
   readonly #file: string;
@@ -93,23 +95,38 @@ export class ConfigEditor {
     };
   }
 
+  /** The text of the file with its secrets, and the folder of its relative paths. */
+  async state() {
+    const text = await this.#read();
+    const readOnly = (await this.#readOnlyReason()) ?? null;
+    return { text, readOnly, digest: digestOf(text), folder: dirname(this.#file) };
+  }
+
   /** `value`: the whole section; `null` removes it. */
   change(name: string, value: unknown, options: ChangeOptions): Promise<ChangedConfig> {
     knownName(name);
-    return this.#replace(name, options, (text) => editSection(text, name, value ?? undefined));
+    return this.edit(name, options, (text) => editSection(text, name, value ?? undefined));
+  }
+
+  /** Loads the edited text without changing the file. */
+  async load(edit: (text: string) => string): Promise<LoadedDraft> {
+    const readOnly = await this.#readOnlyReason();
+    if (readOnly !== undefined) throw new Fault('CONFIG_READ_ONLY', { message: readOnly });
+    const after = await edited(await this.#read(), edit);
+    return await this.#withDraft(after, (_draft, loaded) => Promise.resolve(loaded));
   }
 
   /** Replaces the file by an older version. */
   restore(id: string, options: ChangeOptions): Promise<ChangedConfig> {
-    return this.#replace('restored', options, async () => {
+    return this.edit('restored', options, async () => {
       const version = (await this.#versions()).find((one) => one.id === id);
       if (version === undefined) throw new Fault('NOT_FOUND');
       return await readFile(join(this.#versionsFolder, `${id}.yaml`), 'utf8');
     });
   }
 
-  /** One change at a time. */
-  #replace(
+  /** Changes the text of the file, one change at a time. `section` names the kept version. */
+  edit(
     section: string,
     options: ChangeOptions,
     edit: (text: string) => string | Promise<string>,
@@ -130,10 +147,7 @@ export class ConfigEditor {
     if (digestOf(before) !== digest) throw new Fault('CONFIG_CHANGED');
     const after = await edited(before, edit);
     const diff = diffOf(before, after);
-    const draft = `${this.#file}.${this.#parts.ids.hex(4)}.draft`;
-    try {
-      await this.#write(() => this.#mode().then((mode) => writeFile(draft, after, { mode })));
-      const loaded = await this.#load(draft);
+    return await this.#withDraft(after, async (draft, loaded) => {
       if (!('config' in loaded)) {
         return { ok: false, ...loaded, diff, digest, changed: [], restart: [] };
       }
@@ -143,6 +157,18 @@ export class ConfigEditor {
       await this.#keep(section, before);
       await this.#write(() => rename(draft, this.#file));
       return { ...result, digest: digestOf(after) };
+    });
+  }
+
+  /** Loads `text` from a file beside the real one, because relative paths start there. */
+  async #withDraft<T>(
+    text: string,
+    work: (draft: string, loaded: LoadedDraft) => Promise<T>,
+  ): Promise<T> {
+    const draft = `${this.#file}.${this.#parts.ids.hex(4)}.draft`;
+    try {
+      await this.#write(() => this.#mode().then((mode) => writeFile(draft, text, { mode })));
+      return await work(draft, await this.#load(draft));
     } finally {
       await rm(draft, { force: true });
     }
@@ -164,9 +190,7 @@ export class ConfigEditor {
     return `The server cannot write ${basename(this.#file)}: change it where it is managed`;
   }
 
-  async #load(
-    file: string,
-  ): Promise<{ readonly config: Config } | { readonly problems: readonly string[] }> {
+  async #load(file: string): Promise<LoadedDraft> {
     const { env, cwd } = this.#parts.inputs;
     const loaded = await reloadConfig({ env: { ...env, FAREBOX_CONFIG: file }, cwd });
     if (loaded.ok) return loaded;

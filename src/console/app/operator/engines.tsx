@@ -4,6 +4,7 @@
  * per process.
  */
 import { useEffect } from 'preact/hooks';
+import { useAddress } from '../address.ts';
 import { countText, durationText, percentText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { State, Tile } from '../parts/values.tsx';
@@ -11,11 +12,16 @@ import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { EnginesResponse, EnginesView } from '../shapes.ts';
+import { AddEngine } from './add-engine.tsx';
 
 const RENEW_MS = 5_000;
 
+/** `open` of the address while an engine is added. */
+const NEW = 'new';
+
 export function Engines() {
   const engines = useCall<EnginesResponse>('/admin/engines');
+  const address = useAddress();
   useEffect(() => {
     const timer = setInterval(() => {
       if (!document.hidden) engines.reload();
@@ -27,7 +33,12 @@ export function Engines() {
       <PageHead
         title="Engines"
         lead="The engines that run models and the nodes of RPC networks, as each server process sees them. Refreshes every 5 seconds."
-      />
+      >
+        <button type="button" class="primary" onClick={() => address.show(NEW)}>
+          Add engine
+        </button>
+      </PageHead>
+      {address.open === NEW && <AddEngine close={address.close} done={engines.reload} />}
       <Loaded from={engines}>
         {({ others, ...own }) => <EngineTables views={[own, ...others]} models={own.models} />}
       </Loaded>
@@ -79,7 +90,7 @@ function EngineTables({ views, models }: EngineTablesProps) {
       </dl>
       {engines.length === 0 ? (
         <Empty title="No engine is configured or discovered">
-          <p>Add one under engines in farebox.yaml.</p>
+          <p>Add an engine to sell its models.</p>
         </Empty>
       ) : (
         <section>

@@ -8,10 +8,10 @@ import { DayChart } from '../parts/chart.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/values.tsx';
-import { Empty, Loaded } from '../parts/loaded.tsx';
+import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
 import { type Resource, useCall } from '../resource.ts';
-import { can } from '../session.ts';
-import type { Balance, Days, Page, Receipt } from '../shapes.ts';
+import { can, isOperator } from '../session.ts';
+import type { Balance, Days, EnginesResponse, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import { LoadedTable } from '../parts/table.tsx';
 import { ReceiptDrawer, requestTable } from './request-table.tsx';
@@ -47,6 +47,7 @@ export function Overview() {
   return (
     <>
       <PageHead title="Overview" lead="Balance, costs and latest requests. Days are UTC." />
+      {isOperator.value && <FirstEngine />}
       <Figures funds={shown} from={funds} days={days.data} monthStart={monthStart} />
       <Loaded from={days} rows={5}>
         {(data) => <UsageChart data={data} from={chartStart} />}
@@ -80,6 +81,21 @@ export function Overview() {
         <ReceiptDrawer id={opened.value} close={() => (opened.value = undefined)} />
       )}
     </>
+  );
+}
+
+/** For the operator of a server that sells no configured model. */
+function FirstEngine() {
+  const engines = useCall<EnginesResponse>('/admin/engines');
+  if (engines.data?.engines.some(({ source }) => source === 'configured') !== false) return null;
+  return (
+    <Notice>
+      <p>
+        No engine is configured yet. <a href="/console/operator/engines?open=new">Add an engine</a>:
+        choose a provider or a server, test it, choose models and prices, and send the first paid
+        call.
+      </p>
+    </Notice>
   );
 }
 

@@ -28,7 +28,8 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
   readonly value: string;
   readonly onInput: (value: string) => void;
-  readonly type?: 'text' | 'date' | 'month' | 'number';
+  readonly type?: 'text' | 'date' | 'month' | 'number' | 'password';
+  readonly autoComplete?: 'off';
   readonly required?: boolean;
   readonly maxLength?: number;
   readonly min?: string;

@@ -1,5 +1,5 @@
 /**
- * How `farebox engines add` connects a provider: by its own protocol if the server speaks it, by its
+ * How the command line and the console connect a provider: by its own protocol if the server speaks it, by its
  * OpenAI-compatible API, or by a provider package.
  */
 
