@@ -119,6 +119,8 @@ export class OverviewReader {
     const child = this.#child;
     this.#child = undefined;
     if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    // Between two reads the child does not keep this process alive, which would end before the store.
+    child.ref();
     const gone = once(child, 'exit');
     child.kill('SIGKILL');
     await gone;
