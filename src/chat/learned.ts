@@ -3,6 +3,7 @@
  *
  * - Dialects: a parameter that a replica calls unknown is left out from then on, so that only one
  *   request needs a second attempt. Kept while the settings of the engine stay.
+ * - Protocols: a model that an engine serves by the Responses API only is called by it from then on.
  * - Templates: how many tokens the chat template of a model adds to a prompt. This is the operator's
  *   setting, or an assumption that reports of engines raise. Reported counts above the bound of the
  *   hold are not billed, so without this a long template would be at the operator's cost. Only short
@@ -17,6 +18,7 @@ import type { ChatRequest } from './wire/chat-request.ts';
 import {
   type EngineDialect,
   localDialect,
+  RESPONSES_ONLY,
   type RefusedParameter,
   withoutRefused,
 } from './wire/engine-dialect.ts';
@@ -54,16 +56,30 @@ export class LearnedDialects {
   }
 
   /**
-   * Whether the error response names a parameter to leave out, so that a rewritten request may
-   * pass.
+   * Whether the error response names a parameter to leave out, or the protocol of the model, so that
+   * a rewritten request may pass.
    */
   learn(replica: Replica, request: ChatRequest, refusal: EngineFailure): boolean {
+    if (refusal.reason === 'unsupported') return this.#learnProtocol(replica, refusal);
     return this.#learnOf(replica, refusal, (parameter) => mayHave(request, parameter));
   }
 
   /** As `learn`, for a body that contains no field of a dialect but the salt. */
   learnSalt(replica: Replica, refusal: EngineFailure): boolean {
     return this.#learnOf(replica, refusal, ({ name }) => name === 'cache_salt');
+  }
+
+  /** The model is only available by the Responses API, as the engine says. */
+  #learnProtocol(replica: Replica, { body, isOwn }: EngineFailure): boolean {
+    const isSaid = !isOwn && body?.includes('v1/responses') === true;
+    if (!isSaid || this.of(replica).protocol !== 'openai') return false;
+    const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
+    remember(this.#learned, replicaKey(replica), { from, dialect: RESPONSES_ONLY });
+    this.#log.info(
+      { replica: replica.engine, model: replica.model },
+      'An engine serves a model only by the Responses API; later requests use it',
+    );
+    return true;
   }
 
   #learnOf(

@@ -142,8 +142,9 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
   if (first !== undefined) {
     const isServed = (await engines.probeChat(id, '/responses', first)) === 'served';
     const says = `does not serve ${refusing.join(', ')} by chat completions`;
-    const line = `${says}, but by the Responses API: set engines.${id}.protocol to responses`;
-    return finding(what, 'wrong', isServed ? line : `${says}; remove the replica`);
+    if (!isServed) return finding(what, 'wrong', `${says}; remove the replica`);
+    const line = `${says}, but by the Responses API, which the server then uses; engines.${id}.protocol: responses saves the first attempt`;
+    return finding(what, 'note', line);
   }
   if (!probe.ok) {
     // The deployment URLs of Azure have no list.
@@ -155,8 +156,8 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
       return finding(what, 'note', `${noList}, and no text model uses it; send it a request`);
     }
     const missing = chats.filter(({ state }) => state === 'missing').map(({ model }) => model);
-    const says = missing.length === 0 ? probe.message : `does not serve ${missing.join(', ')}`;
-    return finding(what, 'wrong', says);
+    const lacks = missing.length === 0 ? '' : `, and it does not serve ${missing.join(', ')}`;
+    return finding(what, 'wrong', `${probe.message}${lacks}`);
   }
   return listFinding(config, id, probe);
 }

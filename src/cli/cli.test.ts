@@ -367,7 +367,10 @@ models:
     await engine.kill();
     assert.equal(code, 1, out + err);
     assert.equal(err, '');
-    assert.match(out, /engine pro +wrong.*: set engines\.pro\.protocol to responses/);
+    assert.match(
+      out,
+      /engine pro +note.*; engines\.pro\.protocol: responses saves the first attempt/,
+    );
     assert.match(out, /engine azure +note +responds, but has no list of models/);
     assert.match(out, /engine lost +wrong +GET \/models returned HTTP 404/);
     for (const { path, body } of engine.seen) {

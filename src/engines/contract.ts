@@ -101,8 +101,10 @@ export interface EngineCall {
   readonly canAmend?: boolean | undefined;
   /** Further request headers as a flat list: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
-  /** The last body, if `buildBody` translated it, with further request headers. */
-  readonly translated?: { readonly headers: readonly string[] | undefined } | undefined;
+  /** The last body, if `buildBody` translated it, with its path and further request headers. */
+  readonly translated?:
+    | { readonly path: string; readonly headers: readonly string[] | undefined }
+    | undefined;
   /** `prompt_cache_key`: calls with the same key go to the same replica while it has capacity. */
   readonly affinityKey?: string | undefined;
   /**

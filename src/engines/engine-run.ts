@@ -177,7 +177,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #launch(target: Target): void {
     const { work, method, maxResponseBytes, timeLimits } = this.#call;
     const { engine, replica } = target;
-    const path = work === 'chat' ? engine.chatPath : this.#call.path;
     let limits = timeLimits === undefined ? engine.limits : { ...engine.limits, ...timeLimits };
     if (this.#attempts > 0) {
       const leftMs = limits.totalMs - (this.#context.clock.monotonicMs() - this.#startedMs);
@@ -200,6 +199,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#last = replica;
     engine.inFlight += 1;
     const { contentType, translated } = this.#call;
+    const path = work === 'chat' ? (translated?.path ?? engine.chatPath) : this.#call.path;
     const hasMore = this.#headers !== undefined || translated?.headers !== undefined;
     const isPlain = !hasMore && contentType === 'application/json';
     const headers = isPlain && !engine.takesTurns ? engine.jsonHeaders : this.#headersFor(engine);
@@ -297,7 +297,11 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     // A caller that disconnects, or a stop by this server, is no failure of the engine.
     if (verdict.reason !== 'aborted') this.#recordTry(attempt, verdict.reason, message);
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
-    if (verdict.reason === 'refused' && this.#amend(failure, target.replica)) {
+    const isAmendable =
+      verdict.reason === 'refused' ||
+      // Another protocol may serve the model of a chat.
+      (verdict.reason === 'unsupported' && this.#call.work === 'chat');
+    if (isAmendable && this.#amend(failure, target.replica)) {
       return this.#next();
     }
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);

@@ -32,6 +32,8 @@ engines:
   other: { url: "${engine.url}" }
 models:
 ${model('pro', '{ engine: hosted, model: engine-pro }')}
+${model('only', '{ engine: other, model: only-responses }')}
+${model('only-stream', '{ engine: other, model: only-streamed-responses }')}
 ${model('mixed', '{ engine: hosted, model: engine-pro }, { engine: other, model: small, order: 2 }')}
 `,
   });
@@ -316,6 +318,33 @@ describe('an engine of the Responses API', () => {
     assert.equal(first.input[1].encrypted_content, 'gAAA');
     assert.deepEqual(second.input, [first.input[0], ...first.input.slice(2)]);
   });
+
+  for (const stream of [false, true]) {
+    test(`a model that is only available by the Responses API is called by it, ${stream ? 'in a stream' : 'as a whole'}`, async () => {
+      const message404 =
+        'This model is only supported in v1/responses and not in v1/chat/completions.';
+      const body = JSON.stringify({
+        error: { message: message404, type: 'invalid_request_error' },
+      });
+      const headers = { 'content-type': 'application/json' };
+      const completed = responds({ output: [message('m', 'Hello')] });
+      engine.script.push({ kind: 'status', status: 404, headers, body }, completed, completed);
+      const model = stream ? 'only-stream' : 'only';
+      const messages = [{ role: 'user', content: 'Hi' }];
+      const before = await balanceNano();
+      for (const tries of [2, 3]) {
+        const called = await post('/chat/completions', { model, stream, messages });
+        assert.equal(called.status, 200, called.text);
+        assert.equal(messageOf(called, stream).content, 'Hello');
+        assert.equal(engine.seen.length, tries);
+      }
+      assert.deepEqual(
+        engine.seen.map(({ path }) => path),
+        ['/v1/chat/completions', '/v1/responses', '/v1/responses'],
+      );
+      assert.equal(before - (await balanceNano()), 2n * COST_NANO);
+    });
+  }
 
   test('a replica of chat completions takes over from one of responses, and the reverse', async () => {
     const messages = [{ role: 'user', content: 'Hi' }];

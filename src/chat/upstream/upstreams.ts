@@ -1,5 +1,5 @@
 /** The protocols of engines that need a translation, and its use by a run. */
-import type { EngineFailure } from '../../engines/engines.ts';
+import { CHAT_PATHS, type EngineFailure } from '../../engines/engines.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
 import type { PreparedAdditions } from '../additions.ts';
 import type { ChatPlan } from '../chat-plan.ts';
@@ -23,6 +23,7 @@ export interface UpstreamBody {
   readonly body: Buffer | undefined;
   /** Set if the request is passed on unchanged, and so is the response. */
   readonly pass: PassThrough | undefined;
+  readonly path: string;
   readonly headers: readonly string[] | undefined;
 }
 
@@ -35,14 +36,17 @@ export function upstreamBody(
   const own = given?.upstream === protocol ? given : undefined;
   const upstream = UPSTREAMS[protocol];
   const headers = own?.headers;
+  const path = CHAT_PATHS[protocol];
   if (own !== undefined && mayPass(plan, prepared)) {
     const body = own.writeRequest({ ...target, refusal });
-    if (body !== undefined || refusal !== undefined) return { upstream, body, pass: own, headers };
+    if (body !== undefined || refusal !== undefined) {
+      return { upstream, body, pass: own, path, headers };
+    }
   }
   const chat = engineFields(plan.request, target);
   const body = upstream.writeRequest(chat, { own: own?.body, refusal });
   const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
-  return { upstream, body: bytes, pass: undefined, headers };
+  return { upstream, body: bytes, pass: undefined, path, headers };
 }
 
 export interface UpstreamInputs {

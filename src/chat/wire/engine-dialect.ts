@@ -116,6 +116,9 @@ const RESPONSES: EngineDialect = {
   promptCacheRetention: true,
 };
 
+/** Of a model that an engine of chat completions serves by the Responses API only. */
+export const RESPONSES_ONLY: EngineDialect = { ...RESPONSES, protocol: 'responses' };
+
 const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.openai\.com$|\.(?:openai|cognitiveservices|services\.ai)\.azure\.com$/, 'openai'],
   [/^api\.anthropic\.com$/, 'anthropic'],
