@@ -140,7 +140,7 @@ for (const [name, wire] of WIRES) {
         assert.equal(response.status, returns.status, text.slice(0, 1_000));
         lastId = /^\{"id":"([\w-]+)","object":"video"/.exec(text)?.[1] ?? lastId;
         for (const request of provider.requests.filter(({ path: at }) => !at.includes('/files/'))) {
-          for (const [header, value] of Object.entries(wire.authorization)) {
+          for (const [header, value] of Object.entries(one.authorization ?? wire.authorization)) {
             assert.equal(request.headers[header], value);
           }
           if (wire.signature !== undefined) {

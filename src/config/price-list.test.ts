@@ -2,7 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { readPriceList } from './price-list.ts';
 
-const pricesIn = (text: string) => readPriceList(text).map(({ facts: _, ...price }) => price);
+const pricesIn = (text: string) =>
+  readPriceList(text).map((one) => {
+    const { facts: _facts, ...price } = one;
+    return price;
+  });
 
 test('the price file of LiteLLM is read with all kinds of tokens and tiers', () => {
   const list = pricesIn(`{

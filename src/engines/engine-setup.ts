@@ -119,7 +119,7 @@ interface SetupParts {
 
 export type EngineTest = {
   readonly latencyMs: number;
-  /** What the URL of the engine lacks. */
+  /** Path to append to the URL of the engine. */
   readonly path: '' | '/v1';
   readonly protocol: ChatProtocol;
 } & (
@@ -309,7 +309,7 @@ export function markupFactor(percent: string): string | undefined {
 
 interface Sale {
   readonly engine: string;
-  /** Of the markup. */
+  /** Factor of the markup, such as `1.2`. */
   readonly factor: string;
   readonly privacy: 'private' | 'anonymized';
 }

@@ -59,7 +59,8 @@ function respond(dialect: EngineDialect, request: IncomingMessage, response: Ser
   const given =
     dialect === 'anthropic' ? headers['x-api-key'] : headers.authorization?.replace('Bearer ', '');
   const isOpen = dialect === 'open' && isList;
-  if (given !== ENGINE_KEY && !isOpen) return send(401, { error: { message: `No ${given}` } });
+  if (given !== ENGINE_KEY && !isOpen)
+    return send(401, { error: { message: `No ${String(given)}` } });
   if (isList) {
     const ids = ['acme/small', 'acme/unlisted'];
     return send(200, { object: 'list', data: ids.map((id) => ({ id, object: 'model' })) });

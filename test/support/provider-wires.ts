@@ -27,6 +27,8 @@ export interface WireCase {
   readonly form?: Readonly<Record<string, string>>;
   /** Path and members of the first request that the provider receives. */
   readonly sends?: { readonly path?: string; readonly body?: unknown };
+  /** Request headers, if they are others than those of the wire. */
+  readonly authorization?: Readonly<Record<string, string>>;
   /** The response of the provider, or its responses in turn. */
   readonly replies?: Reply | readonly Reply[];
   readonly returns: {

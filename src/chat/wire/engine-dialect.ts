@@ -116,7 +116,7 @@ const RESPONSES: EngineDialect = {
   promptCacheRetention: true,
 };
 
-/** Of a model that an engine of chat completions serves by the Responses API only. */
+/** Dialect of a model that an engine of chat completions serves by the Responses API only. */
 export const RESPONSES_ONLY: EngineDialect = { ...RESPONSES, protocol: 'responses' };
 
 const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [

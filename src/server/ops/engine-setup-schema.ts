@@ -43,7 +43,7 @@ const EngineChoices = z
       .array(
         z.object({
           name: z.string().describe('Kind of the server.'),
-          url: z.string().describe('Its address.'),
+          url: z.string().describe('Address of the server.'),
         }),
       )
       .describe('Model servers that discovery has found, and that are not in the file.'),
@@ -120,7 +120,7 @@ const TestedEngine = z
       .describe('Models of the engine, at most 2000.'),
     prices: z
       .object({
-        source: z.enum(['priceFile', 'url']).describe('Where the prices are from.'),
+        source: z.enum(['priceFile', 'url']).describe('Origin of the prices.'),
         fetchedAt: z.string().nullable().describe('Time of the fetch; null for none.'),
         problem: z.string().nullable().describe('Why there is no new price list.'),
       })

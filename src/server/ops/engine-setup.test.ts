@@ -142,7 +142,7 @@ describe('an engine is connected by the routes of the operator', () => {
     const { digest } = await choices();
     const engine = { name: 'acme', url: `${engines.openai.origin}/v1`, key: { value: ENGINE_KEY } };
     const { models } = await tested(engine);
-    const [first] = models.map(({ isSellable: _, ...model }) => model);
+    const { isSellable: _shown, ...first } = models[0]!;
     const own = {
       id: 'own',
       model: 'acme/unlisted',

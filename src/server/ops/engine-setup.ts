@@ -13,6 +13,7 @@ import {
   isSellable,
   markupFactor,
   modelEntry,
+  type OfferedModel,
   offeredModels,
   privacyOf,
   testEngine,
@@ -167,17 +168,13 @@ async function tested(
     latencyMs: test.latencyMs,
     path: test.path,
     protocol: test.protocol,
-    models: offered
-      .slice(0, SHOWN_MODELS)
-      .map(({ priceKey: _, facts: { capabilities, ...rest }, ...one }) => {
-        const model = {
-          ...one,
-          facts: { ...rest, ...(capabilities && { capabilities: [...capabilities] }) },
-        };
-        return { ...model, isSellable: isSellable(model) };
-      }),
+    models: offered.slice(0, SHOWN_MODELS).map(shown),
     prices: facts,
   };
+}
+
+function shown({ id, model, facts, cost }: OfferedModel): TestedEngine['models'][number] {
+  return { id, model, facts, ...(cost && { cost }), isSellable: isSellable({ facts, cost }) };
 }
 
 /** The reason as a text if the packages of a provider cannot be fetched. */
