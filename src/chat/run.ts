@@ -254,8 +254,7 @@ export class ChatRun implements WholeCall {
 
   protected searchRound(): SearchRound | undefined {
     const tool = this.plan.additions.autoSearch?.toolName;
-    if (tool === undefined || this.#read === undefined) return undefined;
-    return searchRoundOf(this.#read, tool);
+    return tool !== undefined && this.#read ? searchRoundOf(this.#read, tool) : undefined;
   }
 
   /** Runs the searches and plans the next round. Returns `false` if the caller left. */

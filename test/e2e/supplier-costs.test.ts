@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { sharp } from '../support/sharp.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import { call } from '../app/call.ts';
 import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 
@@ -163,6 +164,58 @@ describe('costs of suppliers', () => {
     for (const path of ['/admin/usage', '/admin/revenue', '/admin/requests', '/admin/books']) {
       assert.equal((await call(farebox, path, { secret: admin })).status, 403, path);
     }
+  });
+
+  test('usage and revenue have cost and margin by model and engine, and the books have the same sum', async () => {
+    const { farebox } = fixture;
+    const read = async (path: string) => {
+      const { status, body, text } = await call(farebox, path, { secret: operator });
+      assert.equal(status, 200, text);
+      return body;
+    };
+    const models = await read('/admin/usage?by=model');
+    const engines = await read('/admin/usage?by=engine');
+    const days = await read('/admin/revenue?by=engine');
+    const own = models.data.find(({ model }: { model: string }) => model === 'own');
+    assert.deepEqual([own.supplierUsd, own.marginUsd, own.uncostedRequests], [null, null, 1]);
+    const [studio] = engines.data;
+    assert.equal(studio.engine, 'studio');
+    assert.equal(studio.uncostedRequests, 1);
+    const nanoOf = (usd: string | null) => usdToNano(usd ?? '0');
+    const sum = models.data.reduce(
+      (total: bigint, row: { supplierUsd: string | null }) => total + nanoOf(row.supplierUsd),
+      0n,
+    );
+    assert.equal(nanoOf(studio.supplierUsd), sum);
+    assert.equal(nanoOf(studio.usd) - sum, nanoOf(studio.marginUsd));
+    assert.deepEqual(
+      [days.data[0].engine, days.data[0].supplierUsd, days.totals.supplierUsd],
+      ['studio', studio.supplierUsd, studio.supplierUsd],
+    );
+    const accounts = await read('/admin/usage?by=account');
+    assert.deepEqual(
+      [accounts.data[0].accountId, accounts.data[0].accountName],
+      [accountId, 'test'],
+    );
+    assert.deepEqual((await read('/admin/usage?by=model&engine=none')).data, []);
+    const tags = await call(farebox, '/admin/usage?by=tag&engine=studio', { secret: operator });
+    assert.equal(tags.status, 400);
+    const csv = await call(farebox, '/admin/usage?by=engine&format=csv', { secret: operator });
+    assert.match(
+      csv.text,
+      new RegExp(`,studio,${studio.supplierUsd},${studio.marginUsd},1\\r\\n$`),
+    );
+
+    const books = await read('/admin/books');
+    const cost = books.sums.find(({ kind }: { kind: string }) => kind === 'SUPPLIER_COST');
+    assert.deepEqual([cost.debit, cost.credit], ['house:supplier-cost', 'house:supplier:studio']);
+    assert.equal(nanoOf(cost.usd), sum);
+    const beancount = await call(farebox, '/admin/books?format=beancount', { secret: operator });
+    assert.match(
+      beancount.text,
+      /Expenses:Supplier-Cost {2}(\d+\.\d{9}) USD\n {2}Liabilities:Supplier:Studio {2}-\1 USD/,
+    );
+    assert.match(beancount.text, /open Liabilities:Supplier:Studio USD/);
   });
 
   test('the list of requests has the cost of each, also as CSV', async () => {

@@ -1,19 +1,29 @@
-/** `GET /admin/usage` and `GET /admin/revenue`: sums of the whole service. */
+/** `GET /admin/usage` and `GET /admin/revenue`: revenue, cost and margin of the whole service. */
 import {
   type AnyUsageFilter,
-  type UsageGroup,
+  type CostGroup,
   type UsageGrouping,
+  type UsageSums,
   type UsageTagRow,
-  usageGroups,
+  costGroups,
   usageTags,
   usageTotals,
 } from '../../billing/ledger/ledger.ts';
+import { assert } from '../../core/assert.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
-import { type DayQuery, csvField, dayText, headOf, rangeOf, wantsCsv } from '../usage-query.ts';
+import {
+  type DayQuery,
+  badQuery,
+  csvField,
+  dayText,
+  headOf,
+  rangeOf,
+  wantsCsv,
+} from '../usage-query.ts';
 import {
   GROUPS_CSV_HEAD,
   type GroupsResponse,
@@ -29,6 +39,7 @@ const MAX_REVENUE_ROWS = 20_000;
 const COLUMNS = {
   day: 'day',
   model: 'model_id',
+  engine: 'engine',
   account: 'account_id',
   key: 'key_id',
 } as const satisfies Record<string, UsageGrouping>;
@@ -39,35 +50,69 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
     get('/admin/usage', 'operator', OPERATOR_USAGE, async (context) => {
       const { by, limit, format, ...query } = readQuery(context, OperatorUsageQuery);
       const filter = filterOf(parts, query);
-      const rows =
+      if (by === 'tag' && filter.engine !== undefined) {
+        throw badQuery('engine', 'Must not be set with "by=tag": tags have no sums by engine');
+      }
+      const [rows, totals] = await Promise.all(
         by === 'tag'
-          ? await usageTags(store, filter, { limit, offset: 0 })
-          : await usageGroups(store, filter, [COLUMNS[by]], limit);
-      await sendSums(parts, context, filter, rows, wantsCsv(context, { format }));
+          ? [usageTags(store, filter, { limit, offset: 0 }), usageTotals(store, filter)]
+          : [costGroups(store, filter, [COLUMNS[by]], limit), totalsOf(parts, filter)],
+      );
+      const names = by === 'account' ? await namesOf(parts, rows) : NO_NAMES;
+      await sendSums(context, { filter, rows, totals, names }, wantsCsv(context, { format }));
     }),
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
-      const { format, ...query } = readQuery(context, RevenueQuery);
+      const { by, format, ...query } = readQuery(context, RevenueQuery);
       const filter = filterOf(parts, query);
-      const rows = await usageGroups(store, filter, ['day', 'model_id'], MAX_REVENUE_ROWS);
-      await sendSums(parts, context, filter, rows, wantsCsv(context, { format }));
+      const [rows, totals] = await Promise.all([
+        costGroups(store, filter, ['day', COLUMNS[by]], MAX_REVENUE_ROWS),
+        totalsOf(parts, filter),
+      ]);
+      const sums = { filter, rows, totals, names: NO_NAMES };
+      await sendSums(context, sums, wantsCsv(context, { format }));
     }),
   ];
+}
+
+const NO_NAMES: ReadonlyMap<string, string> = new Map();
+
+async function totalsOf({ stores }: AccountParts, filter: AnyUsageFilter): Promise<SumsRow> {
+  const [totals] = await costGroups(stores.store.readerFor(''), filter, [], 1);
+  assert(totals !== undefined, 'a sum has one row');
+  return totals;
+}
+
+async function namesOf({ stores }: AccountParts, rows: readonly Row[]) {
+  const ids = rows.flatMap((row) => ('account_id' in row ? (row.account_id ?? []) : []));
+  const accounts = await Promise.all(ids.map((id) => stores.identity.findAccount(id)));
+  return new Map(accounts.flatMap((one) => (one === undefined ? [] : [[one.id, one.name]])));
 }
 
 interface RangeQuery extends DayQuery {
   readonly account?: string | undefined;
   readonly model?: string | undefined;
+  readonly engine?: string | undefined;
 }
 
 function filterOf({ clock }: AccountParts, query: RangeQuery): AnyUsageFilter {
-  return { accountId: query.account, modelId: query.model, ...rangeOf(query, clock.nowMs()) };
+  const { account: accountId, model: modelId, engine } = query;
+  return { accountId, modelId, engine, ...rangeOf(query, clock.nowMs()) };
+}
+
+type Row = CostGroup | UsageTagRow;
+type SumsRow = UsageSums & Partial<Pick<CostGroup, 'cost_nano' | 'uncosted'>>;
+
+interface Sums {
+  readonly filter: AnyUsageFilter;
+  readonly rows: readonly Row[];
+  readonly totals: SumsRow;
+  /** Names of accounts by id. */
+  readonly names: ReadonlyMap<string, string>;
 }
 
 async function sendSums(
-  { stores }: AccountParts,
   context: RequestContext,
-  filter: AnyUsageFilter,
-  rows: readonly (UsageGroup | UsageTagRow)[],
+  { filter, rows, totals, names }: Sums,
   isCsv: boolean,
 ): Promise<void> {
   if (isCsv) {
@@ -76,40 +121,44 @@ async function sendSums(
     const text = [GROUPS_CSV_HEAD, ...rows.map(csvLine)].join('\r\n');
     return context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(`${text}\r\n`));
   }
-  const totals = await usageTotals(stores.store.readerFor(''), filter);
   const body: GroupsResponse = {
     ...headOf(filter),
     totals: sumsOf(totals),
-    data: rows.map((row) => ({ ...membersOf(row), ...sumsOf(row) })),
+    data: rows.map((row) => {
+      const members = membersOf(row);
+      const accountName = names.get(members.accountId ?? '');
+      return { ...members, ...(accountName === undefined ? {} : { accountName }), ...sumsOf(row) };
+    }),
   };
   await context.json(200, body);
 }
 
 /** The members that a row is grouped by. */
-function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsResponse['data'][0]> {
+function membersOf(row: Row): Partial<GroupsResponse['data'][0]> {
   if ('name' in row) return { tag: row.name, value: row.value };
-  const { day, model_id: model, account_id: accountId, key_id: keyId } = row;
+  const { day, model_id: model, engine, account_id: accountId, key_id: keyId } = row;
   return {
     ...(day === undefined ? {} : { date: dayText(Number(day)) }),
     ...(model === undefined ? {} : { model }),
+    ...(engine === undefined ? {} : { engine: engine === '' ? null : engine }),
     ...(accountId === undefined ? {} : { accountId }),
     ...(keyId === undefined ? {} : { apiKeyId: keyId === '' ? null : keyId }),
   };
 }
 
-function csvLine(row: UsageGroup | UsageTagRow): string {
+function csvLine(row: Row): string {
   const { date = '', model = '', accountId = '', apiKeyId, tag = '', value = '' } = membersOf(row);
-  const { requests, errors, promptTokens, completionTokens, usd, diem } = sumsOf(row);
+  const { requests, errors, promptTokens, completionTokens, usd, diem, ...costs } = sumsOf(row);
   const names = [date, model, accountId, apiKeyId ?? '', tag, value].map(csvField);
-  return [...names, requests, errors, promptTokens, completionTokens, usd, diem].join(',');
+  const { supplierUsd, marginUsd, uncostedRequests } = costs;
+  const more = [supplierUsd, marginUsd, uncostedRequests].map((one) => one ?? '');
+  const engine = csvField(membersOf(row).engine ?? '');
+  const sums = [requests, errors, promptTokens, completionTokens, usd, diem];
+  return [...names, ...sums, engine, ...more].join(',');
 }
 
-type SumsRow = Pick<
-  UsageTagRow,
-  'requests' | 'errors' | 'prompt_tokens' | 'completion_tokens' | 'usd_nano' | 'diem_nano'
->;
-
 function sumsOf(row: SumsRow): GroupsResponse['totals'] {
+  const { cost_nano: costNano = null, uncosted } = row;
   return {
     requests: Number(row.requests),
     errors: Number(row.errors),
@@ -117,5 +166,12 @@ function sumsOf(row: SumsRow): GroupsResponse['totals'] {
     completionTokens: Number(row.completion_tokens),
     usd: decimalUsd(row.usd_nano),
     diem: decimalUsd(row.diem_nano),
+    supplierUsd: costNano === null ? null : decimalUsd(costNano),
+    marginUsd: costNano === null ? null : signedUsd(row.usd_nano - costNano),
+    uncostedRequests: uncosted === undefined ? null : Number(uncosted),
   };
+}
+
+function signedUsd(nano: bigint): string {
+  return nano < 0n ? `-${decimalUsd(-nano)}` : decimalUsd(nano);
 }

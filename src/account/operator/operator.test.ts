@@ -332,7 +332,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.equal(revenue.data[0].requests, revenue.totals.requests);
     assert.ok(revenue.totals.requests >= 1);
     const csv = await ask(`/usage?by=key&account=${id}&format=csv`);
-    const keyLine = `,,,${key.data.id},,,1,0,12,5,0.000022,0.0000`;
+    const keyLine = `,,,${key.data.id},,,1,0,12,5,0.000022,0.0000,,,,1`;
     assert.deepEqual(csv.text.trim().split('\r\n').slice(1), [keyLine]);
     assert.match(
       (await ask('/revenue?format=csv')).text,

@@ -1,6 +1,7 @@
 /**
  * The books: the postings of a range of days as a journal, and the sum owed to customers before and
- * after it. Accounts of customers are one account, `customers`; charges are one entry per day.
+ * after it. Accounts of customers are one account, `customers`; charges are one entry per day. Costs
+ * of suppliers are no postings of the ledger: they are the sums of the receipts by day and engine.
  * Everything is read in one snapshot, so the sum of the journal is the change of what is owed.
  */
 import type { Queryable, Store } from '../../db/db.ts';
@@ -73,7 +74,25 @@ export function readBooks(store: Store, fromDay: number, toDay: number): Promise
       if (others.length > MAX_ENTRIES) {
         throw new Error(`The range has more than ${MAX_ENTRIES} entries; read fewer days at once`);
       }
-      const entries = [...others, ...charges].map((row): JournalEntry => {
+      const costs = await tx.query<{
+        day: bigint;
+        engine: string;
+        amount: bigint;
+        requests: bigint;
+      }>(
+        `SELECT day, engine, CAST(sum(cost_nano) AS BIGINT) AS amount,
+         CAST(sum(requests) AS BIGINT) AS requests FROM ledger_usage_day
+         WHERE day >= $1 AND day <= $2 AND cost_nano > 0 GROUP BY day, engine`,
+        [fromDay, toDay],
+      );
+      const supplied = costs.map(({ day, engine, amount, requests }): JournalEntry => {
+        const debit = 'house:supplier-cost';
+        const sum = { amountNano: amount, postings: Number(requests), accountId: '', note: '' };
+        const credit = `house:supplier:${engine}`;
+        const id = `supplier-${day}-${engine}`;
+        return { ...sum, day: Number(day), id, kind: 'SUPPLIER_COST', debit, credit };
+      });
+      const posted = [...others, ...charges].map((row): JournalEntry => {
         const { day, kind, debit, credit, note } = row;
         const isSum = row.id === '';
         return {
@@ -91,8 +110,8 @@ export function readBooks(store: Store, fromDay: number, toDay: number): Promise
       return {
         fromDay,
         toDay,
-        // Entries of a day keep their order: movements, then the charges.
-        entries: entries.toSorted((a, b) => a.day - b.day),
+        // Entries of a day keep their order: movements, the charges, then costs.
+        entries: [...posted, ...supplied].toSorted((a, b) => a.day - b.day),
         owedBeforeNano: await owedAt(tx, fromDay - 1),
         owedNano: await owedAt(tx, toDay),
       };

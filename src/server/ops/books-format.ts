@@ -16,7 +16,7 @@ export function booksCsv({ entries }: Books): string {
       csvText(entry.id),
       entry.kind,
       entry.debit,
-      entry.credit,
+      csvText(entry.credit),
       formatUsd(entry.amountNano),
       entry.postings,
       csvText(entry.accountId),
@@ -38,13 +38,23 @@ const BEANCOUNT_ACCOUNTS: Readonly<Record<string, string>> = {
   'house:operator-credit': 'Equity:Operator-Credit',
   'house:daily-credit': 'Expenses:Daily-Credit',
   'house:bad-debt': 'Expenses:Bad-Debt',
+  'house:supplier-cost': 'Expenses:Supplier-Cost',
 };
+const SUPPLIER = 'house:supplier:';
 const OPENING = 'Equity:Opening-Balances';
 
 /** `house:top-up:base` becomes `Assets:Top-Up:Base`. */
 function beancountAccount(name: string): string {
   const known = BEANCOUNT_ACCOUNTS[name];
   if (known !== undefined) return known;
+  if (name.startsWith(SUPPLIER)) {
+    // A name has letters, digits and hyphens only.
+    const engine = name
+      .slice(SUPPLIER.length)
+      .replaceAll(/[^A-Za-z0-9]+/g, '-')
+      .replace(/^-/, '');
+    return `Liabilities:Supplier:${engine.charAt(0).toUpperCase()}${engine.slice(1) || '0'}`;
+  }
   const parts = name.split(':').slice(1);
   const titled = parts.map((part) =>
     part.replaceAll(/(?:^|-)[a-z]/g, (text) => text.toUpperCase()),
@@ -56,7 +66,7 @@ export function beancountFile(books: Books): string {
   const { entries, fromDay, toDay, owedBeforeNano, owedNano } = books;
   const first = dateOf(fromDay);
   const names = new Set([CUSTOMERS, ...entries.flatMap(({ debit, credit }) => [debit, credit])]);
-  const accounts = [OPENING, ...[...names].map(beancountAccount)].toSorted();
+  const accounts = [...new Set([OPENING, ...[...names].map(beancountAccount)])].toSorted();
   const lines = [
     'option "title" "Farebox"',
     'option "operating_currency" "USD"',

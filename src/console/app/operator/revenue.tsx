@@ -1,14 +1,15 @@
-/** The revenue page: charges by day and model. */
+/** The revenue page: charges, costs of suppliers and margins by day, model, engine and customer. */
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
 import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { Days, USUAL_DAYS } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile } from '../parts/values.tsx';
+import { NONE, Tile } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -16,50 +17,128 @@ import { usageColumns } from '../usage-columns.tsx';
 import type { GroupsResponse } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 
-/** A row of the revenue by day and model, which always has `date` and `model`. */
-type Row = GroupsResponse['data'][number] & { readonly date: string; readonly model: string };
-type Revenue = GroupsResponse & { readonly data: readonly Row[] };
-type ModelSums = Omit<Row, 'date' | 'usd' | 'diem'> & Record<'usd' | 'diem', number>;
+type By = 'model' | 'engine' | 'account';
+type Row = GroupsResponse['data'][number];
+type Measure = 'usd' | 'supplierUsd' | 'marginUsd' | 'requests';
 
-const COLUMNS: readonly Column<ModelSums>[] = [
-  { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
-  ...usageColumns<ModelSums>(),
-  figure('Daily credit', ({ diem }) => usdText(diem), 'wide'),
-  figure('USD', ({ usd }) => usdText(usd)),
-];
+const MOST_ROWS = 100;
+
+const NAMES: Readonly<Record<By, string>> = {
+  model: 'Model',
+  engine: 'Engine',
+  account: 'Customer',
+};
+
+function columnsOf(by: By): Column<Row>[] {
+  return [
+    { name: NAMES[by], show: (row) => <GroupName row={row} by={by} /> },
+    ...usageColumns<Row>(),
+    figure('Daily credit', ({ diem }) => usdText(diem), 'wide'),
+    figure('USD', ({ usd }) => usdText(usd)),
+    figure('Cost', ({ supplierUsd }) => amount(supplierUsd), 'wide'),
+    figure('Margin', ({ marginUsd }) => amount(marginUsd)),
+  ];
+}
+
+function GroupName({ row, by }: { row: Row; by: By }) {
+  const { model, engine, accountId = '', accountName } = row;
+  if (by === 'model') return <span class="model">{model}</span>;
+  if (by === 'engine') return <span class="text">{engine ?? 'not known'}</span>;
+  return (
+    <a href={`/console/operator/accounts?open=${encodeURIComponent(accountId)}`}>
+      {accountName || accountId}
+    </a>
+  );
+}
+
+function amount(usd: string | null) {
+  return usd === null ? NONE : usdText(usd);
+}
 
 export function Revenue() {
-  const { filters, change } = useAddress('from', 'to');
+  const { filters, change } = useAddress('from', 'to', 'by');
   const from = filters.from || dayBefore(USUAL_DAYS - 1);
   const to = filters.to || dayBefore(0);
-  const revenue = useCall<Revenue>(`/admin/revenue${query({ from, to })}`);
+  const by: By = filters.by === 'engine' || filters.by === 'account' ? filters.by : 'model';
+  const range = { from, to };
+  // Customers are too many for a chart.
+  const chartBy = by === 'engine' ? 'engine' : 'model';
+  const days = useCall<GroupsResponse>(`/admin/revenue${query({ ...range, by: chartBy })}`);
+  const sums = `/admin/usage${query({ ...range, by, limit: String(MOST_ROWS) })}`;
+  const groups = useCall<GroupsResponse>(sums);
   return (
     <>
-      <PageHead title="Revenue" lead="Charges by day and model. Days are UTC.">
+      <PageHead
+        title="Revenue"
+        lead="Charges, costs of suppliers and margins. Days are UTC. The margin is USD minus cost."
+      >
         <div class="filters">
           <Days from={from} to={to} change={change} />
+          <Segments
+            legend="Group by"
+            value={by}
+            options={[
+              ['model', 'Model'],
+              ['engine', 'Engine'],
+              ['account', 'Customer'],
+            ]}
+            onInput={(one) => change({ by: one })}
+          />
         </div>
       </PageHead>
-      <Loaded from={revenue}>{(data) => <RevenueFigures revenue={data} />}</Loaded>
+      <Loaded from={days}>{(data) => <RevenueFigures revenue={data} by={chartBy} />}</Loaded>
+      <Loaded from={groups}>
+        {({ data }) =>
+          data.length > 0 && (
+            <section>
+              <div class="section-head">
+                <h2>{by === 'account' ? 'Top customers' : `By ${by}`}</h2>
+                <a class="button small" href={`${BASE}${sums}&format=csv`} download>
+                  Export CSV
+                </a>
+              </div>
+              <Table
+                label={`Revenue by ${by}`}
+                columns={columnsOf(by)}
+                rows={data}
+                keyOf={(row) => row.model ?? row.accountId ?? row.engine ?? ''}
+              />
+            </section>
+          )
+        }
+      </Loaded>
     </>
   );
 }
 
-function RevenueFigures({ revenue }: { revenue: Revenue }) {
-  const measure = useSignal<'usd' | 'requests'>('usd');
+function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' | 'engine' }) {
+  const measure = useSignal<Measure>('usd');
   const isRequests = measure.value === 'requests';
   const { totals, data, from, to } = revenue;
   const days = useMemo(() => daysBetween(from, to), [from, to]);
-  const series = useMemo(
-    () => seriesByModel(data, days, ({ usd, requests }) => (isRequests ? requests : Number(usd))),
-    [data, days, isRequests],
-  );
-  const models = useMemo(() => sumsByModel(data), [data]);
+  const series = useMemo(() => {
+    const rows = data.map(({ date = '', model = '', engine, ...sums }) => {
+      return { ...sums, date, model: by === 'model' ? model : (engine ?? 'not known') };
+    });
+    return seriesByModel(rows, days, (row) => Number(row[measure.value] ?? 0));
+  }, [data, days, by, measure.value]);
+  const { supplierUsd, uncostedRequests } = totals;
   return (
     <>
       <dl class="tiles">
         <Tile name="Charged">{usdText(totals.usd)}</Tile>
         <Tile name="Paid with daily credit">{usdText(totals.diem)}</Tile>
+        <Tile
+          name="Cost of suppliers"
+          note={
+            supplierUsd === null
+              ? 'no replica has cost prices'
+              : `${countText(uncostedRequests ?? 0)} requests without cost`
+          }
+        >
+          {amount(supplierUsd)}
+        </Tile>
+        <Tile name="Margin">{amount(totals.marginUsd)}</Tile>
         <Tile name="Requests">{countText(totals.requests)}</Tile>
         <Tile name="Errors" note={`${percentText(totals.errors, totals.requests)} of requests`}>
           {countText(totals.errors)}
@@ -68,59 +147,33 @@ function RevenueFigures({ revenue }: { revenue: Revenue }) {
           {roughCount(totals.promptTokens + totals.completionTokens)}
         </Tile>
       </dl>
-      {models.length === 0 ? (
+      {data.length === 0 ? (
         <Empty title="No charges on these days" />
       ) : (
-        <>
-          <section>
-            <div class="section-head">
-              <h2>By day</h2>
-              <Segments
-                legend="Measure of the chart"
-                value={measure.value}
-                options={[
-                  ['usd', 'USD'],
-                  ['requests', 'Requests'],
-                ]}
-                onInput={(one) => (measure.value = one)}
-              />
-            </div>
-            <DayChart
-              label="Revenue by day and model"
-              days={days}
-              series={series}
-              rough={isRequests ? roughCount : roughUsd}
-              exact={isRequests ? countText : (value) => usdText(value)}
+        <section>
+          <div class="section-head">
+            <h2>By day</h2>
+            <Segments
+              legend="Measure of the chart"
+              value={measure.value}
+              options={[
+                ['usd', 'USD'],
+                ['supplierUsd', 'Cost'],
+                ['marginUsd', 'Margin'],
+                ['requests', 'Requests'],
+              ]}
+              onInput={(one) => (measure.value = one)}
             />
-          </section>
-          <section>
-            <h2>By model</h2>
-            <Table
-              label="Revenue by model"
-              columns={COLUMNS}
-              rows={models}
-              keyOf={({ model }) => model}
-            />
-          </section>
-        </>
+          </div>
+          <DayChart
+            label={`Revenue by day and ${by}`}
+            days={days}
+            series={series}
+            rough={isRequests ? roughCount : roughUsd}
+            exact={isRequests ? countText : (value) => usdText(value)}
+          />
+        </section>
       )}
     </>
   );
-}
-
-function sumsByModel(rows: readonly Row[]): ModelSums[] {
-  const sums = new Map<string, ModelSums>();
-  for (const row of rows) {
-    const before = sums.get(row.model);
-    sums.set(row.model, {
-      model: row.model,
-      requests: (before?.requests ?? 0) + row.requests,
-      errors: (before?.errors ?? 0) + row.errors,
-      promptTokens: (before?.promptTokens ?? 0) + row.promptTokens,
-      completionTokens: (before?.completionTokens ?? 0) + row.completionTokens,
-      usd: (before?.usd ?? 0) + Number(row.usd),
-      diem: (before?.diem ?? 0) + Number(row.diem),
-    });
-  }
-  return [...sums.values()].toSorted((a, b) => b.usd - a.usd || b.requests - a.requests);
 }
