@@ -7,21 +7,17 @@ import { type ImageKind, type Price, imagePrice, supplierCost } from '../catalog
 import type { Clock } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
+import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { decimalUsd, type Nano, nano, smaller } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
-import type { MediaFiles } from '../documents/media-files.ts';
+import { dataUrlBytes, type MediaFiles } from '../documents/media-files.ts';
 import type { Media } from '../engines/media/media.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
-import type {
-  EngineCall,
-  EngineFailure,
-  EngineHead,
-  Engines,
-  Replica,
-} from '../engines/engines.ts';
-import type { LearnedReplicas } from '../engines/learned-replicas.ts';
+import type { EngineCall, EngineHead, Engines, Replica } from '../engines/engines.ts';
+import { type LearnedFields, OmittedFields, type Rejects } from '../engines/learned-fields.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
+import type { Guard } from '../net/guard.ts';
 import type { ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
@@ -39,7 +35,9 @@ export interface MakeImagesParts extends SellingParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
-  readonly forms: KnownForms;
+  readonly learned: LearnedFields;
+  readonly guard: Guard;
+  readonly fetchTimeoutMs: number;
 }
 
 export interface ImageOrder {
@@ -69,16 +67,11 @@ export interface ImageOrder {
 
 /** Base64 length of an image of the maximum size that does not compress. */
 export const MAX_IMAGE_BASE64 = 64 * 1024 * 1024;
+const MAX_REDIRECTS = 5;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const MIN_RESPONSE_BYTES = 1024 * 1024;
 /** A large image takes minutes on a small machine. */
 const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
-
-/** Replicas that rejected a field and accepted the request without it. */
-export interface KnownForms {
-  readonly plainReplicas: LearnedReplicas;
-  readonly nonStreamingReplicas: LearnedReplicas;
-}
 
 export interface ImageForm {
   readonly isPlain: boolean;
@@ -86,56 +79,19 @@ export interface ImageForm {
   readonly partialImages: number;
 }
 
-/** The fields of one call; each replica may reject each optional field once. */
-export class FormOfCall {
-  readonly #known: KnownForms;
-  readonly #order: ImageOrder;
-  #plain: Replica | undefined;
-  #nonStreaming: Replica | undefined;
+/** Fields that only determine how an engine sends the images. */
+const OPTIONAL: readonly (readonly [string, Rejects])[] = [
+  ['response_format', (text) => /response_format/i.test(text)],
+  ['stream', (text) => /\bstream\b|partial_images/i.test(text)],
+];
 
-  constructor(known: KnownForms, order: ImageOrder) {
-    this.#known = known;
-    this.#order = order;
-  }
-
-  body(replica: Replica, refusal?: EngineFailure): ReturnType<ImageOrder['body']> | undefined {
-    if (refusal !== undefined && !this.#omitField(replica, refusal)) return undefined;
-    const form = {
-      isPlain: this.#isPlain(replica),
-      partialImages: this.#isNonStreaming(replica) ? 0 : this.#order.partialImages,
-    };
-    return this.#order.body(replica.model, form);
-  }
-
-  learn(replica: Replica): void {
-    if (this.#plain === replica) this.#known.plainReplicas.add(replica);
-    if (this.#nonStreaming === replica) this.#known.nonStreamingReplicas.add(replica);
-  }
-
-  #isPlain(replica: Replica): boolean {
-    return this.#plain === replica || this.#known.plainReplicas.has(replica);
-  }
-
-  #isNonStreaming(replica: Replica): boolean {
-    return this.#nonStreaming === replica || this.#known.nonStreamingReplicas.has(replica);
-  }
-
-  #omitField(replica: Replica, refusal: EngineFailure): boolean {
-    if (!this.#isPlain(replica) && names(refusal, /response_format/i)) this.#plain = replica;
-    else if (!this.#isNonStreaming(replica) && names(refusal, /\bstream\b|partial_images/i)) {
-      this.#nonStreaming = replica;
-    } else return false;
-    return true;
-  }
-}
-
-function names({ status, body }: EngineFailure, field: RegExp): boolean {
-  return (status === 400 || status === 422) && field.test(String(body ?? ''));
+export function omittedFields({ learned }: MakeImagesParts): OmittedFields {
+  return new OmittedFields(learned, OPTIONAL);
 }
 
 export function imagesCall(
-  form: FormOfCall,
-  { count, partialImages, path, contentType }: ImageOrder,
+  omitted: OmittedFields,
+  { count, partialImages, path, contentType, body }: ImageOrder,
   { model, context, signal }: HeldWork,
 ): EngineCall {
   const images = count * (1 + partialImages);
@@ -145,7 +101,13 @@ export function imagesCall(
     method: 'POST',
     path,
     contentType,
-    buildBody: (replica, refusal) => form.body(replica, refusal),
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !omitted.add(replica, refusal)) return undefined;
+      return body(replica.model, {
+        isPlain: omitted.has(replica, 'response_format'),
+        partialImages: omitted.has(replica, 'stream') ? 0 : partialImages,
+      });
+    },
     canAmend: true,
     isOptionalPath: true,
     caller: context.caller.accountId,
@@ -164,6 +126,8 @@ export interface GeneratedImages {
 
 export interface ImageReading extends Validation {
   readonly readLargeJson: ReadLargeJson;
+  readonly guard: Guard;
+  readonly fetchTimeoutMs: number;
 }
 
 export async function readGenerated(
@@ -186,9 +150,10 @@ export async function validateImages(
   const images: GeneratedImages['images'][number][] = [];
   // Images beyond the requested number are neither billed nor checked.
   for (const one of data.slice(0, count)) {
-    const base64: unknown = isJsonObject(one) ? one['b64_json'] : undefined;
-    if (typeof base64 !== 'string') return 'An image is not in "b64_json"';
-    const image = await validImage(await decodeBase64(base64), reading);
+    const bytes = isJsonObject(one) ? await bytesOf(one, reading) : undefined;
+    if (bytes === undefined) return 'An image is not in "b64_json" or "url"';
+    if (typeof bytes === 'string') return bytes;
+    const image = await validImage(bytes, reading);
     if (image === undefined) return 'An image cannot be read';
     if (format !== undefined && image.format !== format) {
       return `An image is ${image.format}, not ${format}`;
@@ -204,6 +169,23 @@ export async function validateImages(
     quality: typeof quality === 'string' ? quality : undefined,
     usage: isJsonObject(usage) ? usage : undefined,
   };
+}
+
+/** The bytes of an image, fetched if the engine sent a URL; a text states why they are missing. */
+async function bytesOf(
+  { b64_json: base64, url }: JsonObject,
+  { guard, fetchTimeoutMs: timeoutMs, signal, caller }: ImageReading,
+): Promise<Buffer | string | undefined> {
+  if (typeof base64 === 'string') return await decodeBase64(base64);
+  if (typeof url !== 'string') return undefined;
+  if (url.startsWith('data:')) return await dataUrlBytes(url);
+  try {
+    const bounds = { maxBytes: MAX_IMAGE_BASE64, timeoutMs, maxRedirects: MAX_REDIRECTS };
+    return (await guard.fetch(url, { ...bounds, signal, caller })).bytes;
+  } catch (error) {
+    if (!(error instanceof Fault)) throw error;
+    return `The URL of an image cannot be fetched: ${error.message}`;
+  }
 }
 
 /**
@@ -284,25 +266,26 @@ export async function generateImages(
   order: ImageOrder,
   held: HeldWork,
 ): Promise<ImageSale> {
-  const { engines, log, forms } = parts;
+  const { engines, log } = parts;
   const { requestId } = held.context;
-  const form = new FormOfCall(forms, order);
-  const answer = await engines.collectRead(imagesCall(form, order, held), async (body) => {
+  const omitted = omittedFields(parts);
+  const answer = await engines.collectRead(imagesCall(omitted, order, held), async (body) => {
     const read = await readGenerated(body, order, readingOf(parts, held));
     if (typeof read !== 'string') return read;
     log.warn({ requestId, reason: read }, 'Images are not sold');
     return undefined;
   });
   if (!answer.ok) throw engineFault(answer, held.model.id);
-  form.learn(answer.replica);
+  omitted.learn(answer.replica);
   return saleOf(parts, order, held, { made: answer.read, head: answer.head });
 }
 
 export function readingOf(
-  { documents, files, media, readLargeJson }: MakeImagesParts,
+  { documents, files, media, readLargeJson, guard, fetchTimeoutMs }: MakeImagesParts,
   { signal, context }: HeldWork,
 ): ImageReading {
-  return { documents, files, media, readLargeJson, signal, caller: context.caller.accountId };
+  const parts = { documents, files, media, readLargeJson, guard, fetchTimeoutMs };
+  return { ...parts, signal, caller: context.caller.accountId };
 }
 
 export function factsOf(

@@ -22,9 +22,9 @@ import {
   chargeForImages,
   supplierOf,
   factsOf,
-  FormOfCall,
   type ImageOrder,
   imagesCall,
+  omittedFields,
   validateImages,
   type GeneratedImages,
   type MakeImagesParts,
@@ -130,9 +130,9 @@ class PartialImages implements EngineSink {
   }
 
   async run(): Promise<ImageSale> {
-    const { engines, forms, log } = this.#parts;
-    const form = new FormOfCall(forms, this.#order);
-    const call = { ...imagesCall(form, this.#order, this.#held), accept: RESPONSE_TYPES };
+    const { engines, log } = this.#parts;
+    const omitted = omittedFields(this.#parts);
+    const call = { ...imagesCall(omitted, this.#order, this.#held), accept: RESPONSE_TYPES };
     this.#engineRun = engines.run(call, this);
     const outcome = await this.#engineRun.outcome;
     this.#outcome = outcome;
@@ -145,7 +145,7 @@ class PartialImages implements EngineSink {
       log.warn({ requestId: context.requestId, reason: made }, 'Images are not sold');
       throw new Fault('INFERENCE_FAILED', { cause: made });
     }
-    form.learn(head.replica);
+    omitted.learn(head.replica);
     return saleOf(this.#parts, this.#order, this.#held, { made, head });
   }
 

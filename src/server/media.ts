@@ -17,7 +17,7 @@ import { maxCallerMb, maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
 import { ResponseHeaders } from '../http/response-headers.ts';
-import { LearnedReplicas } from '../engines/learned-replicas.ts';
+import { LearnedFields } from '../engines/learned-fields.ts';
 import { videoCheck } from '../video/check-video.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
@@ -65,11 +65,8 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
   const serviceName = config.service.name;
   const headers = new ResponseHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
-  const forms = {
-    plainReplicas: new LearnedReplicas(),
-    nonStreamingReplicas: new LearnedReplicas(),
-  };
-  const drawing = { ...common, documents, files, media, guard, fetchTimeoutMs, forms };
+  const learned = new LearnedFields();
+  const drawing = { ...common, documents, files, media, guard, fetchTimeoutMs, learned };
   const hearing = {
     ...common,
     files,
@@ -86,7 +83,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
       imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
       imagesGenerationsRoute(drawing),
       imagesEditsRoute({ ...drawing, maxFileBytes: config.http.fileLimitBytes }),
-      audioSpeechRoute({ ...common, files, media }),
+      audioSpeechRoute({ ...common, files, media, learned }),
       ...videoRoutes({
         ...common,
         ...reading,
@@ -139,19 +136,24 @@ function openMedia({ config, clock, log }: FeatureParts, { run }: RemoteSandbox)
 
 function openVideo(
   shared: FeatureParts,
-  media: () => Promise<Media>,
+  openedMedia: () => Promise<Media>,
   callbacks: VideoCallbacks | undefined,
 ): Video {
-  const { catalog, engines, stores, sales, clock, ids, log } = shared;
-  const { dataFolder, video } = shared.config.current;
+  const { catalog, engines, stores, sales, guard, clock, ids, log } = shared;
+  const { dataFolder, media, video } = shared.config.current;
   return new Video({
     store: stores.store,
-    engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
-    checkVideo: videoCheck(media),
+    engines: new VideosClient({
+      engines,
+      replicasOf: (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS,
+      guard,
+      fetchTimeoutMs: media.downloadTimeoutSeconds * SECOND_MS,
+    }),
+    checkVideo: videoCheck(openedMedia),
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     ...video,
-    maxStoredBytes: shared.config.current.media.maxStoredMb * MB,
+    maxStoredBytes: media.maxStoredMb * MB,
     callbacks,
     expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,
     clock,

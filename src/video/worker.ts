@@ -391,7 +391,16 @@ export class Worker {
   async #clean(job: VideoJob): Promise<void> {
     if (job.webhookUrl !== '') await this.#announce();
     await this.#files.remove('inputs', job.id);
-    if (job.engineJobId !== '') await this.#parts.engines.remove(job);
+    await this.#removeAtEngine(job);
+  }
+
+  /** Ends the work of the engine, also if its response to the create request was lost. */
+  async #removeAtEngine(job: VideoJob): Promise<void> {
+    const { engines } = this.#parts;
+    if (job.engineJobId !== '') return await engines.remove(job);
+    if (job.engine === '') return;
+    const found = await engines.find(job, this.#signal);
+    if (found.kind === 'created') await engines.remove(found);
   }
 
   /** Queues the callbacks of ended jobs; the sweep repeats it after a crash. */

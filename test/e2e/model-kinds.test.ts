@@ -16,6 +16,7 @@ import { generateImage, generateSpeech, generateText, rerank } from 'ai';
 import { CohereClient, CohereClientV2 } from 'cohere-ai';
 import OpenAI, { toFile } from 'openai';
 import { sharp } from '../support/sharp.ts';
+import { sha256Hex } from '../../src/core/ids.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
 import { until } from '../support/until.ts';
@@ -486,8 +487,24 @@ describe('POST /images/generations', () => {
       500,
       /INFERENCE_FAILED/,
     );
-    fixture.engine.onJson(path, { data: [{ url: 'http://127.0.0.1/a.png' }] });
+    fixture.engine.onJson(path, { data: [{ url: 'http://10.0.0.1/a.png' }] });
     await refused(path, { model: 'bad-7', prompt: 'a' }, 500, /INFERENCE_FAILED/);
+  });
+
+  test('an image that the engine names by a URL is fetched, and its hash is on the receipt', async () => {
+    const image = await png(64, 64);
+    fixture.engine.on('/made.png', (_heard, response) => response.end(image));
+    for (const url of [
+      `${fixture.engineUrl}/made.png`,
+      `data:image/png;base64,${image.toString('base64')}`,
+    ]) {
+      fixture.engine.onJson(path, { data: [{ url }] });
+      const answer = await post(path, { model: 'sketcher', prompt: 'a' });
+      assert.equal(answer.status, 200, answer.text);
+      assert.equal(answer.body.data[0].b64_json, image.toString('base64'));
+      const { sha256 } = JSON.parse((await receipt(answer))?.extras ?? '{}');
+      assert.deepEqual(sha256, [sha256Hex(image)]);
+    }
   });
 
   test('engines without `response_format` are called without it, after one attempt', async () => {
@@ -1062,6 +1079,21 @@ describe('POST /audio/speech', () => {
       await settled();
     });
     assert.equal(broken, 0n);
+  });
+
+  test('a parameter that the engine does not know is omitted, and stays omitted', async () => {
+    fixture.engine.on(path, ({ json }, response) => {
+      if (json.instructions === undefined) return response.end(mp3);
+      sendJson(response, { error: { message: "Unknown parameter: 'instructions'." } }, 400);
+    });
+    const calls = fixture.engine.heard.length;
+    for (let turn = 0; turn < 2; turn += 1) {
+      const spoken = await ask({ instructions: 'Whisper' });
+      assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
+    }
+    assert.equal(fixture.engine.heard.length - calls, 3);
+    fixture.engine.onJson(path, { error: { message: "Unknown parameter: 'voice'." } }, 400);
+    await refused(path, body, 400, /voice/);
   });
 
   test('an unsupported voice or format gets 400 with the supported ones', async () => {

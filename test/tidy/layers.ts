@@ -33,6 +33,7 @@ const PUBLIC_FILES = new Set([
   'src/documents/media-files.ts',
   'src/engines/engine-refusal.ts',
   'src/engines/media-engine-fault.ts',
+  'src/engines/learned-fields.ts',
   'src/engines/learned-replicas.ts',
   'src/engines/usage.ts',
   'src/observability/failure-log.ts',

@@ -6,6 +6,7 @@ import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Store } from '../../src/db/db.ts';
 import { TestMoney, anyVideo } from '../support/test-video-engines.ts';
+import { Guard } from '../../src/net/guard.ts';
 import { Video } from '../../src/video/video.ts';
 
 export interface Place {
@@ -30,7 +31,12 @@ export function openVideo(
   const money = new TestMoney(store);
   const video = new Video({
     store,
-    engines: new VideosClient(engines, () => REPLICAS),
+    engines: new VideosClient({
+      engines,
+      replicasOf: () => REPLICAS,
+      guard: new Guard({}),
+      fetchTimeoutMs: 10_000,
+    }),
     checkVideo: anyVideo,
     money,
     folder: place.folder,

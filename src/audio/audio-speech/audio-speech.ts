@@ -30,7 +30,13 @@ import type {
   EngineSink,
   Engines,
 } from '../../engines/engines.ts';
-import { type Media, SILENCE_PEAK } from '../../engines/media/media.ts';
+import {
+  type LearnedFields,
+  OmittedFields,
+  type Rejects,
+  rejectsAsUnknown,
+} from '../../engines/learned-fields.ts';
+import type { Media } from '../../engines/media/media.ts';
 import { ResponseStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/response-stream.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -46,6 +52,7 @@ import {
   type SellingParts,
 } from '../../http/sell-work.ts';
 import { refuseIssues } from '../../json/validation.ts';
+import { charactersIn, isAudible, PCM_BYTES_PER_SECOND, secondsOf } from './check-speech.ts';
 import { AUDIO_SPEECH, SPEECH_TYPES } from './describe.ts';
 import { SpeechRequest } from './schema.ts';
 
@@ -54,6 +61,7 @@ export interface AudioSpeechParts extends SellingParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
+  readonly learned: LearnedFields;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
 }
@@ -77,18 +85,6 @@ const DETECTED_TYPES: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   wav: 'audio/wav',
 };
 const EMPTY = Buffer.alloc(0);
-/** Raw samples are 16-bit mono at 24 kHz. */
-const PCM_BYTES_PER_SECOND = 48_000;
-/**
- * Four times the usual rate of speech has 60 letters per second; at more than 100, the audio lacks
- * a part of its text.
- */
-const MAX_LETTERS_PER_SECOND = 100;
-/** The slowest speech has 4 letters per second; longer audio is a model that repeats itself. */
-const MAX_SECONDS_PER_LETTER = 1;
-const SLACK_SECONDS = 15;
-const LETTERS = /[\p{L}\p{N}]/u;
-
 export function audioSpeechRoute(parts: AudioSpeechParts): Route {
   return {
     method: 'POST',
@@ -150,35 +146,25 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   return { request, characters, voice, format, asEvents: request.stream_format === 'sse' };
 }
 
-function charactersIn(text: string): number {
-  let count = text.length;
-  for (let at = 0; at < text.length; at += 1) {
-    if ((text.charCodeAt(at) & 0xfc_00) === 0xdc_00) count -= 1;
-  }
-  return count;
+/** Fields that determine the speech; an engine may reject any other one as unknown. */
+const REQUIRED = new Set(['model', 'input', 'voice', 'speed', 'response_format']);
+
+function optionalFields({ request, format }: SpeechOrder): [string, Rejects][] {
+  const names = Object.keys(request).filter((name) => !REQUIRED.has(name));
+  // The usual format of engines; the format of the result is checked.
+  if (format === 'mp3') names.push('response_format');
+  return names.map((name) => [name, rejectsAsUnknown(name)]);
 }
 
-/** Limits of the plausible length of a spoken text, in seconds. */
-function secondsOf({ input, speed }: SpeechRequest): { min: number; max: number } {
-  let letters = 0;
-  for (const character of input) if (LETTERS.test(character)) letters += 1;
-  const slowness = 1 / Math.min(1, speed ?? 1);
-  const max = (charactersIn(input) * MAX_SECONDS_PER_LETTER + SLACK_SECONDS) * slowness;
-  return { min: letters / MAX_LETTERS_PER_SECOND, max };
-}
-
-/** Whether a piece of raw samples, which may begin within a sample, is louder than silence. */
-function isAudible(chunk: Buffer, offset: number): boolean {
-  for (let at = offset % 2; at + 1 < chunk.length; at += 2) {
-    if (Math.abs(chunk.readInt16LE(at)) >= SILENCE_PEAK) return true;
-  }
-  return false;
-}
-
-function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
+function engineBody(
+  { request, voice, format }: SpeechOrder,
+  model: string,
+  isOmitted: (field: string) => boolean,
+): Buffer {
   const { user: _user, stream_format: _format, ...fields } = request;
   const own = { model, voice, response_format: format };
-  return jsonWithoutNulls({ ...fields, ...own });
+  const sent = Object.entries({ ...fields, ...own }).filter(([name]) => !isOmitted(name));
+  return jsonWithoutNulls(Object.fromEntries(sent));
 }
 
 class SpeechResponse implements EngineSink {
@@ -188,6 +174,7 @@ class SpeechResponse implements EngineSink {
   readonly #response: ResponseStream;
   readonly #workspace: MediaWorkspace;
   readonly #path: string;
+  readonly #omitted: OmittedFields;
   readonly #file: WriteStream | undefined;
   #reserving: Promise<void> = Promise.resolve();
   #engineRun: EngineRun | undefined;
@@ -212,6 +199,7 @@ class SpeechResponse implements EngineSink {
     this.#order = order;
     this.#workspace = workspace;
     this.#path = workspace.newPath();
+    this.#omitted = new OmittedFields(parts.learned, optionalFields(order));
     const { format, asEvents } = order;
     this.#file = format === 'pcm' ? undefined : this.#openFile();
     this.#response = new ResponseStream({
@@ -356,7 +344,11 @@ class SpeechResponse implements EngineSink {
       method: 'POST',
       path: '/audio/speech',
       contentType: 'application/json',
-      buildBody: (replica) => engineBody(this.#order, replica.model),
+      buildBody: (replica, refusal) => {
+        if (refusal !== undefined && !this.#omitted.add(replica, refusal)) return undefined;
+        return engineBody(this.#order, replica.model, (name) => this.#omitted.has(replica, name));
+      },
+      canAmend: true,
       isOptionalPath: true,
       caller: context.caller.accountId,
       tries: context,
@@ -401,6 +393,7 @@ class SpeechResponse implements EngineSink {
   async #complete(outcome: EngineOutcome): Promise<void> {
     const { context, sale } = this.#held;
     const { asEvents, format, request } = this.#order;
+    if (outcome.replica !== null) this.#omitted.learn(outcome.replica);
     const charge = this.#outcome(outcome, 'completed', [this.#hash.digest('hex')]);
     if (context.keeper !== undefined) this.#response.begin();
     const type = asEvents ? EVENT_STREAM : SPEECH_TYPES[format];

@@ -33,6 +33,7 @@ export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SILENCE_PEAK, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
+export type { DownloadOptions } from './video-url.ts';
 export type * from './videos-client.ts';
 export { VideosClient } from './videos-client.ts';
 export { type AudioPiece, audioPieces } from './wav.ts';

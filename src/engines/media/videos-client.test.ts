@@ -12,6 +12,7 @@ import { until } from '../../../test/support/until.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { Guard } from '../../net/guard.ts';
 import { Engines } from '../engines.ts';
 import { VideosClient } from './videos-client.ts';
 
@@ -25,7 +26,7 @@ async function clientOf(
   t: TestContext,
   onRequest: RequestListener,
   clock = systemClock(),
-): Promise<VideosClient> {
+): Promise<VideosClient & { readonly port: number }> {
   const server = createServer(onRequest);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -36,7 +37,13 @@ async function clientOf(
     await engines.close();
     server.close();
   });
-  return new VideosClient(engines, () => []);
+  const client = new VideosClient({
+    engines,
+    replicasOf: () => [{ engine: 'studio', model: 'm' }],
+    guard: new Guard({ allow: ['127.0.0.0/8'] }),
+    fetchTimeoutMs: 10_000,
+  });
+  return Object.assign(client, { port });
 }
 
 test('`download` stops as soon as `canStore` rejects the size', async (t) => {
@@ -118,4 +125,75 @@ test('short calls to a hanging engine end within half a minute', async (t) => {
     // After this time the breaker admits the next call.
     clock.advance(60_000);
   }
+});
+
+test('a video that the engine names by a URL is fetched through the guard', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-videos-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  let body: object = {};
+  const client = await clientOf(t, (request, response) => {
+    if (request.url === '/file') return void response.end(PIECE);
+    if (request.url === '/v1/videos/v') return void response.end(JSON.stringify(body));
+    response.writeHead(404).end('{}');
+  });
+  const path = join(folder, 'video');
+  const download = (most = MAX_BYTES) =>
+    client.download(ref, path, { canStore: (sizeBytes) => sizeBytes <= most, signal });
+  const url = `http://127.0.0.1:${client.port}/file`;
+  for (const given of [
+    { url },
+    { output: [url] },
+    { video: { url } },
+    { data: [{ url }] },
+    { result: { video_url: url } },
+  ]) {
+    body = { status: 'completed', ...given };
+    assert.deepEqual(await download(), { kind: 'done' }, JSON.stringify(given));
+    assert.deepEqual(readFileSync(path), PIECE);
+  }
+  assert.equal((await download(1_000)).kind, 'too-large');
+  for (const [given, kind] of [
+    [{ url: 'http://10.0.0.1/video' }, 'away'],
+    [{ url: 'file:///etc/passwd' }, 'lost'],
+    [{}, 'lost'],
+  ] as const) {
+    body = { status: 'completed', ...given };
+    assert.equal((await download()).kind, kind, JSON.stringify(given));
+  }
+});
+
+test('a job of an engine without DELETE is cancelled', async (t) => {
+  const seen: string[] = [];
+  const client = await clientOf(t, (request, response) => {
+    seen.push(`${request.method} ${request.url}`);
+    response.writeHead(request.method === 'POST' ? 200 : 405).end('{}');
+  });
+  await client.remove(ref);
+  assert.deepEqual(seen, ['DELETE /v1/videos/v', 'POST /v1/videos/v/cancel']);
+});
+
+test('an unknown parameter is omitted once and for later jobs, and a required one is not', async (t) => {
+  let rejected = 'negative_prompt';
+  const orders: string[] = [];
+  const client = await clientOf(t, (request, response) => {
+    let text = '';
+    request.setEncoding('utf8').on('data', (piece: string) => (text += piece));
+    request.on('end', () => {
+      orders.push(text);
+      const isBad = text.includes(`name="${rejected}"`);
+      const error = { message: `Unknown parameter: '${rejected}'.` };
+      response.writeHead(isBad ? 400 : 200).end(JSON.stringify(isBad ? { error } : { id: 'v' }));
+    });
+  });
+  const request = { prompt: 'A sea', seconds: '5', negative_prompt: 'boats' };
+  const job = { id: 'j', modelId: 'm', attempts: 0, engine: '', engineModel: '', request };
+  const create = () => client.create({ job, inputs: [], beforeOrder: async () => true }, signal);
+  assert.equal((await create()).kind, 'created');
+  assert.equal((await create()).kind, 'created');
+  assert.deepEqual(
+    orders.map((text) => text.includes('boats')),
+    [true, false, false],
+  );
+  rejected = 'seconds';
+  assert.equal((await create()).kind, 'refused');
 });

@@ -1,6 +1,7 @@
 /**
  * Client of the OpenAI `/v1/videos` API of engines: create with multipart, list, poll, download,
- * delete. A job stays with the replica that accepted it.
+ * delete. A job stays with the replica that accepted it. A finished job may have the URL of its
+ * video instead of a route for its content; a job without DELETE is cancelled.
  *
  * Failures of an engine are results (`away`, `unclear`, `lost`, `refused`), never exceptions,
  * because the calling job will retry. The engine's message is in `detail`, for the log.
@@ -11,7 +12,15 @@ import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
 import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
+import { LearnedFields, OmittedFields, rejectsAsUnknown } from '../learned-fields.ts';
 import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
+import {
+  type DownloadOptions,
+  fetchVideo,
+  MAX_VIDEO_BYTES,
+  type UrlFetching,
+  urlIn,
+} from './video-url.ts';
 
 export interface EnginePlace {
   readonly engine: string;
@@ -99,12 +108,6 @@ export type DownloadResult =
   | { readonly kind: 'too-large'; readonly detail: string }
   | EngineDelay;
 
-export interface DownloadOptions {
-  /** Whether a video of this size may be stored; called with each received piece. */
-  readonly canStore: (sizeBytes: number) => boolean;
-  readonly signal: AbortSignal;
-}
-
 /**
  * Engines that generate videos. The methods never throw for a failure of an engine; they throw for
  * a bug or an abort.
@@ -143,10 +146,12 @@ const Listed = z.object({
   ),
 });
 
+/** Members of a request that the result is checked against; an engine must support them. */
+const REQUIRED = new Set(
+  'prompt seconds size duration aspect_ratio resolution audio upscale_factor'.split(' '),
+);
 const MAX_RESPONSE_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
-/** Upper bound of a video, whatever the free disk space is. */
-const MAX_VIDEO_BYTES = 2_000_000_000;
 /**
  * Limits of a short request: a hanging engine must not block the worker, which has few concurrent
  * steps for the jobs of all engines, or a caller who cancels.
@@ -248,13 +253,19 @@ async function formParts(model: string, { job, inputs }: EngineOrder): Promise<F
   ];
 }
 
-export class VideosClient {
-  readonly #engines: Engines;
-  readonly #replicasOf: (modelId: string) => readonly Replica[];
+interface VideosClientParts extends UrlFetching {
+  readonly engines: Engines;
+  readonly replicasOf: (modelId: string) => readonly Replica[];
+}
 
-  constructor(engines: Engines, replicasOf: (modelId: string) => readonly Replica[]) {
-    this.#engines = engines;
-    this.#replicasOf = replicasOf;
+export class VideosClient {
+  readonly #parts: VideosClientParts;
+  readonly #engines: Engines;
+  readonly #learned = new LearnedFields();
+
+  constructor(parts: VideosClientParts) {
+    this.#parts = parts;
+    this.#engines = parts.engines;
   }
 
   /**
@@ -278,16 +289,29 @@ export class VideosClient {
   async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateResult> {
     // Multipart content cannot contain the boundary, because its authors did not know the job id.
     const boundary = `farebox-${order.job.id}`;
-    const form = multipartBody(boundary, await formParts(replica.model, order));
+    const fields = await formParts(replica.model, order);
+    const optional = Object.keys(order.job.request).filter((name) => !REQUIRED.has(name));
+    const omitted = new OmittedFields(
+      this.#learned,
+      optional.map((name) => [name, rejectsAsUnknown(name)]),
+    );
     const response = await this.#engines.collect({
       ...callOf('POST', replica, '/videos', signal),
       contentType: `multipart/form-data; boundary=${boundary}`,
-      buildBody: () => form,
+      buildBody: (_replica, refusal) => {
+        if (refusal !== undefined && !omitted.add(replica, refusal)) return undefined;
+        return multipartBody(
+          boundary,
+          fields.filter(({ name }) => !omitted.has(replica, name)),
+        );
+      },
+      canAmend: true,
       headers: ['idempotency-key', keyOf(order.job)],
       // A retry could create a second video; the job retries by itself.
       maxAttempts: 1,
     });
     if (!response.ok) return resultOfFailure(response);
+    omitted.learn(replica);
     const body = parsedJson(String(response.body));
     const created = CreatedBody.safeParse(body);
     if (created.success) return createdAt(response.replica, created.data.id);
@@ -323,7 +347,7 @@ export class VideosClient {
   /** The engine that a create request may have reached, else all replicas in order of load. */
   #replicasFor({ modelId, engine, engineModel }: OrderedJob): readonly Replica[] {
     if (engine !== '') return [{ engine, model: engineModel }];
-    const replicas = this.#replicasOf(modelId);
+    const replicas = this.#parts.replicasOf(modelId);
     const states = this.#engines.replicaStatus(replicas);
     const ranked = replicas.map((replica) => {
       const { engine: id, model, weight = 1 } = replica;
@@ -389,6 +413,10 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
+    if (!outcome.ok && hasNoRoute(outcome)) {
+      const url = await this.#urlOf(ref, signal);
+      if (url !== undefined) return await fetchVideo(this.#parts, url, path, options);
+    }
     if (isTooLarge)
       return {
         kind: 'too-large',
@@ -399,10 +427,25 @@ export class VideosClient {
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 
-  /** Deletes a job of an engine; failures are ignored. */
-  async remove(ref: EngineRef): Promise<void> {
-    await this.#engines.collect(shortCallOf('DELETE', ...jobCallOf(ref), undefined));
+  /** The URL of a finished video, for engines without a route for its content. */
+  async #urlOf(ref: EngineRef, signal: AbortSignal): Promise<string | undefined> {
+    const response = await this.#engines.collect(shortCallOf('GET', ...jobCallOf(ref), signal));
+    return response.ok ? urlIn(parsedJson(String(response.body))) : undefined;
   }
+
+  /** Deletes a job of an engine, or cancels it there; failures are ignored. */
+  async remove(ref: EngineRef): Promise<void> {
+    const deleted = await this.#engines.collect(
+      shortCallOf('DELETE', ...jobCallOf(ref), undefined),
+    );
+    if (deleted.ok || !hasNoRoute(deleted)) return;
+    await this.#engines.collect(shortCallOf('POST', ...jobCallOf(ref, '/cancel'), undefined));
+  }
+}
+
+/** Statuses of engines that do not have the route; for a job that is gone, 404 too. */
+function hasNoRoute({ status }: EngineFailure): boolean {
+  return status === 404 || status === 405 || status === 501;
 }
 
 function callOf(

@@ -6,7 +6,6 @@ import { type FormFile, isMultipart, readForm } from '../../http/multipart.ts';
 import { checked, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { FORM_BODY, JSON_BODY, type Route } from '../../http/route.ts';
-import type { Guard } from '../../net/guard.ts';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import type { ImageOrder, MakeImagesParts } from '../image-engine.ts';
 import { kindOf, streamOf } from '../images-generations/images-generations.ts';
@@ -16,10 +15,8 @@ import { IMAGES_EDITS } from './describe.ts';
 import { EditFields, EditRequest, MAX_INPUT_IMAGES } from './schema.ts';
 
 export interface ImagesEditsParts extends MakeImagesParts {
-  readonly guard: Guard;
   /** Limit of one image, and of all fetched ones; the body limit applies to forms as well. */
   readonly maxFileBytes: number;
-  readonly fetchTimeoutMs: number;
 }
 
 /** Enough for a prompt, the longest field. */
