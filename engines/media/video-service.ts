@@ -135,7 +135,9 @@ export class VideoService implements EngineService {
   readonly #uploading = new Set<string>();
   #storedBytes = 0;
   readonly #turns = engineQueue({
-    running: 1,
+    // The system shares the processors between the encoders of these callers.
+    running: 4,
+    runningOfCaller: 1,
     waiting: 32,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });

@@ -7,6 +7,7 @@ import { sharp } from '../../test/support/sharp.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
+import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { videoEngine } from '../../src/engines/embedded/programs.ts';
 import { focusOf, moveOf } from './video-service.ts';
@@ -91,6 +92,27 @@ describe('the video engine', () => {
       assert.equal((await ask('GET', `/v1/videos/${id}`)).status, 404);
     }
     assert.deepEqual(readdirSync(join(folder, 'jobs')), []);
+  });
+
+  test('a short video of one caller does not wait for the long ones of another', async () => {
+    const order = (caller: string, seconds: string, size: string): Promise<Response> =>
+      ask(
+        'POST',
+        '/v1/videos',
+        form({ model: 'still-to-video', seconds, size }, { input_reference: portrait }),
+        { [CALLER_HEADER]: caller },
+      );
+    const idOf = async (response: Response) => ((await response.json()) as Video).id;
+    const statusOf = async (id: string) =>
+      ((await (await ask('GET', `/v1/videos/${id}`)).json()) as Video).status;
+    const long = [
+      await idOf(await order('long', '30', '1920x1080')),
+      await idOf(await order('long', '30', '1920x1080')),
+    ];
+    const short = await idOf(await order('short', '1', '64x64'));
+    while ((await statusOf(short)) !== 'completed') await clock.sleep(100);
+    assert.deepEqual(await Promise.all(long.map(statusOf)), ['in_progress', 'queued']);
+    for (const id of [...long, short]) await ask('DELETE', `/v1/videos/${id}`);
   });
 
   test('a repeated request returns the first job, which contains its key', async () => {

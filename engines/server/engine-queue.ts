@@ -6,6 +6,7 @@ const SHARE_OF_CALLER = 0.75;
 
 export function engineQueue(limits: {
   readonly running: number;
+  readonly runningOfCaller?: number;
   readonly waiting: number;
   readonly retryAfterSeconds: number;
 }): JobQueue {

@@ -146,6 +146,7 @@ const EXTRAS = {
     x_search: { ...SURCHARGE, description: 'Searches of the engine.' },
     engine_calls: { type: 'integer', description: 'Calls of the engine, if more than one.' },
     images: { type: 'integer', description: 'Generated images.' },
+    inputImages: { type: 'integer', description: 'Images of an edit request.' },
     audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
     characters: { type: 'integer', description: 'Speech: characters of the text.' },
     searches: { type: 'integer', description: 'Reranking: searches of up to 100 documents.' },

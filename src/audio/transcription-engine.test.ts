@@ -48,12 +48,15 @@ test('`read` converts times of a piece to times of the media, clamped to the pie
   const responses = new TranscriptionResponses({ times: ['segment', 'word'] });
   const complete = {
     text: 'x y',
-    segments: [{ start: -1, end: 2.0004, text: ' x ', tokens: [1], avg_logprob: -0.5 }],
+    segments: [{ start: -1, end: 2.0004, text: ' x ', tokens: [1], seek: 100, avg_logprob: -0.5 }],
     words: [{ word: 'y', start: 9, end: 3 }],
   };
   const piece = { startMs: 60_000, endMs: 65_000 };
   const transcript = responses.read(Buffer.from(JSON.stringify(complete)), piece);
-  assert.deepEqual(transcript.segments, [{ start: 60, end: 62, text: ' x ', avg_logprob: -0.5 }]);
+  // A frame of `seek` has 10 ms.
+  assert.deepEqual(transcript.segments, [
+    { start: 60, end: 62, text: ' x ', avg_logprob: -0.5, tokens: [1], seek: 6_100 },
+  ]);
   assert.deepEqual(transcript.words, [{ start: 65, end: 65, word: 'y' }]);
   assert.equal(transcript.lacks, undefined);
   for (const [body, lacks] of [

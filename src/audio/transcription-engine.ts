@@ -45,6 +45,9 @@ const Segment = z.object({
   avg_logprob: z.number().optional().catch(undefined),
   compression_ratio: z.number().optional().catch(undefined),
   no_speech_prob: z.number().optional().catch(undefined),
+  tokens: z.array(z.int()).optional().catch(undefined),
+  /** Start of the window in frames of 10 ms. */
+  seek: z.int().min(0).optional().catch(undefined),
 });
 
 /** A body with an error is rejected: some servers return 200 with an error and an empty text. */
@@ -57,6 +60,7 @@ const TranscriptBody = z.object({
   words: z.array(Word).optional().catch(undefined),
 });
 
+const FRAME_MS = 10;
 /** Three times the fastest speech; longer text is a model that repeats itself endlessly. */
 const MAX_CHARACTERS_PER_SECOND = 100;
 /** Allowance for text that a model finds in a moment of noise. */
@@ -132,7 +136,9 @@ export class TranscriptionResponses {
       text,
       language: this.#codeOf(transcript.language ?? ''),
       ms: piece.endMs - piece.startMs,
-      segments: times.includes('segment') ? shifted(given.segment ?? [], piece) : [],
+      segments: times.includes('segment')
+        ? soughtIn(shifted(given.segment ?? [], piece), piece)
+        : [],
       words: times.includes('word') ? shifted(given.word ?? [], piece) : [],
       lacks: times.find(isMissing),
     };
@@ -161,6 +167,14 @@ function shifted<T extends TimeRange>(ranges: readonly T[], { startMs, endMs }: 
     const start = ms(one.start);
     return { ...one, start: start / 1_000, end: Math.max(start, ms(one.end)) / 1_000 };
   });
+}
+
+/** Converts frames within a piece to frames of the media. */
+function soughtIn(segments: readonly TimedSegment[], { startMs }: SpeechPiece): TimedSegment[] {
+  const startFrame = Math.round(startMs / FRAME_MS);
+  return segments.map((one) =>
+    one.seek === undefined ? one : { ...one, seek: one.seek + startFrame },
+  );
 }
 
 /** English names of all two-letter languages, which OpenAI's server returns. */

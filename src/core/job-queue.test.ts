@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { nextTurn } from './event-loop.ts';
 import { JobQueue } from './job-queue.ts';
 
 describe('JobQueue', () => {
@@ -18,6 +19,31 @@ describe('JobQueue', () => {
     gate.resolve('first');
     assert.deepEqual(await Promise.all([first, second]), ['first', 'second']);
     assert.equal(await queue.run(async () => 'later', calm), 'later');
+  });
+
+  test('a caller at its own limit waits while another caller starts at once', async () => {
+    const queue = new JobQueue({ running: 4, runningOfCaller: 1, waiting: 4, waitingOfCaller: 1 });
+    const started: string[] = [];
+    const gates = new Map<string, PromiseWithResolvers<void>>();
+    const run = (caller: string, name: string): Promise<void> => {
+      const gate = Promise.withResolvers<void>();
+      gates.set(name, gate);
+      const work = async (): Promise<void> => {
+        started.push(name);
+        await gate.promise;
+      };
+      return queue.run(work, calm, caller);
+    };
+    const all = [run('long', 'two hours'), run('long', 'two more hours')];
+    await assert.rejects(run('long', 'too many'), { code: 'MODEL_AT_CAPACITY' });
+    all.push(run('short', 'a second'));
+    assert.deepEqual(started, ['two hours', 'a second']);
+    gates.get('two hours')?.resolve();
+    await all[0];
+    await nextTurn();
+    assert.deepEqual(started, ['two hours', 'a second', 'two more hours']);
+    for (const gate of gates.values()) gate.resolve();
+    await Promise.all(all);
   });
 
   test('the pieces of a request take turns with other jobs, even if the queue is full', async () => {

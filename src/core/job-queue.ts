@@ -1,13 +1,17 @@
 /**
  * Runs at most `running` jobs at once, with at most `waiting` in the queue; further jobs are
  * rejected at once, which bounds memory. The next job is one of the caller with the fewest running
- * jobs, in turn among equals, so that no caller waits for another's long queue.
+ * jobs, in turn among equals, so that no caller waits for another's long queue. With
+ * `runningOfCaller`, one caller never takes all slots, so that a short job does not wait for
+ * another caller's long ones.
  */
 import { FairQueue } from './fair-queue.ts';
 import { Fault } from './faults.ts';
 
 export interface JobQueueLimits {
   readonly running: number;
+  /** Default: `running`. Jobs without a caller count one by one. */
+  readonly runningOfCaller?: number;
   readonly waiting: number;
   readonly waitingOfCaller?: number;
   readonly retryAfterSeconds?: number;
@@ -34,8 +38,12 @@ export class JobQueue {
 
   /** Whether this many further jobs would be accepted; a job without a caller has its own line. */
   hasRoom(caller = '', jobs = 1): boolean {
-    const { running, waiting, waitingOfCaller = waiting } = this.#limits;
-    const mustWait = this.#running.length + jobs - running;
+    const { running, runningOfCaller = running, waiting } = this.#limits;
+    const { waitingOfCaller = waiting } = this.#limits;
+    const mustWait = Math.max(
+      this.#running.length + jobs - running,
+      caller === '' ? 0 : this.#runningOf(caller) + jobs - runningOfCaller,
+    );
     if (mustWait <= 0) return true;
     const own = caller === '' ? 0 : this.#waiters.sizeOf(caller);
     return this.#waiters.size + mustWait <= waiting && own + mustWait <= waitingOfCaller;
@@ -51,7 +59,7 @@ export class JobQueue {
     signal?.throwIfAborted();
     const line = caller === '' ? this.#anonymousLine() : caller;
     // `#startNext` counts the jobs that had to wait.
-    if (this.#running.length < this.#limits.running) this.#running.push(line);
+    if (this.#canStart(line)) this.#running.push(line);
     else if (isAdmitted || this.hasRoom(caller)) await this.#wait(signal, line);
     else {
       const { retryAfterSeconds = 1, full } = this.#limits;
@@ -80,10 +88,19 @@ export class JobQueue {
     return ` ${this.#anonymousJobs}`;
   }
 
+  #runningOf(line: string): number {
+    return this.#running.filter((one) => one === line).length;
+  }
+
+  #canStart(line: string): boolean {
+    const { running, runningOfCaller = running } = this.#limits;
+    return this.#running.length < running && this.#runningOf(line) < runningOfCaller;
+  }
+
   #startNext(): void {
-    const runningOf = (line: string): number => this.#running.filter((one) => one === line).length;
-    for (let most = 0; this.#waiters.size > 0; most += 1) {
-      const next = this.#waiters.next((line) => runningOf(line) <= most);
+    const { running, runningOfCaller = running } = this.#limits;
+    for (let most = 0; this.#waiters.size > 0 && most < runningOfCaller; most += 1) {
+      const next = this.#waiters.next((line) => this.#runningOf(line) <= most);
       if (next === undefined) continue;
       this.#running.push(next.line);
       return next.start();

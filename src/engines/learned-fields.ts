@@ -10,11 +10,18 @@ const MAX_FIELDS = 10_000;
 const UNKNOWN =
   /unknown|unrecogni[sz]ed|unsupported|unexpected|extra|additional|(?:not|n't) (?:support|permitted|allowed|recogni[sz]ed)/i;
 
-/** Whether the text of a rejection rejects the field. */
-export type Rejects = (text: string) => boolean;
+/** The place in the text of a rejection that rejects the field; negative if none does. */
+export type Rejects = (text: string) => number;
 
 export function rejectsAsUnknown(field: string): Rejects {
-  return (text) => UNKNOWN.test(text) && text.split(/\W/).includes(field);
+  const isWord = (character = ''): boolean => /\w/.test(character);
+  return (text) => {
+    let at = text.indexOf(field);
+    while (at >= 0 && (isWord(text[at - 1]) || isWord(text[at + field.length]))) {
+      at = text.indexOf(field, at + 1);
+    }
+    return at >= 0 && UNKNOWN.test(text) ? at : -1;
+  };
 }
 
 export class LearnedFields {
@@ -47,16 +54,22 @@ export class OmittedFields {
     );
   }
 
-  /** Omits the field that a replica has rejected; `false` if it rejects no optional one. */
+  /**
+   * Omits the field that a replica has rejected, the first one in its text, which may list others
+   * after it; `false` if it rejects no optional one.
+   */
   add(replica: Replica, { status, body }: EngineFailure): boolean {
     if (status !== 400 && status !== 422) return false;
     const text = String(body ?? '');
+    let first: { readonly field: string; readonly at: number } | undefined;
     for (const [field, rejects] of this.#optional) {
-      if (this.has(replica, field) || !rejects(text)) continue;
-      this.#omitted.push({ replica, field });
-      return true;
+      const at = rejects(text);
+      if (at < 0 || at >= (first?.at ?? Infinity) || this.has(replica, field)) continue;
+      first = { field, at };
     }
-    return false;
+    if (first === undefined) return false;
+    this.#omitted.push({ replica, field: first.field });
+    return true;
   }
 
   /** Remembers the omitted fields of a replica that has accepted the request. */

@@ -81,8 +81,8 @@ export interface ImageForm {
 
 /** Fields that only determine how an engine sends the images. */
 const OPTIONAL: readonly (readonly [string, Rejects])[] = [
-  ['response_format', (text) => /response_format/i.test(text)],
-  ['stream', (text) => /\bstream\b|partial_images/i.test(text)],
+  ['response_format', (text) => text.search(/response_format/i)],
+  ['stream', (text) => text.search(/\bstream\b|partial_images/i)],
 ];
 
 export function omittedFields({ learned }: MakeImagesParts): OmittedFields {
@@ -121,6 +121,7 @@ export function imagesCall(
 export interface GeneratedImages {
   readonly images: readonly (GeneratedImage & { readonly revisedPrompt: string | undefined })[];
   readonly quality: string | undefined;
+  readonly background: string | undefined;
   readonly usage: JsonObject | undefined;
 }
 
@@ -163,10 +164,11 @@ export async function validateImages(
     await nextTurn();
   }
   if (images.length === 0) return 'The response has no image';
-  const { quality, usage } = facts;
+  const { quality, background, usage } = facts;
   return {
     images,
     quality: typeof quality === 'string' ? quality : undefined,
+    background: typeof background === 'string' ? background : undefined,
     usage: isJsonObject(usage) ? usage : undefined,
   };
 }
@@ -239,7 +241,11 @@ export function saleOf(
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
     outcome: {
       ...charge,
-      extras: { ...charge.extras, sha256 },
+      extras: {
+        ...charge.extras,
+        ...(order.inputImages !== undefined && { inputImages: order.inputImages }),
+        sha256,
+      },
       status: 'completed',
       attempts,
       replica,
@@ -289,13 +295,14 @@ export function readingOf(
 }
 
 export function factsOf(
-  { images, quality, usage }: GeneratedImages,
+  { images, quality, background, usage }: GeneratedImages,
   order: ImageOrder,
 ): JsonObject {
   return {
     output_format: images[0]?.format,
     size: images[0]?.size,
     quality: order.kind.quality ?? quality,
+    background,
     usage,
   };
 }

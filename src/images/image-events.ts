@@ -223,7 +223,7 @@ class PartialImages implements EngineSink {
     if (this.#partialCount >= partialImages * count) return;
     const image = imageByHeader(await decodeBase64(base64));
     if (image === undefined) return;
-    const { partial_image_index: index, quality: reported } = event;
+    const { partial_image_index: index, quality: reported, background } = event;
     const isIndex = typeof index === 'number' && Number.isSafeInteger(index) && index >= 0;
     const quality = typeof reported === 'string' ? reported : undefined;
     const facts = {
@@ -233,6 +233,7 @@ class PartialImages implements EngineSink {
       output_format: image.format,
       size: image.size,
       quality: this.#order.kind.quality ?? quality,
+      ...(typeof background === 'string' && { background }),
     };
     this.#partialCount += 1;
     this.#lastPartial = { size: image.size, quality };

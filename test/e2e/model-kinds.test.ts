@@ -660,6 +660,7 @@ describe('POST /images/generations', () => {
             type: 'image_generation.completed',
             b64_json: late,
             quality: 'hd',
+            background: 'transparent',
             usage: { total_tokens: 3 },
           },
         ]),
@@ -676,7 +677,7 @@ describe('POST /images/generations', () => {
         [0, '32x32', 'png'],
       );
       assert.equal(last.b64_json, late);
-      assert.deepEqual(last.usage, { total_tokens: 3 });
+      assert.deepEqual([last.usage, last.background], [{ total_tokens: 3 }, 'transparent']);
       assert.deepEqual(last.cost, { usd: 0.06, diem: 0 });
       assert.equal(nano, 60_000_000n);
       const { stream, partial_images } = fixture.engine.last().json;
@@ -1092,6 +1093,16 @@ describe('POST /audio/speech', () => {
       assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
     }
     assert.equal(fixture.engine.heard.length - calls, 3);
+    // An engine may list the parameters that it knows.
+    fixture.engine.on(path, ({ json }, response) => {
+      if (json.style === undefined) return response.end(mp3);
+      const message = "Unknown parameter: 'style'. Known: input, emotion, voice";
+      sendJson(response, { error: { message } }, 400);
+    });
+    for (let turn = 0; turn < 2; turn += 1) {
+      assert.equal((await ask({ emotion: 'joy', style: 'loud' })).status, 200);
+      assert.equal(fixture.engine.last().json.emotion, 'joy');
+    }
     fixture.engine.onJson(path, { error: { message: "Unknown parameter: 'voice'." } }, 400);
     await refused(path, body, 400, /voice/);
   });

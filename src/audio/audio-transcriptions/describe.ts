@@ -38,6 +38,14 @@ const VerboseTranscription = z
         TimeRange.extend({
           id: z.int().describe('Index of the segment, from 0.'),
           text: z.string().describe('Text of the segment.'),
+          tokens: z
+            .array(z.int())
+            .optional()
+            .describe('Ids of the tokens, if the engine reports them.'),
+          seek: z
+            .int()
+            .optional()
+            .describe('Start of the window in frames of 10 ms, if the engine reports it.'),
         }).loose(),
       )
       .optional()

@@ -82,7 +82,13 @@ const TRIAL_IMAGE =
 const TRIAL = { width: 32, height: 32, seconds: 0.2, framesPerSecond: 10, move: 'in' } as const;
 
 /** Limits of concurrent processes, of which each may use `memoryBytes`. */
-const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSeconds: 10 };
+const PROCESSES = {
+  running: 4,
+  runningOfCaller: 2,
+  waiting: 128,
+  waitingOfCaller: 32,
+  retryAfterSeconds: 10,
+};
 
 export interface MediaCall {
   readonly signal: AbortSignal;

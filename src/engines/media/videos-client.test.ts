@@ -111,7 +111,7 @@ test('short calls to a hanging engine end within half a minute', async (t) => {
   let requests = 0;
   const clock = new TestClock();
   const client = await clientOf(t, () => void (requests += 1), clock);
-  const job = { ...ref, id: 'j', modelId: 'm', attempts: 0, request: {} };
+  const job = { ...ref, id: 'j', accountId: 'a', modelId: 'm', attempts: 0, request: {} };
   for (const [call, kind] of [
     [() => client.poll(ref, signal), 'away'],
     [() => client.find(job, signal), 'away'],
@@ -186,7 +186,15 @@ test('an unknown parameter is omitted once and for later jobs, and a required on
     });
   });
   const request = { prompt: 'A sea', seconds: '5', negative_prompt: 'boats' };
-  const job = { id: 'j', modelId: 'm', attempts: 0, engine: '', engineModel: '', request };
+  const job = {
+    id: 'j',
+    accountId: 'a',
+    modelId: 'm',
+    attempts: 0,
+    engine: '',
+    engineModel: '',
+    request,
+  };
   const create = () => client.create({ job, inputs: [], beforeOrder: async () => true }, signal);
   assert.equal((await create()).kind, 'created');
   assert.equal((await create()).kind, 'created');

@@ -35,6 +35,8 @@ export interface EngineRef extends EnginePlace {
 /** A stored job. Its `engine` is empty unless a create request may have reached an engine. */
 export interface OrderedJob extends EnginePlace {
   readonly id: string;
+  /** An embedded engine shares its time between accounts. */
+  readonly accountId: string;
   readonly modelId: string;
   readonly attempts: number;
   readonly request: Readonly<Record<string, unknown>>;
@@ -306,6 +308,7 @@ export class VideosClient {
         );
       },
       canAmend: true,
+      caller: order.job.accountId,
       headers: ['idempotency-key', keyOf(order.job)],
       // A retry could create a second video; the job retries by itself.
       maxAttempts: 1,

@@ -19,6 +19,10 @@ const Facts = {
     .string()
     .optional()
     .describe('The requested quality, or the one that the engine reports.'),
+  background: z
+    .string()
+    .optional()
+    .describe('`transparent` or `opaque`, as reported by the engine, if it reports it.'),
   usage: z.looseObject({}).optional().describe('Usage as reported by the engine, if any.'),
 };
 
@@ -64,6 +68,7 @@ const ImageEvent = z
       output_format: Facts.output_format,
       size: Facts.size,
       quality: Facts.quality,
+      background: Facts.background,
     }),
     ErrorEvent,
   ])
