@@ -33,6 +33,16 @@ export interface AccountParts {
   readonly endpointLimits: EndpointLimits;
   readonly idempotency: Pick<Idempotency, 'storageOf'>;
   readonly clock: Clock;
+  /** Queues an e-mail to a person that is invited; `undefined` without a mail server. */
+  readonly mail?:
+    | ((mail: {
+        readonly address: string;
+        readonly accountId: string;
+        readonly event: 'member.invited';
+        readonly subject: string;
+        readonly data: Readonly<Record<string, unknown>>;
+      }) => Promise<void>)
+    | undefined;
 }
 
 /** Whether the credit is enough for a priced request. */

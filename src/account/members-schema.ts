@@ -58,6 +58,9 @@ export type CreatedInvitation = z.infer<typeof CreatedInvitation>;
 const CreatedInvitation = z.object({
   data: InvitationItem.extend({
     url: z.string().describe('Link for the person, valid once. The server cannot show it again.'),
+    emailed: z
+      .boolean()
+      .describe('Whether the link is also sent to `email`; false without a mail server.'),
   }).describe('The invitation.'),
 });
 
@@ -134,6 +137,7 @@ export const INVITE: RouteDescription = {
       data: {
         ...INVITATION,
         url: 'https://api.example.com/console/join#q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE',
+        emailed: true,
       },
     },
     'no-store',

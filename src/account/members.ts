@@ -74,7 +74,7 @@ async function list(
 
 /** Creates an invitation and returns its link. Throws 400 without a provider to sign in at. */
 async function invite(
-  { stores, config }: AccountParts,
+  { stores, config, mail }: AccountParts,
   context: RequestContext,
   accountId: string,
 ): Promise<void> {
@@ -92,7 +92,16 @@ async function invite(
     signIn.invitationDays,
   );
   const url = `${publicUrl}/console/join#${secret}`;
-  const body: CreatedInvitation = { data: { ...invitationItem(invitation), url } };
+  const item = invitationItem(invitation);
+  if (item.email !== null && mail !== undefined) {
+    const account = await stores.identity.findAccount(accountId);
+    const data = { account: account?.name ?? accountId, role, url, expiresAt: item.expiresAt };
+    const message = { address: item.email, accountId, subject: item.id, data };
+    await mail({ ...message, event: 'member.invited' });
+  }
+  const body: CreatedInvitation = {
+    data: { ...item, url, emailed: item.email !== null && mail !== undefined },
+  };
   context.set('cache-control', 'no-store');
   await context.json(200, body);
 }

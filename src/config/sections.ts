@@ -8,6 +8,7 @@ import { z } from 'zod';
 
 import { BackupSection } from './backup-section.ts';
 import { BatchesSection } from './batches-section.ts';
+import { EmailSection } from './email-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import type { DownloadSettings } from './download-settings.ts';
 import type { ConfigProblem } from './explain.ts';
@@ -76,6 +77,7 @@ export const SECTIONS = {
   plans: live(PlansSection, 'Plans of accounts with their limits, prices and credit.'),
   payments: restart(PaymentsSection, 'Wallet payments.'),
   signIn: live(SignInSection, 'Company sign-in to the console by OpenID Connect.'),
+  email: restart(EmailSection, 'Mail server for messages to accounts and operators.'),
   rpc: restart(RpcSection, 'JSON-RPC proxy.'),
   mcp: restart(McpSection, 'MCP server.'),
   search: restart(SearchSection.optional(), 'Web search.'),

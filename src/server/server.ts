@@ -30,14 +30,14 @@ import { closeSale, releaseProcess, openSale, startSale, type SaleParts } from '
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
-import { type WebhooksFeature, webhooksFeature } from '../webhooks/webhooks.ts';
+import { Mailer, type WebhooksFeature, webhooksFeature } from '../webhooks/webhooks.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config, ConfigInForce, ModelType } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, dayOf } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { atOnce } from '../core/event-loop.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -119,8 +119,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
-  const backups = new ScheduledBackups(shared, parts.operations?.inputs);
-  metrics.backupMs = () => backups.lastSuccessMs;
+  const backups = openBackups(parts, shared, webhooks, metrics);
+  const account = accountParts({ ...shared, mail: webhooks.mail }, server, credits);
   const assets = assetsOnDemand(join(config.current.dataFolder, 'console'), shared.clock);
   const documented = { config, version, basePath: BASE_PATH, assets, server };
 
@@ -133,7 +133,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     ...sharedJobs(shared, largeBodies),
     chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
     rpc,
-    accountFeature(accountParts(shared, server, credits), wallets.payments, wallets.signing),
+    accountFeature(account, wallets.payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies }),
@@ -194,7 +194,35 @@ function sharedJobs(shared: SaleParts, largeBodies: LargeBodies): Feature[] {
 function openWebhooks(shared: FeatureParts): WebhooksFeature {
   const { service, video } = shared.config.current;
   const callbackSecret = video.webhooks ? video.webhookSecret : undefined;
-  return webhooksFeature({ ...shared, callbackSecret, serviceName: service.name });
+  const { email: settings, publicUrl } = shared.config.current;
+  const about = { title: service.title, publicUrl, basePath: BASE_PATH, clock: shared.clock };
+  const mailer = settings === undefined ? undefined : new Mailer({ settings, ...about });
+  return webhooksFeature({ ...shared, callbackSecret, mailer, serviceName: service.name });
+}
+
+function openBackups(
+  { operations }: AppParts,
+  shared: FeatureParts,
+  webhooks: WebhooksFeature,
+  metrics: ServerMetrics,
+): ScheduledBackups {
+  const backups = new ScheduledBackups(shared, operations?.inputs);
+  metrics.backupMs = () => backups.lastSuccessMs;
+  backups.onFailed = (reason) => alertOperators(shared, webhooks, reason);
+  return backups;
+}
+
+/** Sends one e-mail a day about failed backups to each operator. */
+async function alertOperators(
+  { config, clock }: FeatureParts,
+  { mail }: WebhooksFeature,
+  reason: string,
+): Promise<void> {
+  const period = dayOf(clock.nowMs());
+  for (const address of config.current.email?.operators ?? []) {
+    const message = { address, accountId: 'operators', subject: 'backup', period } as const;
+    await mail?.({ ...message, event: 'backup.failed', data: { reason } });
+  }
 }
 
 /** Runs all parts in order; a failure does not stop the next ones. */

@@ -1,9 +1,10 @@
 /** `/webhooks`: create, list, change, delete and test webhooks, and list their deliveries. */
 import { DAY_MS, SECOND_MS, isoTime } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
+import { Fault, invalidField } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
+import { escapeHtml } from '../http/escape-html.ts';
 import { timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -11,11 +12,13 @@ import { type Route, get, post, patch, remove } from '../http/route.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { Guard } from '../net/guard.ts';
 import { deliveryOf } from './crossings.ts';
+import { MAILTO, isUnsubscribeToken, mailAddress } from './email.ts';
 import * as DESCRIPTIONS from './schema.ts';
 import {
   CreateWebhook,
   type CreatedWebhook,
   DeliveriesQuery,
+  UnsubscribeQuery,
   UpdateWebhook,
   mismatches,
 } from './schema.ts';
@@ -29,6 +32,13 @@ const OLD_SECRET_MS = DAY_MS;
 const TEST_EVERY_MS = 10 * SECOND_MS;
 /** Concurrent tests, which wait for the URLs of callers; one per account. */
 const MAX_OPEN_TESTS = 16;
+
+const UNSUBSCRIBE_HEADERS = {
+  'content-security-policy':
+    "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-store',
+};
 
 export interface WebhookRouteParts extends SendParts {
   readonly guard: Pick<Guard, 'post' | 'check'>;
@@ -79,6 +89,16 @@ export function webhookRoutes(parts: WebhookRouteParts): Route[] {
         }
       },
     },
+    get('/webhooks/:id/unsubscribe', 'public', DESCRIPTIONS.UNSUBSCRIBE_PAGE, (context) =>
+      showUnsubscribe(parts, context),
+    ),
+    {
+      method: 'POST',
+      path: '/webhooks/:id/unsubscribe',
+      auth: 'public',
+      describe: DESCRIPTIONS.UNSUBSCRIBE,
+      handle: (context) => unsubscribe(parts, context),
+    },
     get('/webhooks/:id/deliveries', auth, DESCRIPTIONS.LIST_DELIVERIES, (context) =>
       listDeliveries(parts, context),
     ),
@@ -91,7 +111,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   const { accountId } = context.caller;
   // Checks the limit before the DNS lookup, which takes longer. The insert below checks it again.
   if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
-  await requireCallbackUrl(parts.guard, 'url', url);
+  await requireReceiver(parts, url);
   const createdMs = clock.nowMs();
   const webhook: Webhook = {
     id: `wh_${ids.ordered(createdMs)}`,
@@ -110,6 +130,43 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   context.set('cache-control', 'no-store');
   const body: CreatedWebhook = { ...itemOf(webhook), secret: webhook.secret };
   await context.json(200, body);
+}
+
+/** Throws 400 for a URL that gets no messages: not public, or an invalid address. */
+async function requireReceiver({ guard, mailer }: WebhookRouteParts, url: string): Promise<void> {
+  if (!url.startsWith(MAILTO)) return await requireCallbackUrl(guard, 'url', url);
+  if (mailer === undefined) {
+    throw invalidField(['url'], 'url: This server sends no e-mail; use an http or https URL');
+  }
+  if (mailAddress(url) === undefined) {
+    throw invalidField(
+      ['url'],
+      'url: Must be mailto: and one address, such as mailto:me@example.com',
+    );
+  }
+}
+
+/** The webhook of an unsubscribe link. Throws 404 for another token, as for a missing webhook. */
+async function unsubscribing({ table }: WebhookRouteParts, context: RequestContext) {
+  const { token } = readQuery(context, UnsubscribeQuery);
+  const webhook = await table.byId(context.parameters['id'] ?? '');
+  if (webhook !== undefined && isUnsubscribeToken(webhook, token)) return webhook;
+  throw new Fault('WEBHOOK_NOT_FOUND');
+}
+
+async function unsubscribe(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { accountId, id } = await unsubscribing(parts, context);
+  await parts.table.change(accountId, id, (before) => ({ ...before, isPaused: true }));
+  await context.json(200, { id, object: 'webhook', paused: true });
+}
+
+/** A page with a button, because programs that check links open them. */
+async function showUnsubscribe(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { url } = await unsubscribing(parts, context);
+  const address = escapeHtml(mailAddress(url) ?? url);
+  context.setAll(UNSUBSCRIBE_HEADERS);
+  const page = `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Stop messages</title></head><body><form method="post"><p>Stop all messages to ${address}?</p><button>Stop messages</button></form></body></html>`;
+  await context.bytes(200, 'text/html; charset=utf-8', Buffer.from(page));
 }
 
 type Thresholds = Pick<Webhook, 'balanceNano' | 'keyPercent' | 'budgetPercent' | 'dailyNano'>;
@@ -136,7 +193,7 @@ function thresholdsOf(
 async function update(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
   const { url, events, thresholds = {}, paused } = readBody(context, UpdateWebhook);
   const { id } = await requireWebhook(parts, context);
-  if (url !== undefined) await requireCallbackUrl(parts.guard, 'url', url);
+  if (url !== undefined) await requireReceiver(parts, url);
   const changed = await parts.table.change(context.caller.accountId, id, (before) => {
     const after = { ...before, ...thresholdsOf(thresholds, before), url: url ?? before.url };
     const current = eventsOf(after);

@@ -1,7 +1,13 @@
 /** Schemas and descriptions of `/webhooks`. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
-import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
+import {
+  type RouteDescription,
+  jsonContent,
+  jsonResponse,
+  listOf,
+  textContent,
+} from '../http/describe.ts';
 import { cursorQuery, pageOf } from '../http/cursor.ts';
 import { DELIVERY_STATES, EVENTS, NOTICES, TEST_EVENT } from './webhook.ts';
 
@@ -47,7 +53,9 @@ function thresholds<U extends z.ZodType, P extends z.ZodType>(usd: U, percent: P
 export type CreateWebhook = z.infer<typeof CreateWebhook>;
 export const CreateWebhook = z
   .object({
-    url: Url.describe('URL for the messages: public, http or https.'),
+    url: Url.describe(
+      'URL for the messages: public, http or https; or `mailto:` and an address, if the server sends e-mail.',
+    ),
     events: Events,
     thresholds: thresholds(Usd.optional(), Percent.optional()).describe('One for each event.'),
   })
@@ -271,6 +279,46 @@ export const TEST_WEBHOOK: RouteDescription = {
     payload: { ...DELIVERY.payload, type: 'webhook.test', data: { webhookId: ID } },
   }),
   refusals: ['WEBHOOK_NOT_FOUND', 'RATE_LIMIT_EXCEEDED', 'SERVICE_UNAVAILABLE'],
+};
+
+export const UnsubscribeQuery = z.object({
+  token: z.string().min(1).max(100).describe('Token of the link in an e-mail.'),
+});
+const Unsubscribed = z
+  .strictObject({
+    id: z.string().describe('Id of the webhook.'),
+    object: z.literal('webhook').describe('Kind of the object.'),
+    paused: z.literal(true).describe('No new messages.'),
+  })
+  .meta({ id: 'UnsubscribedWebhook' });
+
+export const UNSUBSCRIBE_PAGE: RouteDescription = {
+  tag,
+  summary: 'Show the page of an unsubscribe link',
+  parameters,
+  query: UnsubscribeQuery,
+  response: {
+    status: 200,
+    about: 'HTML page with a button that stops the messages.',
+    headers: ['no-store', 'page-security'],
+    content: [textContent('text/html')],
+  },
+  refusals: ['WEBHOOK_NOT_FOUND'],
+};
+
+export const UNSUBSCRIBE: RouteDescription = {
+  tag,
+  summary: 'Unsubscribe from e-mails',
+  about:
+    'Pauses the webhook of the link in an e-mail, also by one click in a mail program (RFC 8058).',
+  parameters,
+  query: UnsubscribeQuery,
+  response: jsonResponse('The webhook is paused.', Unsubscribed, {
+    id: ID,
+    object: 'webhook',
+    paused: true,
+  }),
+  refusals: ['WEBHOOK_NOT_FOUND'],
 };
 
 export const LIST_DELIVERIES: RouteDescription = {

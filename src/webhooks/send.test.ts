@@ -19,7 +19,7 @@ import { webhooksFeature } from './webhooks.ts';
 /** More than are sent at once. */
 const DEAF_ACCOUNTS = 40;
 const MESSAGES = 9;
-const NO_CALLBACKS = { callbackSecret: undefined, serviceName: 'svc' };
+const NO_CALLBACKS = { callbackSecret: undefined, mailer: undefined, serviceName: 'svc' };
 
 onEachStore('sending webhooks', (fixture) => {
   test('addresses that never respond delay neither other accounts nor first attempts', async () => {
@@ -128,6 +128,7 @@ onEachStore('sending webhooks', (fixture) => {
       stores: { store, identity: {} as Identity }, // nothing crosses a threshold
       guard: guard as unknown as Guard, // all that is called
       callbackSecret: 'master',
+      mailer: undefined,
       serviceName: 'svc',
       clock,
       ids: seededIds(1),

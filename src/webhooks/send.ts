@@ -7,6 +7,7 @@ import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { JobWorker } from '../db/db.ts';
 import type { Guard } from '../net/guard.ts';
+import { MAILTO, type Mailer, mailAddress } from './email.ts';
 import {
   type Delivery,
   type Receiver,
@@ -34,6 +35,8 @@ export interface SendParts {
   readonly guard: Pick<Guard, 'post'>;
   /** `undefined` disables callbacks. */
   readonly callbackSecret: string | undefined;
+  /** `undefined` without a mail server. */
+  readonly mailer: Mailer | undefined;
   /** Name of the service in header names. */
   readonly serviceName: string;
   readonly clock: Clock;
@@ -59,6 +62,10 @@ export function deliveryWorker(parts: SendParts): JobWorker<Delivery> {
       return [...(await lane('first')), ...(await lane('repeated'))];
     },
     run: async (delivery, signal) => {
+      if (delivery.url?.startsWith(MAILTO) === true) {
+        await sendOne(parts, { ...NO_SECRETS, url: delivery.url }, delivery, signal);
+        return;
+      }
       const receiver = await receiverOf(parts, delivery);
       if (receiver !== undefined) await sendOne(parts, receiver, delivery, signal);
       // The webhook was deleted while the delivery was added.
@@ -87,7 +94,7 @@ export async function sendOne(
   signal: AbortSignal,
 ): Promise<Delivery> {
   const { table, log } = parts;
-  const response = await post(parts, receiver, delivery, signal);
+  const response = await respond(parts, receiver, delivery, signal);
   // The server stops; the next start repeats the attempt.
   if (signal.aborted) return delivery;
   const attempted = outcomeOf(parts, delivery, response);
@@ -101,18 +108,42 @@ interface Response {
   readonly status: number | undefined;
   /** `undefined` after success. */
   readonly problem: string | undefined;
+  /** The receiver will never accept the message. */
+  readonly isFinal?: boolean;
+}
+
+const NO_SECRETS = { secret: '', oldSecret: undefined, oldSecretUntilMs: undefined } as const;
+const NO_MAIL: Response = { status: undefined, problem: 'The server sends no e-mail' };
+
+async function respond(
+  parts: SendParts,
+  receiver: Receiver,
+  delivery: Delivery,
+  signal: AbortSignal,
+): Promise<Response> {
+  const { mailer, table } = parts;
+  if (!receiver.url.startsWith(MAILTO)) return await post(parts, receiver, delivery, signal);
+  const address = mailAddress(receiver.url);
+  if (mailer === undefined || address === undefined) return NO_MAIL;
+  const { accountId, webhookId } = delivery;
+  const webhook = await table.find(accountId, webhookId);
+  // A mail server that does not respond must not delay the end of the server.
+  const stopped = new Promise<Response>((resolve) => {
+    signal.addEventListener('abort', () => resolve(NO_MAIL), { once: true });
+  });
+  return await Promise.race([mailer.send(address, delivery, webhook), stopped]);
 }
 
 function outcomeOf(
   { clock }: SendParts,
   { event, attempts }: Delivery,
-  { status, problem }: Response,
+  { status, problem, isFinal = status === GONE }: Response,
 ): Attempted {
   const nowMs = clock.nowMs();
   if (problem === undefined) {
     return { state: 'delivered', dueMs: 0, endedMs: nowMs, status, problem };
   }
-  const isLast = attempts >= MAX_ATTEMPTS || status === GONE || event === TEST_EVENT;
+  const isLast = attempts >= MAX_ATTEMPTS || isFinal || event === TEST_EVENT;
   if (isLast) return { state: 'failed', dueMs: 0, endedMs: nowMs, status, problem };
   const dueMs = nowMs + FIRST_PAUSE_MS * PAUSE_FACTOR ** (attempts - 1);
   return { state: 'pending', dueMs, endedMs: 0, status, problem };

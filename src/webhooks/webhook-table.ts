@@ -92,11 +92,13 @@ export class WebhookTable {
   }
 
   async find(accountId: string, id: string): Promise<Webhook | undefined> {
-    const rows = await this.#store.query(
-      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE account_id = $1 AND id = $2`,
-      [accountId, id],
-    );
-    return rows.map(webhookOf)[0];
+    const webhook = await this.byId(id);
+    return webhook?.accountId === accountId ? webhook : undefined;
+  }
+
+  async byId(id: string): Promise<Webhook | undefined> {
+    const sql = `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE id = $1`;
+    return (await this.#store.query(sql, [id])).map(webhookOf)[0];
   }
 
   /** Changes a webhook under a row lock; returns `undefined` if it does not exist. */
@@ -276,8 +278,11 @@ export class WebhookTable {
     { state, dueMs, endedMs, status, problem }: Attempted,
   ): Promise<void> {
     await this.#store.query(
+      // The body of an invitation contains its link, which is not kept after the message.
       `UPDATE webhooks_delivery SET state = $2, due_ms = $3, ended_ms = $4, status = $5,
-       problem = $6 WHERE id = $1 AND state = 'pending'`,
+         problem = $6,
+         body = CASE WHEN event = 'member.invited' AND $2 <> 'pending' THEN '{}' ELSE body END
+       WHERE id = $1 AND state = 'pending'`,
       [id, state, dueMs, endedMs, status ?? null, problem ?? null],
     );
   }

@@ -18,10 +18,13 @@ export const EVENTS = [
 /** Events that go to every webhook of an account, without a threshold. */
 export const NOTICES = ['auto_top_up.failed'] as const;
 export const TEST_EVENT = 'webhook.test';
+/** Messages by e-mail to an address outside of the webhooks: an invited person, an operator. */
+export const MAILS = ['member.invited', 'backup.failed'] as const;
 /** `video.…` are callbacks. */
 export type DeliveryEvent =
   | (typeof EVENTS)[number]
   | (typeof NOTICES)[number]
+  | (typeof MAILS)[number]
   | typeof TEST_EVENT
   | `video.${string}`;
 

@@ -10,11 +10,13 @@ import type { Feature } from '../http/route.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import { type CapPlaces, deliveryOf, findCrossings } from './crossings.ts';
+import { MAILTO, type Mailer } from './email.ts';
 import { webhookRoutes } from './routes.ts';
 import { deliveryWorker } from './send.ts';
-import { type NOTICES, type NewDelivery, callbackSecretOf } from './webhook.ts';
+import { type MAILS, type NOTICES, type NewDelivery, callbackSecretOf } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
 
+export { Mailer } from './email.ts';
 export { WEBHOOKS_MIGRATIONS } from './migrations.ts';
 
 /** Longer than a month, so that a crossing in a month is sent once. */
@@ -26,6 +28,8 @@ export interface WebhooksParts {
   /** Master secret of callbacks; `undefined` disables them. */
   readonly callbackSecret: string | undefined;
   readonly serviceName: string;
+  /** `undefined` without a mail server. */
+  readonly mailer: Mailer | undefined;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -53,7 +57,20 @@ export interface AccountNotice {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
+/** A message by e-mail to an address that is no recipient of an account. */
+export interface Mail {
+  readonly address: string;
+  readonly accountId: string;
+  readonly event: (typeof MAILS)[number];
+  /** One message is sent for each subject and period. */
+  readonly subject: string;
+  readonly period?: number;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
 export interface WebhooksFeature extends Feature {
+  /** Queues an e-mail; `undefined` without a mail server. */
+  readonly mail: ((mail: Mail) => Promise<void>) | undefined;
   readonly callbacks: Callbacks | undefined;
   /** Queues a message; it is sent within a minute. */
   readonly notify: (tx: Queryable, notice: AccountNotice) => Promise<void>;
@@ -69,12 +86,30 @@ export function webhooksFeature(parts: WebhooksParts): WebhooksFeature {
   return {
     routes: webhookRoutes({ ...parts, table, signal: worker.signal }),
     start: () => worker.start(),
+    mail:
+      parts.mailer === undefined
+        ? undefined
+        : async ({ address, accountId, event, subject, period = 0, data }) => {
+            // Callbacks and e-mails have no webhook, so their subjects are of the whole server.
+            const own = {
+              webhookId: '',
+              accountId,
+              event,
+              subject: `${subject} ${address}`,
+              period,
+            };
+            await table.add({ ...deliveryOf({ clock, ids }, own, data), url: MAILTO + address });
+            nudge();
+          },
     leaderJob: async () => {
       places = await findCrossings({ table, store, identity, clock, ids }, places);
       await table.prune(clock.nowMs() - KEPT_MS);
       nudge();
     },
-    close: () => worker.stop(),
+    close: async () => {
+      await worker.stop();
+      parts.mailer?.close();
+    },
     notify: async (tx, { accountId, event, subject, data }) => {
       for (const { id: webhookId, isPaused } of await table.list(accountId, tx)) {
         if (isPaused) continue;

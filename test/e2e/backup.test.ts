@@ -8,6 +8,7 @@ import { MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { startMailServer } from '../support/mail-server.ts';
 import { S3Storage } from '../support/s3-storage.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 
@@ -234,6 +235,29 @@ ${more}`;
     writeFileSync(join(file, 'farebox.yaml'), yamlOf());
     const refused = await farebox(file, ['restore', location]);
     assert.match(refused.error, /This is a backup of PostgreSQL/);
+  });
+
+  test('operators get an e-mail about a failed backup', async () => {
+    const mailServer = await startMailServer({ user: 'farebox', password: 'word' });
+    const dataFolder = emptyFolder();
+    writeFileSync(join(dataFolder, 'file'), 'not a folder');
+    const yaml = yamlOf(`backup: { to: ./file }
+email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, password: word, from: noreply@api.example, operators: [ops@api.example] }`);
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const minutes: (() => void)[] = [];
+    const clock = systemClock();
+    const every: typeof clock.every = (ms, work) => {
+      if (ms === MINUTE_MS) minutes.push(work);
+      return clock.every(ms, work);
+    };
+    const app = await startTestApp({ yaml, dataFolder, clock: { ...clock, every } });
+    for (const run of minutes) run();
+    const mail = await until(async () => mailServer.mails[0]);
+    assert.deepEqual(mail.to, ['ops@api.example']);
+    assert.match(mail.headers, /^Subject: .*: the scheduled backup failed$/m);
+    assert.match(mail.text, /Reason: \S+/);
+    await app.stop();
+    await mailServer.stop();
   });
 
   test('a scheduled backup runs in the server, and readiness, metrics and the operator route show it', async () => {

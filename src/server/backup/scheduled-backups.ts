@@ -35,6 +35,8 @@ export class ScheduledBackups implements Feature {
   #worker: Worker | undefined;
   /** Unix time in ms; `undefined` if no backup has succeeded, or none was read yet. */
   lastSuccessMs: number | undefined;
+  /** Called with the reason after a scheduled backup has failed. */
+  onFailed: ((reason: string) => Promise<void>) | undefined;
 
   /** `request`: input of the worker, which loads the configuration; without it nothing is scheduled. */
   constructor(parts: FeatureParts, request: BackupRequest | undefined) {
@@ -114,6 +116,9 @@ export class ScheduledBackups implements Feature {
         { reason: reasonOf(error) },
         'The scheduled backup failed; the next try is in an hour',
       );
+      await this.onFailed?.(reasonOf(error)).catch((problem: unknown) => {
+        log.error({ reason: reasonOf(problem) }, 'The alert about the backup was not queued');
+      });
     }
   }
 
