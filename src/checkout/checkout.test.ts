@@ -8,7 +8,7 @@ import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { untilBlocked } from '../../test/databases/waits.ts';
 import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
-import { systemClock } from '../core/clock.ts';
+import { type Clock, HOUR_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -17,8 +17,11 @@ import { type CardPayments } from '../payments/cards/cards.ts';
 import { openCardPayments } from '../server/checkout.ts';
 
 /** Card payments of another process on the same database, such as a command. */
-async function cardsBeside({ app, config }: TestApp): Promise<CardPayments> {
-  const parts = { config, stores: app.stores, clock: systemClock(), ids: systemIds() };
+async function cardsBeside(
+  { app, config }: TestApp,
+  clock: Clock = systemClock(),
+): Promise<CardPayments> {
+  const parts = { config, stores: app.stores, clock, ids: systemIds() };
   const cards = await openCardPayments({ ...parts, log: silentLog });
   assert.ok(cards !== undefined);
   cards.start(false);
@@ -557,6 +560,28 @@ describe('two servers on one PostgreSQL database', () => {
     await becomes(accountId, 26);
     assert.equal(await cards[0]!.savedCards.chargedThisMonth(accountId), 0n);
   });
+});
+
+test('a refund without a webhook is found while the clock of the server is an hour ahead', async () => {
+  const stripe = await StripeDouble.start();
+  const farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+  try {
+    const { secret, accountId } = await farebox.account('1');
+    const started = await call(farebox, '/billing/checkout', { secret, body: { amountUsd: 10 } });
+    const intent = stripe.pay(stripe.sessionOf(started.body.id)?.id ?? '');
+    const clock = systemClock();
+    const ahead = await cardsBeside(farebox, { ...clock, nowMs: () => clock.nowMs() + HOUR_MS });
+    const balance = async () => (await farebox.app.stores.ledger.balances(accountId)).usdNano;
+    await ahead.reconcile();
+    await until(async () => (await balance()) === usdToNano(11), 'the credit');
+    stripe.refundByHand(intent, 600);
+    await ahead.reconcile();
+    await until(async () => (await balance()) === usdToNano(5), 'the reversal');
+    await ahead.stop();
+  } finally {
+    await farebox.stop();
+    await stripe.stop();
+  }
 });
 
 describe('card payments with taxes', () => {

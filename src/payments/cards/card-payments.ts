@@ -176,11 +176,13 @@ export class CardPayments {
   async reconcile(): Promise<void> {
     const nowMs = this.#options.clock.nowMs();
     for (const provider of this.providers.values()) {
-      const sinceMs = await this.table.eventsSince(provider.name, nowMs);
-      for await (const notice of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {
-        await this.table.journal(provider.name, notice);
+      let sinceMs = await this.table.eventsSince(provider.name, nowMs - DAY_MS);
+      // By the times of the events: the clock of this machine can be wrong.
+      for await (const event of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {
+        if (event.notice !== undefined) await this.table.journal(provider.name, event.notice);
+        sinceMs = Math.max(sinceMs, event.createdMs);
       }
-      await this.table.eventsRead(provider.name, nowMs);
+      await this.table.eventsRead(provider.name, sinceMs);
     }
     await this.table.pruneEvents(nowMs - EVENTS_KEPT_MS);
     this.#worker.nudge();

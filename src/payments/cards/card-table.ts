@@ -335,13 +335,14 @@ export class CardTable extends LeasedTable<CardPayment> {
   }
 
   /** The time from which the events of a provider are read; the first call returns `nowMs`. */
-  async eventsSince(provider: ProviderName, nowMs: number): Promise<number> {
+  /** `firstMs` if none were read before. */
+  async eventsSince(provider: ProviderName, firstMs: number): Promise<number> {
     const [row] = await this.store.query<{ events_since_ms: bigint }>(
       `INSERT INTO payments_card_provider (provider, events_since_ms) VALUES ($1, $2)
        ON CONFLICT (provider) DO UPDATE SET provider = $1 RETURNING events_since_ms`,
-      [provider, nowMs],
+      [provider, firstMs],
     );
-    return Number(row?.events_since_ms ?? nowMs);
+    return Number(row?.events_since_ms ?? firstMs);
   }
 
   async eventsRead(provider: ProviderName, untilMs: number): Promise<void> {

@@ -76,6 +76,13 @@ export interface ProviderPayment {
   readonly paidNano: Nano;
 }
 
+export interface ProviderEvent {
+  /** By the clock of the provider. */
+  readonly createdMs: number;
+  /** `undefined` if it concerns no payment of this service. */
+  readonly notice: Notice | undefined;
+}
+
 export interface PaymentProvider {
   readonly name: ProviderName;
   readonly minimumNano: Nano;
@@ -100,7 +107,7 @@ export interface PaymentProvider {
   /** Pays back to the card, at most once for each refund. Rejects if the result is unknown. */
   refund(payment: CardPayment, refund: CardRefund): Promise<RefundResult>;
   /** Events since a time, whether their webhooks were delivered or not. */
-  events(sinceMs: number): AsyncIterable<Notice>;
+  events(sinceMs: number): AsyncIterable<ProviderEvent>;
   /** Payments since a time that arrived and name a row of this service. */
   payments(sinceMs: number): AsyncIterable<ProviderPayment>;
   close(): Promise<void>;

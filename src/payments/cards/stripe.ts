@@ -20,6 +20,7 @@ import type {
   ChargeResult,
   CheckoutPage,
   Notice,
+  ProviderEvent,
   PaymentFacts,
   PaymentProvider,
   ProviderPayment,
@@ -254,15 +255,14 @@ class StripeProvider implements PaymentProvider {
     return { state: 'paid' };
   }
 
-  async *events(sinceMs: number): AsyncIterable<Notice> {
+  async *events(sinceMs: number): AsyncIterable<ProviderEvent> {
     const list = this.#stripe.events.list({
       created: { gte: secondsOf(sinceMs) },
       types: [...STRIPE_EVENTS],
       limit: PAGE_SIZE,
     });
     for await (const event of bounded(list)) {
-      const notice = noticeOf(event);
-      if (notice !== undefined) yield notice;
+      yield { createdMs: event.created * SECOND_MS, notice: noticeOf(event) };
     }
   }
 
