@@ -136,29 +136,28 @@ export class Visitor {
   }
 
   /** Records the violations that axe finds on the current page. */
-  async checkAccess(name: string): Promise<void> {
+  async checkAccess(name: string, rules: object = AXE_RULES): Promise<void> {
     // Once per document.
     if (!(await this.page.evaluate(() => 'axe' in globalThis))) {
       await this.page.evaluate(axe.source);
     }
-    const found = await this.page.evaluate(async (rules) => {
+    const found = await this.page.evaluate(async (checked) => {
       const { axe } = globalThis as unknown as {
         axe: { run(rules: unknown): Promise<AxeResults> };
       };
-      return (await axe.run(rules)).violations;
-    }, AXE_RULES);
+      return (await axe.run(checked)).violations;
+    }, rules);
     for (const { id, help, nodes } of found) {
       const places = nodes.map(({ html }) => html.slice(0, 160)).slice(0, 3);
       this.#problems.push(`${name}: ${id}: ${help}: ${places.join(' | ')}`);
     }
   }
 
-  /** Records a page that is wider than the screen. */
+  /** Records a page that is wider than the screen, and controls and titles that it cuts. */
   async checkWidth(name: string): Promise<void> {
-    const over = await this.page.evaluate<number>(
-      'document.documentElement.scrollWidth - document.documentElement.clientWidth',
-    );
+    const { over, cut } = await this.page.evaluate<{ over: number; cut: string[] }>(WIDTHS);
     if (over > 0) this.#problems.push(`${name} is ${over} px too wide`);
+    for (const text of cut) this.#problems.push(`${name} cuts ${text}`);
   }
 
   /** Closes the page and fails for all recorded problems. */
@@ -167,6 +166,23 @@ export class Visitor {
     assert.deepEqual(this.#problems, []);
   }
 }
+
+/** An element inside of a part that scrolls can be reached, so it is not cut. */
+const WIDTHS = `(() => {
+  const { scrollWidth, clientWidth } = document.documentElement;
+  const scrolls = (element) => {
+    for (let one = element; one !== null; one = one.parentElement) {
+      if (['auto', 'scroll'].includes(getComputedStyle(one).overflowX)) return one.tagName !== 'HTML' && one.tagName !== 'BODY';
+    }
+    return false;
+  };
+  const cut = [...document.querySelectorAll('button, a:not(.skip), input, select, textarea, h1, h2, .num')].filter((element) => {
+    const { left, right, width } = element.getBoundingClientRect();
+    const isSeen = width > 1 && element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    return isSeen && (left < -1 || right > clientWidth + 1) && !scrolls(element);
+  });
+  return { over: scrollWidth - clientWidth, cut: cut.map(({ outerHTML }) => outerHTML.slice(0, 120)) };
+})()`;
 
 interface AxeResults {
   readonly violations: readonly {

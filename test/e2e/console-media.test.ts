@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Browser, Download } from 'playwright-core';
 import { sharp } from '../support/sharp.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
+import { makeClip, makeSound, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';
 import { launchChromium } from '../support/chromium.ts';
 import { Visitor } from './console-fixture.ts';
@@ -26,6 +26,9 @@ models:
   - { id: m, name: ${NAME}, description: ${NAME}, type: text, traits: [default], context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: studio }] }
   - { id: vectors, name: ${NAME}, type: embedding, price: { input: 1 }, embedding: { dimensions: 2 }, replicas: [{ engine: studio }] }
   - { id: ears, name: ${NAME}, type: asr, price: { perSecond: 0.0001 }, replicas: [{ engine: studio }] }
+  - { id: brush, name: ${NAME}, type: image, price: { perImage: 0.04 }, replicas: [{ engine: studio }] }
+  - { id: voice, name: ${NAME}, type: tts, price: { perMillionCharacters: 10 }, speech: { voices: [anna, bert] }, replicas: [{ engine: studio }] }
+  - { id: judge, name: ${NAME}, type: rerank, price: { perSearch: 0.002 }, replicas: [{ engine: studio }] }
   - { id: scissors, name: ${NAME}, type: inpaint, price: { perImage: 0.02 }, replicas: [{ engine: rembg }] }
   - id: film
     name: ${NAME}
@@ -104,12 +107,86 @@ describe('the console with engines of all kinds', () => {
         '1.000',
       ]);
       // 30 tokens at 1 USD per million.
-      await page.getByText('$0.00003 · 30 tokens · 2 dimensions').waitFor();
+      await page.locator('.bill').getByRole('link', { name: '$0.00003' }).waitFor();
+      await page.getByText('30 tokens · 2 dimensions').waitFor();
       await page.getByRole('button', { name: 'Code' }).click();
       await page.getByRole('tab', { name: 'Python' }).click();
       await page.getByText('client.embeddings.create').waitFor();
       await visitor.checkAccess('embeddings');
     });
+  });
+
+  test('the images, speech and rerank tabs show the result, its cost and code by keyboard', async () => {
+    const image = await portraitJpeg();
+    const sound = await makeSound(folder, 'ab ba', 'mp3');
+    engine.answer = ({ path }, response) => {
+      if (path === '/v1/images/generations') {
+        sendJson(response, 200, { created: 1, data: [{ b64_json: image.toString('base64') }] });
+      } else if (path === '/v1/audio/speech') {
+        response.writeHead(200, { 'content-type': 'audio/mpeg' }).end(sound);
+      } else {
+        const results = [2, 0, 1].map((index) => ({ index, relevance_score: index / 4 }));
+        sendJson(response, 200, { results });
+      }
+    };
+    const tabs = [
+      ['images', 'Prompt', '$0.04', 'images.generate', 'img[alt^="Image 1"]'],
+      ['speech', 'Text', '$0.00009', 'audio.speech.create', 'audio'],
+      ['rerank', 'Query', '$0.002', '/rerank', 'ol[aria-label=Ranking] li:nth-child(3)'],
+    ] as const;
+    await visit(async (visitor) => {
+      const { page } = visitor;
+      for (const [tab, label, cost, code, result] of tabs) {
+        await visitor.open(`/console/playground/${tab}`);
+        await page.getByLabel(label, { exact: true }).focus();
+        await page.keyboard.press('ControlOrMeta+A');
+        await page.keyboard.insertText('<b>twelve');
+        await page.locator('form button[type=submit]').focus();
+        await page.keyboard.press('Enter');
+        const shown = page.getByLabel('Result').locator(result);
+        await shown.waitFor();
+        await page.locator('.bill').getByRole('link', { name: cost, exact: true }).waitFor();
+        await page.getByRole('button', { name: 'Code' }).focus();
+        await page.keyboard.press('Enter');
+        await page.getByRole('tab', { name: 'curl' }).focus();
+        await page.keyboard.press('ArrowRight');
+        await page.locator('.sample').getByText(code).waitFor();
+        await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'detached' });
+        await visitor.checkAccess(tab);
+        // The history has the request and its cost after a reload, and fills the form.
+        await page.reload();
+        const history = page.getByRole('list', { name: 'Latest requests' });
+        await history.getByRole('link', { name: cost, exact: true }).waitFor();
+        await history.getByRole('button', { name: '<b>twelve' }).focus();
+        await page.keyboard.press('Enter');
+        assert.equal(await page.getByLabel(label, { exact: true }).inputValue(), '<b>twelve');
+      }
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+      assert.equal(await page.evaluate('JSON.stringify(localStorage)'), '{}');
+    });
+  });
+
+  test('a failed request of the playground shows code, status and request id, and can be sent again', async () => {
+    engine.answer = (_heard, response) => sendJson(response, 500, { error: 'broken' });
+    await visit(
+      async (visitor) => {
+        const { page } = visitor;
+        await visitor.open('/console/playground/rerank');
+        await page.getByRole('button', { name: 'Rank' }).click();
+        const failure = page.getByRole('alert');
+        await failure.getByText(/^[A-Z_]+, status 5\d\d/).waitFor();
+        await failure.getByRole('button', { name: 'Copy request id' }).waitFor();
+        engine.answer = (_heard, response) => {
+          const results = [0, 1, 2].map((index) => ({ index, relevance_score: 0.5 }));
+          sendJson(response, 200, { results });
+        };
+        await failure.getByRole('button', { name: 'Try again' }).click();
+        await page.getByRole('list', { name: 'Ranking' }).waitFor();
+      },
+      { refusals: [500, 502, 503] },
+    );
   });
 
   test('background removal shows the result and its cost', async () => {

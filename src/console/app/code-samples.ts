@@ -48,6 +48,11 @@ const OPENAI: Readonly<Record<string, SdkMethod>> = {
     call: 'embeddings.create',
     shows: ['response.data[0].embedding', 'response.data[0]?.embedding'],
   },
+  '/images/generations': {
+    call: 'images.generate',
+    shows: ['response.data[0].url', 'response.data?.[0]?.url'],
+  },
+  '/audio/speech': { call: 'audio.speech.create', shows: ['response', 'response'] },
   '/audio/transcriptions': {
     call: 'audio.transcriptions.create',
     shows: ['response.text', 'response.text'],
@@ -59,13 +64,14 @@ export function chatSamples(body: Readonly<Record<string, unknown>>): readonly S
   return jsonSamples('/chat/completions', body);
 }
 
-/** Samples of a route that takes JSON. `path`: below the base path. */
+/** Samples of a route that takes JSON. `path`: below the base path. `output`: as in `formSamples`. */
 export function jsonSamples(
   path: string,
   body: Readonly<Record<string, unknown>>,
   credential: Credential = 'API_KEY',
+  output?: string,
 ): readonly Sample[] {
-  return samplesOf({ path, credential, body: { kind: 'json', value: shortened(body) } });
+  return samplesOf({ path, credential, body: { kind: 'json', value: shortened(body) }, output });
 }
 
 /** Samples of a route that takes one file. `output`: the name of the file in the response. */

@@ -1,6 +1,7 @@
 /** The current session: loaded at the start, changed by signing in and out. */
 import { computed, signal } from '@preact/signals';
 import { type CallOptions, call, onSignedOut, useCsrfToken } from './api.ts';
+import { forgetHistory } from './request-history.ts';
 import type { ConsoleResponse, Session, SignInChallenge } from './shapes.ts';
 
 export const SESSION_ENDED = 'Your session has ended. Sign in again to continue.';
@@ -105,9 +106,11 @@ export async function changeAccount(accountId: string): Promise<void> {
   location.assign('/console');
 }
 
+/** Also deletes the history of the playground. */
 export async function signOut(): Promise<void> {
   const path = '/console/session';
   const { signOutUrl } = await call<{ signOutUrl: string | null }>(path, { method: 'DELETE' });
+  forgetHistory();
   leave('You are signed out.');
   if (signOutUrl !== null) location.assign(signOutUrl);
 }

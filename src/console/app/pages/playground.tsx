@@ -5,12 +5,18 @@ import { Tabs } from '../parts/tabs.tsx';
 import { Chat } from '../playground/chat.tsx';
 import { Cutout } from '../playground/cutout.tsx';
 import { Embeddings } from '../playground/embeddings.tsx';
+import { Images } from '../playground/images.tsx';
+import { Rerank } from '../playground/rerank.tsx';
+import { Speech } from '../playground/speech.tsx';
 import { Transcription } from '../playground/transcription.tsx';
 import { Video } from '../playground/video.tsx';
 
 const KINDS = [
   ['chat', 'Chat', Chat],
+  ['images', 'Images', Images],
+  ['speech', 'Speech', Speech],
   ['embeddings', 'Embeddings', Embeddings],
+  ['rerank', 'Reranking', Rerank],
   ['background', 'Background removal', Cutout],
   ['transcription', 'Transcription', Transcription],
   ['video', 'Video', Video],

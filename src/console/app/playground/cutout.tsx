@@ -3,9 +3,9 @@ import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
 import { request } from '../api.ts';
 import { bytesText, durationText } from '../format.ts';
-import { ErrorMessage, useAction } from '../parts/form.tsx';
+import { useAction } from '../parts/form.tsx';
 import { Drop } from '../parts/file-drop.tsx';
-import { Empty } from '../parts/loaded.tsx';
+import { Empty, Failure } from '../parts/loaded.tsx';
 import { formSamples } from '../code-samples.ts';
 import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';
 
@@ -53,7 +53,7 @@ export function Cutout() {
           </p>
         )}
         {action.isRunning && <p role="status">Removing the background…</p>}
-        <ErrorMessage error={action.error} />
+        {action.error !== undefined && <Failure error={action.error} />}
         <p class="row">
           <CodeButton
             samples={() =>

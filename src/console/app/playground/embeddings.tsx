@@ -1,59 +1,61 @@
 /** The embeddings tab: compares texts in a table of cosine similarities. */
-import { signal, useSignal } from '@preact/signals';
-import { call } from '../api.ts';
+import { useSignal } from '@preact/signals';
 import { countText } from '../format.ts';
-import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
-import { Empty } from '../parts/loaded.tsx';
-import { jsonSamples } from '../code-samples.ts';
-import type { Cost } from '../shapes.ts';
-import { CodeButton, ModelSelect, costText, useModelChoice } from './parts.tsx';
+import { Field } from '../parts/form.tsx';
+import { linesOf, useModelChoice } from './parts.tsx';
+import { Trial } from './trial.tsx';
 
 interface Result {
   readonly texts: readonly string[];
   readonly cosines: readonly (readonly number[])[];
   readonly dimensions: number;
   readonly tokens: number;
-  readonly cost: Partial<Cost> | undefined;
 }
 
 interface EmbeddingsResponse {
   readonly data: readonly { readonly embedding: readonly number[] }[];
   readonly usage: { readonly total_tokens: number };
-  readonly cost?: Partial<Cost>;
 }
 
 const MAX_TEXTS = 12;
-const lines = signal(
-  'A cat sleeps on the sofa\nA kitten naps on the couch\nThe invoice is due on Friday',
-);
 
 export function Embeddings() {
   const choice = useModelChoice('embedding');
-  const result = useSignal<Result | undefined>(undefined);
-  const action = useAction();
-  const texts = lines.value
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line !== '');
-  const body = { model: choice.model?.id ?? 'default', input: texts };
-  const run = (): void => {
-    void action.run(async () => {
-      const response = await call<EmbeddingsResponse>('/embeddings', { method: 'POST', body });
-      const { data, usage, cost } = response;
-      const vectors = data.map(({ embedding }) => embedding);
-      result.value = {
-        texts,
-        cosines: vectors.map((one) => vectors.map((other) => cosine(one, other))),
-        dimensions: vectors[0]?.length ?? 0,
-        tokens: usage.total_tokens,
-        cost,
-      };
-    });
-  };
+  const lines = useSignal(
+    'A cat sleeps on the sofa\nA kitten naps on the couch\nThe invoice is due on Friday',
+  );
+  const texts = linesOf(lines.value);
   return (
-    <div class="split">
-      <Form submit={run}>
-        <ModelSelect choice={choice} />
+    <Trial
+      kind="embeddings"
+      path="/embeddings"
+      choice={choice}
+      body={{ input: texts }}
+      summary={texts.join(', ')}
+      isReady={texts.length >= 2 && texts.length <= MAX_TEXTS}
+      verb="Compare"
+      isRunningText="Comparing…"
+      emptyTitle="Similarity of texts"
+      emptyText="The model converts each text to a vector. A cosine of 1 means the same direction, 0 means unrelated."
+      read={async (response) => {
+        const { data, usage } = (await response.json()) as EmbeddingsResponse; // documented
+        const vectors = data.map(({ embedding }) => embedding);
+        return {
+          texts,
+          cosines: vectors.map((one) => vectors.map((other) => cosine(one, other))),
+          dimensions: vectors[0]?.length ?? 0,
+          tokens: usage.total_tokens,
+        };
+      }}
+      restore={(earlier) => {
+        lines.value = (earlier['input'] as readonly string[]).join('\n'); // stored by this tab
+      }}
+      notes={({ tokens, dimensions }) => [
+        `${countText(tokens)} tokens`,
+        `${countText(dimensions)} dimensions`,
+      ]}
+      show={(result) => <Cosines result={result} />}
+      fields={
         <Field label="Texts, one per line" hint={`${texts.length} texts, from 2 to ${MAX_TEXTS}`}>
           {(attributes) => (
             <textarea
@@ -64,44 +66,12 @@ export function Embeddings() {
             />
           )}
         </Field>
-        <ErrorMessage error={action.error} />
-        <p class="row">
-          <button
-            type="submit"
-            class="primary"
-            disabled={
-              action.isRunning ||
-              choice.model === undefined ||
-              texts.length < 2 ||
-              texts.length > MAX_TEXTS
-            }
-          >
-            {action.isRunning ? 'Comparing…' : 'Compare'}
-          </button>
-          <CodeButton samples={() => jsonSamples('/embeddings', body)} />
-        </p>
-      </Form>
-      <section aria-label="Result">
-        {result.value === undefined ? (
-          <Empty
-            title={
-              choice.model === undefined ? 'No embedding model is available' : 'Similarity of texts'
-            }
-          >
-            <p>
-              The model converts each text to a vector. A cosine of 1 means the same direction, 0
-              means unrelated.
-            </p>
-          </Empty>
-        ) : (
-          <Cosines result={result.value} />
-        )}
-      </section>
-    </div>
+      }
+    />
   );
 }
 
-function Cosines({ result: { texts, cosines, dimensions, tokens, cost } }: { result: Result }) {
+function Cosines({ result: { texts, cosines } }: { result: Result }) {
   return (
     <>
       <ol class="texts">
@@ -139,11 +109,6 @@ function Cosines({ result: { texts, cosines, dimensions, tokens, cost } }: { res
           </tbody>
         </table>
       </div>
-      <p class="bill num">
-        {[costText(cost), `${countText(tokens)} tokens`, `${countText(dimensions)} dimensions`]
-          .filter((part) => part !== '')
-          .join(' · ')}
-      </p>
     </>
   );
 }

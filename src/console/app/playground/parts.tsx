@@ -51,6 +51,14 @@ export function ModelSelect({ choice }: { choice: ModelChoice }) {
   );
 }
 
+/** The lines of a text that are not empty. */
+export function linesOf(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
 export function costText(cost: Partial<Cost> | undefined): string {
   return cost === undefined ? '' : usdText((cost.usd ?? 0) + (cost.diem ?? 0));
 }

@@ -2,9 +2,9 @@
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
 import { Drop } from '../parts/file-drop.tsx';
-import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
+import { Field, Form, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/values.tsx';
-import { Empty } from '../parts/loaded.tsx';
+import { Empty, Failure } from '../parts/loaded.tsx';
 import { formSamples, jsonSamples } from '../code-samples.ts';
 import { CodeButton, ReceiptCost } from './parts.tsx';
 
@@ -78,7 +78,7 @@ export function Transcription() {
         />
         {file.value !== undefined && <p class="soft text">{file.value.name}</p>}
         {action.isRunning && <p role="status">Transcribing…</p>}
-        <ErrorMessage error={action.error} />
+        {action.error !== undefined && <Failure error={action.error} />}
         <p class="row">
           <button type="submit" class="primary" disabled={action.isRunning}>
             Transcribe

@@ -7,7 +7,7 @@ import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, ErrorMessage, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/values.tsx';
-import { Empty, Loaded } from '../parts/loaded.tsx';
+import { Empty, Failure, Loaded } from '../parts/loaded.tsx';
 import { useResource } from '../resource.ts';
 import type { List, Model } from '../shapes.ts';
 import { CodeButton, ModelSelect, dataUrlOf, useModelChoice, useObjectUrl } from './parts.tsx';
@@ -108,7 +108,7 @@ export function Video() {
             />
           );
         })}
-        <ErrorMessage error={action.error} />
+        {action.error !== undefined && <Failure error={action.error} />}
         <p class="row">
           <button
             type="submit"
@@ -204,7 +204,7 @@ function VideoResult({ job }: { job: Job }) {
       await call('/video/cancel', { method: 'POST', body: { queue_id: job.queue_id } });
     });
   };
-  if (failure.value !== undefined) return <ErrorMessage error={failure.value} />;
+  if (failure.value !== undefined) return <Failure error={failure.value} />;
   if (url !== undefined) {
     return (
       <figure class="result-video">

@@ -1,0 +1,128 @@
+/** A tab that sends one JSON request: its form, the result with its cost, and the latest requests. */
+import { useSignal } from '@preact/signals';
+import { useLocation } from 'preact-iso';
+import type { ComponentChildren } from 'preact';
+import { call, request } from '../api.ts';
+import { jsonSamples } from '../code-samples.ts';
+import { durationText } from '../format.ts';
+import { Form, useAction } from '../parts/form.tsx';
+import { Empty, Failure } from '../parts/loaded.tsx';
+import type { Cost, Receipt } from '../shapes.ts';
+import { type RequestBody, textIn } from '../request-history.ts';
+import { HistoryList, useHistory } from './history.tsx';
+import { CodeButton, type ModelChoice, ModelSelect, costText } from './parts.tsx';
+
+interface TrialProps<Data> {
+  /** Name of the tab in the browser's storage. */
+  readonly kind: string;
+  /** Path of the route, below the base path. */
+  readonly path: string;
+  readonly choice: ModelChoice;
+  /** The request without the model. */
+  readonly body: RequestBody;
+  /** Text for the list of the latest requests. */
+  readonly summary: string;
+  readonly isReady: boolean;
+  readonly verb: string;
+  readonly isRunningText: string;
+  /** File name of a binary response in code samples. */
+  readonly output?: string;
+  readonly emptyTitle: string;
+  readonly emptyText: string;
+  readonly fields: ComponentChildren;
+  readonly read: (response: Response) => Promise<Data>;
+  /** Fills the form with an earlier request. */
+  readonly restore: (body: RequestBody) => void;
+  readonly notes?: (data: Data) => readonly string[];
+  readonly show: (data: Data) => ComponentChildren;
+}
+
+interface Outcome<Data> {
+  readonly data: Data;
+  readonly cost: Cost | undefined;
+  readonly requestId: string;
+  readonly tookMs: number;
+}
+
+export function Trial<Data>(props: TrialProps<Data>) {
+  const { kind, path, choice, summary, isReady, output, read, restore, notes, show } = props;
+  const { route } = useLocation();
+  const outcome = useSignal<Outcome<Data> | undefined>(undefined);
+  const action = useAction();
+  const history = useHistory(kind);
+  const body = { model: choice.model?.id ?? 'default', ...props.body };
+  const run = (): void => {
+    void action.run(async () => {
+      outcome.value = undefined;
+      const startedMs = performance.now();
+      const response = await request(path, { method: 'POST', body });
+      const data = await read(response);
+      const tookMs = performance.now() - startedMs;
+      const requestId = response.headers.get('x-request-id') ?? '';
+      const cost = await costOf(requestId);
+      outcome.value = { data, cost, requestId, tookMs };
+      const usd = cost === undefined ? undefined : cost.usd + cost.diem;
+      history.add({ time: new Date().toISOString(), summary, body, requestId, usd });
+    });
+  };
+  const fill = (earlier: RequestBody): void => {
+    const id = encodeURIComponent(textIn(earlier, 'model'));
+    route(`/console/playground/${kind}?model=${id}`, true);
+    restore(earlier);
+  };
+  return (
+    <div class="split">
+      <Form submit={run}>
+        <ModelSelect choice={choice} />
+        {props.fields}
+        {action.error !== undefined && <Failure error={action.error} retry={run} />}
+        <p class="row">
+          <button
+            type="submit"
+            class="primary"
+            disabled={action.isRunning || choice.model === undefined || !isReady}
+          >
+            {action.isRunning ? props.isRunningText : props.verb}
+          </button>
+          <CodeButton samples={() => jsonSamples(path, body, 'API_KEY', output)} />
+        </p>
+      </Form>
+      <section aria-label="Result" aria-busy={action.isRunning}>
+        {outcome.value === undefined ? (
+          <Empty title={choice.model === undefined ? 'No model is available' : props.emptyTitle}>
+            <p>
+              {choice.model === undefined
+                ? 'The operator of this service offers no model of this kind.'
+                : props.emptyText}
+            </p>
+          </Empty>
+        ) : (
+          <>
+            {show(outcome.value.data)}
+            <p class="bill num row">
+              <a href={`/console/activity?open=${outcome.value.requestId}`}>
+                {outcome.value.cost === undefined ? 'Receipt' : costText(outcome.value.cost)}
+              </a>
+              <span>
+                {[...(notes?.(outcome.value.data) ?? []), durationText(outcome.value.tookMs)].join(
+                  ' · ',
+                )}
+              </span>
+            </p>
+          </>
+        )}
+        <HistoryList history={history} restore={fill} />
+      </section>
+    </div>
+  );
+}
+
+/** The cost in the receipt of a request; `undefined` if the receipt cannot be read. */
+async function costOf(requestId: string): Promise<Cost | undefined> {
+  try {
+    return (await call<Receipt>(`/usage/${requestId}`)).cost;
+  } catch {
+    // The result is more important; the link to the receipt remains.
+    return undefined;
+  }
+}

@@ -1,0 +1,145 @@
+/**
+ * All pages of the console, with data, at the widths of a phone and of a desktop, in light and dark:
+ * nothing is cut or wider than the screen, and axe finds nothing. Also their states without data and
+ * with errors.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { launchChromium } from '../support/chromium.ts';
+import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';
+import { Visitor } from './console-fixture.ts';
+
+const OWN =
+  ' activity activity/tags keys batches budgets webhooks credit models limits sessions members';
+const PLAYGROUND = ' images speech embeddings rerank background transcription video';
+const OPERATOR =
+  'accounts requests failures revenue books engines videos payments audit backups configuration check';
+const own = OWN.split(' ').map((name) => (name === '' ? '' : `/${name}`));
+const operator = OPERATOR.split(' ').map((name) => `/operator/${name}`);
+const playground = PLAYGROUND.split(' ').map((name) => `/playground/${name}`);
+const PAGES = [...own, ...playground, ...operator];
+const WIDTHS_PX = [360, 1280];
+/** The colours of a theme change only this. */
+const CONTRAST = {
+  resultTypes: ['violations'],
+  runOnly: { type: 'rule', values: ['color-contrast'] },
+};
+const LONG = 'a-name-of-a-model-that-is-longer-than-any-column-of-any-page-of-the-console';
+
+const YAML = (url: string): string => `
+engines: { studio: { url: "${url}/v1" } }
+models:
+  - { id: m, type: text, traits: [default], context: 8192, maxCompletionTokens: 64, price: { input: 1.25, output: 0.000001 }, replicas: [{ engine: studio, cost: { input: 1 } }] }
+  - { id: ${LONG}, type: text, context: 8192, price: { input: 12345.678, output: 2 }, replicas: [{ engine: studio }] }
+  - { id: brush, type: image, price: { perImage: 0.04 }, replicas: [{ engine: studio }] }
+  - { id: voice, type: tts, price: { perMillionCharacters: 10 }, speech: { voices: [anna] }, replicas: [{ engine: studio }] }
+  - { id: judge, type: rerank, price: { perSearch: 0.002 }, replicas: [{ engine: studio }] }
+  - { id: vectors, type: embedding, price: { input: 0.02 }, embedding: { dimensions: 2 }, replicas: [{ engine: studio }] }`;
+
+describe('all pages of the console', () => {
+  let engine: LoopbackEngine;
+  let browser: Browser;
+  let farebox: TestApp;
+  let origin: string;
+  let admin: string;
+
+  before(async () => {
+    [engine, browser] = await Promise.all([openEngine(), launchChromium()]);
+    farebox = await startTestApp({ yaml: YAML(engine.url) });
+    origin = new URL(farebox.url).origin;
+    // The first request makes the bundle, which can take longer than the timeout of the browser.
+    await fetch(origin);
+    admin = await farebox.key({ kind: 'ADMIN', description: 'owner' });
+    engine.answer = ({ body }, response) => {
+      const isBroken = body.includes('break');
+      const message = { role: 'assistant', content: 'Hi' };
+      const choices = [{ index: 0, finish_reason: 'stop', message }];
+      const usage = { prompt_tokens: 1_234_567, completion_tokens: 20, total_tokens: 1_234_587 };
+      const completion = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices };
+      sendJson(
+        response,
+        isBroken ? 500 : 200,
+        isBroken ? { error: 'out' } : { ...completion, usage },
+      );
+    };
+    await post('/accounts', { name: `Customer ${LONG}` });
+    await post('/webhooks', { url: `https://example.com/${LONG}`, events: ['balance.low'] });
+    for (const [model, content] of [
+      ['m', 'a'],
+      [LONG, 'b'],
+      ['m', 'break'],
+    ] as const) {
+      await post('/chat/completions', {
+        model,
+        metadata: { team: LONG },
+        messages: [{ role: 'user', content }],
+      });
+    }
+  });
+  after(async () => {
+    await browser.close();
+    await farebox.stop();
+    await engine.close();
+  });
+
+  async function post(path: string, body: object): Promise<void> {
+    const response = await fetch(farebox.url + path, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${admin}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    await response.text();
+  }
+
+  test('fit a phone and a desktop screen and are accessible in light and dark', async () => {
+    const visitor = await Visitor.open(browser, origin, {});
+    const { page } = visitor;
+    await visitor.signIn(admin);
+    for (const path of PAGES) {
+      await visitor.open(`/console${path}`);
+      await page.locator('h1').waitFor();
+      await visitor.settled();
+      assert.equal(await page.locator('.failure').count(), 0, path);
+      for (const [at, width] of WIDTHS_PX.entries()) {
+        const name = `${path} at ${width}`;
+        await page.setViewportSize({ width, height: 900 });
+        await page.emulateMedia({ colorScheme: at === 0 ? 'light' : 'dark' });
+        await visitor.checkWidth(name);
+        await visitor.checkAccess(name);
+        await page.emulateMedia({ colorScheme: at === 0 ? 'dark' : 'light' });
+        await visitor.checkAccess(`${name}, other theme`, CONTRAST);
+      }
+    }
+    await visitor.close();
+  });
+
+  test('explain an error of the server, and load again', async () => {
+    const visitor = await Visitor.open(browser, origin, { refusals: [503] });
+    const { page } = visitor;
+    await visitor.signIn(admin);
+    await visitor.open('/console');
+    await page.locator('h1').waitFor();
+    const body = JSON.stringify({ error: 'Broken for a test', code: 'SERVICE_UNAVAILABLE' });
+    const isData = /\/api\/v1\/(?!console\/session$|models|events)/;
+    await page.route(isData, (route) =>
+      route.request().method() === 'GET'
+        ? route.fulfill({ status: 503, contentType: 'application/json', body })
+        : route.continue(),
+    );
+    // The tabs of the playground, the models and the configuration of sessions need no other data.
+    const pages = [...own, ...operator].filter((path) => path !== '/models');
+    for (const path of pages) {
+      await visitor.open(`/console${path}`);
+      await page.locator('h1').waitFor();
+      await page.locator('.failure').first().waitFor();
+      await page.getByText('Broken for a test').first().waitFor();
+      assert.ok((await page.getByRole('button', { name: 'Try again' }).count()) > 0, path);
+    }
+    await page.unroute(isData);
+    await page.getByRole('button', { name: 'Try again' }).first().click();
+    await page.locator('.failure').first().waitFor({ state: 'detached' });
+    await visitor.close();
+  });
+});
