@@ -1,17 +1,19 @@
 /** Records failed and retried requests, without secrets and prompts, for the log and the database. */
 import type { Config } from '../config/config.ts';
-import type { Fault } from '../core/faults.ts';
+import { FAULTS, type Fault } from '../core/faults.ts';
 import { type LogFields, reasonOf } from '../core/log.ts';
 import type { RequestTry } from '../core/request-tries.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { isJsonObject } from '../json/json-scan.ts';
 import type { FailureRecord } from '../observability/failure-log.ts';
 import { Scrubber, parametersOf, readBody } from '../observability/request-facts.ts';
+import type { EndedJob, VideoJob } from '../video/video.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 type FailedRequestParts = Pick<FeatureParts, 'config' | 'clock' | 'failureLog'>;
 
 const MAX_PROMPT_BYTES = 8 * 1_024;
+const OK = 200;
 /** nginx's status for a caller that has closed the connection before its response. */
 const CLIENT_CLOSED = 499;
 
@@ -38,6 +40,34 @@ export class FailedRequests {
       cause: cause === '' ? undefined : cause,
       tries: tries.length === 0 ? undefined : tries.map(tryText),
     };
+  }
+
+  /** Stores the record of an ended video job, by the id of the job. */
+  recordVideo(job: VideoJob, { failure, detail, tries }: EndedJob): void {
+    const { config, clock, failureLog } = this.#parts;
+    const { id, accountId, keyId, modelId, createdMs, request } = job;
+    failureLog.add(accountId, () => {
+      const body = { bytes: JSON.stringify(request).length, json: request };
+      const scrubber = new Scrubber(this.#secretsOf(config.current), body);
+      return {
+        requestId: id,
+        createdMs,
+        accountId,
+        keyId,
+        route: 'POST /video/queue',
+        modelId,
+        engine: tries.at(-1)?.engine ?? job.engine,
+        status: failure === undefined ? OK : FAULTS[failure.code].status,
+        code: failure?.code ?? '',
+        tookMs: Math.round(clock.nowMs() - createdMs),
+        facts: {
+          message: failure?.message ?? '',
+          cause: scrubber.scrubWords(detail),
+          parameters: parametersOf(body),
+          tries: tries.map((tried) => ({ ...tried, words: scrubber.scrubWords(tried.words) })),
+        },
+      };
+    });
   }
 
   #recordOf(context: RequestContext, tookMs: number): FailureRecord {

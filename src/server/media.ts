@@ -27,6 +27,7 @@ import { SECOND_MS } from '../core/clock.ts';
 import type { VideoCallbacks } from '../video/job.ts';
 import { Video } from '../video/video.ts';
 import type { Feature } from '../http/route.ts';
+import { FailedRequests } from './failed-requests.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import { openWorkFolder } from '../engines/work-folder.ts';
 
@@ -141,6 +142,7 @@ function openVideo(
 ): Video {
   const { catalog, engines, stores, sales, guard, clock, ids, log } = shared;
   const { dataFolder, media, video } = shared.config.current;
+  const failed = new FailedRequests(shared);
   return new Video({
     store: stores.store,
     engines: new VideosClient({
@@ -155,6 +157,7 @@ function openVideo(
     ...video,
     maxStoredBytes: media.maxStoredMb * MB,
     callbacks,
+    ended: (job, how) => failed.recordVideo(job, how),
     expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,
     clock,
     ids,

@@ -129,6 +129,7 @@ onEachStore('video jobs', (stores) => {
           maxJobHours: 2,
           maxSilenceMinutes: 10,
           maxOpenJobs: 3,
+          ended: () => undefined,
           callbacks: {
             secretOf: (accountId) => `secret of ${accountId}`,
             add: async (_tx, message) => void messages.push(message),

@@ -16,6 +16,8 @@ import type {
 } from '../engines/media/media.ts';
 import type { CheckVideo, VideoVerdict } from './check-video.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
+import { JobTries } from './job-tries.ts';
+import type { RequestTry } from '../core/request-tries.ts';
 import {
   FAILURES,
   type JobFailure,
@@ -41,11 +43,21 @@ export interface VideoParts {
   readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
   readonly callbacks: VideoCallbacks | undefined;
+  /** Called when a job has failed, or has succeeded after failed calls of engines. */
+  readonly ended: (job: VideoJob, how: EndedJob) => void;
   /** Configured `expectedSeconds` of a model, used until there are measurements. */
   readonly expectedSeconds: (modelId: string) => number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+}
+
+export interface EndedJob {
+  /** Missing if the job has succeeded. */
+  readonly failure?: JobFailure;
+  /** The message of the engine. */
+  readonly detail: string;
+  readonly tries: readonly RequestTry[];
 }
 
 const TICK_MS = SECOND_MS;
@@ -76,6 +88,7 @@ export class Worker {
   readonly #table: JobTable;
   readonly #files: MediaStore;
   readonly #space: ResultSpace;
+  readonly #tries: JobTries;
   readonly #worker: JobWorker<VideoJob>;
   #isSweeping = false;
   /** Start of this process; jobs that were `admitting` before belong to a dead process. */
@@ -93,6 +106,7 @@ export class Worker {
     this.#files = files;
     this.#space = space;
     const { clock, log } = parts;
+    this.#tries = new JobTries(clock);
     this.#startedMs = clock.nowMs();
     this.#oldFiles = files.namesNow();
     this.#worker = new JobWorker({
@@ -188,13 +202,19 @@ export class Worker {
       return { role, path: this.#files.pathOf('inputs', file), mimeType };
     });
     let added = 1;
+    let called: EnginePlace = job;
     const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
+      called = place;
       const isOurs = await this.#table.ordering(job.id, place, added);
       // A request to another replica still counts as the same one.
       added = 0;
       return isOurs;
     };
-    const result = await engines.create({ job, inputs, beforeOrder }, this.#signal);
+    const result = await this.#tries.note(
+      job.id,
+      () => called,
+      () => engines.create({ job, inputs, beforeOrder }, this.#signal),
+    );
     switch (result.kind) {
       case 'created':
         return await this.#submitted(job, result);
@@ -226,7 +246,7 @@ export class Worker {
   }
 
   async #poll(job: VideoJob): Promise<void> {
-    const result = await this.#parts.engines.poll(job, this.#signal);
+    const result = await this.#call(job, () => this.#parts.engines.poll(job, this.#signal));
     switch (result.kind) {
       case 'running':
         await this.#table.progressed(job.id, result.fraction);
@@ -245,6 +265,10 @@ export class Worker {
     }
   }
 
+  #call<T extends { readonly kind: string }>(job: VideoJob, call: () => Promise<T>): Promise<T> {
+    return this.#tries.note(job.id, () => job, call);
+  }
+
   #logProgress(job: VideoJob, fraction: number): void {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;
@@ -260,7 +284,9 @@ export class Worker {
     let verdict: VideoVerdict | undefined;
     const sizeBytes = await this.#space.within(job.accountId, (fits) =>
       this.#files.storeResult(job.id, this.#table.owner, async (path) => {
-        result = await this.#parts.engines.download(job, path, { canStore: fits, signal });
+        result = await this.#call(job, () =>
+          this.#parts.engines.download(job, path, { canStore: fits, signal }),
+        );
         if (result.kind === 'done') verdict = await this.#check(job, path);
         return verdict?.kind === 'fit';
       }),
@@ -300,6 +326,8 @@ export class Worker {
     });
     if (done === undefined) return;
     log.info({ job: job.id, model: job.modelId, durationMs: done.executionMs }, 'A video is done');
+    const tries = this.#tries.take(job.id);
+    if (tries.length > 0) this.#parts.ended(job, { detail: '', tries });
     await this.#clean(job);
   }
 
@@ -309,6 +337,7 @@ export class Worker {
     if (failed === undefined) return;
     const fields = { job: job.id, model: job.modelId, reason: failure.message, detail };
     this.#parts.log.info(fields, 'A video job failed');
+    this.#parts.ended(job, { failure, detail, tries: this.#tries.take(job.id) });
     await this.#clean(job);
   }
 

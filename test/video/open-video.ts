@@ -46,6 +46,7 @@ export function openVideo(
     maxSilenceMinutes: 10,
     maxOpenJobs: 5,
     callbacks: undefined,
+    ended: () => undefined,
     expectedSeconds: () => 60,
     clock,
     ids: systemIds(),

@@ -141,6 +141,9 @@ function chargeReason(row: UsageRow): string {
         : `The server ended the request: ${usage} until then are charged ${prices}`;
     default:
       if (isFree) return 'Not charged: the hold was released, because the request failed';
+      if (row.extras?.includes('"refundedUsd"') === true) {
+        return 'Charged in advance, and refunded because the job failed: extras.refundedUsd';
+      }
       return `The request failed after a part of its response was sent: ${usage} are charged ${prices}`;
   }
 }
