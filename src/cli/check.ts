@@ -5,7 +5,14 @@ import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname } from 'node:path';
 import { type Config, describeConfig, proxyOf } from '../config/config.ts';
-import { Catalog, isLoss, lossText, marginsOf } from '../catalog/catalog.ts';
+import {
+  Catalog,
+  type CatalogModel,
+  isLoss,
+  lossText,
+  marginsOf,
+  soldModel,
+} from '../catalog/catalog.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
@@ -306,14 +313,21 @@ function modelFinding({ models }: Config): Finding {
   return finding('models', 'note', 'none configured; embedded and discovered models are offered');
 }
 
-/** Prices below the cost of a supplier. */
+/** List prices, and prices of plans, below the cost of a supplier. */
 function marginFindings(config: Config): Finding[] {
   const models = new Catalog({ settings: config, clock: PARTS.clock }).models();
-  return models.flatMap((model) =>
+  const lossesOf = (model: CatalogModel, name: string) =>
     marginsOf(model)
       .filter(isLoss)
-      .map((loss) => finding(`price of ${model.id}`, 'wrong', lossText(loss))),
-  );
+      .map((loss) => finding(name, 'wrong', lossText(loss)));
+  const plans = [...config.resolvedPlans.byName];
+  return models.flatMap((model) => [
+    ...lossesOf(model, `price of ${model.id}`),
+    ...plans.flatMap(([name, { prices: plan }]) => {
+      const sold = soldModel(model, { account: undefined, plan });
+      return sold === model ? [] : lossesOf(sold, `price of ${model.id}, plan ${name}`);
+    }),
+  ]);
 }
 
 async function personaFindings({ personas: { folder } }: Config): Promise<Finding[]> {

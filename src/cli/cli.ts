@@ -18,6 +18,7 @@ import { creditCommands } from './credit.ts';
 import { enginesCommands } from './engines.ts';
 import { keysCommands } from './keys.ts';
 import { limitCommands } from './limits.ts';
+import { ownPricesCommand } from './own-prices.ts';
 import { modelsCommands } from './models.ts';
 import { moveCommand } from './move.ts';
 import { pricesCommands } from './prices.ts';
@@ -38,6 +39,7 @@ const COMMANDS: readonly ((cli: Cli) => void)[] = [
   keysCommands,
   accountsCommands,
   limitCommands,
+  ownPricesCommand,
   budgetsCommands,
   creditCommands,
   refundCommand,

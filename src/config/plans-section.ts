@@ -1,5 +1,5 @@
 /**
- * The `plans` section: plans of accounts with their own names, limits, prices and credit. The plans
+ * The `plans` section: plans of accounts with their own names, limits and prices. The plans
  * `paid`, `pro`, `partner` and `staff` always exist. Prices of one account are in the database.
  */
 import { z } from 'zod';
@@ -110,10 +110,6 @@ const Plan = z.strictObject({
     .optional()
     .describe('Rate limits that differ from those of `basedOn`.'),
   prices: PriceRules.optional().describe('Prices that differ from the list prices.'),
-  creditUsd: Usd.optional().describe('Credit of a new account on this plan, in USD.'),
-  dailyDiem: Usd.optional().describe(
-    'Daily credit of a new account on this plan; 1 DIEM pays for 1 USD.',
-  ),
 });
 
 export type PlansSection = z.infer<typeof PlansSection>;
@@ -136,8 +132,6 @@ export interface ResolvedPlan {
   readonly basedOn: DefaultPlan;
   readonly limits: RatesOfPlan;
   readonly prices: PriceRules | undefined;
-  readonly creditUsd: string | undefined;
-  readonly dailyDiem: string | undefined;
 }
 
 export interface ResolvedPlans {
@@ -155,8 +149,6 @@ export function resolvePlans(plans: PlansSection, limits: LimitsSection): Resolv
       basedOn,
       limits: withOwn(limits.plans[basedOn], own?.limits),
       prices: own?.prices,
-      creditUsd: own?.creditUsd,
-      dailyDiem: own?.dailyDiem,
     };
   };
   const paid = resolved('paid', 'paid');

@@ -74,7 +74,7 @@ export const SECTIONS = {
   defaults: live(DefaultsSection, 'Defaults of discovered and embedded models.'),
   models: live(ModelsSection, 'Models.'),
   limits: live(LimitsSection, 'Rate limits and credit rules.'),
-  plans: live(PlansSection, 'Plans of accounts with their limits, prices and credit.'),
+  plans: live(PlansSection, 'Plans of accounts with their limits and prices.'),
   payments: restart(PaymentsSection, 'Wallet payments.'),
   signIn: live(SignInSection, 'Company sign-in to the console by OpenID Connect.'),
   email: restart(EmailSection, 'Mail server for messages to accounts and operators.'),

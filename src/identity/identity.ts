@@ -244,6 +244,11 @@ export class Identity {
     this.forget();
   }
 
+  /** Accounts with own prices. */
+  async pricedAccounts(limit: number): Promise<Account[]> {
+    return await this.#accounts('WHERE prices IS NOT NULL ORDER BY id LIMIT $1', [limit]);
+  }
+
   async findAccount(id: string, tx: Queryable = this.#parts.store): Promise<Account | undefined> {
     return (await this.#accounts('WHERE id = $1', [id], tx))[0];
   }

@@ -107,6 +107,11 @@ export const METRICS = {
     ['model', 'engine'],
     'Prices of a model that are below the configured cost of the supplier.',
   ),
+  customerLosses: shared(
+    'farebox_customer_losses',
+    ['customer', 'model'],
+    'Own prices of a plan (`plan:<name>`) or an account that are below the configured cost of the supplier, as of the last minute.',
+  ),
   modelsReady: gauge('farebox_models_ready', [], 'Models that an engine can run now.'),
   engineInFlight: gauge('farebox_engine_in_flight', ['engine'], 'Calls that run on an engine.'),
   engineQueued: gauge(

@@ -19,11 +19,13 @@ import {
   metricsText,
   moneyFigures,
 } from '../observability/metrics.ts';
+import type { Log } from '../core/log.ts';
 import { nano, toUsdNumber } from '../core/money.ts';
 import { NO_TOKENS, type Settlement } from '../billing/ledger/ledger.ts';
 import type { Payments } from '../payments/payments.ts';
 import { METRICS } from '../observability/metric-list.ts';
 import { RpcFigures } from '../rpc/rpc.ts';
+import type { CustomerLoss } from './customer-losses.ts';
 import type { Stores } from './stores.ts';
 import type { Traces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
@@ -50,6 +52,7 @@ export interface ServerMetricsParts {
   readonly catalog: Catalog;
   /** `undefined` without payment rails. */
   readonly payments: Payments | undefined;
+  readonly log: Log;
   readonly unhandledRejections: RejectionFigures;
   readonly traces: Traces | undefined;
   /** Set if several processes share the port. */
@@ -95,6 +98,7 @@ const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; //
 export class ServerMetrics implements RequestObserver {
   /** Unix time of the last successful backup in ms. */
   backupMs: () => number | undefined = () => undefined;
+  #customerLosses: readonly CustomerLoss[] = [];
   readonly #parts: ServerMetricsParts;
   readonly #requests = figures(METRICS.requests);
   readonly #requestSeconds = histogram(METRICS.requestSeconds, REQUEST_BOUNDS_SECONDS);
@@ -249,12 +253,28 @@ export class ServerMetrics implements RequestObserver {
     }
   }
 
+  /** Takes the result of the last search, and warns of a new loss. */
+  readLosses(losses: readonly CustomerLoss[]): void {
+    for (const { customer, model, count } of losses) {
+      const isKnown = this.#customerLosses.some(
+        (one) => one.customer === customer && one.model === model,
+      );
+      if (isKnown) continue;
+      const fields = { customer, model, count };
+      this.#parts.log.warn(fields, 'A customer buys a model below its cost');
+    }
+    this.#customerLosses = losses;
+  }
+
   #readEngines(gauges: Gauges): void {
     const { engines, catalog } = this.#parts;
     const models = catalog.models();
     gauges.set('modelsOffered', models.length);
     gauges.set('modelsReady', models.filter(({ replicas }) => engines.isReady(replicas)).length);
-    gauges.show(...ENGINE_GAUGES, 'modelLosses');
+    gauges.show(...ENGINE_GAUGES, 'modelLosses', 'customerLosses');
+    for (const { customer, model, count } of this.#customerLosses) {
+      gauges.set('customerLosses', count, customer, model);
+    }
     for (const model of models) {
       const losses = model.replicas.some(({ cost }) => cost) ? marginsOf(model).filter(isLoss) : [];
       for (const { engine } of losses) {

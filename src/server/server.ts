@@ -21,6 +21,7 @@ import type { LocalEngineSource } from '../engines/embedded/embedded.ts';
 import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { ScheduledBackups } from './backup/scheduled-backups.ts';
+import { customerLosses } from './customer-losses.ts';
 import { type Stores, openStores, plansOf } from './stores.ts';
 import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
@@ -130,7 +131,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   // All features with their routes and jobs. `chatFeature` includes models, embeddings and characters;
   // `mediaFeature` includes images, audio and video.
   const features: readonly Feature[] = [
-    ...sharedJobs(shared, largeBodies),
+    ...sharedJobs(shared, largeBodies, metrics),
     chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
     rpc,
     accountFeature(account, wallets.payments, wallets.signing),
@@ -183,11 +184,16 @@ export async function startApp(parts: AppParts): Promise<App> {
 }
 
 /** The jobs of parts that several features use. */
-function sharedJobs(shared: SaleParts, largeBodies: LargeBodies): Feature[] {
+function sharedJobs(
+  shared: FeatureParts & SaleParts,
+  largeBodies: LargeBodies,
+  metrics: ServerMetrics,
+): Feature[] {
   const { idempotency } = shared;
   return [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
+    { routes: [], perProcessJob: async () => metrics.readLosses(await customerLosses(shared)) },
   ];
 }
 

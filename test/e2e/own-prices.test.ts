@@ -7,6 +7,7 @@ import { type TestNode, echoNode, startNode } from '../rpc/node.ts';
 import { until } from '../support/until.ts';
 import { batchEnd, chatLine, startBatch } from '../support/batch-client.ts';
 import { usdToNano } from '../../src/core/money.ts';
+import { customerLosses } from '../../src/server/customer-losses.ts';
 
 const REPLICA = 'replicas: [{ engine: rack1, model: tiny }]';
 const MODELS = `
@@ -14,7 +15,7 @@ const MODELS = `
   - id: tiered
     context: 8192
     price: { input: 1, output: 2, reasoning: 4, serviceTiers: { priority: { factor: 2 } } }
-    replicas: [{ engine: rack1, model: tiny }]`;
+    replicas: [{ engine: rack1, model: tiny, cost: { input: 0.9, output: 1 } }]`;
 
 interface Line {
   readonly kind: string;
@@ -214,6 +215,17 @@ plans:
     assert.deepEqual((await read('plan=gold'))['atlas'], ['plan', '1.0000', '0.8000']);
     const missing = await call(bench.farebox, '/admin/prices?account=nobody', { secret: operator });
     assert.equal(missing.status, 404);
+  });
+
+  test('prices below the cost of the supplier are found for plans and accounts', async () => {
+    const { accountId } = await customer({ prices: { discountPercent: 50 } });
+    const { app, config } = bench.farebox;
+    const { catalog, stores } = app;
+    const losses = await customerLosses({ catalog, stores, config: { current: config } });
+    const found = losses.map(({ customer: name, model }) => `${name} ${model}`);
+    assert.ok(found.includes('plan:gold tiered'), found.join());
+    assert.ok(found.includes(`${accountId} tiered`), found.join());
+    assert.ok(!found.some((one) => one.startsWith('plan:paid')), found.join());
   });
 
   test('prices that fit no model, and plans that do not exist, are rejected', async () => {

@@ -23,6 +23,7 @@ import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { can } from '../session.ts';
 import type { Account, ApiKey, Budget, List, Page, Receipt, RefundState } from '../shapes.ts';
+import { AccountPrices, type ChangeProps, Discount } from './account-prices.tsx';
 
 interface AccountDrawerProps {
   readonly id: string;
@@ -48,9 +49,11 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
               <Refund account={data} path={path} changed={renew} />
             )}
             {can('own') && <Settings account={data} path={path} changed={renew} />}
+            {can('own') && <Discount account={data} path={path} changed={renew} />}
           </>
         )}
       </Loaded>
+      <AccountPrices id={id} />
       <AccountKeys path={path} />
       <AccountBudgets path={`${path}/budgets`} />
       <AccountRequests path={path} />
@@ -93,12 +96,6 @@ function AccountFacts({ account }: { account: Account }) {
 /** The reference makes a movement idempotent: a retry moves no money. */
 function newReference(): string {
   return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
-}
-
-interface ChangeProps {
-  readonly account: Account;
-  readonly path: string;
-  readonly changed: () => void;
 }
 
 function Movement({ account, path, changed }: ChangeProps) {
