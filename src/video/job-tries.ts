@@ -5,6 +5,7 @@
 import type { Clock } from '../core/clock.ts';
 import type { RequestTry } from '../core/request-tries.ts';
 import type { EnginePlace } from '../engines/media/media.ts';
+import type { JobFailure } from './job.ts';
 
 /** The class of a failed call, by the kind of its result; the other kinds are successes. */
 const CLASSES: Readonly<Record<string, string>> = {
@@ -19,6 +20,14 @@ const CLASSES: Readonly<Record<string, string>> = {
 /** Further calls are counted by the attempts of the receipt only. */
 const MAX_TRIES = 20;
 const MAX_JOBS = 1_000;
+
+export interface EndedJob {
+  /** Missing if the job has succeeded. */
+  readonly failure?: JobFailure;
+  /** The message of the engine. */
+  readonly detail: string;
+  readonly tries: readonly RequestTry[];
+}
 
 interface Called {
   readonly kind: string;

@@ -16,7 +16,7 @@ import { ResultSpace } from './result-space.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
 export type { VideoJob } from './job.ts';
-export type { EndedJob } from './worker.ts';
+export type { EndedJob } from './job-tries.ts';
 
 /** Input of `queue`. An empty `keyId` means a wallet; `request` is for the engine. */
 export interface QueueJob extends Pick<

@@ -16,8 +16,7 @@ import type {
 } from '../engines/media/media.ts';
 import type { CheckVideo, VideoVerdict } from './check-video.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
-import { JobTries } from './job-tries.ts';
-import type { RequestTry } from '../core/request-tries.ts';
+import { type EndedJob, JobTries } from './job-tries.ts';
 import {
   FAILURES,
   type JobFailure,
@@ -50,14 +49,6 @@ export interface VideoParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-}
-
-export interface EndedJob {
-  /** Missing if the job has succeeded. */
-  readonly failure?: JobFailure;
-  /** The message of the engine. */
-  readonly detail: string;
-  readonly tries: readonly RequestTry[];
 }
 
 const TICK_MS = SECOND_MS;
