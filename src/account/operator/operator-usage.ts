@@ -53,21 +53,21 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
       if (by === 'tag' && filter.engine !== undefined) {
         throw badQuery('engine', 'Must not be set with "by=tag": tags have no sums by engine');
       }
-      const [rows, totals] = await Promise.all(
-        by === 'tag'
-          ? [usageTags(store, filter, { limit, offset: 0 }), usageTotals(store, filter)]
-          : [costGroups(store, filter, [COLUMNS[by]], limit), totalsOf(parts, filter)],
-      );
+      if (by === 'tag') {
+        const rows = await usageTags(store, filter, { limit, offset: 0 });
+        const sums = { filter, rows, totals: await usageTotals(store, filter), names: NO_NAMES };
+        return sendSums(context, sums, wantsCsv(context, { format }));
+      }
+      const rows = await costGroups(store, filter, [COLUMNS[by]], limit);
+      const totals = await totalsOf(parts, filter, rows, limit);
       const names = by === 'account' ? await namesOf(parts, rows) : NO_NAMES;
       await sendSums(context, { filter, rows, totals, names }, wantsCsv(context, { format }));
     }),
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
       const { by, format, ...query } = readQuery(context, RevenueQuery);
       const filter = filterOf(parts, query);
-      const [rows, totals] = await Promise.all([
-        costGroups(store, filter, ['day', COLUMNS[by]], MAX_REVENUE_ROWS),
-        totalsOf(parts, filter),
-      ]);
+      const rows = await costGroups(store, filter, ['day', COLUMNS[by]], MAX_REVENUE_ROWS);
+      const totals = await totalsOf(parts, filter, rows, MAX_REVENUE_ROWS);
       const sums = { filter, rows, totals, names: NO_NAMES };
       await sendSums(context, sums, wantsCsv(context, { format }));
     }),
@@ -76,10 +76,33 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
 
 const NO_NAMES: ReadonlyMap<string, string> = new Map();
 
-async function totalsOf({ stores }: AccountParts, filter: AnyUsageFilter): Promise<SumsRow> {
+/** The rows are read a second time only if the limit has omitted some. */
+async function totalsOf(
+  { stores }: AccountParts,
+  filter: AnyUsageFilter,
+  rows: readonly CostGroup[],
+  limit: number,
+): Promise<SumsRow> {
+  const [first] = rows;
+  if (first !== undefined && rows.length < limit)
+    return rows.slice(1).reduce<SumsRow>(added, first);
   const [totals] = await costGroups(stores.store.readerFor(''), filter, [], 1);
   assert(totals !== undefined, 'a sum has one row');
   return totals;
+}
+
+function added(a: SumsRow, b: CostGroup): SumsRow {
+  const { cost_nano: costNano = null } = a;
+  return {
+    requests: a.requests + b.requests,
+    errors: a.errors + b.errors,
+    prompt_tokens: a.prompt_tokens + b.prompt_tokens,
+    completion_tokens: a.completion_tokens + b.completion_tokens,
+    usd_nano: a.usd_nano + b.usd_nano,
+    diem_nano: a.diem_nano + b.diem_nano,
+    cost_nano: costNano === null ? b.cost_nano : costNano + (b.cost_nano ?? 0n),
+    uncosted: (a.uncosted ?? 0n) + b.uncosted,
+  };
 }
 
 async function namesOf({ stores }: AccountParts, rows: readonly Row[]) {
