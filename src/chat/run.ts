@@ -194,6 +194,7 @@ export class ChatRun implements WholeCall {
       extraTool: searches === 0 ? undefined : additions.autoSearch?.tool,
       extraMembers: additions.socialSearch?.membersFor(replica.engine),
       serviceTier: tier?.name,
+      mayPrefill: plan.protocol?.name === 'messages',
     };
     this.translated = undefined;
     if (dialect.protocol === 'openai') return engineRequest(request, target);
@@ -288,10 +289,7 @@ export class ChatRun implements WholeCall {
 
   protected nextRound(round: SearchRound, searches: readonly RequestedSearch[]): void {
     const { blocks } = this;
-    if (blocks === undefined) {
-      (this.#earlier ??= []).push(round);
-      return;
-    }
+    if (blocks === undefined) return void (this.#earlier ??= []).push(round);
     const { content, reasoning: reasoning_content, details: reasoning_details } = round;
     blocks.choice({ delta: { content, reasoning_content, reasoning_details } });
     for (const { query, results } of searches) blocks.searched(query, results);

@@ -45,6 +45,12 @@ const Quirks = group({
     .describe(
       '`true` if the engine reads `cache_salt`, which separates its prompt cache by account (vLLM, SGLang). Default: self-hosted engines until one rejects it; of the engines found on local ports only vLLM.',
     ),
+  prefill: z
+    .boolean()
+    .optional()
+    .describe(
+      '`true` if the engine continues a last message of the assistant, `false` if it begins another one (TGI); `/messages` then rejects such a request. Default: `true` for self-hosted engines, Anthropic, Groq, Mistral, OpenRouter and LiteLLM.',
+    ),
   leaveOut: z
     .array(z.string())
     .optional()

@@ -314,6 +314,28 @@ describe('providers', () => {
         assert.equal(upstream.seen.at(-1)?.path, enginePath);
       });
     }
+    if (data.prefill !== undefined) {
+      const way = data.prefill === null ? 'is rejected with the reason' : 'is continued';
+      test(`${provider}: a last message of the assistant in /messages ${way}`, async () => {
+        upstream.otherwise = { kind: 'json' };
+        const messages = [
+          { role: 'user', content: 'Hi' },
+          { role: 'assistant', content: 'I' },
+        ];
+        const seen = upstream.seen.length;
+        const answer = await post('/messages', { model: provider, max_tokens: 16, messages });
+        if (data.prefill === null) {
+          assert.equal(answer.status, 400, answer.text);
+          assert.match(answer.text, /cannot continue a message of the assistant/);
+          assert.equal(upstream.seen.length, seen);
+          return;
+        }
+        assert.equal(answer.status, 200, answer.text);
+        const sent = JSON.parse(upstream.seen.at(-1)?.body ?? '');
+        assert.partialDeepStrictEqual(sent, data.prefill ?? {});
+        assert.equal(sent.messages.at(-1).content, 'I');
+      });
+    }
     /** Only Messages has more than four stop texts. */
     const postRow = (body: { stop?: unknown }): Promise<Called> => {
       const { stop } = body;

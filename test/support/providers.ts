@@ -18,6 +18,8 @@ export interface Provider {
     readonly usage: Readonly<Record<string, unknown>>;
     readonly billed: Readonly<Record<string, unknown>>;
   }[];
+  /** Members of the body by which the provider continues a last message; `null` if it does not. */
+  readonly prefill?: Readonly<Record<string, unknown>> | null;
   /** A pattern of what the provider rejects in the messages of a request. */
   readonly rejects?: string;
   /** The paths of calls, and the paths and queries that the engine receives. */

@@ -21,8 +21,13 @@ export interface EngineDialect {
   readonly renamed: readonly (readonly [name: string, engineName: string])[];
   /** Length of the ids of tool calls, if the engine accepts only letters and digits of that length. */
   readonly callIdCharacters?: number;
-  /** Members of a last message by the assistant, which the model continues. */
-  readonly prefill?: JsonObject;
+  /** Members of a last message by the assistant, which the engine rejects otherwise. */
+  readonly lastMessage?: JsonObject;
+  /**
+   * Members of a request whose last message the engine continues, empty if it always does;
+   * `undefined` if it begins another message instead.
+   */
+  readonly prefill: JsonObject | undefined;
   /** Whether content parts may have `cache_control`. */
   readonly cacheMarks: boolean;
   /** Whether chunks are padded with random text unless the request declines. */
@@ -53,15 +58,19 @@ const SELF_HOSTED: EngineDialect = {
   cacheMarks: false,
   cacheSalt: true,
   maxStops: Infinity,
+  // vLLM and SGLang need both. llama.cpp and Ollama always continue, and ignore them.
+  prefill: { continue_final_message: true, add_generation_prompt: false },
   leaveOut: [],
   leaveOutOfMessages: [],
 };
+const ALWAYS: JsonObject = {};
 const HOSTED: EngineDialect = {
   ...SELF_HOSTED,
   outputCap: 'max_completion_tokens',
   thinkingSwitch: false,
   cacheSalt: false,
   maxStops: 4,
+  prefill: undefined,
   leaveOutOfMessages: ['extra_content', 'reasoning_details'],
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
@@ -73,14 +82,15 @@ const MISTRAL_ID_CHARACTERS = 9;
 const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   'self-hosted': SELF_HOSTED,
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
-  anthropic: { ...HOSTED, maxStops: Infinity },
+  anthropic: { ...HOSTED, maxStops: Infinity, prefill: ALWAYS },
   deepseek: { ...OLDER_CAP, maxStops: 16, thinkingOff: { thinking: { type: 'disabled' } } },
   gemini: { ...OLDER_CAP, maxStops: 5, leaveOutOfMessages: [] },
-  groq: { ...HOSTED, leaveOutOfMessages: NO_REASONING },
+  groq: { ...HOSTED, prefill: ALWAYS, leaveOutOfMessages: NO_REASONING },
   litellm: {
     ...OLDER_CAP,
     maxStops: Infinity,
     cacheMarks: true,
+    prefill: ALWAYS,
     fallbacks: true,
     leaveOutOfMessages: [],
   },
@@ -90,12 +100,14 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     leaveOutOfMessages: NO_REASONING,
     renamed: [['seed', 'random_seed']],
     callIdCharacters: MISTRAL_ID_CHARACTERS,
-    prefill: { prefix: true },
+    lastMessage: { prefix: true },
+    prefill: ALWAYS,
   },
   openrouter: {
     ...OLDER_CAP,
     cacheMarks: true,
     maxStops: Infinity,
+    prefill: ALWAYS,
     leaveOutOfMessages: [],
     thinkingOff: { reasoning: { effort: 'none' } },
   },
@@ -107,12 +119,14 @@ const TRANSLATED: EngineDialect = {
   ...OLDER_CAP,
   cacheMarks: true,
   maxStops: Infinity,
+  prefill: ALWAYS,
   leaveOutOfMessages: [],
 };
 
 const RESPONSES: EngineDialect = {
   ...TRANSLATED,
   padding: true,
+  prefill: undefined,
   promptCacheRetention: true,
 };
 
@@ -130,11 +144,18 @@ const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.x\.ai$/, 'xai'],
 ];
 
-const WITHOUT_SALT: EngineDialect = { ...SELF_HOSTED, cacheSalt: false };
-const UNSALTED: ReadonlySet<string> = new Set(['ollama', 'llama.cpp', 'lm-studio']);
+const EMBEDDED: EngineDialect = { ...SELF_HOSTED, prefill: undefined };
+const WITHOUT_SALT: EngineDialect = { ...SELF_HOSTED, cacheSalt: false, prefill: ALWAYS };
+/** Engines that are found on local ports. */
+const LOCAL: Readonly<Record<string, EngineDialect>> = {
+  vllm: SELF_HOSTED,
+  ollama: WITHOUT_SALT,
+  'llama.cpp': WITHOUT_SALT,
+  'lm-studio': { ...WITHOUT_SALT, prefill: undefined },
+};
 
 export function localDialect(engineId: string): EngineDialect {
-  return UNSALTED.has(engineId) ? WITHOUT_SALT : SELF_HOSTED;
+  return LOCAL[engineId] ?? EMBEDDED;
 }
 
 type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &
@@ -148,15 +169,20 @@ export function engineDialect({
   continuousUsage,
   provider,
 }: DialectSettings): EngineDialect {
+  const { prefill, ...others } = quirks;
   const given = Object.fromEntries(
-    Object.entries(quirks).filter(([, value]) => value !== undefined),
+    Object.entries(others).filter(([, value]) => value !== undefined),
   );
-  if (protocol === 'anthropic') return { ...TRANSLATED, ...given, protocol };
-  if (protocol === 'responses') return { ...RESPONSES, ...given, protocol };
+  const dialectOf = (preset: EngineDialect): EngineDialect => {
+    if (prefill === undefined) return { ...preset, ...given };
+    return { ...preset, ...given, prefill: prefill ? (preset.prefill ?? ALWAYS) : undefined };
+  };
+  if (protocol === 'anthropic') return { ...dialectOf(TRANSLATED), protocol };
+  if (protocol === 'responses') return { ...dialectOf(RESPONSES), protocol };
   // A provider package gets everything that its provider may keep.
   const detected = provider === undefined ? presetOf(url) : 'openrouter';
   const preset = PRESETS[dialect === 'auto' ? detected : dialect];
-  return { ...preset, continuousUsage, ...given };
+  return { ...dialectOf(preset), continuousUsage };
 }
 
 function presetOf(url: string): Preset {
@@ -175,7 +201,7 @@ export interface RefusedParameter {
 const ESSENTIAL = new Set(
   (
     'model messages stream n stop tools tool_choice response_format logprobs top_logprobs ' +
-    'functions function_call modalities audio'
+    'functions function_call modalities audio continue_final_message add_generation_prompt'
   ).split(' '),
 );
 const ESSENTIAL_OF_MESSAGES = new Set(

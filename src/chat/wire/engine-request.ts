@@ -32,6 +32,8 @@ export interface EngineTarget {
   readonly extraMembers?: JsonObject | undefined;
   /** The service tier that was sold; others than `auto` and `default` are left out. */
   readonly serviceTier?: string | undefined;
+  /** Whether the protocol of the caller continues a last message by the assistant. */
+  readonly mayPrefill?: boolean;
 }
 
 /**
@@ -82,7 +84,7 @@ function plainChanges(
   const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
   if (!isPlain || hasMore || systemPrompt !== '') return undefined;
   if (dialect.leaveOut.length + dialect.renamed.length > 0) return undefined;
-  if (dialect.prefill !== undefined || markedMessages !== undefined) return undefined;
+  if (dialect.lastMessage !== undefined || markedMessages !== undefined) return undefined;
   // The body may need no change at all, which only `spliceObject` detects.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
@@ -126,11 +128,12 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   };
   let messages = target.messages ?? request.messages;
   if (dialect.cacheMarks) messages = withMarks(messages, request);
-  if (!request.isPlain || dialect.prefill !== undefined) {
+  if (!request.isPlain || dialect.lastMessage !== undefined) {
     messages = knownMessages(messages, dialect);
   }
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
+  if (target.mayPrefill === true) setPrefill(fields, messages.at(-1), dialect);
   if (!request.isPlain) {
     setThinking(fields, request, target);
     const isExtended = dialect.promptCacheRetention && request.isCacheExtended;
@@ -151,6 +154,20 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   }
   for (const name of dialect.leaveOut) fields[name] = undefined;
   return fields;
+}
+
+function setPrefill(
+  fields: Record<string, unknown>,
+  last: ChatMessage | undefined,
+  { prefill }: EngineDialect,
+): void {
+  if (last?.role !== 'assistant' || callsOf(last).length > 0) return;
+  if (prefill === undefined) {
+    const message =
+      'The engine of this model cannot continue a message of the assistant; end the messages with one of the user';
+    throw refuseMember(['messages'], message, 'unsupported');
+  }
+  Object.assign(fields, prefill);
 }
 
 const ADDED = new Set([
@@ -242,7 +259,7 @@ function callsOf(message: ChatMessage): readonly JsonObject[] {
 
 function knownMessages(
   messages: readonly ChatMessage[],
-  { developerRole, leaveOutOfMessages, callIdCharacters, prefill }: EngineDialect,
+  { developerRole, leaveOutOfMessages, callIdCharacters, lastMessage }: EngineDialect,
 ): readonly ChatMessage[] {
   let known = messages;
   if (!developerRole && messages.some((message) => message.role === 'developer')) {
@@ -262,8 +279,8 @@ function knownMessages(
     });
   }
   const last = known.at(-1);
-  if (prefill !== undefined && last?.role === 'assistant') {
-    known = [...known.slice(0, -1), { ...last, ...prefill }];
+  if (lastMessage !== undefined && last?.role === 'assistant') {
+    known = [...known.slice(0, -1), { ...last, ...lastMessage }];
   }
   return callIdCharacters === undefined ? known : withShortIds(known, callIdCharacters);
 }
