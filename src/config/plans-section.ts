@@ -207,7 +207,7 @@ export function discountFactor(percent: string): string {
 }
 
 /** A price after a discount, rounded half up to a nano-USD. */
-export function discounted(priceNano: bigint, percent: string): bigint {
+function discounted(priceNano: bigint, percent: string): bigint {
   return divideHalfUp(priceNano * (100n * PERCENT_NANO - usdToNano(percent)), 100n * PERCENT_NANO);
 }
 
