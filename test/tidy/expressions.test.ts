@@ -16,11 +16,16 @@ const OWN_TEXT: Readonly<Record<string, string>> = {
   'src/db/': 'our own statements, and the connection string of the operator',
 };
 
-/** Slower expressions, each with the maximum length of its text. */
+/** Expressions that are slower, or too large to decide about, each with the maximum length of its text. */
 const A_LINE = '2,000 characters of a message of an engine';
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   [String.raw`/\b(?:sk|pk|rk|gsk|xai|key|whsec|ghp|hf|AKIA|AIza)[-_][\w-]{8,}/g`]: A_LINE,
   [String.raw`/\beyJ[\w-]{10,}\.[\w-]{5,}\.[\w-]*/g`]: A_LINE,
+  [String.raw`/\bSVC_[A-Z]+_KEY_\w+/g`]: A_LINE,
+  [String.raw`/\b[A-Z]{2,}_(?:INFERENCE|ADMIN)_KEY_\w+/g`]: A_LINE,
+  [String.raw`/\b(bearer|basic)\s+[\w.~+/=-]{6,}/gi`]: A_LINE,
+  [String.raw`/\b(api[-_ ]?key|token|secret|password|authorization)\b["']?\s*[:=]\s*["']?[^\s"',;&]{6,}/gi`]:
+    A_LINE,
   [String.raw`/\b([a-z][a-z\d+.-]{1,20}):\/\/(?:[^\s/@"'<>]*@)?([^\s/?#"'<>]+)[^\s"'<>)]*/gi`]:
     A_LINE,
 };

@@ -38,7 +38,7 @@ export function expressionsOf(path: string, text: string) {
 }
 
 /** Maximum time to check one expression. */
-const CHECK_TIMEOUT_MS = 20_000;
+const CHECK_TIMEOUT_MS = 60_000;
 
 /** Returns why an expression is not safe; `undefined` if it takes linear time. */
 export function timeProblem({ place, pattern, flags }: Expression): string | undefined {

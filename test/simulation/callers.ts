@@ -1,0 +1,151 @@
+/** Callers of the server, and the responses that they received. */
+import { type Reply, send } from './http-client.ts';
+import type { CallerKind, CallerPlan } from './plan.ts';
+import { world } from './world.ts';
+
+export const PRICE_NANO = { input: 1_000n, output: 2_000n };
+export const MODEL = 'm';
+/** `capped` callers have a key with this limit. */
+export const CAP_USD = 0.004;
+export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
+  steady: '100',
+  keyed: '100',
+  leaver: '100',
+  capped: '100',
+  poor: '0.01',
+  payer: '0.01',
+};
+const MAX_TOKENS = 60;
+const PATIENCE_MS = 90_000;
+const MAX_TRIES = 12;
+
+/** A response that arrived whole, or did not. */
+export interface Seen {
+  readonly caller: string;
+  readonly key: string | undefined;
+  readonly status: number | undefined;
+  readonly requestId: string | undefined;
+  /** From the usage of the response and the prices of the model. */
+  readonly expectedNano: bigint | undefined;
+  readonly isStream: boolean;
+}
+
+export interface CallerAccount extends CallerPlan {
+  readonly accountId: string;
+  readonly secret: string;
+}
+
+interface Usage {
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+}
+
+export class Caller {
+  readonly account: CallerAccount;
+  readonly seen: Seen[] = [];
+  readonly #url: string;
+  readonly #isOver: () => boolean;
+  #count = 0;
+
+  constructor(account: CallerAccount, url: string, isOver: () => boolean) {
+    this.account = account;
+    this.#url = url;
+    this.#isOver = isOver;
+  }
+
+  async run(): Promise<void> {
+    const { random } = world();
+    while (!this.#isOver()) {
+      await world().sleep(random.between(1, 2 * this.account.pauseMs));
+      // Some requests of a caller run at the same time.
+      const together = random.once(4) ? random.between(2, 6) : 1;
+      await Promise.all(Array.from({ length: together }, () => this.#one()));
+    }
+  }
+
+  async #one(): Promise<void> {
+    const { random } = world();
+    const { kind } = this.account;
+    const isStream = random.once(2);
+    this.#count += 1;
+    if (kind === 'keyed') {
+      const key = `${this.account.name.replace(' ', '-')}-${this.#count}`;
+      return this.#untilAnswered(key, isStream);
+    }
+    if (kind === 'leaver' && random.once(2)) {
+      const leaveAfterBytes = random.between(0, 2_000);
+      await this.#send({ isStream, key: undefined, leaveAfterBytes });
+      return;
+    }
+    await this.#send({ isStream, key: undefined });
+  }
+
+  /** Repeats a request under its key, sometimes twice at once, until it has a response. */
+  async #untilAnswered(key: string, isStream: boolean): Promise<void> {
+    const { random } = world();
+    for (let tries = 0; tries < MAX_TRIES && !this.#isOver(); tries += 1) {
+      const patienceMs = random.once(3) ? random.between(1, 2_000) : PATIENCE_MS;
+      const sent = this.#send({ isStream, key, patienceMs });
+      const other = random.once(6) ? this.#send({ isStream, key }) : undefined;
+      const replies = await Promise.all([sent, other]);
+      if (replies.some((reply) => reply?.status === 200)) return;
+      await world().sleep(random.between(100, 3_000));
+    }
+  }
+
+  async #send(how: {
+    readonly isStream: boolean;
+    readonly key: string | undefined;
+    readonly leaveAfterBytes?: number;
+    readonly patienceMs?: number;
+  }): Promise<Reply | undefined> {
+    const { isStream, key } = how;
+    const reply = await send({
+      patienceMs: PATIENCE_MS,
+      ...how,
+      method: 'POST',
+      url: `${this.#url}/chat/completions`,
+      headers: {
+        authorization: `Bearer ${this.account.secret}`,
+        'content-type': 'application/json',
+        ...(key === undefined ? {} : { 'idempotency-key': key }),
+      },
+      body: JSON.stringify({
+        model: MODEL,
+        max_completion_tokens: MAX_TOKENS,
+        stream: isStream,
+        ...(isStream ? { stream_options: { include_usage: true } } : {}),
+        ...(key === undefined ? {} : { metadata: { key } }),
+        messages: [{ role: 'user', content: key ?? 'Hi' }],
+      }),
+    });
+    const id = reply?.headers['x-request-id'];
+    const usage = reply?.status === 200 ? usageOf(reply.body) : undefined;
+    const seen: Seen = {
+      caller: this.account.name,
+      key,
+      status: reply?.status,
+      requestId: typeof id === 'string' ? id : undefined,
+      expectedNano: usage && chargeOf(usage),
+      isStream,
+    };
+    this.seen.push(seen);
+    world().note(
+      `${seen.caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
+    );
+    return reply;
+  }
+}
+
+/** The usage of a whole JSON response, or of the last event of a stream. */
+function usageOf(body: string): Usage | undefined {
+  const match = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?\}/.exec(body);
+  const prompt = match?.[1];
+  const completion = /"completion_tokens":(\d+)/.exec(match?.[0] ?? '')?.[1];
+  if (prompt === undefined || completion === undefined) return undefined;
+  return { prompt_tokens: Number(prompt), completion_tokens: Number(completion) };
+}
+
+function chargeOf({ prompt_tokens: prompt, completion_tokens: completion }: Usage): bigint {
+  return BigInt(prompt) * PRICE_NANO.input + BigInt(completion) * PRICE_NANO.output;
+}

@@ -1,0 +1,134 @@
+/**
+ * The disk of a world: what a flush has made lasting, and what a crash leaves of a SQLite database.
+ *
+ * A database is its file and its write-ahead log. Commits only append to the log, so that a crash
+ * keeps the flushed part of the log and any prefix of the rest, also one that ends within a frame.
+ * The copy of the log into the file flushes both, in one step.
+ */
+import { EventEmitter } from 'node:events';
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  truncateSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { world } from './world.ts';
+
+const FILE = 'farebox.db';
+const LOG = `${FILE}-wal`;
+/** The log begins with a header, in which salts change when it is written from its start again. */
+const HEADER_BYTES = 32;
+const SALT_AT = 16;
+
+interface Flushed {
+  /** Length of the log that is lasting. */
+  bytes: number;
+  salt: string;
+}
+
+export interface DiskFaults {
+  /** How long a flush takes. */
+  readonly flushMs: () => number;
+  readonly fails: () => boolean;
+}
+
+const state = {
+  flushed: new Map<number, Flushed>(),
+  faults: { flushMs: () => 1, fails: () => false } as DiskFaults,
+};
+
+export function resetDisk(faults: DiskFaults): void {
+  state.flushed.clear();
+  state.faults = faults;
+}
+
+/** Replaces `fdatasync`: what is in the file now lasts when it has ended. */
+export function flushLater(file: number, done: (error: Error | null) => void): void {
+  const { ino, size } = fstatSync(file);
+  const doesFail = state.faults.fails();
+  const salt = saltAt(file);
+  world().schedule(state.faults.flushMs(), () => {
+    if (doesFail)
+      return done(Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' }));
+    state.flushed.set(ino, { bytes: size, salt });
+    done(null);
+  });
+}
+
+/** SQLite flushes the log before it copies it. */
+function markFlushed(log: string): void {
+  const file = openSync(log, 'r');
+  const { ino, size } = fstatSync(file);
+  state.flushed.set(ino, { bytes: size, salt: saltAt(file) });
+  closeSync(file);
+}
+
+/** The salts of a log, which is empty after a cut. */
+function saltAt(file: number): string {
+  const header = Buffer.alloc(HEADER_BYTES);
+  readSync(file, header, 0, HEADER_BYTES, 0);
+  return header.toString('hex', SALT_AT);
+}
+
+/** Copies what a crash leaves of `folder` into `to`. */
+export function keepAfterCrash(folder: string, to: string): void {
+  mkdirSync(to, { recursive: true });
+  copyFileSync(join(folder, FILE), join(to, FILE));
+  const log = join(folder, LOG);
+  if (!existsSync(log)) return;
+  copyFileSync(log, join(to, LOG));
+  const file = openSync(log, 'r');
+  const { ino, size } = fstatSync(file);
+  const flushed = state.flushed.get(ino);
+  const isSame = flushed !== undefined && flushed.salt === saltAt(file);
+  closeSync(file);
+  const lasting = isSame ? Math.min(flushed.bytes, size) : 0;
+  const kept = world().random.between(lasting, size);
+  truncateSync(join(to, LOG), kept);
+  markFlushed(join(to, LOG));
+  world().note(`a crash keeps ${kept - lasting} of ${size - lasting} bytes that were not flushed`);
+}
+
+/** Replaces the worker thread that copies the log into the file: one step, a moment later. */
+export class SimulatedCheckpoint extends EventEmitter {
+  readonly #database: DatabaseSync;
+  readonly #path: string;
+
+  constructor(module: URL | string, { workerData: path }: { readonly workerData?: unknown } = {}) {
+    super();
+    if (!String(module).includes('checkpoint-worker')) {
+      throw new Error(`The simulation has no worker ${String(module)}`);
+    }
+    this.#path = String(path);
+    this.#database = new DatabaseSync(this.#path);
+    this.#database.exec('PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0');
+  }
+
+  postMessage(step: 'copy' | 'cut' | 'close'): void {
+    world().schedule(1, () => {
+      if (step === 'close') {
+        this.#database.close();
+        this.emit('exit', 0);
+        return;
+      }
+      const mode = step === 'copy' ? 'PASSIVE' : 'TRUNCATE';
+      const row = this.#database.prepare(`PRAGMA wal_checkpoint(${mode})`).get();
+      markFlushed(`${this.#path}-wal`);
+      this.emit('message', row?.['busy'] === 0);
+    });
+  }
+
+  ref(): void {
+    // Nothing keeps the process alive but the world.
+  }
+
+  unref(): void {
+    // As above.
+  }
+}

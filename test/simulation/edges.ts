@@ -1,0 +1,213 @@
+/**
+ * Replaces what a program cannot predict by a world: time, timers, random numbers, sockets, the flush
+ * of files and worker threads. Called once, before the product is loaded; the modules of Node.js
+ * then have the replacements for every import. Everything else of the process stays real.
+ */
+import crypto from 'node:crypto';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import net from 'node:net';
+import timers from 'node:timers';
+import timersPromises from 'node:timers/promises';
+import workerThreads from 'node:worker_threads';
+import { SimulatedCheckpoint, flushLater } from './disk.ts';
+import { connectTo, listenOn } from './network.ts';
+import { type Machine, type Timer, world } from './world.ts';
+
+/** The period of the timer that all connections of undici share, whichever machine started it. */
+const SHARED_TICK_MS = 499;
+
+type Callback = (...parameters: unknown[]) => void;
+
+/** The result of `setTimeout`. */
+class Timeout {
+  #timer: Timer;
+  readonly #start: () => Timer;
+
+  constructor(start: () => Timer) {
+    this.#start = start;
+    this.#timer = start();
+  }
+
+  refresh(): this {
+    this.#timer.cancel();
+    this.#timer = this.#start();
+    return this;
+  }
+
+  close(): void {
+    this.#timer.cancel();
+  }
+
+  ref(): this {
+    return this;
+  }
+
+  unref(): this {
+    return this;
+  }
+
+  hasRef(): boolean {
+    return true;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+function ownerOf(callback: Callback, ms: number): Machine {
+  const isShared = ms === SHARED_TICK_MS && callback.name === 'onTick';
+  return isShared ? world().outside : world().here;
+}
+
+function startTimeout(callback: Callback, ms = 1, ...parameters: unknown[]): Timeout {
+  const machine = ownerOf(callback, ms);
+  const run = (): void => callback(...parameters);
+  return new Timeout(() => world().schedule(Math.max(1, ms), run, machine));
+}
+
+function startInterval(callback: Callback, ms = 1, ...parameters: unknown[]): Timeout {
+  const machine = world().here;
+  let isOver = false;
+  const next = (): Timer => {
+    const timer = world().schedule(
+      Math.max(1, ms),
+      () => {
+        next();
+        if (!isOver) callback(...parameters);
+      },
+      machine,
+    );
+    current = timer;
+    return timer;
+  };
+  let current: Timer | undefined;
+  const timeout = new Timeout(() => {
+    next();
+    return {
+      cancel: () => {
+        isOver = true;
+        current?.cancel();
+      },
+    };
+  });
+  return timeout;
+}
+
+function startImmediate(callback: Callback, ...parameters: unknown[]): Timeout {
+  return new Timeout(() => world().immediate(() => callback(...parameters)));
+}
+
+function stop(timeout: unknown): void {
+  if (timeout instanceof Timeout) timeout.close();
+}
+
+function sleepFor<T>(ms = 1, value?: T, { signal }: { signal?: AbortSignal } = {}): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal?.reason);
+    if (signal?.aborted === true) return abort();
+    const timer = world().schedule(Math.max(1, ms), () => {
+      signal?.removeEventListener('abort', abort);
+      resolve(value as T); // without a value `T` is undefined
+    });
+    signal?.addEventListener('abort', () => (timer.cancel(), abort()), { once: true });
+  });
+}
+
+const OWN_TIMERS = {
+  setTimeout: startTimeout,
+  setInterval: startInterval,
+  setImmediate: startImmediate,
+  clearTimeout: stop,
+  clearInterval: stop,
+  clearImmediate: stop,
+};
+
+function wallMs(): number {
+  return world().nowMs + world().here.skewMs;
+}
+
+/** `Date` with the time of the machine whose code runs. */
+const RealDate = Date;
+const WorldDate = new Proxy(RealDate, {
+  construct: (target, parameters, newTarget) =>
+    Reflect.construct(target, parameters.length === 0 ? [wallMs()] : parameters, newTarget) as Date,
+  apply: () => new RealDate(wallMs()).toString(),
+  get: (target, name, receiver) =>
+    name === 'now' ? wallMs : (Reflect.get(target, name, receiver) as unknown),
+});
+
+/** Assigns replacements over their originals, which have the same signatures. */
+function replace(target: object, replacements: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(replacements)) {
+    Object.defineProperty(target, name, { value, configurable: true, writable: true });
+  }
+}
+
+/** Promises of the file system, kept by its synchronous functions: the thread pool has no order. */
+function immediateFiles(): Record<string, unknown> {
+  const replaced: Record<string, unknown> = {};
+  for (const name of Object.keys(fs.promises)) {
+    const work: unknown = Reflect.get(fs, `${name}Sync`);
+    if (name === 'open' || typeof work !== 'function') continue;
+    replaced[name] = async (...parameters: unknown[]) =>
+      Reflect.apply(work, fs, parameters) as unknown;
+  }
+  return replaced;
+}
+
+export function replaceEdges(): void {
+  replace(globalThis, { ...OWN_TIMERS, Date: WorldDate });
+  replace(timers, OWN_TIMERS);
+  replace(timersPromises, { setTimeout: sleepFor, setImmediate: () => sleepFor(0) });
+  replace(performance, { now: () => world().nowMs });
+  replace(AbortSignal, {
+    timeout: (ms: number) => {
+      const controller = new AbortController();
+      world().schedule(ms, () => {
+        controller.abort(
+          new DOMException('The operation was aborted due to timeout', 'TimeoutError'),
+        );
+      });
+      return controller.signal;
+    },
+  });
+  const bytes = (size: number): Buffer => world().random.bytes(size);
+  replace(Math, { random: () => world().random.fraction() });
+  replace(crypto, {
+    randomBytes: (size: number, done?: (error: null, made: Buffer) => void) => {
+      const made = bytes(size);
+      if (done === undefined) return made;
+      world().immediate(() => done(null, made));
+    },
+    randomFillSync: (target: Uint8Array) => {
+      target.set(bytes(target.byteLength));
+      return target;
+    },
+    randomUUID: uuid,
+    randomInt: (from: number, to?: number) =>
+      to === undefined ? world().random.between(0, from - 1) : world().random.between(from, to - 1),
+  });
+  const getRandomValues = (target: ArrayBufferView): ArrayBufferView => {
+    const { buffer, byteOffset, byteLength } = target;
+    new Uint8Array(buffer, byteOffset, byteLength).set(bytes(byteLength));
+    return target;
+  };
+  replace(globalThis.crypto, { getRandomValues, randomUUID: uuid });
+  replace(fs.promises, immediateFiles());
+  replace(fs, { fdatasync: flushLater });
+  replace(workerThreads, { Worker: SimulatedCheckpoint });
+  replace(net, { connect: connectTo, createConnection: connectTo });
+  replace(net.Server.prototype, {
+    listen(this: net.Server, ...parameters: unknown[]) {
+      return listenOn(this, parameters);
+    },
+  });
+  syncBuiltinESMExports();
+}
+
+function uuid(): string {
+  const digits = world().random.bytes(16).toString('hex');
+  return `${digits.slice(0, 8)}-${digits.slice(8, 12)}-4${digits.slice(13, 16)}-a${digits.slice(17, 20)}-${digits.slice(20)}`;
+}

@@ -1,0 +1,155 @@
+/**
+ * A machine with a Farebox server: the real program (`startApp`) with the clock, the identifiers and
+ * the disk of the world. After a crash it starts again on what its disk has kept.
+ */
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Config } from '../../src/config/config.ts';
+import { formatProblem, loadConfig } from '../../src/config/config.ts';
+import type { Clock } from '../../src/core/clock.ts';
+import type { Log, LogFields } from '../../src/core/log.ts';
+import type { App } from '../../src/server/server.ts';
+import { startApp } from '../../src/server/server.ts';
+import { seededIds } from '../support/seeded-ids.ts';
+import { keepAfterCrash } from './disk.ts';
+import { type Machine, world } from './world.ts';
+
+const LOUD: ReadonlySet<string> = new Set(['warn', 'error']);
+
+export interface FareboxOptions {
+  readonly folder: string;
+  readonly port: number;
+  readonly yaml: string;
+}
+
+export class FareboxMachine {
+  readonly #options: FareboxOptions;
+  machine: Machine | undefined;
+  app: App | undefined;
+  /** Counts its starts; each has a data folder and identifiers of its own. */
+  starts = 0;
+
+  constructor(options: FareboxOptions) {
+    this.#options = options;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#options.port}/api/v1`;
+  }
+
+  get isRunning(): boolean {
+    return this.app !== undefined;
+  }
+
+  get dataFolder(): string {
+    return join(this.#options.folder, `data-${this.starts}`);
+  }
+
+  /** Resolves when it serves, or `false` if it crashed before. */
+  async start(): Promise<boolean> {
+    const before = this.dataFolder;
+    const isFirst = this.starts === 0;
+    this.starts += 1;
+    if (isFirst) mkdirSync(this.dataFolder, { recursive: true });
+    else keepAfterCrash(before, this.dataFolder);
+    if (!isFirst) rmSync(before, { recursive: true, force: true });
+    const machine = world().machine(`farebox ${this.starts}`);
+    this.machine = machine;
+    world().note(`${machine.name} starts`);
+    const config = await this.#config();
+    const died = new Promise<undefined>((resolve) => machine.onDeath.add(() => resolve(undefined)));
+    const app = await Promise.race([world().on(machine, () => this.#open(config, machine)), died]);
+    if (app === undefined || !machine.isAlive) return false;
+    this.app = app;
+    world().note(`${machine.name} serves`);
+    return true;
+  }
+
+  /** Power loss. */
+  crash(): void {
+    const { machine } = this;
+    if (machine === undefined || !machine.isAlive) return;
+    world().note(`${machine.name} crashes`);
+    world().kill(machine);
+    this.app = undefined;
+  }
+
+  /** A stop by its operator, as on SIGTERM. */
+  async stop(): Promise<void> {
+    const { app, machine } = this;
+    if (app === undefined || machine === undefined) return;
+    world().note(`${machine.name} stops`);
+    this.app = undefined;
+    const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
+    await Promise.race([world().on(machine, () => app.close()), died]);
+    if (machine.isAlive) world().kill(machine);
+  }
+
+  async #config(): Promise<Config> {
+    const { port, yaml } = this.#options;
+    const folder = this.dataFolder;
+    const loaded = await loadConfig({
+      env: { FAREBOX_DATA: folder, PORT: String(port) },
+      cwd: folder,
+      readFile: async () => yaml,
+    });
+    if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
+    return loaded.config;
+  }
+
+  #open(config: Config, machine: Machine): Promise<App> {
+    return startApp({
+      config,
+      clock: clockOf(machine),
+      ids: seededIds(world().random.between(1, 2 ** 31)),
+      log: logOf(machine),
+      version: '20260102.030405',
+    });
+  }
+}
+
+/** The wall clock of a machine can be wrong; its timers follow the time of the world. */
+function clockOf(machine: Machine): Clock {
+  return {
+    nowMs: () => world().nowMs + machine.skewMs,
+    monotonicMs: () => world().nowMs,
+    sleep: (ms, signal) =>
+      new Promise((resolve, reject) => {
+        const abort = (): void => {
+          timer.cancel();
+          reject(new DOMException('The operation was aborted', 'AbortError'));
+        };
+        const timer = world().schedule(
+          ms,
+          () => {
+            signal?.removeEventListener('abort', abort);
+            resolve();
+          },
+          machine,
+        );
+        if (signal?.aborted === true) abort();
+        else signal?.addEventListener('abort', abort, { once: true });
+      }),
+    every: (ms, work) => {
+      const timer = setInterval(work, ms);
+      return () => clearInterval(timer);
+    },
+    after: (ms, work) => {
+      const timer = setTimeout(work, ms);
+      return () => clearTimeout(timer);
+    },
+  };
+}
+
+function logOf(machine: Machine): Log {
+  const write = (level: string, fields: LogFields, message: string): void => {
+    if (!LOUD.has(level)) return;
+    world().note(`${machine.name} ${level}: ${message} ${JSON.stringify(fields)}`);
+  };
+  return {
+    debug: () => undefined,
+    info: (fields, message) => write('info', fields, message),
+    warn: (fields, message) => write('warn', fields, message),
+    error: (fields, message) => write('error', fields, message),
+  };
+}

@@ -1,0 +1,166 @@
+/**
+ * Conditions that hold in every run, whatever happens. An oracle reads the books of the server, and
+ * compares them with the records of the callers and of the card processor.
+ */
+import type { App } from '../../src/server/server.ts';
+import type { StripeDouble } from '../support/stripe-double.ts';
+import type { CallerAccount, Seen } from './callers.ts';
+import { CAP_USD } from './callers.ts';
+import { DefectFound } from './world.ts';
+
+const NANO_PER_CENT = 10_000_000n;
+const NANO_PER_USD = 1_000_000_000;
+
+interface UsageRow {
+  readonly request_id: string;
+  readonly account_id: string;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+  readonly status: string;
+  readonly metadata: string | null;
+}
+
+export interface Witness {
+  readonly accounts: readonly CallerAccount[];
+  readonly seen: readonly Seen[];
+  /** Credits that were confirmed to the operator, by reference. */
+  readonly credited: ReadonlyMap<string, { readonly accountId: string; readonly cents: number }>;
+  readonly stripe: StripeDouble | undefined;
+}
+
+function demand(holds: boolean, what: () => string): void {
+  if (!holds) throw new DefectFound(what());
+}
+
+/** Holds at every moment. */
+export async function booksAreRight(app: App): Promise<void> {
+  const report = await app.stores.ledger.audit();
+  demand(report.ok, () => `The audit finds ${text(report.differences)}`);
+  const below = await app.stores.store.query(
+    `SELECT id, balance_nano, held_nano FROM ledger_account
+     WHERE id NOT LIKE 'house:%' AND (balance_nano < 0 OR held_nano < 0)`,
+  );
+  demand(below.length === 0, () => `Below zero: ${text(below)}`);
+}
+
+/** Holds when nothing runs any more. */
+export async function runIsRight(app: App, witness: Witness): Promise<void> {
+  await booksAreRight(app);
+  const rows = await app.stores.store.query<UsageRow>(
+    'SELECT request_id, account_id, usd_nano, diem_nano, status, metadata FROM ledger_usage',
+  );
+  const charges = Map.groupBy(rows, (row) => row.request_id);
+  for (const seen of witness.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
+  keysHaveOneEffect(rows, witness.seen);
+  capsHold(rows, witness.accounts);
+  await creditsArePosted(app, witness);
+  if (witness.stripe !== undefined) await cardsAreCredited(app, witness.stripe);
+  const { openHolds } = await app.stores.ledger.audit();
+  demand(openHolds === 0, () => `${openHolds} holds did not end`);
+  const { count } = app.stores.ledger.holds.figures();
+  demand(count === 0, () => `${count} holds of requests did not end`);
+  demand(app.server.open === 0, () => `${app.server.open} requests did not end`);
+  const held = await app.stores.store.query<{ id: string; held_nano: bigint }>(
+    'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0',
+  );
+  demand(held.length === 0, () => `Still held: ${text(held)}`);
+}
+
+/** A response that arrived whole is charged once, with the price of what it contains. */
+function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
+  const { requestId, status, expectedNano } = seen;
+  if (requestId === undefined || status === undefined) return;
+  const sum = rows.reduce((total, row) => total + row.usd_nano + row.diem_nano, 0n);
+  const name = `${requestId} of ${seen.caller} (${status})`;
+  demand(rows.length <= 1, () => `${name} has ${rows.length} receipts`);
+  if (status !== 200) {
+    demand(sum === 0n, () => `${name} failed and costs ${sum}`);
+    return;
+  }
+  // A stream that ends with an error has no usage, and is charged for its text or not at all.
+  if (expectedNano === undefined) return;
+  demand(rows.length === 1, () => `${name} has no receipt`);
+  demand(sum === expectedNano, () => `${name} costs ${sum}, not ${expectedNano}`);
+}
+
+function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): void {
+  const charged = Map.groupBy(
+    rows.filter((row) => row.usd_nano + row.diem_nano > 0n),
+    (row) => keyOf(row.metadata),
+  );
+  for (const [key, some] of charged) {
+    if (key === undefined) continue;
+    demand(some.length === 1, () => `The key ${key} is charged ${some.length} times`);
+  }
+  const served = Map.groupBy(
+    seen.filter((one) => one.status === 200 && one.key !== undefined),
+    (one) => one.key,
+  );
+  for (const [key, some] of served) {
+    const ids = new Set(some.map((one) => one.requestId));
+    demand(ids.size === 1, () => `The key ${key} has ${ids.size} responses`);
+  }
+}
+
+function keyOf(metadata: string | null): string | undefined {
+  if (metadata === null) return undefined;
+  return (JSON.parse(metadata) as { key?: string }).key; // written by the callers
+}
+
+function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[]): void {
+  for (const { accountId, kind, name } of accounts) {
+    if (kind !== 'capped') continue;
+    const spent = rows
+      .filter((row) => row.account_id === accountId)
+      .reduce((total, row) => total + row.usd_nano, 0n);
+    const cap = BigInt(Math.round(CAP_USD * NANO_PER_USD));
+    demand(spent <= cap, () => `${name} spent ${spent} of a limit of ${cap}`);
+  }
+}
+
+async function creditsArePosted(app: App, { credited }: Witness): Promise<void> {
+  for (const [reference, { accountId, cents }] of credited) {
+    const rows = await app.stores.store.query<{ amount_nano: bigint }>(
+      `SELECT amount_nano FROM ledger_transfer WHERE credit_account = $1 AND id LIKE $2`,
+      [accountId, `credit-${reference}%`],
+    );
+    const amounts = rows.map((row) => row.amount_nano);
+    const isRight = amounts.length === 1 && amounts[0] === BigInt(cents) * NANO_PER_CENT;
+    demand(
+      isRight,
+      () => `The credit ${reference} of ${cents} cents is posted as ${text(amounts)}`,
+    );
+  }
+}
+
+/** Each payment is worth what the card processor has kept of it. */
+async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
+  const rows = await app.stores.store.query<{ id: string; nano: bigint; state: string }>(
+    'SELECT id, credited_nano - refunded_nano AS nano, state FROM payments_card',
+  );
+  const kept = stripe.kept();
+  for (const { id, nano, state } of rows) {
+    const cents = kept.get(id) ?? 0;
+    demand(
+      nano === BigInt(cents) * NANO_PER_CENT,
+      () => `${id} (${state}) has ${nano}, paid ${cents} cents`,
+    );
+    kept.delete(id);
+  }
+  demand(kept.size === 0, () => `Payments without a row: ${text([...kept])}`);
+  const { ledger } = app.stores;
+  const posted =
+    (await ledger.receivedFrom('house:top-up:stripe')) +
+    (await ledger.receivedFrom('house:payout:stripe'));
+  const cents = [...stripe.kept().values()].reduce((sum, one) => sum + one, 0);
+  demand(
+    posted === BigInt(cents) * NANO_PER_CENT,
+    () => `${posted} from cards, paid ${cents} cents`,
+  );
+}
+
+function text(value: unknown): string {
+  return JSON.stringify(value, (_name, one: unknown) =>
+    typeof one === 'bigint' ? String(one) : one,
+  );
+}

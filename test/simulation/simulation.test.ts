@@ -1,0 +1,68 @@
+/** Short runs of the simulation; `npm run simulate` makes long ones. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { endWithUs } from '../support/end-with-us.ts';
+import { type Plan, planOf } from './plan.ts';
+import { PLANTED, planted } from './planted.ts';
+import { shrink } from './shrink.ts';
+
+const SIMULATE = fileURLToPath(new URL('simulate.ts', import.meta.url));
+const LONG_TEXT = 16 * 1024 * 1024;
+
+/** Standard output of a run that ended with `code`. */
+async function simulate(code: number, ...options: readonly string[]): Promise<string> {
+  const running = promisify(execFile)(process.execPath, [SIMULATE, ...options], {
+    maxBuffer: LONG_TEXT,
+  });
+  endWithUs(running.child);
+  const ended = await running.then(
+    ({ stdout }) => ({ code: 0, stdout }),
+    (error: unknown) => error as { readonly code: number; readonly stdout: string },
+  );
+  assert.equal(ended.code, code, ended.stdout);
+  return ended.stdout;
+}
+
+test('the books are right after crashes, pauses and lost messages, and a seed has one history', async () => {
+  const [one, other] = await Promise.all([
+    simulate(0, '--seed', '20', '--seeds', '2', '--minutes', '2'),
+    simulate(0, '--seed', '20', '--minutes', '2'),
+  ]);
+  const hashes = [...`${one}${other}`.matchAll(/^seed (\d+): ([0-9a-f]{16}), (\d+) of/gm)];
+  assert.deepEqual(
+    hashes.map(([, seed]) => seed),
+    ['20', '21', '20'],
+  );
+  assert.equal(hashes[0]?.[2], hashes[2]?.[2]);
+  assert.notEqual(hashes[0]?.[2], hashes[1]?.[2]);
+  for (const [, , , served] of hashes) assert.ok(Number(served) > 100);
+});
+
+test('a planted bug is found', async () => {
+  const bug = 'a failed request keeps its hold';
+  const found = await simulate(1, '--plant', bug, '--seeds', '9', '--minutes', '1', '--no-shrink');
+  assert.match(found, /holds of requests did not end$/m);
+});
+
+test('a plan is shortened to the faults and callers that a defect needs', async () => {
+  const plan = planOf('1', 600_000);
+  const needed = plan.faults.find(({ kind }) => kind === 'crash');
+  const isThere = async ({ faults, callers }: Plan): Promise<boolean> =>
+    faults.some(({ atMs }) => atMs === needed?.atMs) &&
+    callers.some(({ kind }) => kind === 'keyed');
+  const shortest = await shrink(plan, isThere);
+  assert.deepEqual(shortest.faults, [needed]);
+  assert.deepEqual(
+    shortest.callers.map(({ kind }) => kind),
+    ['keyed'],
+  );
+  assert.ok(shortest.durationMs < 2 * (needed?.atMs ?? 0) + 2_000);
+});
+
+test('each bug can still be planted', () => {
+  for (const bug of PLANTED) planted(bug);
+  assert.equal(PLANTED.length, 20);
+});
