@@ -84,35 +84,7 @@ function Explanation({ request }: { request: ExplainedRequest }) {
           />
         </>
       )}
-      {tries.length > 0 && (
-        <>
-          <h3>Tries</h3>
-          <ol class="tries">
-            {tries.map((tried, at) => (
-              <li key={at}>
-                <p class="row">
-                  <strong class="text">
-                    {tried.engine}/{tried.target}
-                  </strong>
-                  <State value={tried.result} tone={tried.result === 'ok' ? 'good' : 'bad'} />
-                  {tried.status !== null && <span class="num">HTTP {tried.status}</span>}
-                  <span class="num soft">{durationText(tried.tookMs)}</span>
-                  <span class="num soft" title={utcText(tried.startedAt)}>
-                    {tried.startedAt.slice(11, 23)} UTC
-                  </span>
-                </p>
-                {[tried.detail, tried.words]
-                  .filter((text) => text !== '' && text !== `HTTP ${tried.status}`)
-                  .map((text) => (
-                    <p key={text} class="soft text">
-                      {text}
-                    </p>
-                  ))}
-              </li>
-            ))}
-          </ol>
-        </>
-      )}
+      <Tries of={tries} />
       {Object.keys(parameters).length > 0 && (
         <>
           <h3>Parameters</h3>
@@ -149,5 +121,38 @@ function Explanation({ request }: { request: ExplainedRequest }) {
         <Copy text={JSON.stringify(request, null, 2)} label="Copy as JSON" />
       </p>
     </div>
+  );
+}
+
+function Tries({ of }: { of: ExplainedRequest['tries'] }) {
+  if (of.length === 0) return null;
+  return (
+    <>
+      <h3>Tries</h3>
+      <ol class="tries">
+        {of.map((tried, at) => (
+          <li key={at}>
+            <p class="row">
+              <strong class="text">
+                {tried.engine}/{tried.target}
+              </strong>
+              <State value={tried.result} tone={tried.result === 'ok' ? 'good' : 'bad'} />
+              {tried.status !== null && <span class="num">HTTP {tried.status}</span>}
+              <span class="num soft">{durationText(tried.tookMs)}</span>
+              <span class="num soft" title={utcText(tried.startedAt)}>
+                {tried.startedAt.slice(11, 23)} UTC
+              </span>
+            </p>
+            {[tried.detail, tried.words]
+              .filter((text) => text !== '' && text !== `HTTP ${tried.status}`)
+              .map((text) => (
+                <p key={text} class="soft text">
+                  {text}
+                </p>
+              ))}
+          </li>
+        ))}
+      </ol>
+    </>
   );
 }
