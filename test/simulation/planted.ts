@@ -156,8 +156,8 @@ export const PLANTED: readonly PlantedBug[] = [
     file: 'payments/cards/card-payments.ts',
     edits: [
       [
-        'for await (const notice of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {',
-        'for (const notice of [] as never[]) {',
+        'for await (const event of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {',
+        'for (const event of [] as { notice: undefined; createdMs: number }[]) {',
       ],
     ],
   },
@@ -167,8 +167,8 @@ export const PLANTED: readonly PlantedBug[] = [
     edits: [
       ["if (state === 'open') return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);", ''],
       [
-        'for await (const notice of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {',
-        'for (const notice of [] as never[]) {',
+        'for await (const event of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {',
+        'for (const event of [] as { notice: undefined; createdMs: number }[]) {',
       ],
     ],
   },
