@@ -148,7 +148,7 @@ describe('files', () => {
       ask('text', [text('Sum it up'), file('a.pdf', Buffer.from('%PDF-1.7 broken'))]),
       (error) => {
         assert.ok(error instanceof OpenAI.APIError);
-        assert.deepEqual([error.status, error.code], [422, 'DOCUMENT_UNREADABLE']);
+        assert.deepEqual([error.status, error.code], [422, 'document_unreadable']);
         assert.match(error.message, /The file "a\.pdf" cannot be read: it /);
         return true;
       },

@@ -94,9 +94,11 @@ test('a model behind a provider package is sold, survives a crash, and follows t
       return true;
     });
 
+    provider.replies = [{ status: 200, body: { data: [{ id: 'claude-opus' }] } }];
     const findings = await findingsOf(farebox.config, farebox.app.localEngines.probes());
     const found = findings.find(({ what }) => what === 'engine claude');
-    assert.deepEqual([found?.state, found?.says], ['ok', 'works with @ai-sdk/anthropic']);
+    assert.equal(found?.state, 'ok');
+    assert.match(found.says, /^responds in \d+ ms and lists 1 model/);
 
     const event = (data: Readonly<Record<string, unknown>>): string =>
       `event: ${String(data['type'])}\ndata: ${JSON.stringify(data)}\n\n`;
