@@ -201,6 +201,7 @@ test('a charge equals the usage at the discounted prices, and no hold is below i
       const bound = { promptTokens: prompt, maxOutputTokens: completion };
       assert.ok(boundFor(bound, price!) >= charge);
     }),
+    { examples: [[{ percent: '100.0000', prompt: 1, completion: 1 }]] },
   );
 });
 

@@ -30,7 +30,7 @@ const Percent = z
   .union([z.number(), z.string()])
   .transform((value, context) => {
     const text = String(value).trim();
-    if (/^(?:100|\d{1,2}(?:\.\d{1,4})?)$/.test(text)) return text;
+    if (/^(?:100(?:\.0{1,4})?|\d{1,2}(?:\.\d{1,4})?)$/.test(text)) return text;
     const message = 'Must be a percentage from 0 to 100 with at most 4 decimals, for example 12.5';
     context.addIssue({ code: 'custom', message });
     return z.NEVER;
