@@ -46,6 +46,7 @@ const FEW_FILES = 16;
 const SLOWEST = [
   'test/e2e/fuzz.test.ts',
   'test/e2e/console.test.ts',
+  'test/e2e/console-pages.test.ts',
   'test/e2e/slow-readers.test.ts',
   'test/e2e/docs-browser.test.ts',
   'test/e2e/media.test.ts',
@@ -54,6 +55,7 @@ const SLOWEST = [
   'test/e2e/lease-faults.test.ts',
   'test/e2e/media-engines.test.ts',
   'test/e2e/wallet-crash.test.ts',
+  'test/simulation/simulation.test.ts',
   'test/e2e/sold-films.test.ts',
   'test/e2e/media-room.test.ts',
   'src/billing/ledger/postgres/leases.test.ts',
