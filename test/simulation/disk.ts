@@ -125,7 +125,7 @@ export class SimulatedCheckpoint extends EventEmitter {
   }
 
   ref(): void {
-    // Nothing keeps the process alive but the world.
+    // The loop of the world keeps the process alive.
   }
 
   unref(): void {

@@ -19,7 +19,7 @@ const WEIGHTS = {
   'failed flush': 1,
   'slow network': 2,
   'network cut': 2,
-  /** Nothing arrives between two machines, and then everything. */
+  /** The network holds all data of one machine back, and delivers it at the end. */
   partition: 2,
   'slow model': 2,
   'failing model': 3,
