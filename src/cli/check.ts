@@ -192,7 +192,8 @@ function listFinding(
   const what = `engine ${id}`;
   const wanted = wantedModels(config, id).map(({ model }) => listedName(model));
   const missing = [...new Set(wanted)].filter((model) => !probe.models.includes(model));
-  const responds = `responds in ${Math.round(probe.latencyMs)} ms and lists ${probe.models.length} models`;
+  const count = probe.models.length;
+  const responds = `responds in ${Math.round(probe.latencyMs)} ms and lists ${count} ${count === 1 ? 'model' : 'models'}`;
   if (missing.length === 0) return finding(what, 'ok', responds);
   // Not an error: some engines serve models that they do not list.
   return finding(what, 'note', `${responds}, but not ${missing.join(', ')}`);
