@@ -1,7 +1,8 @@
 /** Finds prices of plans and accounts that are below the configured cost of a supplier. */
-import { isLoss, marginsOf, soldModel } from '../catalog/catalog.ts';
-import type { CallerPrices } from '../config/config.ts';
+import { type CatalogModel, isLoss, marginsOf, soldModel } from '../catalog/catalog.ts';
+import type { CallerPrices, Config } from '../config/config.ts';
 import { nextTurn } from '../core/event-loop.ts';
+import type { Account } from '../identity/identity.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface CustomerLoss {
@@ -16,15 +17,32 @@ const MAX_ACCOUNTS = 1_000;
 /** Bounds the series of the metric. */
 const MAX_LOSSES = 200;
 
-export async function customerLosses({
-  catalog,
-  config,
-  stores,
-}: Pick<FeatureParts, 'catalog' | 'config' | 'stores'>): Promise<CustomerLoss[]> {
-  const models = catalog.models().filter(({ replicas }) => replicas.some(({ cost }) => cost));
-  if (models.length === 0) return [];
-  const { byName } = config.current.resolvedPlans;
-  const accounts = await stores.identity.pricedAccounts(MAX_ACCOUNTS);
+type LossParts = Pick<FeatureParts, 'catalog' | 'config' | 'stores'>;
+
+/** The search. It compares the prices only if models, plans or accounts have changed since the last one. */
+export function lossSearch({ catalog, config, stores }: LossParts) {
+  let compared: readonly unknown[] = [];
+  let losses: readonly CustomerLoss[] = [];
+  return async (): Promise<readonly CustomerLoss[]> => {
+    const models = catalog.models().filter(({ replicas }) => replicas.some(({ cost }) => cost));
+    if (models.length === 0) return [];
+    const { byName } = config.current.resolvedPlans;
+    const accounts = await stores.identity.pricedAccounts(MAX_ACCOUNTS);
+    const facts = [byName, JSON.stringify(accounts), ...models];
+    const isSame =
+      facts.length === compared.length && facts.every((one, at) => one === compared[at]);
+    if (isSame) return losses;
+    losses = await lossesOf(models, byName, accounts);
+    compared = facts;
+    return losses;
+  };
+}
+
+async function lossesOf(
+  models: readonly CatalogModel[],
+  byName: Config['resolvedPlans']['byName'],
+  accounts: readonly Account[],
+): Promise<CustomerLoss[]> {
   const customers: (readonly [name: string, prices: CallerPrices])[] = [
     ...[...byName].map(([name, plan]) => {
       return [`plan:${name}`, { account: undefined, plan: plan.prices }] as const;

@@ -21,7 +21,7 @@ import type { LocalEngineSource } from '../engines/embedded/embedded.ts';
 import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { ScheduledBackups } from './backup/scheduled-backups.ts';
-import { customerLosses } from './customer-losses.ts';
+import { lossSearch } from './customer-losses.ts';
 import { type Stores, openStores, plansOf } from './stores.ts';
 import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
@@ -190,10 +190,11 @@ function sharedJobs(
   metrics: ServerMetrics,
 ): Feature[] {
   const { idempotency } = shared;
+  const losses = lossSearch(shared);
   return [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
-    { routes: [], perProcessJob: async () => metrics.readLosses(await customerLosses(shared)) },
+    { routes: [], perProcessJob: async () => metrics.readLosses(await losses()) },
   ];
 }
 

@@ -7,7 +7,7 @@ import { type TestNode, echoNode, startNode } from '../rpc/node.ts';
 import { until } from '../support/until.ts';
 import { batchEnd, chatLine, startBatch } from '../support/batch-client.ts';
 import { usdToNano } from '../../src/core/money.ts';
-import { customerLosses } from '../../src/server/customer-losses.ts';
+import { lossSearch } from '../../src/server/customer-losses.ts';
 
 const REPLICA = 'replicas: [{ engine: rack1, model: tiny }]';
 const MODELS = `
@@ -221,7 +221,9 @@ plans:
     const { accountId } = await customer({ prices: { discountPercent: 50 } });
     const { app, config } = bench.farebox;
     const { catalog, stores } = app;
-    const losses = await customerLosses({ catalog, stores, config: { current: config } });
+    const search = lossSearch({ catalog, stores, config: { current: config } });
+    const losses = await search();
+    assert.equal(await search(), losses, 'nothing has changed');
     const found = losses.map(({ customer: name, model }) => `${name} ${model}`);
     assert.ok(found.includes('plan:gold tiered'), found.join());
     assert.ok(found.includes(`${accountId} tiered`), found.join());
