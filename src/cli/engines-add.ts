@@ -2,25 +2,18 @@
  * `farebox engines add`: connects a provider. It builds the section, loads the changed configuration
  * and calls the provider before it writes the file, so that a wrong key or setting changes nothing.
  */
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import {
   type Config,
   CONFIG_FILE,
-  formatProblem,
   type ListedPrice,
-  loadConfig,
   readPriceList,
   readSection,
 } from '../config/config.ts';
-import { systemClock } from '../core/clock.ts';
-import { systemIds } from '../core/ids.ts';
-import { silentLog } from '../core/log.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import {
   type EngineChoice,
-  type EngineTest,
   engineEntry,
   isSellable,
   markupFactor,
@@ -28,14 +21,14 @@ import {
   type OfferedModel,
   offeredModels,
   privacyOf,
-  testEngine,
   withEngine,
   withModels,
 } from '../engines/engine-setup.ts';
 import { type KnownProvider, KNOWN_PROVIDERS } from '../engines/known-providers.ts';
 import { type Cli, UsageError, httpAddress } from './command.ts';
-import { PROXY, fetchWith, stoppable } from './fetch-command.ts';
-import { listText } from './prices.ts';
+import { loadChanged, optionalFile, replaceFile } from './config-file.ts';
+import { PROXY, type fetchWith } from './fetch-command.ts';
+import { listText, modelsOfEngine } from './supplier-lists.ts';
 import { table } from './terminal.ts';
 
 const NAMES = Object.keys(KNOWN_PROVIDERS);
@@ -103,22 +96,14 @@ async function addEngine(cli: Cli, { name, known, url, options }: Addition): Pro
   const { console } = cli;
   const path = resolve(console.cwd, console.env['FAREBOX_CONFIG'] ?? CONFIG_FILE);
   const text = (await optionalFile(path)) ?? ''; // the command creates a missing file
-  const load = async (changed: string): Promise<Config> => {
-    const loaded = await loadConfig({
-      env: console.env,
-      cwd: console.cwd,
-      readFile: async (file) => (file === path ? changed : await optionalFile(file)),
-    });
-    if (loaded.ok) return loaded.config;
-    const problems = loaded.problems.map((problem) => formatProblem(problem));
-    throw new Error(`Nothing was changed:\n${problems.join('\n')}`);
-  };
+  const load = (changed: string): Promise<Config> => loadChanged(console, path, changed);
   const key = options.keyEnv === undefined ? undefined : { env: options.keyEnv };
   const entry = (used: Pick<EngineChoice, 'url' | 'protocol'>) =>
     engineEntry({ known, key, settings: options.set, ...used });
   let withIt = withEngine(text, name, entry({ url }));
   const config = await load(withIt);
-  const tested = options.probe ? await probe(cli, config, { name, known, options }) : undefined;
+  const engine = { name, isProtocolKnown: known !== undefined };
+  const tested = options.probe ? await modelsOfEngine(console, config, engine, options) : undefined;
   if (tested !== undefined && url !== undefined && known === undefined) {
     withIt = withEngine(text, name, entry({ url: url + tested.path, protocol: tested.protocol }));
   }
@@ -153,21 +138,6 @@ async function addEngine(cli: Cli, { name, known, url, options }: Addition): Pro
     { engine: name, file: path, models, sold: sold.map(({ id }) => id) },
     `${shown}${note}The engine "${name}" is in ${path}\n${next}`,
   );
-}
-
-/** Throws the reason of a failed call. */
-async function probe(
-  { console }: Cli,
-  config: Config,
-  { name, known, options }: Omit<Addition, 'url'>,
-): Promise<Extract<EngineTest, { ok: true }>> {
-  const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
-  const fetching = fetchWith(console, config, options);
-  const tested = await stoppable(console, (signal) =>
-    testEngine(config, name, known !== undefined, { ...parts, signal, fetching }),
-  );
-  if (tested.ok) return tested;
-  throw new Error(`Nothing was changed: ${tested.problem}`);
 }
 
 /** The list of `--prices`, otherwise the price file of the configuration. */
@@ -237,26 +207,6 @@ function markup(text: string): string {
   const factor = markupFactor(text);
   if (factor !== undefined) return factor;
   throw new InvalidArgumentError(`must be a percentage such as 20%, not "${text}"`);
-}
-
-async function optionalFile(path: string): Promise<string | undefined> {
-  return await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
-    // Only a missing file is no error.
-    if (error.code === 'ENOENT') return undefined;
-    throw error;
-  });
-}
-
-/** Replaces the file at once, with the permissions that it has. */
-async function replaceFile(path: string, text: string): Promise<void> {
-  const found = await stat(path).catch(() => undefined);
-  const draft = `${path}.${process.pid}.new`;
-  try {
-    await writeFile(draft, text, { mode: found?.mode ?? 0o600, flag: 'wx' });
-    await rename(draft, path);
-  } finally {
-    await rm(draft, { force: true });
-  }
 }
 
 function lines(words: readonly string[], width: number): string[] {

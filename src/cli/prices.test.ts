@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { EmulatedProvider } from '../../test/support/provider-wires.ts';
 import { runCli } from '../../test/support/run-cli.ts';
 
 const YAML = `# Our engines
@@ -105,6 +106,104 @@ describe('farebox prices import', () => {
     const table = (await run('models')).out;
     assert.match(table, /LEAST MARGIN/);
     assert.match(table, /3 in, 15 out/);
+  });
+
+  describe('--add', () => {
+    const listed = { id: 'claude-x' };
+    const text = { mode: 'chat', max_input_tokens: 200_000, output_cost_per_token: 1e-5 };
+    const added = {
+      'claude-haiku': { ...text, litellm_provider: 'anthropic', input_cost_per_token: 1e-6 },
+      'claude-old': { ...text, litellm_provider: 'anthropic', input_cost_per_token: 8e-6 },
+      'claude-bare': { litellm_provider: 'anthropic', mode: 'chat', input_cost_per_token: 1e-6 },
+      'claude-half': { mode: 'chat', max_input_tokens: 9, input_cost_per_token: 1e-6 },
+      'claude-hidden': { ...text, litellm_provider: 'anthropic', input_cost_per_token: 8e-6 },
+      omni: { ...text, litellm_provider: 'anthropic', input_cost_per_token: 8e-6 },
+    };
+    let provider: EmulatedProvider;
+    let yaml: string;
+    before(async () => {
+      provider = await EmulatedProvider.open();
+      yaml = YAML.replace('http://127.0.0.1:9/v1', `${provider.url}/v1`);
+      const list = { ...JSON.parse(LIST), ...added };
+      writeFileSync(join(folder, 'more.json'), JSON.stringify(list));
+    });
+    after(() => provider.close());
+
+    const add = (...argv: string[]) => {
+      writeFileSync(file(), yaml);
+      const ids = [
+        'claude-haiku',
+        'claude-old',
+        'claude-bare',
+        'claude-half',
+        'claude-new',
+        'omni',
+      ];
+      const data = [listed, ...ids.map((id) => ({ id }))];
+      provider.replies = [{ status: 200, body: { object: 'list', data } }];
+      return run('prices', 'import', 'more.json', '--add', ...argv);
+    };
+
+    test('adds the priced models that the engine offers and the file does not have', async () => {
+      const markups = ['--markup', '20%', '--markup', 'claude-old=50%'];
+      const shown = await add('anthropic', ...markups);
+      assert.equal(shown.code, 0, shown.err);
+      assert.match(shown.out, /claude-haiku \(added, factor 1\.2000\)\n/);
+      assert.match(shown.out, /context: 200000\n(?:.*\n)* {2}price\.input: 1\.2\n/);
+      assert.match(shown.out, /claude-old \(added, factor 1\.5000\)\n/);
+      assert.match(
+        shown.out,
+        /claude-bare\n {2}anthropic: not added, because the list has no compl/,
+      );
+      assert.match(
+        shown.out,
+        /claude-new\n {2}anthropic: not added, because the list has no compl/,
+      );
+      assert.match(shown.out, /omni\n {2}anthropic: not added, because the model exists/);
+      assert.doesNotMatch(shown.out, /claude-hidden|claude-x \(added/);
+      assert.equal(readFileSync(file(), 'utf8'), yaml);
+
+      const written = await add('anthropic', ...markups, '--write');
+      assert.equal(written.code, 0, written.err);
+      const after = readFileSync(file(), 'utf8');
+      for (const kept of ['# Our engines', '# The best one', '# tokens', '"${KEY:-k}"']) {
+        assert.ok(after.includes(kept), `${kept} in ${after}`);
+      }
+      const { models } = JSON.parse((await run('--json', 'models')).out);
+      assert.deepEqual(
+        models.map(({ id, prices }: { id: string; prices: { input: number } }) => [
+          id,
+          prices.input,
+        ]),
+        [
+          ['claude', 3.6],
+          ['omni', 9.6],
+          ['own', 0],
+          ['claude-haiku', 1.2],
+          ['claude-old', 12],
+        ],
+      );
+      assert.match(after, /privacy: anonymized/);
+    });
+
+    test('--model selects what is added', async () => {
+      const { out } = await add('anthropic', '--model', 'claude-old');
+      assert.match(out, /claude-old \(added/);
+      assert.doesNotMatch(out, /haiku|omni/);
+    });
+
+    test('a rejected key, an unknown engine and an invalid result change nothing', async () => {
+      const unknown = await add('antropic', '--write');
+      assert.equal(unknown.code, 2);
+      assert.match(unknown.err, /no engine "antropic".*anthropic/);
+      provider.replies = [{ status: 401, body: {} }];
+      const refused = await run('prices', 'import', 'more.json', '--add', 'anthropic', '--write');
+      assert.match(refused.err, /HTTP 401; check the key/);
+      const dearest = '1'.padEnd(30, '0');
+      const markup = await add('anthropic', '--markup', `claude-old=${dearest}`, '--write');
+      assert.notEqual(markup.code, 0);
+      assert.equal(readFileSync(file(), 'utf8'), yaml);
+    });
   });
 
   test('reads a URL, and only the named models', async () => {

@@ -1,13 +1,14 @@
-/** `farebox prices import`: sets prices and costs of models from a public price list. */
-import { readFile, rename, stat, writeFile } from 'node:fs/promises';
-import { resolve } from 'node:path';
+/**
+ * `farebox prices import`: sets prices and costs of models from a public price list, and adds models that
+ * an engine offers. The file is written only if the server would accept it.
+ */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { scaledRow } from '../catalog/catalog.ts';
 import {
+  type Config,
   editSection,
-  formatProblem,
   type ListedPrice,
-  loadConfig,
+  missingPrices,
   type ModelSettings,
   plainNumbers,
   PriceNames,
@@ -15,9 +16,23 @@ import {
   readPriceList,
   readSection,
 } from '../config/config.ts';
-import { markupFactor, soldPrice } from '../engines/engine-setup.ts';
-import { fetchPriceList } from '../engines/price-lists.ts';
-import type { Cli } from './command.ts';
+import { didYouMean } from '../core/nearest-word.ts';
+import {
+  isSellable,
+  markupFactor,
+  modelEntry,
+  type OfferedModel,
+  offeredModels,
+  privacyOf,
+  soldPrice,
+  withModels,
+} from '../engines/engine-setup.ts';
+import { knownProviderOf } from '../engines/known-providers.ts';
+import type { JsonObject } from '../json/json-scan.ts';
+import { type Cli, UsageError } from './command.ts';
+import { loadChanged, optionalFile, replaceFile } from './config-file.ts';
+import { PROXY } from './fetch-command.ts';
+import { listText, modelsOfEngine } from './supplier-lists.ts';
 
 /** Markups in percent as decimal factors, such as `1.2`. `undefined` is the general one. */
 type Markups = ReadonlyMap<string | undefined, string>;
@@ -33,8 +48,9 @@ The list is model_prices_and_context_window.json of LiteLLM, api.json of models.
 of GET /models of OpenRouter, as a file or a URL. Each replica whose model is in the list gets the
 listed prices as "cost", and the model gets the highest of these costs plus the markup as "price".
 The command looks for "import" of the model, then for "<engine>/<model of the replica>", then for the
-model of the replica. It shows all changes, and writes them with --write. Comments in the
-configuration file stay.`)
+model of the replica. With --add it also calls the named engines for their models, and adds those
+that the list has a price for; the markups apply to them, too. It shows all changes, and writes them
+with --write. Comments in the configuration file stay.`)
     .argument('<file-or-url>', 'price list')
     .option(
       '--markup <percent>',
@@ -43,22 +59,41 @@ configuration file stay.`)
       new Map<string | undefined, string>(),
     )
     .option('--model <id...>', 'only these models')
+    .option(
+      '--add <engine...>',
+      'also add the models with a price that these engines offer and the configuration does not have',
+    )
     .option('--write', 'write the configuration file')
-    .action(async (source, { markup, model: ids, write = false }) => {
+    .option(...PROXY)
+    .action(async (source, { markup, model: ids, add = [], write = false, proxy }) => {
+      const { console } = cli;
       const { config, sources } = await cli.settings();
       const path = sources[0]?.path ?? '';
-      const text = await readFile(path, 'utf8').catch(() => {
-        throw new Error(`There is no configuration file ${path} with models`);
-      });
-      const list = readPriceList(await listText(source, cli.console.cwd));
-      const wanted = config.models.filter(({ id }) => ids?.includes(id) !== false);
-      const plans = wanted.map((model) => planOf(model, new PriceNames(list), markup));
-      const next = editSection(text, 'models', edited(readSection(text, 'models'), plans));
+      const text = (await optionalFile(path)) ?? '';
+      if (text === '') throw new Error(`There is no configuration file ${path} with models`);
+      const list = readPriceList(await listText(source, console.cwd));
+      const names = new PriceNames(list);
+      const isWanted = ({ id }: { readonly id: string }): boolean => ids?.includes(id) !== false;
+      const plans = config.models.filter(isWanted).map((model) => planOf(model, names, markup));
+      const additions: Addition[] = [];
+      for (const engine of add) {
+        const offered = await offersOf(cli, config, engine, { list, proxy });
+        for (const one of offered.filter(isWanted)) {
+          additions.push(additionOf(one, { engine, config, additions, markup }));
+        }
+      }
+      const priced = editSection(text, 'models', edited(readSection(text, 'models'), plans));
+      const next = withModels(
+        priced,
+        additions.flatMap(({ entry }) => (entry === undefined ? [] : [entry])),
+      );
       const isChanged = next !== text;
-      if (isChanged && write) await writeChecked(cli, path, next);
+      if (isChanged) await loadChanged(console, path, next);
+      if (isChanged && write) await replaceFile(path, next);
+      const models = [...plans.map(planJson), ...additions.map(additionJson)];
       cli.print(
-        { source, changed: isChanged, written: isChanged && write, models: plans.map(planJson) },
-        `${plans.map(planText).join('')}${endText(isChanged, write, path)}`,
+        { source, changed: isChanged, written: isChanged && write, models },
+        `${[...plans.map(planText), ...additions.map(additionText)].join('')}${endText(isChanged, write, path)}`,
       );
     });
 }
@@ -79,12 +114,6 @@ function markupOption(text: string, before: Map<string | undefined, string>) {
   return new Map([...before, [name, factor]]);
 }
 
-/** The text of a price list, from a file or a URL. */
-export async function listText(source: string, cwd: string): Promise<string> {
-  const isUrl = /^https?:$/.test(URL.parse(source)?.protocol ?? '');
-  return isUrl ? await fetchPriceList(source) : await readFile(resolve(cwd, source), 'utf8');
-}
-
 interface Plan {
   readonly model: ModelSettings;
   /** By the index of the replica. */
@@ -100,21 +129,27 @@ function planOf(model: ModelSettings, names: PriceNames, markups: Markups): Plan
   for (const [index, { engine, model: name = model.id }] of model.replicas.entries()) {
     const own = model.import === undefined ? [] : [model.import];
     const found = names.find([...own, `${engine}/${name}`, name], name, engine);
-    if (typeof found === 'string') notes.push(`${engine}: ${found}`);
-    else {
+    const lacks = typeof found === 'string' ? [found] : missingPrices(model.type, found.price);
+    if (typeof found === 'string' || lacks.length > 0) {
+      notes.push(...lacks.map((reason) => `${engine}: ${reason}`));
+    } else {
       costs.set(index, found);
       notes.push(...found.warnings.map((warning) => `${found.key}: ${warning}`));
     }
   }
   const dearest = [...costs.values()].toSorted((a, b) => weightOf(b) - weightOf(a))[0];
-  const factor =
-    markups.get(model.id) ?? markups.get(dearest?.provider) ?? markups.get(undefined) ?? '1';
+  const factor = factorOf(model.id, dearest?.provider, markups);
   if (dearest === undefined) return { model, costs, price: undefined, factor, notes };
   const { type, batch } = model;
   const price = batch
     ? soldPrice(dearest.price, factor, type)
     : scaledRow(dearest.price, factor, type);
   return { model, costs, price, factor, notes };
+}
+
+/** Factor for a model: that of its id, of its provider, or the general one. */
+function factorOf(id: string, provider: string | undefined, markups: Markups): string {
+  return markups.get(id) ?? markups.get(provider) ?? markups.get(undefined) ?? '1';
 }
 
 /** Orders costs; amounts are not computed from it. */
@@ -142,17 +177,67 @@ function edited(section: unknown, plans: readonly Plan[]): unknown {
   });
 }
 
-/** Writes the file if the server would accept it. */
-async function writeChecked({ console }: Cli, path: string, text: string): Promise<void> {
-  const loaded = await loadConfig({
-    env: console.env,
-    cwd: console.cwd,
-    readFile: async (file) => (file === path ? text : await readFile(file, 'utf8')),
-  });
-  if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
-  const { mode } = await stat(path);
-  await writeFile(`${path}.next`, text, { mode });
-  await rename(`${path}.next`, path);
+/** A model that an engine offers; `entry` is absent if it cannot be added. */
+interface Addition {
+  readonly id: string;
+  readonly factor: string;
+  readonly entry?: JsonObject;
+  readonly notes: readonly string[];
+}
+
+/** Models of the engine that the configuration does not have as a replica. Throws if the call fails. */
+async function offersOf(
+  { console }: Cli,
+  config: Config,
+  name: string,
+  { list, proxy }: { readonly list: readonly ListedPrice[]; readonly proxy: string | undefined },
+): Promise<readonly OfferedModel[]> {
+  const engine = config.engines[name];
+  if (engine === undefined) {
+    const advice = didYouMean(name, Object.keys(config.engines));
+    throw new UsageError(`There is no engine "${name}" in the configuration${advice}`);
+  }
+  const used = { name, isProtocolKnown: true };
+  const { models } = await modelsOfEngine(console, config, used, { proxy });
+  const offered = offeredModels(
+    models,
+    { engine: name, known: knownProviderOf(name, engine) },
+    list,
+  );
+  const sold = new Set(
+    config.models.flatMap(({ id, replicas }) =>
+      replicas.flatMap((one) => (one.engine === name ? [one.model ?? id] : [])),
+    ),
+  );
+  return offered.filter(({ model }) => !sold.has(model));
+}
+
+interface AdditionParts {
+  readonly engine: string;
+  readonly config: Config;
+  /** Those of the engines before. */
+  readonly additions: readonly Addition[];
+  readonly markup: Markups;
+}
+
+function additionOf(
+  offered: OfferedModel,
+  { engine, config, additions, markup }: AdditionParts,
+): Addition {
+  const { id, priceKey = '' } = offered;
+  const settings = config.engines[engine];
+  const known = knownProviderOf(engine, settings ?? {});
+  const factor = factorOf(id, offered.provider ?? engine, markup);
+  const isTaken =
+    config.models.some((model) => model.id === id || model.aliases.includes(id)) ||
+    additions.some((one) => one.id === id && one.entry !== undefined);
+  const note = isTaken
+    ? `${engine}: not added, because the model exists; add a replica to it`
+    : `${engine}: not added, because the list has no complete price`;
+  if (isTaken || !isSellable(offered)) return { id, factor, notes: [note] };
+  const privacy = privacyOf(known === undefined ? settings?.url : undefined);
+  const entry = modelEntry(offered, { engine, factor, privacy });
+  return { id, factor, entry, notes: [`${engine}: ${priceKey}`, ...(offered.warnings ?? [])] };
 }
 
 type Change = readonly [name: string, before: string, after: string];
@@ -184,6 +269,29 @@ function planJson(plan: Plan) {
   const { model, factor, notes } = plan;
   const changes = changesOf(plan).map(([name, before, after]) => ({ name, before, after }));
   return { id: model.id, factor, changes, notes };
+}
+
+function additionChanges({ entry }: Addition): Change[] {
+  if (entry === undefined) return [];
+  const { id: _id, ...members } = entry;
+  return [...flat('', members)].map(([name, after]) => [name.slice(1), 'none', after] as const);
+}
+
+function additionJson(addition: Addition) {
+  const { id, factor, entry, notes } = addition;
+  const changes = additionChanges(addition).map(([name, , after]) => ({
+    name,
+    before: 'none',
+    after,
+  }));
+  return { id, factor, added: entry !== undefined, changes, notes };
+}
+
+function additionText(addition: Addition): string {
+  const { id, factor, entry, notes } = addition;
+  const head = entry === undefined ? id : `${id} (added, factor ${factor})`;
+  const lines = additionChanges(addition).map(([name, , after]) => `${name}: ${after}`);
+  return `${[head, ...lines, ...notes].join('\n  ')}\n`;
 }
 
 function planText(plan: Plan): string {

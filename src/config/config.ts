@@ -33,7 +33,7 @@ export type { BatchesSection } from './batches-section.ts';
 export { editSection, maskedText, readSection, sectionSchema, sectionsIn } from './edit-config.ts';
 export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
-export { priceRuleProblems } from './plan-checks.ts';
+export { missingPrices, priceRuleProblems } from './plan-checks.ts';
 export { formatProblem } from './explain.ts';
 export {
   type ListedPrice,

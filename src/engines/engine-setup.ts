@@ -8,6 +8,7 @@ import {
   type Config,
   editSection,
   type ListedPrice,
+  missingPrices,
   type ModelFacts,
   type ModelType,
   plainNumbers,
@@ -247,6 +248,10 @@ export interface OfferedModel {
   /** Key in the list, and the price of the supplier. */
   readonly priceKey?: string | undefined;
   readonly cost?: PriceSettings | undefined;
+  /** Provider in the list. */
+  readonly provider?: string | undefined;
+  /** About values of the list that were changed or ignored. */
+  readonly warnings?: readonly string[];
 }
 
 interface Supplier {
@@ -273,7 +278,9 @@ export function offeredModels(
     const isOwn =
       typeof found === 'object' &&
       (known === undefined || keys.includes(found.key) || found.provider === engine);
-    return isOwn ? { facts: found.facts, priceKey: found.key, cost: found.price } : { facts: {} };
+    if (!isOwn) return { facts: {} };
+    const { facts, key: priceKey, price: cost, provider, warnings } = found;
+    return { facts, priceKey, cost, provider, warnings };
   };
   const listed =
     models.length > 0 ? models : list.flatMap(({ key }) => ownModel(key, starts) ?? []);
@@ -293,7 +300,8 @@ function ownModel(key: string, starts: readonly string[]): string | undefined {
 export function isSellable({ facts, cost }: Pick<OfferedModel, 'facts' | 'cost'>): boolean {
   const { type = 'text', context, dimensions } = facts;
   const isPriced = Object.values(cost ?? {}).some((usd) => typeof usd === 'string');
-  if (!isPriced || type === 'video') return false;
+  if (cost === undefined || !isPriced || type === 'video') return false;
+  if (missingPrices(type, cost).length > 0) return false;
   if (type === 'text') return context !== undefined;
   return type !== 'embedding' || dimensions !== undefined;
 }

@@ -88,3 +88,26 @@ export const KNOWN_PROVIDERS: Readonly<Record<string, KnownProvider>> = {
   togetherai: compatible('https://api.together.xyz/v1', 'TOGETHER_API_KEY', 'together_ai/'),
   xai: compatible('https://api.x.ai/v1', 'XAI_API_KEY', 'xai/'),
 };
+
+/** The provider of a configured engine: that of its package or host, otherwise of its name. */
+export function knownProviderOf(
+  name: string,
+  { provider, url }: { readonly provider?: string | undefined; readonly url?: string | undefined },
+): KnownProvider | undefined {
+  const [, named] = provider?.split('/') ?? [];
+  const host = hostOf(url);
+  const same = Object.values(KNOWN_PROVIDERS).find(({ engine }) => hostOf(engine['url']) === host);
+  if (named === undefined && host !== undefined && same !== undefined) return same;
+  const known = named === undefined ? name : (PACKAGE_NAMES[named] ?? named);
+  return Object.hasOwn(KNOWN_PROVIDERS, known) ? KNOWN_PROVIDERS[known] : undefined;
+}
+
+function hostOf(url: unknown): string | undefined {
+  return URL.parse(String(url))?.hostname;
+}
+
+const PACKAGE_NAMES: Readonly<Record<string, string>> = {
+  'amazon-bedrock': 'bedrock',
+  google: 'gemini',
+  'google-vertex': 'vertex',
+};
