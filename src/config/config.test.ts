@@ -255,7 +255,7 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
       'farebox.yaml:4:29: models[2].fallbacks[1]: "open" is not private, unlike "b"',
       'farebox.yaml:4:35: models[2].fallbacks[2]: "vectors" is of type embedding, not text',
       'farebox.yaml:6:49: models[4].fallbacks[0]: The vectors of "longer" have other dimensions than those of "vectors"',
-      'farebox.yaml:8:40: models[6].fallbacks: Only models of type text or embedding can have fallbacks',
+      'farebox.yaml:8:40: models[6].fallbacks: Only models of type text, embedding, image, rerank can have fallbacks',
     ],
   ],
   [

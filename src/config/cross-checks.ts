@@ -316,6 +316,8 @@ function checkDeprecation(
 /** Protections of a model that its fallbacks must have too. */
 const PROTECTIONS = ['teeAttestation', 'e2ee'] as const;
 
+const FALLBACK_TYPES: readonly ModelSettings['type'][] = ['text', 'embedding', 'image', 'rerank'];
+
 function checkFallbacks(
   model: ModelSettings,
   path: Path,
@@ -323,8 +325,8 @@ function checkFallbacks(
   diagnostics: Diagnostics,
 ): void {
   const { id, type, privacy, fallbacks = [] } = model;
-  if (fallbacks.length > 0 && type !== 'text' && type !== 'embedding') {
-    const message = 'Only models of type text or embedding can have fallbacks';
+  if (fallbacks.length > 0 && !FALLBACK_TYPES.includes(type)) {
+    const message = `Only models of type ${FALLBACK_TYPES.join(', ')} can have fallbacks`;
     diagnostics.problem([...path, 'fallbacks'], message);
     return;
   }

@@ -321,7 +321,7 @@ export const ModelSettings = z.strictObject({
     .max(8)
     .optional()
     .describe(
-      'Ids of models that run a chat if all replicas of this model fail before the first byte, in order. The model that runs is charged. For an embedding model: ids of models with the same weights, because vectors of different models cannot be compared; their dimensions must be equal.',
+      'Ids of models that run the request if all replicas of this model fail before the first byte, in order: for models of type text, embedding, image and rerank. The model that runs is charged. For an embedding model: ids of models with the same weights, because vectors of different models cannot be compared; their dimensions must be equal.',
     ),
   requires: z.enum(['pro']).optional().describe('Plan that an account needs to use the model.'),
   regionRestrictions: z

@@ -2,14 +2,13 @@
  * `POST /embeddings`: holds the money, checks the length of every input, runs the engine in
  * batches, settles, and responds.
  */
-import { answerWork, findModel, type FoundModel, sellWork } from '../http/sell-work.ts';
+import { answerWork, type FallbackRule, findModel, sellWithFallbacks } from '../http/sell-work.ts';
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
 import { boundFor, type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
-import { engineFault, isUnavailable } from '../engines/engine-refusal.ts';
+import { failedCall } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -67,62 +66,34 @@ async function embed(
   const { model } = found;
   const { dimensions = 0, customDimensions = false } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
-  const maxNano = boundOf(found, request);
-  const bounds = { minNano: maxNano, maxNano };
-  const order = { kind: 'embeddings', tokensEstimate: tokensOf(request), bounds };
-  const fallbacks = fallbacksOf(parts, context, model, request, maxNano);
-  await sellWork(parts, context, found, order, async (held) => {
-    const { sale } = held;
-    const { request: wanted } = sale;
-    let fault: unknown;
-    for (const one of [found, ...fallbacks]) {
-      context.known = { ...one, sale };
-      context.notes.model = one.model.id;
-      sale.request = { ...wanted, modelId: one.model.id, priceVersion: one.price.version };
-      const tokensBound = tokensBoundOf(one.model, request);
-      const run = { ...held, ...one, parts, request, tokensBound };
-      const { done, failure } = await runBatches(run, await fitInputs(run));
-      if (failure === undefined) return answer(run, done);
-      if (failure.reason === 'aborted') return settleAborted(run, done, failure);
-      fault ??= engineFault(failure, model.id);
-      if (one === found && !isUnavailable(failure.reason)) break;
-    }
-    sale.request = wanted;
-    context.known = { ...found, sale };
-    context.notes.model = model.id;
-    throw fault;
+  const order = { kind: 'embeddings', tokensEstimate: tokensOf(request) };
+  const rule: FallbackRule = {
+    type: 'embedding',
+    work: 'embeddings',
+    boundOf: (one) => {
+      requireEqual(one.model, model, request);
+      return boundFor({ promptTokens: tokensBoundOf(one.model, request) }, one.price);
+    },
+  };
+  await sellWithFallbacks(parts, context, found, { ...order, rule }, async (held) => {
+    const tokensBound = tokensBoundOf(held.model, request);
+    const run = { ...held, parts, request, tokensBound };
+    const { done, failure } = await runBatches(run, await fitInputs(run));
+    if (failure === undefined) await answer(run, done);
+    else if (failure.reason === 'aborted') await settleAborted(run, done, failure);
+    else return failedCall(failure, held.model.id);
+    return undefined;
   });
 }
 
-/** The fallbacks that the caller may use, that accept the request, and that cost no more. */
-function fallbacksOf(
-  parts: EmbeddingsParts,
-  context: RequestContext,
-  { id, embedding, fallbacks = [] }: CatalogModel,
-  request: EmbeddingsRequest,
-  maxNano: Nano,
-): FoundModel[] {
-  const found = fallbacks.flatMap((name) => {
-    try {
-      const one = findModel(parts, context, 'embedding', { name, work: 'embeddings' });
-      const { tokenIds, maxInputTokens = MAX_INPUT_TOKENS } = one.model.embedding ?? {};
-      const isFit =
-        one.model.id === name &&
-        (!request.hasTokenIds || tokenIds === embedding?.tokenIds) &&
-        maxInputTokens >= (embedding?.maxInputTokens ?? MAX_INPUT_TOKENS);
-      return isFit && boundOf(one, request) <= maxNano ? [one] : [];
-    } catch (error) {
-      if (!(error instanceof Fault)) throw error;
-      // The model is offline, or not for this caller.
-      return [];
-    }
-  });
-  context.notes.model = id;
-  return found;
-}
-
-function boundOf({ model, price }: FoundModel, request: EmbeddingsRequest): Nano {
-  return boundFor({ promptTokens: tokensBoundOf(model, request) }, price);
+/** Rejects a fallback that does not read the same inputs as the requested model. */
+function requireEqual(one: CatalogModel, wanted: CatalogModel, request: EmbeddingsRequest): void {
+  const [mine, theirs] = [one.embedding, wanted.embedding];
+  const { maxInputTokens = MAX_INPUT_TOKENS } = mine ?? {};
+  const isFit =
+    (!request.hasTokenIds || mine?.tokenIds === theirs?.tokenIds) &&
+    maxInputTokens >= (theirs?.maxInputTokens ?? MAX_INPUT_TOKENS);
+  if (!isFit) throw new Fault('INVALID_MODEL');
 }
 
 function tokensBoundOf({ embedding }: CatalogModel, request: EmbeddingsRequest): number {

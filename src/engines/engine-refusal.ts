@@ -44,6 +44,14 @@ export function engineFault(failure: KnownFailure, modelId: string): Fault {
   return new Fault('INFERENCE_FAILED', { cause });
 }
 
+/** The Fault for a failed call, and whether a fallback of the model may run instead. */
+export function failedCall(
+  failure: KnownFailure,
+  modelId: string,
+): { readonly fault: Fault; readonly isUnavailable: boolean } {
+  return { fault: engineFault(failure, modelId), isUnavailable: isUnavailable(failure.reason) };
+}
+
 interface ErrorEvent {
   readonly message: string;
   readonly type: string | undefined;

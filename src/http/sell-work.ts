@@ -14,6 +14,7 @@ import {
 } from '../catalog/catalog.ts';
 import type { ModelType } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { ResponseHeaders, KnownFacts } from './response-headers.ts';
@@ -86,12 +87,99 @@ export async function sellWork(
   const rate = parts.rateOf(context.caller, model);
   const wanted = {
     ...saleRequest(context, { ...order, model, price, rate }),
-    supplierCost: model.hasCosts ? supplierCostOf(model) : undefined,
+    supplierCost: costsOf(model),
   };
   await parts.sales.sell(wanted, async (sale) => {
     context.known = { model, deprecation, sale };
     await work({ ...found, parts, context, sale, signal: context.workSignal });
   });
+}
+
+/** A failure before the first byte of the response. */
+export interface FailedWork {
+  readonly fault: Fault;
+  /** The engines could not respond, so that another model may do the work. */
+  readonly isUnavailable: boolean;
+}
+
+export interface FallbackRule {
+  readonly type: ModelType;
+  /** The kind of work in the error texts of `findModel`. */
+  readonly work: string;
+  /** The maximum charge. Throws a Fault if the model cannot do the work. */
+  readonly boundOf: (one: FoundModel) => Nano;
+}
+
+/**
+ * Like `sellWork`, with the maximum charge of the model. If its engines cannot respond, its fallbacks run in
+ * order: those that the caller may use, that can do the work, and whose maximum charge the hold covers.
+ * The model that responds is charged. `work` resolves to `undefined` once it has responded or settled.
+ */
+export async function sellWithFallbacks(
+  parts: SellingParts,
+  context: RequestContext,
+  found: FoundModel,
+  { rule, ...order }: Omit<WorkOrder, 'bounds'> & { readonly rule: FallbackRule },
+  work: (held: HeldWork) => Promise<FailedWork | undefined>,
+): Promise<void> {
+  const maxNano = rule.boundOf(found);
+  const fallbacks = fallbacksOf(parts, context, found.model, { ...rule, maxNano });
+  const bounds = { minNano: maxNano, maxNano };
+  await sellWork(parts, context, found, { ...order, bounds }, async (held) => {
+    const { sale } = held;
+    const { request } = sale;
+    let fault: Fault | undefined;
+    for (const one of [found, ...fallbacks]) {
+      if (one !== found) {
+        const { model, price } = one;
+        const cost = { supplierCost: costsOf(model) };
+        sale.request = { ...request, modelId: model.id, priceVersion: price.version, ...cost };
+        noteModel(context, { ...one, sale });
+      }
+      const failed = await work({ ...held, ...one });
+      if (failed === undefined) return;
+      fault ??= failed.fault;
+      // A fallback may also reject a request that the requested model accepts.
+      if (held.signal.aborted || (one === found && !failed.isUnavailable)) break;
+    }
+    sale.request = request;
+    noteModel(context, { ...found, sale });
+    throw fault;
+  });
+}
+
+function noteModel(context: RequestContext, known: FoundModel & Pick<HeldWork, 'sale'>): void {
+  const { model, deprecation, sale } = known;
+  context.known = { model, deprecation, sale };
+  context.notes.model = model.id;
+}
+
+function fallbacksOf(
+  parts: SellingParts,
+  context: RequestContext,
+  { id, fallbacks = [] }: CatalogModel,
+  { type, work, boundOf, maxNano }: FallbackRule & { readonly maxNano: Nano },
+): FoundModel[] {
+  if (fallbacks.length === 0) return [];
+  const { known } = context;
+  const found = fallbacks.flatMap((name) => {
+    try {
+      const one = findModel(parts, context, type, { name, work });
+      // A removed model is not replaced by another one.
+      return one.model.id === name && boundOf(one) <= maxNano ? [one] : [];
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      // The model is offline, or not for this caller or this request.
+      return [];
+    }
+  });
+  context.known = known;
+  context.notes.model = id;
+  return found;
+}
+
+function costsOf(model: CatalogModel): SaleRequest['supplierCost'] {
+  return model.hasCosts ? supplierCostOf(model) : undefined;
 }
 
 /** Computes the cost from the counts of the outcome, unless the outcome includes it. */

@@ -13,12 +13,12 @@ import { decimalUsd, type Nano, nano, smaller } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
 import { dataUrlBytes, type MediaFiles } from '../documents/media-files.ts';
 import type { Media } from '../engines/media/media.ts';
-import { engineFault } from '../engines/engine-refusal.ts';
+import { failedCall } from '../engines/engine-refusal.ts';
 import type { EngineCall, EngineHead, Engines, Replica } from '../engines/engines.ts';
 import { type LearnedFields, OmittedFields, type Rejects } from '../engines/learned-fields.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { Guard } from '../net/guard.ts';
-import type { ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
+import type { FailedWork, ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
   type ImageFormat,
@@ -266,12 +266,12 @@ export function supplierOf(
   return supplierCost(model, [{ engine, target, usage: {}, imageKinds }], sale.startedMs);
 }
 
-/** Requests the images with one call; rejects with the Fault of a failing engine. */
+/** Requests the images with one call. */
 export async function generateImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
-): Promise<ImageSale> {
+): Promise<ImageSale | FailedWork> {
   const { engines, log } = parts;
   const { requestId } = held.context;
   const omitted = omittedFields(parts);
@@ -281,7 +281,7 @@ export async function generateImages(
     log.warn({ requestId, reason: read }, 'Images are not sold');
     return undefined;
   });
-  if (!answer.ok) throw engineFault(answer, held.model.id);
+  if (!answer.ok) return failedCall(answer, held.model.id);
   omitted.learn(answer.replica);
   return saleOf(parts, order, held, { made: answer.read, head: answer.head });
 }

@@ -10,12 +10,18 @@ import type { Outcome } from '../billing/sale.ts';
 import { decodeBase64 } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
-import { engineFault } from '../engines/engine-refusal.ts';
+import { failedCall } from '../engines/engine-refusal.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
 import { ResponseStream, EVENT_STREAM, KEEP_ALIVE } from '../http/response-stream.ts';
 import { readEngineJson } from '../http/read-request.ts';
 import { costOf, noteOutcome } from '../http/model-sale.ts';
-import { type ServedBy, type ChargedCost, type HeldWork, sayStreamed } from '../http/sell-work.ts';
+import {
+  type ChargedCost,
+  type FailedWork,
+  type HeldWork,
+  type ServedBy,
+  sayStreamed,
+} from '../http/sell-work.ts';
 import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
@@ -47,7 +53,7 @@ export async function streamImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
-): Promise<void> {
+): Promise<FailedWork | undefined> {
   const { context, signal, sale } = held;
   let by: ServedBy = { replica: undefined, attempts: 1 };
   let partial: PartialImages | undefined;
@@ -62,6 +68,10 @@ export async function streamImages(
   if (order.partialImages > 0) partial = new PartialImages(parts, order, held, stream);
   try {
     const done = await (partial?.run() ?? generateImages(parts, order, held));
+    if ('fault' in done) {
+      if (!stream.hasBegun && !signal.aborted) return done;
+      throw done.fault;
+    }
     ({ by } = done);
     if (context.keeper !== undefined) stream.begin();
     const sold = await sale.answer(done.outcome, (settled) => {
@@ -70,6 +80,7 @@ export async function streamImages(
     });
     noteOutcome(context, done.outcome);
     stream.end(sold.last);
+    return undefined;
   } catch (error) {
     const isDisconnected = signal.aborted || (stream.isBlocked && partial?.isStalled === true);
     const charged =
@@ -86,6 +97,7 @@ export async function streamImages(
     const body = { message: fault.message, code: fault.code, param: null };
     stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: body }))));
     parts.log.warn({ requestId: context.requestId, reason: reasonOf(error) }, 'Images failed');
+    return undefined;
   } finally {
     stream.close();
   }
@@ -129,7 +141,7 @@ class PartialImages implements EngineSink {
     this.#engineRun?.resume();
   }
 
-  async run(): Promise<ImageSale> {
+  async run(): Promise<ImageSale | FailedWork> {
     const { engines, log } = this.#parts;
     const omitted = omittedFields(this.#parts);
     const call = { ...imagesCall(omitted, this.#order, this.#held), accept: RESPONSE_TYPES };
@@ -138,12 +150,12 @@ class PartialImages implements EngineSink {
     this.#outcome = outcome;
     await this.#validating;
     const { model, context } = this.#held;
-    if (this.#problem === undefined && !outcome.ok) throw engineFault(outcome, model.id);
+    if (this.#problem === undefined && !outcome.ok) return failedCall(outcome, model.id);
     const made = this.#problem ?? (await this.#made());
     const head = this.#head;
     if (typeof made === 'string' || head === undefined) {
       log.warn({ requestId: context.requestId, reason: made }, 'Images are not sold');
-      throw new Fault('INFERENCE_FAILED', { cause: made });
+      return { fault: new Fault('INFERENCE_FAILED', { cause: made }), isUnavailable: true };
     }
     omitted.learn(head.replica);
     return saleOf(this.#parts, this.#order, this.#held, { made, head });

@@ -5,15 +5,18 @@
  */
 import { highestImagePrice, surcharge } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
-import { nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import {
   answerWork,
   type ChargedCost,
+  type FailedWork,
+  type FallbackRule,
   findModel,
+  type FoundModel,
   type HeldWork,
-  sellWork,
+  sellWithFallbacks,
 } from '../http/sell-work.ts';
 import { refuseIssues } from '../json/validation.ts';
 import {
@@ -36,13 +39,15 @@ export async function makeImages(
 ): Promise<void> {
   const wanted = { name: order.model, work: 'images' };
   const found = findModel(parts, context, 'image', wanted);
-  requireSupported(order, found.model);
-  const eachNano = highestImagePrice(order.kind, found.price);
-  const maxNano = nano(found.price.perRequest + surcharge(order.count, eachNano));
-  const bounds = { minNano: maxNano, maxNano };
-  await sellWork(parts, context, found, { kind: order.work, bounds }, async (held) => {
-    await order.fetch?.(held.signal);
-    await (order.stream ? streamImages(parts, order, held) : sendImages(parts, order, held));
+  const boundOf = ({ model, price }: FoundModel): Nano => {
+    requireSupported(order, model);
+    return nano(price.perRequest + surcharge(order.count, highestImagePrice(order.kind, price)));
+  };
+  const rule: FallbackRule = { type: 'image', work: wanted.work, boundOf };
+  let inputs: Promise<void> | undefined;
+  await sellWithFallbacks(parts, context, found, { kind: order.work, rule }, async (held) => {
+    await (inputs ??= order.fetch?.(held.signal));
+    return await (order.stream ? streamImages(parts, order, held) : sendImages(parts, order, held));
   });
 }
 
@@ -89,12 +94,15 @@ async function sendImages(
   parts: MakeImagesParts,
   order: ImageOrder,
   held: HeldWork,
-): Promise<void> {
-  const { made, by, outcome } = await generateImages(parts, order, held);
+): Promise<FailedWork | undefined> {
+  const result = await generateImages(parts, order, held);
+  if ('fault' in result) return result;
+  const { made, by, outcome } = result;
   const createdS = Math.floor(parts.clock.nowMs() / 1_000);
   await answerWork(held, by, outcome, (cost) => {
     return { type: JSON_TYPE, body: bodyOf(made, order, createdS, cost) };
   });
+  return undefined;
 }
 
 /** Base64 needs no escaping, so it is joined as text, without JSON.stringify. */

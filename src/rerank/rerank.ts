@@ -3,9 +3,10 @@
  * documents, per token, or both; a response without all requested documents is not sold.
  */
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
-import { boundFor, chargeFor, type Price } from '../catalog/catalog.ts';
+import { boundFor, type CatalogModel, chargeFor, type Price } from '../catalog/catalog.ts';
+import type { Nano } from '../core/money.ts';
 import { tokensAbout, tokensAtMost } from '../core/token-count.ts';
-import { engineFault } from '../engines/engine-refusal.ts';
+import { failedCall } from '../engines/engine-refusal.ts';
 import type { EngineCall, EngineFailure, Engines, Replica } from '../engines/engines.ts';
 import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
@@ -13,9 +14,11 @@ import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import {
   answerWork,
+  type FallbackRule,
   findModel,
+  type FoundModel,
   type HeldWork,
-  sellWork,
+  sellWithFallbacks,
   type SellingParts,
 } from '../http/sell-work.ts';
 import { refuseMember } from '../json/validation.ts';
@@ -66,7 +69,8 @@ interface RerankOrder {
   readonly mostTokens: number;
 }
 
-function orderOf(request: RerankRequest, id: string, maxDocuments: number): RerankOrder {
+function orderOf(request: RerankRequest, { id, rerank: limits }: CatalogModel): RerankOrder {
+  const { maxDocuments = DEFAULT_MAX_DOCUMENTS } = limits ?? {};
   const count = request.documents.length;
   if (count > maxDocuments) {
     const message = `The model ${id} accepts at most ${maxDocuments} documents, got ${count}`;
@@ -98,12 +102,16 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
   const request = await readJson(context, RerankRequest, parts.readLargeJson);
   const wanted = { name: request.model ?? undefined, work: 'reranking' };
   const found = findModel(parts, context, 'rerank', wanted);
-  const { model, price } = found;
-  const order = orderOf(request, model.id, model.rerank?.maxDocuments ?? DEFAULT_MAX_DOCUMENTS);
-  const maxNano = boundFor(unitsOf(order, order.mostTokens, price), price);
-  const terms = { kind: 'rerank', bounds: { minNano: maxNano, maxNano } };
-  await sellWork(parts, context, found, terms, async (held) => {
+  const boundOf = (one: FoundModel): Nano => {
+    const order = orderOf(request, one.model);
+    return boundFor(unitsOf(order, order.mostTokens, one.price), one.price);
+  };
+  const rule: FallbackRule = { type: 'rerank', work: 'reranking', boundOf };
+  await sellWithFallbacks(parts, context, found, { kind: 'rerank', rule }, async (held) => {
+    const { model, price } = held;
+    const order = orderOf(request, model);
     const answer = await rank(parts, context, order, held);
+    if (!answer.ok) return failedCall(answer, model.id);
     const { tokens: reported = 0 } = answer.read;
     // Engines that do not count tokens report zero.
     const isReported = reported > 0 && reported <= order.mostTokens;
@@ -136,6 +144,7 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
       };
       return { type: JSON_TYPE, body: Buffer.from(JSON.stringify(said)) };
     });
+    return undefined;
   });
 }
 
@@ -185,8 +194,7 @@ async function rank(
     const value = await readEngineJson(body, context.caller.accountId, readLargeJson);
     return readRanking(value, texts.length, wanted);
   });
-  if (!answer.ok) throw engineFault(answer, model.id);
-  if (learned === answer.replica) textReplicas.add(learned);
+  if (answer.ok && learned === answer.replica) textReplicas.add(learned);
   return answer;
 }
 
