@@ -57,7 +57,7 @@ changes nothing.`)
         const isOk = report.ok && chains?.ok !== false && cards?.ok !== false;
         cli.print(
           {
-            ...auditBody(report, shownUsd),
+            ...(await auditBody(context.stores.identity, report, shownUsd)),
             ok: isOk,
             ...(chains && { chain: jsonOfChains(chains) }),
             ...(cards && { stripe: jsonOfCards(cards) }),

@@ -42,3 +42,18 @@ export function accountOf(row: Row): Account {
     ...rulesOf(row),
   };
 }
+
+export interface AccountFinder {
+  findAccount(id: string): Promise<Account | undefined>;
+}
+
+/** The names of accounts by id. Ids without an account are left out. */
+export async function accountNames(
+  identity: AccountFinder,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  const accounts = await Promise.all(
+    [...new Set(ids)].filter((id) => id !== '').map((id) => identity.findAccount(id)),
+  );
+  return new Map(accounts.flatMap((one) => (one === undefined ? [] : [[one.id, one.name]])));
+}

@@ -15,7 +15,7 @@ import { BUDGET_COLUMNS, type Budget, budgetOf } from './budgets.ts';
 import { Members } from './members.ts';
 import { Sessions } from './sessions.ts';
 
-export type { Account } from './accounts.ts';
+export { type Account, accountNames } from './accounts.ts';
 export type { PlanOf } from './plan-terms.ts';
 export {
   type Caller,

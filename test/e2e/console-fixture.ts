@@ -160,6 +160,21 @@ export class Visitor {
     for (const text of cut) this.#problems.push(`${name} cuts ${text}`);
   }
 
+  /** Records columns of tables whose amounts have different numbers of decimals. */
+  async checkAmounts(name: string): Promise<void> {
+    for (const found of await this.page.evaluate<string[]>(AMOUNTS)) {
+      this.#problems.push(`${name}: the column ${found}`);
+    }
+  }
+
+  /** Records ids of accounts and keys that the content shows instead of names. */
+  async checkNames(name: string): Promise<void> {
+    const text = await this.page.locator('main').innerText();
+    for (const [id] of text.matchAll(/\b(?:acct|key)_\w{4,}/g)) {
+      this.#problems.push(`${name} shows the id ${id}`);
+    }
+  }
+
   /** Closes the page and fails for all recorded problems. */
   async close(): Promise<void> {
     await this.context.close();
@@ -183,6 +198,15 @@ const WIDTHS = `(() => {
   });
   return { over: scrollWidth - clientWidth, cut: cut.map(({ outerHTML }) => outerHTML.slice(0, 120)) };
 })()`;
+
+/** The first amount of each cell counts; a unit below it may have its own amounts. */
+const AMOUNTS = `[...document.querySelectorAll('table')].flatMap((table) =>
+  [...table.querySelectorAll('thead th')].flatMap((head, at) => {
+    const texts = [...table.querySelectorAll('tbody tr')].map((row) => row.cells[at]?.textContent ?? '');
+    const amounts = texts.map((text) => /\\$[\\d,]+(?:\\.(\\d+))?/.exec(text)).filter((found) => found !== null);
+    const decimals = new Set(amounts.map(([, fraction = '']) => fraction.length));
+    return decimals.size > 1 ? [head.textContent + ' has ' + amounts.map(([text]) => text).join(' and ')] : [];
+  }))`;
 
 interface AxeResults {
   readonly violations: readonly {

@@ -102,6 +102,8 @@ describe('all pages of the console', () => {
       await page.locator('h1').waitFor();
       await visitor.settled();
       assert.equal(await page.locator('.failure').count(), 0, path);
+      await visitor.checkAmounts(path);
+      await visitor.checkNames(path);
       for (const [at, width] of WIDTHS_PX.entries()) {
         const name = `${path} at ${width}`;
         await page.setViewportSize({ width, height: 900 });

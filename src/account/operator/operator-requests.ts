@@ -14,7 +14,7 @@ import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
-import { accountIdOf } from '../../identity/identity.ts';
+import { accountIdOf, accountNames } from '../../identity/identity.ts';
 import { type FailureRecord, failuresOf } from '../../observability/failure-log.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { csvFields } from '../activity.ts';
@@ -92,8 +92,8 @@ async function sendRequests(parts: AccountParts, context: RequestContext): Promi
     query.limit,
     decodeCursor(query.cursor, Place),
   );
-  const names = await namesOf(
-    parts,
+  const names = await accountNames(
+    parts.stores.identity,
     rows.map(({ account_id: id }) => id),
   );
   const body: RequestsResponse = {
@@ -173,8 +173,8 @@ async function sendFailures(parts: AccountParts, context: RequestContext): Promi
   };
   const store = parts.stores.store.readerFor('');
   const { rows, next } = await failuresOf(store, filter, { limit, below });
-  const names = await namesOf(
-    parts,
+  const names = await accountNames(
+    parts.stores.identity,
     rows.map(({ accountId }) => accountId),
   );
   const body: FailuresResponse = {
@@ -213,15 +213,4 @@ async function idOfAccount(
   if ((await identity.findAccount(id)) !== undefined) return id;
   const [named] = await identity.accountsNamed(wanted, 1);
   return named?.id ?? id;
-}
-
-/** The names of the accounts of a page. */
-async function namesOf(
-  { stores }: AccountParts,
-  ids: readonly string[],
-): Promise<ReadonlyMap<string, string>> {
-  const accounts = await Promise.all(
-    [...new Set(ids)].filter((id) => id !== '').map((id) => stores.identity.findAccount(id)),
-  );
-  return new Map(accounts.flatMap((one) => (one === undefined ? [] : [[one.id, one.name]])));
 }

@@ -14,6 +14,7 @@ import { decimalUsd } from '../../core/money.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
+import { accountNames } from '../../identity/identity.ts';
 import type { AccountParts } from '../account-parts.ts';
 import {
   type DayQuery,
@@ -60,7 +61,10 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
       }
       const rows = await costGroups(store, filter, [COLUMNS[by]], limit);
       const totals = await totalsOf(parts, filter, rows, limit);
-      const names = by === 'account' ? await namesOf(parts, rows) : NO_NAMES;
+      const names = await accountNames(
+        parts.stores.identity,
+        by === 'account' ? accountsOf(rows) : [],
+      );
       await sendSums(context, { filter, rows, totals, names }, wantsCsv(context, { format }));
     }),
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
@@ -105,10 +109,8 @@ function added(a: SumsRow, b: CostGroup): SumsRow {
   };
 }
 
-async function namesOf({ stores }: AccountParts, rows: readonly Row[]) {
-  const ids = rows.flatMap((row) => ('account_id' in row ? (row.account_id ?? []) : []));
-  const accounts = await Promise.all(ids.map((id) => stores.identity.findAccount(id)));
-  return new Map(accounts.flatMap((one) => (one === undefined ? [] : [[one.id, one.name]])));
+function accountsOf(rows: readonly Row[]): string[] {
+  return rows.flatMap((row) => ('account_id' in row ? (row.account_id ?? []) : []));
 }
 
 interface RangeQuery extends DayQuery {

@@ -1,38 +1,71 @@
 /**
- * Formats numbers, money and times. Money is exact to nine decimals and shown without rounding. Times
- * are in the time zone of the browser.
+ * Formats numbers, money and times. All amounts of a column have the same number of decimals. Times are
+ * in the time zone of the browser.
  */
 
+/** Amounts are exact to a nano-USD. */
 const NANO_DECIMALS = 9;
-const GROUPED = /\B(?=(\d{3})+(?!\d))/g;
+const LEAST_DECIMALS = 2;
+/** Most decimals of a column; the tooltip and the CSV have the exact amount. */
+const MOST_DECIMALS = 6;
+/** From here, an axis has no space for all digits. */
+const COMPACT_USD = 10_000;
 
-/** `1234.5` becomes `1,234.50`, `0.0000137` stays. `least`: minimum number of decimals. */
-export function amountText(value: number | string, least = 2): string {
+export type UsdAmount = number | string;
+
+/** The decimals that an amount has, at most nine. */
+function ownDecimals(value: UsdAmount): number {
+  const [, fraction = ''] = Number(value).toFixed(NANO_DECIMALS).split('.');
+  return fraction.replace(/0+$/, '').length;
+}
+
+/** The decimals that show each amount without rounding. */
+export function exactDecimals(values: readonly (UsdAmount | null | undefined)[]): number {
+  return Math.max(LEAST_DECIMALS, ...values.map((value) => ownDecimals(value ?? 0)));
+}
+
+/**
+ * The decimals for all amounts of a column: two digits of the smallest amount, and not more than the
+ * amounts have. `null` and `undefined` are cells without an amount.
+ */
+export function usdDecimals(values: readonly (UsdAmount | null | undefined)[]): number {
+  const sizes = values.map((value) => Math.abs(Number(value ?? 0))).filter((size) => size > 0);
+  if (sizes.length === 0) return LEAST_DECIMALS;
+  const digits = 1 - Math.floor(Math.log10(Math.min(...sizes)));
+  return Math.max(LEAST_DECIMALS, Math.min(digits, MOST_DECIMALS, exactDecimals(values)));
+}
+
+/** `$1,234.50` or `−$1,234.50`; without `decimals` exact. */
+export function usdText(value: UsdAmount, decimals = exactDecimals([value])): string {
   const number = Number(value);
   if (!Number.isFinite(number)) return '–';
-  const [whole = '0', all = ''] = Math.abs(number).toFixed(NANO_DECIMALS).split('.');
-  const fraction = all.replace(/0+$/, '').padEnd(least, '0');
-  const isZero = /^0*$/.test(whole + fraction);
-  const sign = number < 0 && !isZero ? '\u2212' : '';
-  return `${sign}${whole.replace(GROUPED, ',')}${fraction === '' ? '' : `.${fraction}`}`;
+  const format = new Intl.NumberFormat('en-US', {
+    style: 'currency',
+    currency: 'USD',
+    minimumFractionDigits: decimals,
+    maximumFractionDigits: decimals,
+    signDisplay: 'negative',
+  });
+  const smallest = 10 ** -decimals;
+  const isHidden = number !== 0 && Math.abs(number) < smallest / 2;
+  // A text is formatted without the rounding of a floating-point number.
+  const text = format.format(isHidden ? Math.sign(number) * smallest : (value as number));
+  const sign = isHidden ? (number > 0 ? '<' : '>') : '';
+  return sign + text.replace('-', '\u2212');
 }
 
-/** `$1,234.50`, or `−$1,234.50`. */
-export function usdText(value: number | string, least = 2): string {
-  const text = amountText(value, least);
-  return text.startsWith('\u2212') ? `\u2212$${text.slice(1)}` : `$${text}`;
-}
-
-/** Rounded, for axes and estimates. */
-export function roughUsd(value: number): string {
-  if (value === 0) return '$0';
-  const size = Math.abs(value);
-  if (size >= 1_000_000) return `$${(value / 1_000_000).toFixed(1)}M`;
-  if (size >= 10_000) return `$${(value / 1_000).toFixed(1)}k`;
-  if (size >= 1) return `$${value.toFixed(2)}`;
-  const decimals = Math.min(NANO_DECIMALS, 1 - Math.floor(Math.log10(size)));
-  const [whole, fraction = ''] = Number(value.toPrecision(2)).toFixed(decimals).split('.');
-  return `$${whole}.${fraction.replace(/0+$/, '').padEnd(2, '0')}`;
+/** Labels of an axis. */
+export function usdAxis(values: readonly number[]): string[] {
+  if (Math.max(...values.map(Math.abs)) < COMPACT_USD) {
+    const decimals = exactDecimals(values.map((value) => value.toPrecision(6)));
+    return values.map((value) => usdText(value, decimals));
+  }
+  const compact = new Intl.NumberFormat('en-US', {
+    style: 'currency',
+    currency: 'USD',
+    notation: 'compact',
+  });
+  return values.map((value) => compact.format(value));
 }
 
 export function countText(value: number): string {
@@ -49,7 +82,13 @@ export function roughCount(value: number): string {
 export function percentText(part: number, whole: number): string {
   if (whole === 0) return '–';
   const percent = (part / whole) * 100;
-  return `${percent > 0 && percent < 1 ? '<1' : Math.round(percent)} %`;
+  if (percent > 0 && percent < 1) return '<1 %';
+  return percent > 99 && percent < 100 ? '>99 %' : `${Math.round(percent)} %`;
+}
+
+/** `33.3 %`: all margins of a column have one decimal. */
+export function marginText(percent: number): string {
+  return `${percent.toFixed(1).replace('-', '\u2212')} %`;
 }
 
 /** `840 ms`, `12.4 s`, `3 min`. */

@@ -10,7 +10,8 @@ export function usageColumns<T extends Omit<Sums, 'cost'>>(): Column<T>[] {
       'Errors',
       ({ errors, requests }) => (
         <>
-          {countText(errors)} <span class="soft">{percentText(errors, requests)}</span>
+          {countText(errors)}
+          <span class="soft share">{errors > 0 && percentText(errors, requests)}</span>
         </>
       ),
       'wide',

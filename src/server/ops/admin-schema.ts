@@ -19,6 +19,7 @@ const VideosResponse = pageOf(
     .object({
       id: z.string().describe('Id of the job (`queue_id`).'),
       accountId: z.string().describe('Account of the caller.'),
+      accountName: z.string().describe('Name of the account; empty if it no longer exists.'),
       keyId: z.string().nullable().describe('API key; null for a wallet.'),
       model: z.string().describe('Id of the model.'),
       state: JobState.describe('State of the job.'),
@@ -71,6 +72,9 @@ const TOP_UP = {
   paymentId: z.string().describe('Id of the payment.'),
   network: z.string().describe('Network, CAIP-2.'),
   wallet: z.string().describe('Address of the payer.'),
+  accountName: z
+    .string()
+    .describe('Name of the account of the wallet; empty before its first credit.'),
   amountUsd: Usd,
   state: TOP_UP_STATE.describe('State of the payment.'),
   transaction: z
@@ -146,6 +150,7 @@ export const TOP_UP_DETAIL: RouteDescription = {
       paymentId: 'x402-9f3c2a71',
       network: 'eip155:8453',
       wallet: '0x2f3c0000000000000000000000000000000091ab',
+      accountName: '0x2f3c0000000000000000000000000000000091ab',
       amountUsd: '10.0000',
       state: 'sent',
       transaction: '0x5e1f…',
@@ -190,6 +195,9 @@ const AuditResponse = z
       .array(
         z.object({
           account: z.string().describe('Account of the ledger.'),
+          accountName: z
+            .string()
+            .describe('Name of the account; empty for an account of the service.'),
           what: z.string().describe('Name of the amount.'),
           storedUsd: Usd,
           recomputedUsd: Usd,

@@ -39,6 +39,7 @@ import {
 import { listAllJobs } from '../../video/job-table.ts';
 import type { VideoJob } from '../../video/job.ts';
 import type { EngineProbe, LocalEngineSource } from '../../engines/embedded/embedded.ts';
+import { type Identity, accountNames, walletAccountId } from '../../identity/identity.ts';
 import type { FeatureParts } from '../feature-parts.ts';
 import type { Siblings } from '../metrics.ts';
 import {
@@ -116,7 +117,7 @@ export function adminRoutes(shared: RunningParts, parts: AdminParts): Route[] {
       context.json(200, await backupsBody(backups)),
     ),
     get('/admin/audit', 'operator', AUDIT, async (context) =>
-      context.json(200, auditBody(await audit(), decimalUsd)),
+      context.json(200, await auditBody(shared.stores.identity, await audit(), decimalUsd)),
     ),
   ];
   if (operations === undefined) return routes;
@@ -238,14 +239,23 @@ async function sendVideos({ stores }: FeatureParts, context: RequestContext): Pr
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
     listAllJobs(stores.store.readerFor(''), state, wanted),
   );
-  const body: VideosResponse = { object: 'list', data: rows.map(videoItem), nextCursor };
+  const names = await accountNames(
+    stores.identity,
+    rows.map(({ accountId }) => accountId),
+  );
+  const body: VideosResponse = {
+    object: 'list',
+    data: rows.map((job) => videoItem(job, names)),
+    nextCursor,
+  };
   await context.json(200, body);
 }
 
-function videoItem(job: VideoJob): VideosResponse['data'][0] {
+function videoItem(job: VideoJob, names: ReadonlyMap<string, string>): VideosResponse['data'][0] {
   return {
     id: job.id,
     accountId: job.accountId,
+    accountName: names.get(job.accountId) ?? '',
     keyId: job.keyId === '' ? null : job.keyId,
     model: job.modelId,
     state: job.state,
@@ -275,17 +285,26 @@ async function sendTopUps(shared: FeatureParts, context: RequestContext): Promis
   const { rows, nextCursor } = await timePage(part, 'paymentId', (wanted) =>
     listTopUps(stores.store.readerFor(''), filter, wanted),
   );
-  const data = rows.map((one) => topUpItem(one, nowMs));
+  const names = await accountNames(
+    stores.identity,
+    rows.map(({ wallet: one }) => walletAccountId(one)),
+  );
+  const data = rows.map((one) => topUpItem(one, nowMs, names));
   const body: TopUpsResponse = { object: 'list', data, nextCursor };
   await context.json(200, body);
 }
 
-function topUpItem(one: TopUpDetail, nowMs: number): TopUpAdminItem {
+function topUpItem(
+  one: TopUpDetail,
+  nowMs: number,
+  names: ReadonlyMap<string, string>,
+): TopUpAdminItem {
   const { network, transaction } = one;
   return {
     paymentId: one.paymentId,
     network,
     wallet: one.wallet,
+    accountName: names.get(walletAccountId(one.wallet)) ?? '',
     amountUsd: decimalUsd(one.amountNano),
     state: one.state,
     transaction: transaction ?? null,
@@ -304,9 +323,10 @@ async function sendTopUp(shared: FeatureParts, context: RequestContext): Promise
   const one = await topUpById(stores.store, context.parameters['paymentId'] ?? '');
   if (one === undefined) throw new Fault('PAYMENT_NOT_FOUND');
   const nowMs = clock.nowMs();
+  const names = await accountNames(stores.identity, [walletAccountId(one.wallet)]);
   const body: TopUpDetailResponse = {
     data: {
-      ...topUpItem(one, nowMs),
+      ...topUpItem(one, nowMs, names),
       attempts: one.attempts,
       nextCheckAt: isoTime(one.nextCheckMs),
       leaseUntil: one.leaseUntilMs > nowMs ? isoTime(one.leaseUntilMs) : null,
@@ -376,7 +396,15 @@ async function backupsBody(backups: ScheduledBackups): Promise<BackupsResponse> 
 }
 
 /** Returns the report as JSON; `usd` formats amounts. */
-export function auditBody(report: AuditReport, usd: (amount: bigint) => string): AuditResponse {
+export async function auditBody(
+  identity: Pick<Identity, 'findAccount'>,
+  report: AuditReport,
+  usd: (amount: bigint) => string,
+): Promise<AuditResponse> {
+  const names = await accountNames(
+    identity,
+    report.differences.map(({ accountId }) => accountId),
+  );
   return {
     ok: report.ok,
     accounts: report.accounts,
@@ -388,6 +416,7 @@ export function auditBody(report: AuditReport, usd: (amount: bigint) => string):
     revenueUsd: usd(report.revenueNano),
     differences: report.differences.map((one) => ({
       account: one.accountId,
+      accountName: names.get(one.accountId) ?? '',
       what: one.what,
       storedUsd: usd(one.storedNano),
       recomputedUsd: usd(one.recomputedNano),

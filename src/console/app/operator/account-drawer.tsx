@@ -1,9 +1,9 @@
 /** The drawer of an account: balance, settings, keys, budgets and latest requests. */
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
-import { usdText } from '../format.ts';
+import { usdDecimals, usdText } from '../format.ts';
 import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
-import { Caps, CreatedKey, type NewKey } from '../pages/keys.tsx';
+import { CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
@@ -20,7 +20,7 @@ import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
-import { useCall } from '../resource.ts';
+import { type Resource, useCall } from '../resource.ts';
 import { can } from '../session.ts';
 import type { Account, ApiKey, Budget, List, Page, Receipt, RefundState } from '../shapes.ts';
 import { AccountPrices, type ChangeProps, Discount } from './account-prices.tsx';
@@ -34,6 +34,7 @@ interface AccountDrawerProps {
 export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
   const path = `/admin/accounts/${encodeURIComponent(id)}`;
   const account = useCall<{ data: Account }>(path);
+  const keys = useCall<List<AdminKey>>(`${path}/keys`);
   const renew = (): void => {
     account.reload();
     changed();
@@ -54,9 +55,9 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
         )}
       </Loaded>
       <AccountPrices id={id} />
-      <AccountKeys path={path} />
+      <AccountKeys keys={keys} path={path} />
       <AccountBudgets path={`${path}/budgets`} />
-      <AccountRequests path={path} />
+      <AccountRequests path={path} keys={keys.data?.data ?? []} />
     </Overlay>
   );
 }
@@ -67,25 +68,30 @@ export function AccountState({ account: { disabled } }: { account: Account }) {
 
 function AccountFacts({ account }: { account: Account }) {
   const { id, name, createdAt, balance } = account;
+  const { usd, availableUsd, heldUsd, diem, dailyAllocation, debtUsd } = balance;
+  const decimals = usdDecimals([availableUsd, heldUsd, diem, dailyAllocation, debtUsd]);
   return (
     <>
       <p class="total">
-        <span class="figure num">{usdText(balance.usd)}</span>
+        <span class="figure num">
+          <Usd value={usd} decimals={decimals} />
+        </span>
         <AccountState account={account} />
       </p>
       <Facts
         of={[
           ['Name', <span class="text">{name}</span>],
           ['Id', <CopyId value={id} />],
-          ['Available', <Usd value={balance.availableUsd} />],
-          ['On hold', <Usd value={balance.heldUsd} />],
+          ['Available', <Usd value={availableUsd} decimals={decimals} />],
+          ['On hold', <Usd value={heldUsd} decimals={decimals} />],
           [
             'Daily credit',
-            <span class="num">
-              {usdText(balance.diem)} of {usdText(balance.dailyAllocation)}
-            </span>,
+            <>
+              <Usd value={diem} decimals={decimals} /> of{' '}
+              <Usd value={dailyAllocation} decimals={decimals} />
+            </>,
           ],
-          Number(balance.debtUsd) > 0 && ['Debt', <Usd value={balance.debtUsd} />],
+          Number(debtUsd) > 0 && ['Debt', <Usd value={debtUsd} decimals={decimals} />],
           ['Created', <Time iso={createdAt} />],
         ]}
       />
@@ -241,8 +247,7 @@ function Settings({ account, path, changed }: ChangeProps) {
 
 type AdminKey = ApiKey & { readonly revokedAt?: string | null };
 
-function AccountKeys({ path }: { path: string }) {
-  const keys = useCall<List<AdminKey>>(`${path}/keys`);
+function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: string }) {
   const created = useSignal<NewKey | undefined>(undefined);
   const action = useAction();
   const revoke = (key: AdminKey): void => {
@@ -294,7 +299,7 @@ function AccountKeys({ path }: { path: string }) {
             ),
           },
           aside<AdminKey>('Kind', ({ apiKeyType }) => apiKeyType),
-          { name: 'Spent', show: (key) => <Caps apiKey={key} /> },
+          capsColumn(),
           {
             name: 'State',
             show: (key) =>
@@ -344,7 +349,7 @@ function AccountBudgets({ path }: { path: string }) {
   );
 }
 
-function AccountRequests({ path }: { path: string }) {
+function AccountRequests({ path, keys }: { path: string; keys: readonly AdminKey[] }) {
   const requests = useCall<Page<Receipt>>(`${path}/requests?limit=10`);
   const opened = useSignal<Receipt | undefined>(undefined);
   return (
@@ -361,6 +366,7 @@ function AccountRequests({ path }: { path: string }) {
         <ReceiptDrawer
           id={opened.value.requestId}
           known={opened.value}
+          keyNames={new Map(keys.map(({ id, description }) => [id, description]))}
           close={() => (opened.value = undefined)}
         />
       )}

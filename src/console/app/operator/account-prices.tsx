@@ -1,10 +1,10 @@
 /** The own prices of an account in its drawer: discount, and each price beside list price and cost. */
 import { call } from '../api.ts';
-import { usdText } from '../format.ts';
+import { marginText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { ActionForm, TextField, useForm } from '../parts/form.tsx';
 import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { type Column, Table, money } from '../parts/table.tsx';
 import { NONE, State } from '../parts/values.tsx';
 import { useCall } from '../resource.ts';
 import type { Account, PricesResponse } from '../shapes.ts';
@@ -102,14 +102,14 @@ const PRICE_COLUMNS: readonly Column<PriceRow>[] = [
       </>
     ),
   },
-  figure('List', ({ list }) => (list === null ? NONE : usdText(list))),
-  figure('Sold', ({ sold }) => usdText(sold)),
-  figure('Cost', ({ cost }) => (cost === null ? NONE : usdText(cost)), 'wide'),
+  money('List', ({ list }) => list, { isExact: true }),
+  money('Sold', ({ sold }) => sold, { isExact: true }),
+  money('Cost', ({ cost }) => cost, { isWide: true, isExact: true }),
   {
     name: 'Margin',
     show: (row) => {
       if (row.cost === null) return NONE;
-      const text = row.percent === null ? 'free' : `${row.percent} %`;
+      const text = row.percent === null ? 'free' : marginText(row.percent);
       return isLoss(row) ? <State value={text} tone="bad" /> : <span class="num">{text}</span>;
     },
   },

@@ -6,10 +6,11 @@ import { toast } from '../parts/announce.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { ActionForm, AmountField, Segments, TextField, useForm } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
+import { AccountName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, NONE, OpenButton, State, Time } from '../parts/values.tsx';
+import { Id, OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
-import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, money } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
 import { can } from '../session.ts';
 import type { Account } from '../shapes.ts';
@@ -25,10 +26,10 @@ export function Accounts() {
       show: ({ id, name, isOperator }) => (
         <>
           <OpenButton isStrong open={() => show(id)}>
-            {walletOf(id) === undefined ? name || id : <Id value={name} ends={8} />}
+            <AccountName id={id} name={name} />
           </OpenButton>
           <span class="under">
-            {walletOf(id) ?? <Id value={id} ends={8} />}{' '}
+            {walletOf(id)} <Id value={id} ends={8} />{' '}
             {isOperator && <State value="operator" tone="warn" />}
           </span>
         </>
@@ -36,19 +37,22 @@ export function Accounts() {
     },
     aside('Plan', ({ plan }) => plan),
     { name: 'State', show: (account) => <AccountState account={account} /> },
-    figure('Balance', ({ balance }) => usdText(balance.usd)),
-    figure('On hold', ({ balance }) => usdText(balance.heldUsd), 'wide'),
-    figure(
+    money('Balance', ({ balance }) => balance.usd),
+    money('On hold', ({ balance }) => balance.heldUsd, { isWide: true }),
+    money(
       'Daily credit',
-      ({ balance: { diem, dailyAllocation } }) =>
-        Number(dailyAllocation) === 0 ? NONE : `${usdText(diem)} of ${usdText(dailyAllocation)}`,
-      'wide',
+      ({ balance }) => (isZero(balance.dailyAllocation) ? null : balance.diem),
+      {
+        isWide: true,
+        below: ({ balance }) =>
+          !isZero(balance.dailyAllocation) && (
+            <span class="under num">of {usdText(balance.dailyAllocation)}</span>
+          ),
+      },
     ),
-    figure(
-      'Debt',
-      ({ balance: { debtUsd } }) => (Number(debtUsd) === 0 ? NONE : usdText(debtUsd)),
-      'wide',
-    ),
+    money('Debt', ({ balance }) => (isZero(balance.debtUsd) ? null : balance.debtUsd), {
+      isWide: true,
+    }),
     { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
   ];
   return (
@@ -105,6 +109,10 @@ export function Accounts() {
       {open !== undefined && <AccountDrawer id={open} close={close} changed={list.first.reload} />}
     </>
   );
+}
+
+function isZero(usd: string): boolean {
+  return Number(usd) === 0;
 }
 
 /** The kind of the wallet of an account; `undefined` for another account. */

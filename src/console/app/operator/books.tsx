@@ -1,20 +1,17 @@
 /** The books page: sums of all postings, and what is owed to customers before and after. */
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { countText, dayBefore, usdText } from '../format.ts';
+import { countText, dayBefore, exactDecimals } from '../format.ts';
 import { BASE } from '../page-facts.ts';
 import { Days } from '../parts/filters.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { type Column, Table, aside, figure } from '../parts/table.tsx';
-import { Tile } from '../parts/values.tsx';
+import { type Column, Table, aside, figure, money } from '../parts/table.tsx';
+import { Tile, Usd } from '../parts/values.tsx';
 import { useCall } from '../resource.ts';
 import type { BooksResponse } from '../shapes.ts';
 
 type Sum = BooksResponse['sums'][number];
-
-/** Amounts of one column have the same number of decimals. */
-const DECIMALS = 9;
 
 const COLUMNS: readonly Column<Sum>[] = [
   {
@@ -32,7 +29,7 @@ const COLUMNS: readonly Column<Sum>[] = [
   aside('Debit', ({ debit }) => debit),
   aside('Credit', ({ credit }) => credit),
   figure('Postings', ({ postings }) => countText(postings), 'wide'),
-  figure('USD', ({ usd }) => usdText(usd, DECIMALS)),
+  money('USD', ({ usd }) => usd, { isExact: true }),
 ];
 
 export function Books() {
@@ -51,46 +48,49 @@ export function Books() {
         </div>
       </PageHead>
       <Loaded from={books} rows={4}>
-        {(data) => (
-          <>
-            <dl class="tiles">
-              <Tile name="Owed to customers before" note={`until ${data.from}`}>
-                {usdText(data.owedBeforeUsd)}
-              </Tile>
-              <Tile name="Owed to customers after" note={`at the end of ${data.to}`}>
-                {usdText(data.owedUsd)}
-              </Tile>
-              <Tile name="Journal entries">{countText(data.entries)}</Tile>
-            </dl>
-            {data.sums.length === 0 ? (
-              <Empty title="No postings on these days" />
-            ) : (
-              <section>
-                <div class="section-head">
-                  <h2>By kind and accounts</h2>
-                  <p class="row">
-                    {(['csv', 'beancount'] as const).map((format) => (
-                      <a
-                        key={format}
-                        class="button small"
-                        href={`${BASE}/admin/books${query({ from, to, format })}`}
-                        download
-                      >
-                        {format === 'csv' ? 'Journal as CSV' : 'Journal for Beancount'}
-                      </a>
-                    ))}
-                  </p>
-                </div>
-                <Table
-                  label="Sums by kind and accounts"
-                  rows={data.sums}
-                  keyOf={({ kind, debit, credit }) => `${kind} ${debit} ${credit}`}
-                  columns={COLUMNS}
-                />
-              </section>
-            )}
-          </>
-        )}
+        {(data) => {
+          const decimals = exactDecimals([data.owedBeforeUsd, data.owedUsd]);
+          return (
+            <>
+              <dl class="tiles">
+                <Tile name="Owed to customers before" note={`until ${data.from}`}>
+                  <Usd value={data.owedBeforeUsd} decimals={decimals} />
+                </Tile>
+                <Tile name="Owed to customers after" note={`at the end of ${data.to}`}>
+                  <Usd value={data.owedUsd} decimals={decimals} />
+                </Tile>
+                <Tile name="Journal entries">{countText(data.entries)}</Tile>
+              </dl>
+              {data.sums.length === 0 ? (
+                <Empty title="No postings on these days" />
+              ) : (
+                <section>
+                  <div class="section-head">
+                    <h2>By kind and accounts</h2>
+                    <p class="row">
+                      {(['csv', 'beancount'] as const).map((format) => (
+                        <a
+                          key={format}
+                          class="button small"
+                          href={`${BASE}/admin/books${query({ from, to, format })}`}
+                          download
+                        >
+                          {format === 'csv' ? 'Journal as CSV' : 'Journal for Beancount'}
+                        </a>
+                      ))}
+                    </p>
+                  </div>
+                  <Table
+                    label="Sums by kind and accounts"
+                    rows={data.sums}
+                    keyOf={({ kind, debit, credit }) => `${kind} ${debit} ${credit}`}
+                    columns={COLUMNS}
+                  />
+                </section>
+              )}
+            </>
+          );
+        }}
       </Loaded>
     </>
   );

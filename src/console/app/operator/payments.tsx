@@ -6,11 +6,11 @@ import { Transaction } from '../pages/credit.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
+import { AccountLink, AccountName, WithId } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { CopyId, Facts, Id, OpenButton, State, Time, Usd } from '../parts/values.tsx';
+import { CopyId, Facts, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
-import { usdText } from '../format.ts';
+import { type Column, CursorTable, aside, money } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
 import { useCall } from '../resource.ts';
 import type { TopUpAdminItem as AdminTopUp, TopUpDetailResponse } from '../shapes.ts';
@@ -38,11 +38,16 @@ export function Payments() {
         </OpenButton>
       ),
     },
-    { name: 'Wallet', show: ({ wallet: one }) => <Id value={one} /> },
+    {
+      name: 'Wallet',
+      show: ({ wallet: one, accountName }) => (
+        <AccountName id={`wallet:${one}`} name={accountName || one} />
+      ),
+    },
     aside('Network', ({ network }) => networkName(network)),
     { name: 'State', show: (row) => <TopUpState topUp={row} /> },
     { name: 'Transaction', kind: 'wide', show: (row) => <Transaction entry={row} /> },
-    figure('Amount', ({ amountUsd }) => usdText(amountUsd)),
+    money('Amount', ({ amountUsd }) => amountUsd),
   ];
   return (
     <>
@@ -95,6 +100,7 @@ function TopUpState({ topUp }: { topUp: AdminTopUp }) {
 const SHOWN = new Set([
   'paymentId',
   'wallet',
+  'accountName',
   'network',
   'amountUsd',
   'state',
@@ -127,11 +133,12 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
                 ['Payment', <CopyId value={data.paymentId} />],
                 [
                   'Wallet',
-                  <a
-                    href={`/console/operator/accounts?open=${encodeURIComponent(`wallet:${data.wallet}`)}`}
-                  >
-                    <Id value={data.wallet} ends={8} />
-                  </a>,
+                  <WithId id={data.wallet}>
+                    <AccountLink
+                      id={`wallet:${data.wallet}`}
+                      name={data.accountName || data.wallet}
+                    />
+                  </WithId>,
                 ],
                 ['Network', networkName(data.network)],
                 ['Transaction', <Transaction entry={data} />],

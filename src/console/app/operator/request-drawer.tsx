@@ -1,6 +1,7 @@
 /** The drawer that explains one request: response, next step, tries, charge and caller. */
-import { durationText, utcText } from '../format.ts';
+import { durationText, exactDecimals, utcText } from '../format.ts';
 import { Loaded, Notice } from '../parts/loaded.tsx';
+import { AccountLink, ModelName, WithId } from '../parts/names.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Copy, CopyId, Facts, NONE, State, Time, Usd } from '../parts/values.tsx';
 import { useCall } from '../resource.ts';
@@ -19,6 +20,8 @@ function Explanation({ request }: { request: ExplainedRequest }) {
   const { account, apiKey, response, charge, tries, nextStep, parameters } = request;
   const { supplier, receipt } = request;
   const { status, code, message, cause } = response;
+  const { usd, diem, reserved } = charge;
+  const decimals = exactDecimals([usd, diem, reserved]);
   const tone = status !== null && status >= 500 ? 'bad' : message === null ? 'good' : 'warn';
   return (
     <div class="receipt">
@@ -39,17 +42,23 @@ function Explanation({ request }: { request: ExplainedRequest }) {
             account === null ? (
               'anonymous'
             ) : (
-              <a href={`/console/operator/accounts?open=${encodeURIComponent(account.id)}`}>
-                {account.name || account.id}
-              </a>
+              <WithId id={account.id}>
+                <AccountLink id={account.id} name={account.name} />
+              </WithId>
             ),
           ],
           [
             'API key',
-            apiKey === null ? NONE : <span class="text">{apiKey.description || apiKey.id}</span>,
+            apiKey === null ? (
+              NONE
+            ) : (
+              <WithId id={apiKey.id}>
+                <span class="text">{apiKey.description || apiKey.id}</span>
+              </WithId>
+            ),
           ],
           ['Route', request.route ?? request.kind ?? NONE],
-          ['Model', request.model ?? NONE],
+          ['Model', request.model === null ? NONE : <ModelName id={request.model} />],
           ['Engine', request.engine ?? NONE],
           ['Duration', durationText(response.tookMs)],
           cause !== null && ['Cause', <span class="text">{cause}</span>],
@@ -59,9 +68,9 @@ function Explanation({ request }: { request: ExplainedRequest }) {
       <h3>Charge</h3>
       <Facts
         of={[
-          ['USD', <Usd value={charge.usd} />],
-          Number(charge.diem) > 0 && ['Daily credit', <Usd value={charge.diem} />],
-          ['Held', charge.reserved === null ? NONE : <Usd value={charge.reserved} />],
+          ['USD', <Usd value={usd} decimals={decimals} />],
+          Number(diem) > 0 && ['Daily credit', <Usd value={diem} decimals={decimals} />],
+          ['Held', <Usd value={reserved} decimals={decimals} />],
           ['Reason', charge.why],
         ]}
       />

@@ -3,15 +3,16 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { useAddress } from '../address.ts';
-import { countText, durationText, usdText } from '../format.ts';
+import { countText, durationText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { type CursorList, useCursorList } from '../cursor-list.ts';
-import { Days, SearchField, choices } from '../parts/filters.tsx';
+import { Days, SearchField, choices, modelChoices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
+import { AccountLink, ModelName } from '../parts/names.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure, money } from '../parts/table.tsx';
 import { Tabs } from '../parts/tabs.tsx';
 import { NONE, OpenButton, State, Time } from '../parts/values.tsx';
 import { useCall } from '../resource.ts';
@@ -51,7 +52,7 @@ export function Requests() {
       name: 'Model',
       show: ({ model, status }) => (
         <>
-          <span class="model">{model}</span>
+          <ModelName id={model} />
           {status !== 'completed' && (
             <span class="narrow">
               <State value={status} />
@@ -64,12 +65,8 @@ export function Requests() {
     { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
     figure('Tokens', ({ tokens }) => countText(tokens.prompt + tokens.completion), 'wide'),
     figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
-    figure(
-      'Supplier',
-      ({ supplierUsd }) => (supplierUsd === null ? NONE : usdText(supplierUsd)),
-      'wide',
-    ),
-    figure('Cost', ({ cost }) => usdText(cost.usd + cost.diem)),
+    money('Supplier', ({ supplierUsd }) => supplierUsd, { isWide: true }),
+    money('Cost', ({ cost }) => cost.usd + cost.diem),
   ];
   return (
     <>
@@ -96,10 +93,7 @@ export function Requests() {
         <Select
           label="Model"
           value={filters.model}
-          options={choices(
-            'All models',
-            models.map(({ id }) => id),
-          )}
+          options={modelChoices(models)}
           onInput={(model) => change({ model })}
         />
         <Select
@@ -156,7 +150,7 @@ export function Failures() {
       ),
     },
     aside('Route', ({ route }) => route),
-    aside('Model', ({ model }) => model ?? NONE),
+    aside('Model', ({ model }) => (model === null ? NONE : <ModelName id={model} />)),
     aside('Engine', ({ engine }) => engine ?? NONE),
     figure('Tries', ({ tries }) => countText(tries), 'wide'),
     figure('Status', ({ status }) => String(status)),
@@ -182,10 +176,7 @@ export function Failures() {
         <Select
           label="Model"
           value={filters.model}
-          options={choices(
-            'All models',
-            models.map(({ id }) => id),
-          )}
+          options={modelChoices(models)}
           onInput={(model) => change({ model })}
         />
         <Select
@@ -227,15 +218,9 @@ function timeColumn<T extends Row>(show: (id: string) => void): Column<T> {
 }
 
 function accountColumn<T extends Row>(): Column<T> {
-  return aside('Account', ({ accountId, accountName }) =>
-    accountId === null ? (
-      'anonymous'
-    ) : (
-      <a href={`/console/operator/accounts?open=${encodeURIComponent(accountId)}`}>
-        {accountName === '' ? accountId : accountName}
-      </a>
-    ),
-  );
+  return aside('Account', ({ accountId, accountName }) => (
+    <AccountLink id={accountId} name={accountName} />
+  ));
 }
 
 function useEngineNames(): readonly string[] {

@@ -3,15 +3,16 @@ import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { countText, dayBefore, percentText, roughCount, usdDecimals } from '../format.ts';
 import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { Days, USUAL_DAYS } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
+import { AccountLink, ModelName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { NONE, Tile } from '../parts/values.tsx';
+import { Tile, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { type Column, Table, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { usageColumns } from '../usage-columns.tsx';
 import type { GroupsResponse } from '../shapes.ts';
@@ -33,26 +34,18 @@ function columnsOf(by: By): Column<Row>[] {
   return [
     { name: NAMES[by], show: (row) => <GroupName row={row} by={by} /> },
     ...usageColumns<Row>(),
-    figure('Daily credit', ({ diem }) => usdText(diem), 'wide'),
-    figure('USD', ({ usd }) => usdText(usd)),
-    figure('Cost', ({ supplierUsd }) => amount(supplierUsd), 'wide'),
-    figure('Margin', ({ marginUsd }) => amount(marginUsd)),
+    money('Daily credit', ({ diem }) => diem, { isWide: true }),
+    money('USD', ({ usd }) => usd),
+    money('Cost', ({ supplierUsd }) => supplierUsd, { isWide: true }),
+    money('Margin', ({ marginUsd }) => marginUsd),
   ];
 }
 
 function GroupName({ row, by }: { row: Row; by: By }) {
   const { model, engine, accountId = '', accountName } = row;
-  if (by === 'model') return <span class="model">{model}</span>;
+  if (by === 'model') return <ModelName id={model ?? ''} />;
   if (by === 'engine') return <span class="text">{engine ?? 'not known'}</span>;
-  return (
-    <a href={`/console/operator/accounts?open=${encodeURIComponent(accountId)}`}>
-      {accountName || accountId}
-    </a>
-  );
-}
-
-function amount(usd: string | null) {
-  return usd === null ? NONE : usdText(usd);
+  return <AccountLink id={accountId} name={accountName ?? ''} />;
 }
 
 export function Revenue() {
@@ -122,12 +115,17 @@ function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' 
     });
     return seriesByModel(rows, days, (row) => Number(row[measure.value] ?? 0));
   }, [data, days, by, measure.value]);
-  const { supplierUsd, uncostedRequests } = totals;
+  const { usd, diem, supplierUsd, marginUsd, uncostedRequests } = totals;
+  const decimals = usdDecimals([usd, diem, supplierUsd, marginUsd]);
   return (
     <>
       <dl class="tiles">
-        <Tile name="Charged">{usdText(totals.usd)}</Tile>
-        <Tile name="Paid with daily credit">{usdText(totals.diem)}</Tile>
+        <Tile name="Charged">
+          <Usd value={usd} decimals={decimals} />
+        </Tile>
+        <Tile name="Paid with daily credit">
+          <Usd value={diem} decimals={decimals} />
+        </Tile>
         <Tile
           name="Cost of suppliers"
           note={
@@ -136,9 +134,11 @@ function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' 
               : `${countText(uncostedRequests ?? 0)} requests without cost`
           }
         >
-          {amount(supplierUsd)}
+          <Usd value={supplierUsd} decimals={decimals} />
         </Tile>
-        <Tile name="Margin">{amount(totals.marginUsd)}</Tile>
+        <Tile name="Margin">
+          <Usd value={marginUsd} decimals={decimals} />
+        </Tile>
         <Tile name="Requests">{countText(totals.requests)}</Tile>
         <Tile name="Errors" note={`${percentText(totals.errors, totals.requests)} of requests`}>
           {countText(totals.errors)}
@@ -169,8 +169,7 @@ function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' 
             label={`Revenue by day and ${by}`}
             days={days}
             series={series}
-            rough={isRequests ? roughCount : roughUsd}
-            exact={isRequests ? countText : (value) => usdText(value)}
+            isMoney={!isRequests}
           />
         </section>
       )}

@@ -1,12 +1,13 @@
 /** The page of video jobs of all accounts. */
 import { useAddress } from '../address.ts';
-import { bytesText, durationText, usdText } from '../format.ts';
+import { bytesText, durationText } from '../format.ts';
 import { choices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
+import { AccountLink, ModelName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Id, State, Time } from '../parts/values.tsx';
+import { Bar, State, Time } from '../parts/values.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure, money } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
 import type { VideosResponse } from '../shapes.ts';
 
@@ -23,7 +24,7 @@ const TONES: Readonly<Record<string, string>> = {
 
 const COLUMNS: readonly Column<VideoJob>[] = [
   { name: 'Created', show: ({ createdAt }) => <Time iso={createdAt} /> },
-  { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
+  { name: 'Model', show: ({ model }) => <ModelName id={model} /> },
   {
     name: 'State',
     show: ({ state, failure, progress }) => (
@@ -39,11 +40,7 @@ const COLUMNS: readonly Column<VideoJob>[] = [
   {
     name: 'Account',
     kind: 'wide',
-    show: ({ accountId }) => (
-      <a href={`/console/operator/accounts?open=${encodeURIComponent(accountId)}`}>
-        <Id value={accountId} />
-      </a>
-    ),
+    show: ({ accountId, accountName }) => <AccountLink id={accountId} name={accountName} />,
   },
   aside(
     'Engine',
@@ -51,7 +48,7 @@ const COLUMNS: readonly Column<VideoJob>[] = [
   ),
   figure('Duration', ({ executionMs }) => durationText(executionMs), 'wide'),
   figure('File', ({ mediaBytes }) => (mediaBytes === 0 ? '–' : bytesText(mediaBytes)), 'wide'),
-  figure('Quote', ({ quoteUsd }) => usdText(quoteUsd)),
+  money('Quote', ({ quoteUsd }) => quoteUsd),
 ];
 
 export function Videos() {

@@ -6,7 +6,7 @@ import { type Address, useAddress } from '../address.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
 import { useCursorList } from '../cursor-list.ts';
-import { Days, SearchField, USUAL_DAYS, choices } from '../parts/filters.tsx';
+import { Days, SearchField, USUAL_DAYS, choices, modelChoices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
 import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { CursorTable } from '../parts/table.tsx';
@@ -68,7 +68,6 @@ function Filters({ address: { filters, isFiltered, change, clear } }: { address:
   const typed = useSignal<string | undefined>(undefined);
   const { from, to, key, model, kind, status, requestId } = filters;
   const keyNames = new Map(key === '' ? keys : [[key, key], ...keys]);
-  const modelIds = new Set([...models.map(({ id }) => id), ...(model === '' ? [] : [model])]);
   const words = typed.value ?? requestId;
   return (
     <Form class="filters" label="Filters" submit={() => change({ requestId: words.trim() })}>
@@ -84,7 +83,7 @@ function Filters({ address: { filters, isFiltered, change, clear } }: { address:
       <Select
         label="Model"
         value={model}
-        options={choices('All models', [...modelIds])}
+        options={modelChoices(models, model)}
         onInput={(one) => change({ model: one })}
       />
       <Select

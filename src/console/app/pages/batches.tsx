@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
-import { countText, percentText, usdText } from '../format.ts';
+import { countText, percentText } from '../format.ts';
 import { type CursorList, useCursorList } from '../cursor-list.ts';
 import { CodeBlock, CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
@@ -19,9 +19,10 @@ import {
   NONE,
   OpenButton,
   State,
+  Usd,
 } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, CursorTable, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, figure, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { Batch, List, StoredFile } from '../shapes.ts';
 import { At, Download, Files } from './batch-files.tsx';
@@ -174,7 +175,7 @@ function columnsOf(
       ),
     },
     figure('Failed', ({ request_counts: { failed } }) => countText(failed), 'wide'),
-    figure('Cost', (batch) => costOf(batch)),
+    money('Cost', costOf),
     {
       name: 'Ends by',
       kind: 'wide',
@@ -199,8 +200,8 @@ function Done({ batch }: { batch: Batch }) {
   );
 }
 
-function costOf({ cost }: Batch): string {
-  return cost === undefined ? '–' : usdText(cost.usd + cost.diem);
+function costOf({ cost }: Batch): number | null {
+  return cost === undefined ? null : cost.usd + cost.diem;
 }
 
 interface BatchDrawerProps {
@@ -259,7 +260,9 @@ function BatchFacts({ batch }: { batch: Batch }) {
   return (
     <>
       <p class="total">
-        <span class="figure num">{costOf(batch)}</span>
+        <span class="figure num">
+          <Usd value={costOf(batch)} />
+        </span>
         <BatchState batch={batch} />
       </p>
       {total > 0 && (

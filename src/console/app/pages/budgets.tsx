@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useAddress } from '../address.ts';
 import { call, query } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
-import { dayBefore, usdText } from '../format.ts';
+import { dayBefore, usdDecimals, usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
@@ -18,9 +18,9 @@ import {
 } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { LabelledBar, NONE, OpenButton, Time } from '../parts/values.tsx';
+import { LabelledBar, OpenButton, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, LoadedTable, figure } from '../parts/table.tsx';
+import { type Column, LoadedTable, money } from '../parts/table.tsx';
 import { PERIODS, PERIOD_CHOICES, SO_FAR, periodEnd, periodStart } from '../periods.ts';
 import { type Resource, useCall } from '../resource.ts';
 import { can } from '../session.ts';
@@ -128,11 +128,12 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
     },
     {
       name: 'Spent',
-      show: ({ usd, spentUsd, period }) =>
+      decimals: (rows) => usdDecimals(rows.flatMap(({ usd, spentUsd }) => [usd, spentUsd])),
+      show: ({ usd, spentUsd, period }, decimals) =>
         spentUsd === null ? (
           <span class="soft">per value</span>
         ) : (
-          <Spent usd={usd} spentUsd={spentUsd} period={period} />
+          <Spent usd={usd} spentUsd={spentUsd} period={period} decimals={decimals} />
         ),
     },
     ...(isNarrow ? [] : WIDE_COLUMNS),
@@ -198,11 +199,9 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
 }
 
 const WIDE_COLUMNS: readonly Column<Budget>[] = [
-  figure(
-    'Left',
-    ({ usd, spentUsd }) => (spentUsd === null ? NONE : usdText(Math.max(0, usd - spentUsd))),
-    'wide',
-  ),
+  money('Left', ({ usd, spentUsd }) => (spentUsd === null ? null : Math.max(0, usd - spentUsd)), {
+    isWide: true,
+  }),
   {
     name: 'Resets',
     kind: 'wide',
@@ -216,12 +215,14 @@ const WIDE_COLUMNS: readonly Column<Budget>[] = [
 
 interface SpentProps extends Pick<Budget, 'usd' | 'period'> {
   readonly spentUsd: number;
+  readonly decimals?: number;
 }
 
-function Spent({ usd, spentUsd, period }: SpentProps) {
+function Spent({ usd, spentUsd, period, decimals = usdDecimals([usd, spentUsd]) }: SpentProps) {
   return (
     <LabelledBar part={spentUsd} whole={usd} label="Used of the budget">
-      {usdText(spentUsd)} of {usdText(usd)} {SO_FAR[period]}
+      <Usd value={spentUsd} decimals={decimals} /> of <Usd value={usd} decimals={decimals} />{' '}
+      {SO_FAR[period]}
     </LabelledBar>
   );
 }
@@ -352,9 +353,12 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
     { name: tag, show: ({ value }) => <strong class="text">{value}</strong> },
     {
       name: 'Spent',
-      show: ({ cost }) => <Spent usd={usd} spentUsd={cost.usd} period={period} />,
+      decimals: (rows) => usdDecimals([usd, ...rows.map(({ cost }) => cost.usd)]),
+      show: ({ cost }, decimals) => (
+        <Spent usd={usd} spentUsd={cost.usd} period={period} decimals={decimals} />
+      ),
     },
-    figure('Left', ({ cost }) => usdText(Math.max(0, usd - cost.usd))),
+    money('Left', ({ cost }) => Math.max(0, usd - cost.usd)),
   ];
   return (
     <Overlay

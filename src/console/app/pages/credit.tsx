@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
-import { shortDay, usdText } from '../format.ts';
+import { shortDay, usdDecimals, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
 import { RAILS, TAKES_CARDS, networkName } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
@@ -10,7 +10,7 @@ import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, NONE, State, Tile, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
-import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, money } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { can, session } from '../session.ts';
@@ -42,27 +42,7 @@ export function Credit() {
           {() => null}
         </Loaded>
       ) : (
-        <dl class="tiles">
-          <Tile name="Balance">{usdText(shown.balances.usd)}</Tile>
-          <Tile
-            name="Available now"
-            note={
-              shown.held.usd > 0
-                ? `${usdText(shown.held.usd)} is on hold for running requests`
-                : 'nothing is on hold'
-            }
-          >
-            {usdText(shown.available.usd)}
-          </Tile>
-          {shown.diemEpochAllocation > 0 && (
-            <Tile
-              name="Daily credit left"
-              note={`of ${usdText(shown.diemEpochAllocation)}, spent first, renewed at 00:00 UTC`}
-            >
-              {usdText(shown.balances.diem)}
-            </Tile>
-          )}
-        </dl>
+        <Funds of={shown} />
       )}
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
       {TAKES_CARDS && (can('billing') || session.value?.kind === 'key') && (
@@ -96,6 +76,35 @@ export function Credit() {
   );
 }
 
+function Funds({ of: { balances, held, available, diemEpochAllocation } }: { of: Balance }) {
+  const decimals = usdDecimals([balances.usd, available.usd, balances.diem]);
+  return (
+    <dl class="tiles">
+      <Tile name="Balance">
+        <Usd value={balances.usd} decimals={decimals} />
+      </Tile>
+      <Tile
+        name="Available now"
+        note={
+          held.usd > 0
+            ? `${usdText(held.usd)} is on hold for running requests`
+            : 'nothing is on hold'
+        }
+      >
+        <Usd value={available.usd} decimals={decimals} />
+      </Tile>
+      {diemEpochAllocation > 0 && (
+        <Tile
+          name="Daily credit left"
+          note={`of ${usdText(diemEpochAllocation)}, spent first, renewed at 00:00 UTC`}
+        >
+          <Usd value={balances.diem} decimals={decimals} />
+        </Tile>
+      )}
+    </dl>
+  );
+}
+
 const TOP_UP_WORDS: Readonly<Record<TopUp['state'], string>> = {
   open: 'not sent yet',
   sent: 'pending',
@@ -125,7 +134,7 @@ function TopUps() {
       ),
     },
     { name: 'Transaction', show: (row) => <Transaction entry={row} /> },
-    figure('Amount', ({ amountUsd }) => usdText(amountUsd)),
+    money('Amount', ({ amountUsd }) => amountUsd),
   ];
   if (list.rows.length === 0) return null;
   return (
@@ -191,21 +200,11 @@ const STATEMENT_COLUMNS: readonly Column<StatementEntry>[] = [
     ),
   },
   { name: 'Transaction', kind: 'wide', show: (entry) => <Transaction entry={entry} /> },
-  {
-    name: 'Amount',
-    kind: 'figure',
-    show: ({ amount }) => (
-      <>
-        <Usd value={amount.usd} />
-        {amount.diem !== 0 && <span class="under num">{usdText(amount.diem)} daily credit</span>}
-      </>
-    ),
-  },
-  {
-    name: 'Balance after',
-    kind: 'figure wide',
-    show: ({ balanceAfter }) => (balanceAfter === null ? NONE : <Usd value={balanceAfter} />),
-  },
+  money('Amount', ({ amount }) => amount.usd, {
+    below: ({ amount }) =>
+      amount.diem !== 0 && <span class="under num">{usdText(amount.diem)} daily credit</span>,
+  }),
+  money('Balance after', ({ balanceAfter }) => balanceAfter, { isWide: true }),
 ];
 
 function Statement() {

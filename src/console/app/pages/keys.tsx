@@ -2,17 +2,17 @@
 import { useSignal } from '@preact/signals';
 import { useState } from 'preact/hooks';
 import { call, query } from '../api.ts';
-import { usdText } from '../format.ts';
+import { type UsdAmount, usdDecimals } from '../format.ts';
 import { forgetKeyNames } from '../lookups.ts';
 import { useRenewal } from './overview.tsx';
 import { toast } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { LabelledBar, State, Time } from '../parts/values.tsx';
+import { LabelledBar, State, Time, Usd } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { type Column, LoadedTable, figure } from '../parts/table.tsx';
+import { type Column, LoadedTable, money } from '../parts/table.tsx';
 import { PERIODS, SO_FAR } from '../periods.ts';
 import { useCall } from '../resource.ts';
 import { can, session } from '../session.ts';
@@ -91,8 +91,8 @@ function columnsOf(
         </>
       ),
     },
-    { name: 'Spent', show: (key) => <Caps apiKey={key} /> },
-    figure('Last 7 days', ({ usage }) => usdText(usage.trailingSevenDays.usd), 'wide'),
+    capsColumn(),
+    money('Last 7 days', ({ usage }) => usage.trailingSevenDays.usd, { isWide: true }),
     { name: 'Models', kind: 'wide', show: (key) => <Scope apiKey={key} /> },
     {
       name: 'Last used',
@@ -125,7 +125,21 @@ function columnsOf(
   ];
 }
 
-export function Caps({ apiKey }: { apiKey: ApiKey }) {
+/** The spending of keys beside their caps. */
+export function capsColumn(): Column<ApiKey> {
+  return {
+    name: 'Spent',
+    decimals: (rows) => usdDecimals(rows.flatMap(amountsOfCaps)),
+    show: (key, decimals) => <Caps apiKey={key} decimals={decimals} />,
+  };
+}
+
+function amountsOfCaps({ consumptionLimits, currentPeriodUsage }: ApiKey): UsdAmount[] {
+  const { usd, diem } = consumptionLimits;
+  return [currentPeriodUsage.usd, currentPeriodUsage.diem, usd ?? 0, diem ?? 0];
+}
+
+function Caps({ apiKey, decimals }: { apiKey: ApiKey; decimals: number }) {
   const { consumptionLimits, currentPeriodUsage, limitPeriod } = apiKey;
   const caps = (['usd', 'diem'] as const).flatMap((currency) => {
     const cap = consumptionLimits[currency];
@@ -134,7 +148,7 @@ export function Caps({ apiKey }: { apiKey: ApiKey }) {
   if (caps.length === 0) {
     return (
       <span class="soft">
-        <span class="num">{usdText(currentPeriodUsage.usd)}</span> {SO_FAR[limitPeriod]}, no cap
+        <Usd value={currentPeriodUsage.usd} decimals={decimals} /> {SO_FAR[limitPeriod]}, no cap
       </span>
     );
   }
@@ -147,7 +161,8 @@ export function Caps({ apiKey }: { apiKey: ApiKey }) {
           whole={cap}
           label={`Used of the cap in ${currency === 'usd' ? 'USD' : 'daily credit'}`}
         >
-          {usdText(used)} of {usdText(cap)} {PERIODS[limitPeriod]}
+          <Usd value={used} decimals={decimals} /> of <Usd value={cap} decimals={decimals} />{' '}
+          {PERIODS[limitPeriod]}
           {currency === 'diem' && ', daily credit'}
         </LabelledBar>
       ))}

@@ -1,20 +1,18 @@
 /** The limits page: remaining rate limits by model, and rejected requests. */
 import { roughCount, usdText } from '../format.ts';
-import { useKeyNames } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
+import { KeyName, ModelName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, LabelledBar, State, Tile, Time } from '../parts/values.tsx';
+import { LabelledBar, State, Tile, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
-import { listsKeys } from '../session.ts';
 import type { List, RateLimits, Rejection } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
 export function Limits() {
   const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');
   const log = useCall<List<Rejection>>('/api_keys/rate_limits/log');
-  const names = useKeyNames(listsKeys.value);
   useRenewal(() => {
     limits.reload();
     log.reload();
@@ -41,7 +39,7 @@ export function Limits() {
                     : undefined
                 }
               >
-                {usdText(data.balances.USD)}
+                <Usd value={data.balances.USD} />
               </Tile>
               <Tile name="Daily caps reset" note="00:00 UTC">
                 <Time iso={data.nextEpochBegins} ago />
@@ -70,7 +68,7 @@ export function Limits() {
           from={log}
           lines={3}
           empty={<Empty title="No request was rejected by a limit" />}
-          columns={rejectionColumns(names)}
+          columns={REJECTION_COLUMNS}
           keyOf={(row) => `${row.timestamp} ${row.apiKeyId} ${row.modelId} ${row.rateLimitType}`}
         />
       </section>
@@ -84,7 +82,7 @@ type Rate = ModelRates['rateLimits'][number];
 const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
   {
     name: 'Model or endpoint',
-    show: ({ apiModelId }) => <span class="model">{nameOf(apiModelId)}</span>,
+    show: ({ apiModelId }) => <ModelName id={nameOf(apiModelId)} />,
   },
   { name: 'Requests / minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'RPM')} /> },
   { name: 'Tokens / minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'TPM')} /> },
@@ -125,26 +123,20 @@ const LIMIT_NAMES: Readonly<Record<Rejection['rateLimitType'], string>> = {
   UNSUPPORTED_FEATURE_REQUESTS: 'requests for unsupported features',
 };
 
-function rejectionColumns(names: ReadonlyMap<string, string>): readonly Column<Rejection>[] {
-  return [
-    { name: 'Time', show: ({ timestamp }) => <Time iso={timestamp} /> },
-    {
-      name: 'Model or endpoint',
-      show: ({ modelId }) => <span class="model">{nameOf(modelId)}</span>,
-    },
-    {
-      name: 'Limit',
-      show: ({ rateLimitType }) => <State value={LIMIT_NAMES[rateLimitType]} tone="warn" />,
-    },
-    {
-      name: 'Key',
-      kind: 'wide',
-      show: ({ apiKeyId }) =>
-        apiKeyId === '' ? (
-          <span class="soft">wallet</span>
-        ) : (
-          <span class="text">{names.get(apiKeyId) ?? <Id value={apiKeyId} />}</span>
-        ),
-    },
-  ];
-}
+const REJECTION_COLUMNS: readonly Column<Rejection>[] = [
+  { name: 'Time', show: ({ timestamp }) => <Time iso={timestamp} /> },
+  {
+    name: 'Model or endpoint',
+    show: ({ modelId }) => <ModelName id={nameOf(modelId)} />,
+  },
+  {
+    name: 'Limit',
+    show: ({ rateLimitType }) => <State value={LIMIT_NAMES[rateLimitType]} tone="warn" />,
+  },
+  {
+    name: 'Key',
+    kind: 'wide',
+    show: ({ apiKeyId }) =>
+      apiKeyId === '' ? <span class="soft">wallet</span> : <KeyName id={apiKeyId} />,
+  },
+];

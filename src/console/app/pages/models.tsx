@@ -2,12 +2,12 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
-import { amountText, countText, roughCount } from '../format.ts';
+import { countText, exactDecimals, marginText, roughCount } from '../format.ts';
 import { SearchField } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Count, Facts, NONE, OpenButton, State, Time } from '../parts/values.tsx';
+import { Copy, Count, Facts, NONE, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -102,7 +102,12 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
       ({ context_length: size }) => (size === undefined ? '–' : roughCount(size)),
       'wide',
     ),
-    { name: 'Price', kind: 'figure', show: (model) => <ShortPrice model={model} /> },
+    {
+      name: 'Price',
+      kind: 'figure',
+      decimals: (rows) => exactDecimals(rows.flatMap(mainPrices)),
+      show: (model, decimals) => <ShortPrice model={model} decimals={decimals} />,
+    },
     {
       name: 'Capabilities',
       kind: 'wide',
@@ -153,20 +158,28 @@ function isAmount(value: unknown): value is Amount {
   return typeof value === 'object' && value !== null && 'usd' in value;
 }
 
-/** The prices that are a single amount, with their names. */
-function amountsOf(prices: object | undefined): (readonly [string, Amount])[] {
-  return Object.entries(prices ?? {}).filter((entry): entry is [string, Amount] =>
-    isAmount(entry[1]),
+/** The prices that are a single amount, with their names. Embeddings have no output to price. */
+function amountsOf({ type }: Model, prices: object | undefined): (readonly [string, Amount])[] {
+  return Object.entries(prices ?? {}).filter(
+    (entry): entry is [string, Amount] =>
+      isAmount(entry[1]) && !(type === 'embedding' && entry[0] === 'output'),
   );
 }
 
-function ShortPrice({ model }: { model: Model }) {
-  const prices = amountsOf(model.model_spec.pricing);
+function mainPrices(model: Model): number[] {
+  return amountsOf(model, model.model_spec.pricing)
+    .slice(0, 2)
+    .map(([, { usd }]) => usd);
+}
+
+function ShortPrice({ model, decimals }: { model: Model; decimals: number }) {
+  const prices = amountsOf(model, model.model_spec.pricing);
   const { input, output } = Object.fromEntries(prices);
   if (input !== undefined && output !== undefined) {
     return (
       <span class="num">
-        ${amountText(input.usd)} <span class="soft">/</span> ${amountText(output.usd)}
+        <Usd value={input.usd} decimals={decimals} /> <span class="soft">/</span>{' '}
+        <Usd value={output.usd} decimals={decimals} />
         <span class="under">per 1M tokens in / out</span>
       </span>
     );
@@ -176,7 +189,7 @@ function ShortPrice({ model }: { model: Model }) {
   const [name, price] = first;
   return (
     <span class="num">
-      ${amountText(price.usd)}
+      <Usd value={price.usd} decimals={decimals} />
       <span class="under">{unitOf(model, name)}</span>
     </span>
   );
@@ -223,12 +236,13 @@ const RATE_NAMES: Readonly<Record<string, string>> = {
 
 function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
   const { model_spec: spec } = model;
-  const prices = amountsOf(spec.pricing);
-  const batchPrices = amountsOf(spec.pricing?.batch);
+  const prices = amountsOf(model, spec.pricing);
+  const batchPrices = amountsOf(model, spec.pricing?.batch);
+  const decimals = exactDecimals([...prices, ...batchPrices].map(([, { usd }]) => usd));
+  const costDecimals = exactDecimals(margins.flatMap(({ cost, sold }) => [cost, sold]));
   const priceFacts = (list: typeof prices) =>
     list.map(
-      ([name, price]) =>
-        [unitOf(model, name), <span class="num">${amountText(price.usd)}</span>] as const,
+      ([name, { usd }]) => [unitOf(model, name), <Usd value={usd} decimals={decimals} />] as const,
     );
   return (
     <Overlay kind="drawer" title={spec.name} close={close}>
@@ -295,7 +309,12 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
       {margins.length > 0 && (
         <>
           <h3>Costs of suppliers in USD</h3>
-          <Facts of={margins.map((margin) => [marginName(margin), <MarginValue of={margin} />])} />
+          <Facts
+            of={margins.map((margin) => [
+              marginName(margin),
+              <MarginValue of={margin} decimals={costDecimals} />,
+            ])}
+          />
         </>
       )}
       <h3>Capabilities</h3>
@@ -319,12 +338,14 @@ function marginName({ engine, kind, tier, above, from }: Margin): string {
   return `${parts.filter(Boolean).join(', ')} (${engine})`;
 }
 
-function MarginValue({ of: { sold, cost, percent } }: { of: Margin }) {
+function MarginValue({ of, decimals }: { of: Margin; decimals: number }) {
+  const { sold, cost, percent } = of;
   const isLoss = percent === null ? Number(cost) > 0 : percent < 0;
-  const text = percent === null ? 'not sold' : `${percent} %`;
+  const text = percent === null ? 'not sold' : marginText(percent);
   return (
     <span class="num">
-      ${amountText(Number(cost))} <span class="soft">sold for</span> ${amountText(Number(sold))}
+      <Usd value={cost} decimals={decimals} /> <span class="soft">sold for</span>{' '}
+      <Usd value={sold} decimals={decimals} />
       <span class="under">margin {isLoss ? <State value={text} tone="bad" /> : text}</span>
     </span>
   );

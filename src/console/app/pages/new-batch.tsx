@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { call } from '../api.ts';
 import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
-import { bytesText, percentText, roughUsd } from '../format.ts';
+import { bytesText, percentText, usdDecimals, usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Form, ErrorMessage, useAction } from '../parts/form.tsx';
@@ -157,9 +157,13 @@ function Cost({ read }: { read: BatchFile }) {
           The cost is known after the run. See the prices on <a href="/console/models">Models</a>.
         </>
       ) : (
-        `About ${roughUsd(estimate.promptsUsd)} for the prompts, and at most ${roughUsd(estimate.completionsUsd)} for completions.`
+        `About ${roughly(estimate.promptsUsd)} for the prompts, and at most ${roughly(estimate.completionsUsd)} for completions.`
       )}{' '}
       Each request is charged when it completes. Requests that do not run cost nothing.
     </p>
   );
+}
+
+function roughly(usd: number): string {
+  return usdText(usd, usdDecimals([usd]));
 }

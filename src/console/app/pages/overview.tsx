@@ -2,12 +2,12 @@
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { query } from '../api.ts';
-import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { countText, dayBefore, percentText, usdDecimals, usdText } from '../format.ts';
 import { balance, lastRequest, today } from '../live.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile } from '../parts/values.tsx';
+import { Tile, Usd } from '../parts/values.tsx';
 import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
 import { type Resource, useCall } from '../resource.ts';
 import { can, isOperator } from '../session.ts';
@@ -138,6 +138,9 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
   const monthErrors = month.reduce((sum, { errors }) => sum + errors, 0);
   const { available, held, balances, diemEpochAllocation } = funds;
   const isHolding = held.usd > 0 || held.diem > 0;
+  const todayUsd = now?.cost.usd;
+  const onHold = held.usd + held.diem;
+  const decimals = usdDecimals([balances.usd, todayUsd, monthUsd, onHold, balances.diem]);
   return (
     <dl class="tiles">
       <Tile
@@ -145,27 +148,27 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
         tone={funds.canConsume ? undefined : 'bad'}
         note={
           funds.canConsume ? (
-            `${usdText(available.usd)} can be spent now`
+            `${usdText(available.usd, decimals)} can be spent now`
           ) : (
             <a href="/console/credit">Too low for a request. Add credit</a>
           )
         }
       >
-        {usdText(balances.usd)}
+        <Usd value={balances.usd} decimals={decimals} />
       </Tile>
       {diemEpochAllocation > 0 && (
         <Tile
           name="Daily credit left"
           note={`of ${usdText(diemEpochAllocation)}, renewed at 00:00 UTC`}
         >
-          {usdText(balances.diem)}
+          <Usd value={balances.diem} decimals={decimals} />
         </Tile>
       )}
       <Tile name="Today" note={now === undefined ? ' ' : plural(now.requests, 'request')}>
-        {now === undefined ? '–' : usdText(now.cost.usd)}
+        <Usd value={todayUsd} decimals={decimals} />
       </Tile>
       <Tile name="This month" note={plural(monthRequests, 'request')}>
-        {days === undefined ? '–' : usdText(monthUsd)}
+        <Usd value={days && monthUsd} decimals={decimals} />
       </Tile>
       <Tile
         name="Errors this month"
@@ -174,7 +177,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
         {days === undefined ? '–' : countText(monthErrors)}
       </Tile>
       <Tile name="On hold" note={isHolding ? 'for running requests' : 'no request is running'}>
-        {usdText(held.usd + held.diem)}
+        <Usd value={onHold} decimals={decimals} />
       </Tile>
     </dl>
   );
@@ -196,7 +199,6 @@ function UsageChart({ data, from }: { data: Days; from: string }) {
   const { value } = measure;
   const days = useMemo(() => daysBetween(from, data.to), [from, data.to]);
   const series = useMemo(() => seriesByModel(data.data, days, VALUES[value]), [data, days, value]);
-  const isMoney = value === 'cost';
   return (
     <section>
       <div class="section-head">
@@ -215,8 +217,7 @@ function UsageChart({ data, from }: { data: Days; from: string }) {
           label={`${value} by day and model`}
           days={days}
           series={series}
-          rough={isMoney ? roughUsd : roughCount}
-          exact={isMoney ? (one) => usdText(one) : countText}
+          isMoney={value === 'cost'}
         />
       )}
     </section>

@@ -1,10 +1,11 @@
 /** A table of requests, and the drawer with the receipt of one. */
 import { useEffect } from 'preact/hooks';
-import { countText, durationText, usdText } from '../format.ts';
+import { countText, durationText, exactDecimals } from '../format.ts';
+import { KeyName, ModelName, WithId } from '../parts/names.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, CopyId, Count, Facts, Id, OpenButton, State, Time, Usd } from '../parts/values.tsx';
+import { Copy, CopyId, Count, Facts, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Loaded } from '../parts/loaded.tsx';
-import { type Column, aside, figure } from '../parts/table.tsx';
+import { type Column, aside, figure, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { Receipt } from '../shapes.ts';
 
@@ -28,7 +29,7 @@ export function requestTable(open: (request: Receipt) => void) {
       // A phone shows only unsuccessful states, to leave space for the cost.
       show: ({ model, status }) => (
         <>
-          <span class="model">{model}</span>
+          <ModelName id={model} />
           {status !== 'completed' && (
             <span class="narrow">
               <State value={status} />
@@ -50,7 +51,7 @@ export function requestTable(open: (request: Receipt) => void) {
     ),
     figure('First token', ({ firstTokenMs }) => durationText(firstTokenMs), 'wide'),
     figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
-    figure('Cost', (row) => usdText(costOf(row))),
+    money('Cost', costOf),
   ];
   return { columns, keyOf: ({ requestId }: Receipt) => requestId, open };
 }
@@ -60,9 +61,11 @@ interface ReceiptDrawerProps {
   readonly close: () => void;
   /** A loaded receipt, for operators, who cannot load receipts of other accounts by id. */
   readonly known?: Receipt | undefined;
+  /** Descriptions of keys of another account, by id. */
+  readonly keyNames?: ReadonlyMap<string, string>;
 }
 
-export function ReceiptDrawer({ id, close, known }: ReceiptDrawerProps) {
+export function ReceiptDrawer({ id, close, known, keyNames }: ReceiptDrawerProps) {
   const receipt = useCall<Receipt>(
     known === undefined ? `/usage/${encodeURIComponent(id)}` : undefined,
   );
@@ -76,7 +79,7 @@ export function ReceiptDrawer({ id, close, known }: ReceiptDrawerProps) {
       {known === undefined ? (
         <Loaded from={receipt}>{(data) => <ReceiptFacts receipt={data} />}</Loaded>
       ) : (
-        <ReceiptFacts receipt={known} />
+        <ReceiptFacts receipt={known} keyNames={keyNames} />
       )}
     </Overlay>
   );
@@ -105,11 +108,12 @@ function lineName({ kind }: Line): string {
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
 }
 
-function LineAmount({ line: { quantity, per = 1, price, usd } }: { line: Line }) {
+function LineAmount({ line, decimals }: { line: Line; decimals: number }) {
+  const { quantity, per = 1, price, usd } = line;
   const each = per === 1 ? '' : ' per million';
   return (
     <span class="num">
-      ${usd}
+      <Usd value={usd} decimals={decimals} />
       {price !== undefined && quantity !== undefined && (
         <span class="under">
           {quantity} at ${price}
@@ -120,35 +124,51 @@ function LineAmount({ line: { quantity, per = 1, price, usd } }: { line: Line })
   );
 }
 
-function ReceiptFacts({ receipt }: { receipt: Receipt }) {
+function ReceiptFacts({
+  receipt,
+  keyNames,
+}: Pick<ReceiptDrawerProps, 'keyNames'> & { readonly receipt: Receipt }) {
   const { tokens, cost, reserved, unitPrices, lines, extras, metadata } = receipt;
   const tags = Object.entries(metadata);
+  const charged = costOf(receipt);
+  const amounts = [reserved, charged, cost.diem, ...(lines ?? []).map(({ usd }) => usd)];
+  const decimals = exactDecimals(amounts);
   return (
     <div class="receipt">
       <p class="total">
-        <span class="figure num">{usdText(costOf(receipt))}</span>
+        <span class="figure num">
+          <Usd value={charged} decimals={decimals} />
+        </span>
         <State value={receipt.status} />
       </p>
       <Facts
         of={[
-          ['Model', receipt.model],
+          ['Model', <ModelName id={receipt.model} />],
           ['Kind', receipt.kind],
           ['Time', <Time iso={receipt.createdAt} />],
           ['Request id', <CopyId value={receipt.requestId} />],
           [
             'API key',
-            receipt.apiKeyId === null ? 'Wallet' : <Id value={receipt.apiKeyId} ends={8} />,
+            receipt.apiKeyId === null ? (
+              'Wallet'
+            ) : (
+              <WithId id={receipt.apiKeyId}>
+                <KeyName id={receipt.apiKeyId} known={keyNames} />
+              </WithId>
+            ),
           ],
         ]}
       />
       <h3>Cost</h3>
       <Facts
         of={[
-          ['Held', reserved === null ? '–' : <Usd value={reserved} />],
-          ['Charged', <Usd value={costOf(receipt)} />],
-          cost.diem > 0 && ['of which daily credit', <Usd value={cost.diem} />],
+          ['Held', <Usd value={reserved} decimals={decimals} />],
+          ['Charged', <Usd value={charged} decimals={decimals} />],
+          cost.diem > 0 && ['of which daily credit', <Usd value={cost.diem} decimals={decimals} />],
           ['Price version', <code>{receipt.priceVersion}</code>],
-          ...(lines ?? []).map((line) => [lineName(line), <LineAmount line={line} />] as const),
+          ...(lines ?? []).map(
+            (line) => [lineName(line), <LineAmount line={line} decimals={decimals} />] as const,
+          ),
           ...Object.entries(unitPrices?.['prices'] ?? {}).map(
             ([name, price]) => [`Price, ${name}`, <AnyValue value={price} />] as const,
           ),

@@ -2,6 +2,7 @@
 import { ApiError, call } from '../api.ts';
 import { toast } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
+import { KeyName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time } from '../parts/values.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
@@ -40,7 +41,7 @@ export function Sessions() {
       name: 'Signed in with',
       show: ({ kind, wallet, keyId, email }) => (
         <span class="soft">
-          {kind} {email === null ? <Id value={wallet ?? keyId ?? ''} /> : email}
+          {kind} {email ?? (keyId === null ? <Id value={wallet ?? ''} /> : <KeyName id={keyId} />)}
         </span>
       ),
     },

@@ -1,13 +1,13 @@
 /** The statement of a month, on one page for printing. */
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
-import { shortDay, usdText } from '../format.ts';
+import { exactDecimals, shortDay } from '../format.ts';
 import { BASE, TITLE } from '../page-facts.ts';
 import { TextField } from '../parts/form.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { NONE, Tile, Time, Usd } from '../parts/values.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { Tile, Time, Usd } from '../parts/values.tsx';
+import { type Column, Table, money } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useResource } from '../resource.ts';
 import { session } from '../session.ts';
@@ -15,6 +15,13 @@ import type { Page, StatementEntry } from '../shapes.ts';
 import { ENTRY_TYPES } from './credit.tsx';
 
 const PAGE_ROWS = 100;
+
+/** With the id, because the page is printed. */
+function accountName(): string {
+  const { accountId = '', member } = session.value ?? {};
+  const name = member?.accounts.find(({ id }) => id === accountId)?.name;
+  return name === undefined ? accountId : `${name} (${accountId})`;
+}
 
 function thisMonth(): string {
   return new Date().toISOString().slice(0, 7);
@@ -60,11 +67,11 @@ const COLUMNS: readonly Column<StatementEntry>[] = [
       </>
     ),
   },
-  { name: 'Amount', kind: 'figure', show: ({ amount }) => <Usd value={amount.usd} /> },
-  figure('Daily credit', ({ amount }) => (amount.diem === 0 ? NONE : usdText(amount.diem))),
-  figure('Balance after', ({ balanceAfter }) =>
-    balanceAfter === null ? NONE : usdText(balanceAfter),
-  ),
+  money('Amount', ({ amount }) => amount.usd, { isExact: true }),
+  money('Daily credit', ({ amount }) => (amount.diem === 0 ? null : amount.diem), {
+    isExact: true,
+  }),
+  money('Balance after', ({ balanceAfter }) => balanceAfter, { isExact: true }),
 ];
 
 export function Statement() {
@@ -74,7 +81,7 @@ export function Statement() {
   const entries = useResource(month, (signal) => loadAll(from, to, signal));
   return (
     <div class="statement">
-      <PageHead title={`Statement ${month}`} lead={`${TITLE}, account ${session.value?.accountId}`}>
+      <PageHead title={`Statement ${month}`} lead={`${TITLE}, account ${accountName()}`}>
         <button type="button" onClick={() => print()}>
           Print
         </button>
@@ -98,15 +105,7 @@ export function Statement() {
       <Loaded from={entries}>
         {(rows) => (
           <>
-            <dl class="tiles">
-              <Tile name="Added">{usdText(sumOf(rows, (usd) => usd > 0))}</Tile>
-              <Tile name="Charged for requests">
-                {usdText(sumOf(rows, (usd, { type }) => usd < 0 && type === 'CHARGES'))}
-              </Tile>
-              <Tile name="Other deductions">
-                {usdText(sumOf(rows, (usd, { type }) => usd < 0 && type !== 'CHARGES'))}
-              </Tile>
-            </dl>
+            <Sums rows={rows} />
             {rows.length === 0 ? (
               <Empty title="No movements in this month" />
             ) : (
@@ -116,6 +115,26 @@ export function Statement() {
         )}
       </Loaded>
     </div>
+  );
+}
+
+function Sums({ rows }: { rows: readonly StatementEntry[] }) {
+  const added = sumOf(rows, (usd) => usd > 0);
+  const charged = sumOf(rows, (usd, { type }) => usd < 0 && type === 'CHARGES');
+  const others = sumOf(rows, (usd, { type }) => usd < 0 && type !== 'CHARGES');
+  const decimals = exactDecimals([added, charged, others]);
+  return (
+    <dl class="tiles">
+      <Tile name="Added">
+        <Usd value={added} decimals={decimals} />
+      </Tile>
+      <Tile name="Charged for requests">
+        <Usd value={charged} decimals={decimals} />
+      </Tile>
+      <Tile name="Other deductions">
+        <Usd value={others} decimals={decimals} />
+      </Tile>
+    </dl>
   );
 }
 

@@ -3,19 +3,19 @@ import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { dayBefore, roughUsd, usdText } from '../format.ts';
+import { dayBefore } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { CodeTabs } from '../parts/code.tsx';
-import { Days, USUAL_DAYS, choices } from '../parts/filters.tsx';
+import { Days, USUAL_DAYS, choices, modelChoices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tabs } from '../parts/tabs.tsx';
-import { Count, Facts, OpenButton } from '../parts/values.tsx';
+import { Count, Facts, OpenButton, Usd } from '../parts/values.tsx';
 import { Empty, Loaded, NothingMatches } from '../parts/loaded.tsx';
-import { type Column, LoadedTable, figure } from '../parts/table.tsx';
+import { type Column, LoadedTable, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { chatSamples } from '../code-samples.ts';
 import type { Sums, TagRow, TagSums, UsageDays } from '../shapes.ts';
@@ -81,10 +81,7 @@ export function Tags() {
         <Select
           label="Model"
           value={model}
-          options={choices(
-            'All models',
-            models.map(({ id }) => id),
-          )}
+          options={modelChoices(models)}
           onInput={(one) => change({ model: one })}
         />
       </div>
@@ -147,7 +144,7 @@ function columnsOf(open: (row: TagRow) => void): readonly Column<TagRow>[] {
       ),
     },
     ...usageColumns<TagRow>(),
-    figure('Cost', (row) => usdText(costOf(row))),
+    money('Cost', costOf),
   ];
 }
 
@@ -176,7 +173,9 @@ function TagDrawer({ row, filters, close }: TagDrawerProps) {
         {({ totals, data }) => (
           <>
             <p class="total">
-              <span class="figure num">{usdText(costOf(totals))}</span>
+              <span class="figure num">
+                <Usd value={costOf(totals)} />
+              </span>
             </p>
             <TagChart label={`Cost of ${value} by day and model`} days={days} rows={data} />
             <section>
@@ -204,13 +203,5 @@ interface TagChartProps {
 
 function TagChart({ label, days, rows }: TagChartProps) {
   const series = useMemo(() => seriesByModel(rows, days, costOf), [rows, days]);
-  return (
-    <DayChart
-      label={label}
-      days={days}
-      series={series}
-      rough={roughUsd}
-      exact={(one) => usdText(one)}
-    />
-  );
+  return <DayChart label={label} days={days} series={series} isMoney />;
 }

@@ -3,9 +3,10 @@
  * loaded with the first chart.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { shortDay } from '../format.ts';
+import { countText, roughCount, shortDay, usdAxis, usdDecimals } from '../format.ts';
 import { colours } from '../theme.ts';
-import { Table, figure } from './table.tsx';
+import { Table, figure, money } from './table.tsx';
+import { Usd } from './values.tsx';
 
 export interface Series {
   readonly name: string;
@@ -18,10 +19,8 @@ interface DayChartProps {
   /** `YYYY-MM-DD`, oldest first. */
   readonly days: readonly string[];
   readonly series: readonly Series[];
-  /** Formats values on the axis. */
-  readonly rough: (value: number) => string;
-  /** Formats values in the legend and the table. */
-  readonly exact: (value: number) => string;
+  /** The values are USD instead of counts. */
+  readonly isMoney: boolean;
 }
 
 const HEIGHT = 200;
@@ -30,7 +29,7 @@ const HALF_DAY = 43_200;
 /** The last colour is for all series beyond it. */
 export const SERIES_COLOURS = 7;
 
-export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
+export function DayChart({ label, days, series, isMoney }: DayChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<number>();
   const palette = colours.value;
@@ -39,7 +38,7 @@ export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
     if (current === null) return undefined;
     let end: (() => void) | undefined;
     let isOver = false;
-    void draw(current, { days, series, rough, onDay: setAt }).then((stop) => {
+    void draw(current, { days, series, isMoney, onDay: setAt }).then((stop) => {
       if (isOver) stop();
       else end = stop;
     });
@@ -49,17 +48,23 @@ export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
     };
   }, [days, series, palette]);
   const shown = at === undefined ? undefined : days[at];
+  const figures = series.map(({ values }) => (at === undefined ? sum(values) : (values[at] ?? 0)));
+  const decimals = usdDecimals(figures);
   return (
     <figure class="chart">
       <div ref={box} class="plot" aria-hidden="true" style={{ height: `${HEIGHT}px` }} />
       <figcaption>
         <ul class="legend">
-          {series.map(({ name, values }, index) => (
+          {series.map(({ name }, index) => (
             <li key={name}>
               <span class={`swatch c${Math.min(index, SERIES_COLOURS - 1)}`} />
               <span class="name">{name}</span>
               <span class="num soft">
-                {exact(at === undefined ? sum(values) : (values[at] ?? 0))}
+                {isMoney ? (
+                  <Usd value={figures[index]} decimals={decimals} />
+                ) : (
+                  countText(figures[index] ?? 0)
+                )}
               </span>
             </li>
           ))}
@@ -77,7 +82,9 @@ export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
           columns={[
             { name: 'Day (UTC)', show: ({ day }) => <span class="num">{day}</span> },
             ...series.map(({ name, values }) =>
-              figure<{ index: number }>(name, ({ index }) => exact(values[index] ?? 0)),
+              isMoney
+                ? money<{ index: number }>(name, ({ index }) => values[index] ?? 0)
+                : figure<{ index: number }>(name, ({ index }) => countText(values[index] ?? 0)),
             ),
           ]}
         />
@@ -90,14 +97,14 @@ function sum(values: readonly number[]): number {
   return values.reduce((all, value) => all + value, 0);
 }
 
-interface Drawing extends Pick<DayChartProps, 'days' | 'series' | 'rough'> {
+interface Drawing extends Pick<DayChartProps, 'days' | 'series' | 'isMoney'> {
   readonly onDay: (at: number | undefined) => void;
 }
 
 /** Draws into `box` and follows its width. Resolves to a function that removes the chart. */
 async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
   const { default: UPlot } = await import('uplot');
-  const { days, series, rough, onDay } = drawing;
+  const { days, series, isMoney, onDay } = drawing;
   const style = getComputedStyle(box);
   // Resolves a custom property to a colour of the current theme.
   const colour = (name: string): string => {
@@ -136,7 +143,13 @@ async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
             splits.map((one) => shortDay(new Date(one * 1_000).toISOString().slice(0, 10))),
           incrs: [1, 2, 3, 5, 7, 14, 30, 60, 90].map((count) => count * 86_400),
         },
-        { ...axis, font, size: 64, space: 36, values: (_plot, splits) => splits.map(rough) },
+        {
+          ...axis,
+          font,
+          size: 64,
+          space: 36,
+          values: (_plot, splits) => (isMoney ? usdAxis(splits) : splits.map(roughCount)),
+        },
       ],
       // The tallest bar is drawn first, so that it does not cover the others.
       series: [

@@ -2,11 +2,22 @@
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { dayBefore } from '../format.ts';
+import type { Model } from '../shapes.ts';
 import { type Choices, Field, Form } from './form.tsx';
 
 /** Options of a `Select`; `any` is the label of the first, which filters nothing. */
 export function choices(any: string, values: readonly string[]): Choices {
   return [['', any], ...values.map((value) => [value, value] as const)];
+}
+
+/** Options for models: the name, and the id if it differs. `chosen`: an id that stays an option. */
+export function modelChoices(models: readonly Model[], chosen = ''): Choices {
+  const names = new Map(models.map(({ id, model_spec: { name } }) => [id, name]));
+  if (chosen !== '' && !names.has(chosen)) names.set(chosen, chosen);
+  return [
+    ['', 'All models'],
+    ...[...names].map(([id, name]) => [id, name === id ? id : `${name} (${id})`] as const),
+  ];
 }
 
 interface DaysProps {

@@ -1,12 +1,16 @@
 /** Tables of lists, complete or loaded page by page. */
 import type { ComponentChildren } from 'preact';
 import type { CursorList } from '../cursor-list.ts';
+import { type UsdAmount, exactDecimals, usdDecimals } from '../format.ts';
 import type { Resource } from '../resource.ts';
 import { Failure, Loaded } from './loaded.tsx';
+import { Usd } from './values.tsx';
 
 export interface Column<T> {
   readonly name: string;
-  readonly show: (row: T) => ComponentChildren;
+  /** `decimals`: those of the amounts in this column. */
+  readonly show: (row: T, decimals: number) => ComponentChildren;
+  readonly decimals?: (rows: readonly T[]) => number;
   /** `figure` aligns to the right; `wide` hides the column on a phone. */
   readonly kind?: 'figure' | 'wide' | 'figure wide';
 }
@@ -18,6 +22,35 @@ export function figure<T>(
 ): Column<T> {
   const kind = isWide === undefined ? 'figure' : 'figure wide';
   return { name, kind, show: (row) => <span class="num">{text(row)}</span> };
+}
+
+interface MoneyOptions<T> {
+  /** Hidden on a phone. */
+  readonly isWide?: boolean;
+  /** Shows all decimals: for prices, and for amounts that are compared. */
+  readonly isExact?: boolean;
+  /** Content under the amount. */
+  readonly below?: (row: T) => ComponentChildren;
+}
+
+/** A column of amounts with the same number of decimals. */
+export function money<T>(
+  name: string,
+  amount: (row: T) => UsdAmount | null,
+  { isWide = false, isExact = false, below }: MoneyOptions<T> = {},
+): Column<T> {
+  const decimalsOf = isExact ? exactDecimals : usdDecimals;
+  return {
+    name,
+    kind: isWide ? 'figure wide' : 'figure',
+    decimals: (rows) => decimalsOf(rows.map(amount)),
+    show: (row, decimals) => (
+      <>
+        <Usd value={amount(row)} decimals={decimals} />
+        {below?.(row)}
+      </>
+    ),
+  };
 }
 
 /** A column of secondary text, hidden on a phone. */
@@ -34,6 +67,7 @@ interface TableProps<T> {
 }
 
 export function Table<T>({ label, columns, rows, keyOf, open }: TableProps<T>) {
+  const decimals = columns.map((column) => column.decimals?.(rows) ?? 0);
   return (
     <div class="table" role="region" aria-label={label} tabIndex={0}>
       <table>
@@ -55,9 +89,9 @@ export function Table<T>({ label, columns, rows, keyOf, open }: TableProps<T>) {
                 if (open !== undefined && !isControl(event.target)) open(row);
               }}
             >
-              {columns.map(({ name, show, kind }) => (
+              {columns.map(({ name, show, kind }, at) => (
                 <td key={name} class={kind}>
-                  {show(row)}
+                  {show(row, decimals[at] ?? 0)}
                 </td>
               ))}
             </tr>

@@ -1,18 +1,39 @@
 /** Values on a page: money, times, ids, states and usage bars. */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { agoText, countText, shortId, timeText, usdText, utcText } from '../format.ts';
+import {
+  type UsdAmount,
+  agoText,
+  countText,
+  shortId,
+  timeText,
+  usdDecimals,
+  usdText,
+  utcText,
+} from '../format.ts';
 import { announce } from './announce.tsx';
-
-export function Usd({ value, least = 2 }: { value: number | string; least?: number }) {
-  return <span class="num">{usdText(value, least)}</span>;
-}
 
 export function Count({ value }: { value: number }) {
   return <span class="num">{countText(value)}</span>;
 }
 
 export const NONE = <span class="soft">–</span>;
+
+interface UsdProps {
+  readonly value: UsdAmount | null | undefined;
+  /** Decimals of all amounts beside it. */
+  readonly decimals?: number;
+}
+
+/** An amount, with the exact amount as tooltip; a dash without one. */
+export function Usd({ value, decimals = usdDecimals([value]) }: UsdProps) {
+  if (value === null || value === undefined) return NONE;
+  return (
+    <span class="num" title={usdText(value)}>
+      {usdText(value, decimals)}
+    </span>
+  );
+}
 
 /** A time in the time zone of the browser, with UTC as tooltip. */
 export function Time({ iso, ago = false }: { iso: string | null | undefined; ago?: boolean }) {

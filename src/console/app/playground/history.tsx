@@ -1,7 +1,7 @@
 /** The latest requests of a tab, each with its cost; one of them fills the form again. */
 import { useSignal } from '@preact/signals';
-import { usdText } from '../format.ts';
-import { Time } from '../parts/values.tsx';
+import { usdDecimals } from '../format.ts';
+import { Time, Usd } from '../parts/values.tsx';
 import { type Entry, type RequestBody, readHistory, writeHistory } from '../request-history.ts';
 import { session } from '../session.ts';
 
@@ -39,6 +39,7 @@ interface HistoryListProps {
 
 export function HistoryList({ history: { entries, clear }, restore }: HistoryListProps) {
   if (entries.length === 0) return null;
+  const decimals = usdDecimals(entries.map(({ usd }) => usd));
   return (
     <>
       <h2>Your latest requests</h2>
@@ -50,7 +51,7 @@ export function HistoryList({ history: { entries, clear }, restore }: HistoryLis
               {summary}
             </button>
             <a class="num" href={`/console/activity?open=${requestId}`}>
-              {usd === undefined ? 'Receipt' : usdText(usd)}
+              {usd === undefined ? 'Receipt' : <Usd value={usd} decimals={decimals} />}
             </a>
           </li>
         ))}

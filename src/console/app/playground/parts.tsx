@@ -3,6 +3,7 @@ import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
 import { usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
+import { modelChoices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CodeTabs } from '../parts/code.tsx';
@@ -37,10 +38,7 @@ export function hasCapability(model: Model | undefined, name: string): boolean {
 
 export function ModelSelect({ choice }: { choice: ModelChoice }) {
   const { models, model, choose } = choice;
-  const options = models.map(({ id, model_spec: { name } }): readonly [string, string] => [
-    id,
-    name === id ? id : `${name} (${id})`,
-  ]);
+  const [, ...options] = modelChoices(models);
   return (
     <Select
       label="Model"
