@@ -2,7 +2,7 @@
  * Embeddings, reranking, images, speech and transcription of a provider package over the OpenAI API
  * (reranking: as in the Cohere API).
  */
-import type { ImageModelV4File } from '@ai-sdk/provider';
+import type { ImageModelV4File, ImageModelV4Result } from '@ai-sdk/provider';
 import type { ServerResponse } from 'node:http';
 import { z } from 'zod';
 import { imageType, sniffMedia } from '../../src/core/media-type.ts';
@@ -204,18 +204,24 @@ async function makeImages(
       return { b64_json, ...(typeof revised_prompt === 'string' && { revised_prompt }) };
     });
   });
-  const usage = counts.length === 1 ? made[0]?.usage : undefined;
-  sendJson(response, 200, {
-    created: Math.floor(Date.now() / 1_000),
-    data,
-    ...(usage?.totalTokens !== undefined && {
-      usage: {
-        input_tokens: usage.inputTokens,
-        output_tokens: usage.outputTokens,
-        total_tokens: usage.totalTokens,
-      },
-    }),
-  });
+  sendJson(response, 200, { created: Math.floor(Date.now() / 1_000), data, ...usageOf(made) });
+}
+
+/** The tokens of all calls, if each call reports them; packages divide details among the images. */
+function usageOf(made: readonly ImageModelV4Result[]): JsonObject {
+  const sum = (counts: readonly unknown[]): number =>
+    counts.reduce<number>((total, count) => total + Number(count), 0);
+  const input_tokens = sum(made.map(({ usage }) => usage?.inputTokens));
+  const output_tokens = sum(made.map(({ usage }) => usage?.outputTokens));
+  const total_tokens = sum(made.map(({ usage }) => usage?.totalTokens));
+  if (Number.isNaN(input_tokens + output_tokens + total_tokens)) return {};
+  const facts = made.flatMap(
+    ({ providerMetadata = {} }) =>
+      Object.values(providerMetadata).flatMap(({ images }) => images as JsonObject[]), // JSON
+  );
+  const image_tokens = sum(facts.map(({ imageTokens }) => imageTokens));
+  const input_tokens_details = Number.isNaN(image_tokens) ? undefined : { image_tokens };
+  return { usage: { input_tokens, output_tokens, total_tokens, input_tokens_details } };
 }
 
 export async function speak(

@@ -11,6 +11,7 @@ const LINE_KINDS = [
   'output_tokens',
   'reasoning_tokens',
   'audio_output_tokens',
+  'image_output_tokens',
   'request',
   'image',
   'audio_seconds',

@@ -35,6 +35,7 @@ const PER_MILLION: Readonly<Record<string, string>> = {
   imageInput: 'image_input_tokens',
   reasoning: 'reasoning_tokens',
   audioOutput: 'audio_output_tokens',
+  imageOutput: 'image_output_tokens',
   characters: 'characters',
 };
 

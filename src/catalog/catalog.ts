@@ -34,15 +34,7 @@ import { assignTraits } from './traits.ts';
 
 export type { BatchType, CatalogModel, DiscoveredModel, ModelOutage } from './model.ts';
 export { isWithinPrivacy } from './model.ts';
-export {
-  isLoss,
-  lossText,
-  type Margin,
-  marginsOf,
-  type PriceLine,
-  pricesFor,
-  tokenPrices,
-} from './margins.ts';
+export { isLoss, lossText, type Margin, marginsOf, type PriceLine, pricesFor } from './margins.ts';
 export {
   LIST_TYPES,
   type ListType,
@@ -61,9 +53,11 @@ export {
   outputTokensAffordable,
   requireBatchPrice,
   requirePrice,
+  type StoredLine,
+  storedTokenLines,
   surcharge,
-  type TokenLine,
   tokenLines,
+  tokenPrices,
   unpricedKinds,
   type UsageBound,
 } from './pricing.ts';

@@ -38,6 +38,7 @@ interface SpecialRates {
   readonly imageInput: bigint;
   readonly reasoning: bigint | undefined;
   readonly audioOutput: bigint | undefined;
+  readonly imageOutput: bigint | undefined;
 }
 
 /** Maximum price of a token; a bound does not know which kind of token it will be. */
@@ -251,17 +252,18 @@ function compileRates(row: TokenRow): TokenRates | undefined {
   const femto = (usd: string | undefined) =>
     usd === undefined ? undefined : perMillionToFemto(usd);
   const input = perMillionToFemto(row.input);
-  const output = femto(row.output);
+  const output = femto(row.output ?? row.imageOutput);
   const cacheInput = femto(row.cacheInput) ?? input;
   const cacheWrite = femto(row.cacheWrite) ?? input;
-  const { cacheWrite1h, audioInput, imageInput, reasoning, audioOutput } = row;
-  const own = [cacheWrite1h, audioInput, imageInput, reasoning, audioOutput];
+  const { cacheWrite1h, audioInput, imageInput, reasoning, audioOutput, imageOutput } = row;
+  const own = [cacheWrite1h, audioInput, imageInput, reasoning, audioOutput, imageOutput];
   const special = {
     cacheWrite1h: femto(cacheWrite1h) ?? larger(cacheWrite, input),
     audioInput: femto(audioInput) ?? input,
     imageInput: femto(imageInput) ?? input,
     reasoning: femto(reasoning) ?? output,
     audioOutput: femto(audioOutput) ?? output,
+    imageOutput: femto(imageOutput) ?? output,
   };
   const isSpecial = own.some((usd) => usd !== undefined);
   return { input, output, cacheInput, cacheWrite, special: isSpecial ? special : undefined };
@@ -287,9 +289,9 @@ function withoutUndefined<T extends object>(value: T): T {
 function maxRatesOf({ input, output, cacheInput, cacheWrite, special }: TokenRates): MaxRates {
   const usual = larger(input, larger(cacheInput, cacheWrite));
   if (special === undefined) return { input: usual, output };
-  const { cacheWrite1h, audioInput, imageInput, reasoning, audioOutput } = special;
+  const { cacheWrite1h, audioInput, imageInput, reasoning, audioOutput, imageOutput } = special;
   const ofPrompt = [cacheWrite1h, audioInput, imageInput].reduce(larger, usual);
-  const ofOutput = [reasoning, audioOutput].filter((rate) => rate !== undefined);
+  const ofOutput = [reasoning, audioOutput, imageOutput].filter((rate) => rate !== undefined);
   return {
     input: ofPrompt,
     output: output === undefined ? output : ofOutput.reduce(larger, output),

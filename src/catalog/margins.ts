@@ -9,11 +9,11 @@ import {
   ruleFor,
   stepsOf,
 } from '../config/config.ts';
-import { decimalUsd, larger, usdToNano } from '../core/money.ts';
+import { decimalUsd, usdToNano } from '../core/money.ts';
 import type { Price } from './compile-price.ts';
 import { soldModel } from './customer-prices.ts';
 import type { CatalogModel } from './model.ts';
-import { ratesFor } from './pricing.ts';
+import { tokenPrices } from './pricing.ts';
 
 /** One price beside its cost; amounts are USD as decimal text. */
 export interface Margin {
@@ -164,25 +164,6 @@ function differences(list: Named, sold: Named, cost: Named, above: number): Comp
       percent: soldNano === 0n ? null : Number(((soldNano - costNano) * 1_000n) / soldNano) / 10,
     };
   });
-}
-
-/** Nano-USD per million tokens by kind, for a prompt of this length. */
-export function tokenPrices(price: Price, promptTokens: number): Named {
-  if (price.tokens === undefined) return new Map();
-  const rates = ratesFor(promptTokens, price);
-  const { input, output, cacheInput, cacheWrite, special } = rates;
-  const all: [string, bigint | undefined][] = [
-    ['input', input],
-    ['output', output],
-    ['cacheInput', cacheInput],
-    ['cacheWrite', cacheWrite],
-    ['cacheWrite1h', special?.cacheWrite1h ?? larger(cacheWrite, input)],
-    ['audioInput', special?.audioInput ?? input],
-    ['imageInput', special?.imageInput ?? input],
-    ['reasoning', special?.reasoning ?? output],
-    ['audioOutput', special?.audioOutput ?? output],
-  ];
-  return new Map(all.flatMap(([kind, rate]) => (rate === undefined ? [] : [[kind, rate]])));
 }
 
 function unitPrices(price: Price): Named {

@@ -134,6 +134,7 @@ function tokenPrices(row: Pick<PriceSettings, TokenPrice>): object {
     image_input: amount(row.imageInput),
     reasoning: amount(row.reasoning),
     audio_output: amount(row.audioOutput),
+    image_output: amount(row.imageOutput),
   };
 }
 

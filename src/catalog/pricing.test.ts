@@ -169,6 +169,7 @@ const rates = {
   imageInput: optionalUsd,
   reasoning: optionalUsd,
   audioOutput: optionalUsd,
+  imageOutput: optionalUsd,
 };
 const priceRow = fc.record({
   ...rates,
@@ -189,13 +190,14 @@ const usageWithin = fc
     choices: fc.integer({ min: 1, max: 8 }),
     surcharges: fc.integer({ min: 0, max: 100_000_000 }).map((n) => nano(n)),
     shares: fc.tuple(
-      ...Array.from({ length: 9 }, () => fc.double({ min: 0, max: 1, noNaN: true })),
+      ...Array.from({ length: 10 }, () => fc.double({ min: 0, max: 1, noNaN: true })),
     ),
     hasDetail: fc.boolean(),
   })
   .map(({ promptBound, maxOutputTokens, choices, surcharges, shares, hasDetail }) => {
     const [promptShare = 0, outputShare = 0, cachedShare = 0, writtenShare = 0, ...rest] = shares;
-    const [hourShare = 0, audioShare = 0, imageShare = 0, spokenShare = 0, thoughtShare = 0] = rest;
+    const [hourShare = 0, audioShare = 0, imageShare = 0, ...ofOutput] = rest;
+    const [spokenShare = 0, thoughtShare = 0, drawnShare = 0] = ofOutput;
     const promptTokens = Math.round(promptBound * promptShare);
     const cachedTokens = Math.round(promptTokens * cachedShare);
     const cacheWriteTokens = Math.round((promptTokens - cachedTokens) * writtenShare);
@@ -203,11 +205,13 @@ const usageWithin = fc
     const others = promptTokens - cachedTokens - cacheWriteTokens;
     const audioInput = Math.round(others * audioShare);
     const audioOutput = hasDetail ? Math.round(completionTokens * spokenShare) : 0;
+    const imageOutput = hasDetail ? Math.round((completionTokens - audioOutput) * drawnShare) : 0;
     const detail = {
       cacheWrite1h: Math.round(cacheWriteTokens * hourShare),
       audioInput,
       imageInput: Math.round((others - audioInput) * imageShare),
       audioOutput,
+      imageOutput,
     };
     return {
       bound: { promptTokens: promptBound, maxOutputTokens, choices, surcharges },
@@ -216,7 +220,7 @@ const usageWithin = fc
         cachedTokens,
         cacheWriteTokens,
         completionTokens,
-        reasoningTokens: Math.round((completionTokens - audioOutput) * thoughtShare),
+        reasoningTokens: Math.round((completionTokens - audioOutput - imageOutput) * thoughtShare),
         detail: hasDetail ? detail : undefined,
         surcharges,
       },
@@ -285,7 +289,7 @@ test('a model without batch support is rejected in batches and sold elsewhere', 
 
 type LongRow = { readonly above: number } & Partial<Record<RateName, string | undefined>>;
 type RateName = keyof typeof rates;
-const NO_DETAIL = { cacheWrite1h: 0, audioInput: 0, imageInput: 0, audioOutput: 0 };
+const NO_DETAIL = { cacheWrite1h: 0, audioInput: 0, imageInput: 0, audioOutput: 0, imageOutput: 0 };
 
 /** An independent sum: integers of 1e-15 USD from the digits of the row. */
 function digits(usdText: string): bigint {
@@ -308,7 +312,7 @@ test('a charge is exact to the nano against rational arithmetic', () => {
       const write = own('cacheWrite') ?? input;
       const isInputHigher = digits(input) > digits(write);
       const { detail = NO_DETAIL } = usage;
-      const { cacheWrite1h, audioInput, imageInput, audioOutput } = detail;
+      const { cacheWrite1h, audioInput, imageInput, audioOutput, imageOutput } = detail;
       const counts = [
         [cacheWrite1h, own('cacheWrite1h') ?? (isInputHigher ? input : write)],
         [usage.cacheWriteTokens - cacheWrite1h, write],
@@ -325,7 +329,8 @@ test('a charge is exact to the nano against rational arithmetic', () => {
         ],
         [audioOutput, own('audioOutput') ?? output],
         [usage.reasoningTokens, own('reasoning') ?? output],
-        [usage.completionTokens - audioOutput - usage.reasoningTokens, output],
+        [imageOutput, own('imageOutput') ?? output],
+        [usage.completionTokens - audioOutput - imageOutput - usage.reasoningTokens, output],
       ] as const;
       const tokens = counts.reduce((sum, [count, each]) => sum + BigInt(count) * digits(each), 0n);
       const femto = tokens + (digits(row.perRequest ?? '0') + usage.surcharges) * 1_000_000n;
@@ -353,18 +358,24 @@ test('the lines of a usage have its tokens and its charge', () => {
 
 test('a kind of tokens without a price of its own is named, and never free', () => {
   const price = compilePrice({ input: '3', output: '15', cacheWrite: '3.75' });
-  const detail = { cacheWrite1h: 10, audioInput: 0, imageInput: 5, audioOutput: 1 };
-  const usage = { promptTokens: 20, cacheWriteTokens: 10, completionTokens: 1, detail };
-  assert.deepEqual(unpricedKinds(usage, price), ['cacheWrite1h', 'imageInput', 'audioOutput']);
-  assert.equal(chargeFor(usage, price), 37_500n + 30_000n + 15_000n);
+  const detail = { cacheWrite1h: 10, audioInput: 0, imageInput: 5, audioOutput: 1, imageOutput: 2 };
+  const usage = { promptTokens: 20, cacheWriteTokens: 10, completionTokens: 3, detail };
+  assert.deepEqual(unpricedKinds(usage, price), [
+    'cacheWrite1h',
+    'imageInput',
+    'audioOutput',
+    'imageOutput',
+  ]);
+  assert.equal(chargeFor(usage, price), 37_500n + 30_000n + 45_000n);
   const known = compilePrice({
     ...price.row,
     cacheWrite1h: '6',
     imageInput: '4',
     audioOutput: '60',
+    imageOutput: '30',
   });
   assert.deepEqual(unpricedKinds(usage, known), []);
-  assert.equal(chargeFor(usage, known), 60_000n + 20_000n + 15_000n + 60_000n);
+  assert.equal(chargeFor(usage, known), 60_000n + 20_000n + 15_000n + 60_000n + 60_000n);
 });
 
 test('the time of day and the service tier select the price', () => {

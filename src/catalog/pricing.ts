@@ -7,7 +7,9 @@ import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import {
   type Nano,
+  ZERO,
   FEMTO_PER_NANO,
+  decimalUsd,
   femtoToNano,
   femtoToNanoBound,
   larger,
@@ -45,6 +47,7 @@ export interface TokenDetail {
   readonly audioInput: number;
   readonly imageInput: number;
   readonly audioOutput: number;
+  readonly imageOutput: number;
 }
 
 export interface UsageBound extends Units {
@@ -157,9 +160,58 @@ export function tokenLines(usage: Usage, price: Price): TokenLine[] {
   take('cacheWrite', shorter, shorter, cacheWrite);
   rest = tokenCount(completionTokens);
   rest = take('audioOutput', detail?.audioOutput ?? 0, rest, special?.audioOutput ?? output);
+  rest = take('imageOutput', detail?.imageOutput ?? 0, rest, special?.imageOutput ?? output);
   if (special !== undefined) rest = take('reasoning', reasoningTokens, rest, special.reasoning);
   take('output', rest, rest, output);
   return lines;
+}
+
+/** Tokens of one kind and price, as the receipt stores them. */
+export interface StoredLine {
+  readonly kind: TokenLine['kind'];
+  readonly count: number;
+  /** USD per 1,000,000 tokens. */
+  readonly price: string;
+  /** The list price, for an account with its own prices. */
+  readonly list?: string;
+}
+
+/** The tokens of all engine calls of a request by kind and price. */
+export function storedTokenLines(calls: readonly Usage[], price: Price): StoredLine[] {
+  const sums = new Map<string, TokenLine & { readonly listRate: bigint | undefined }>();
+  for (const call of calls) {
+    const atList = price.list && tokenPrices(price.list, call.promptTokens ?? 0);
+    for (const line of tokenLines(call, price)) {
+      const listRate = atList?.get(line.kind);
+      const key = `${line.kind} ${line.rate} ${listRate}`;
+      const count = (sums.get(key)?.count ?? 0n) + line.count;
+      sums.set(key, { ...line, count, listRate });
+    }
+  }
+  return [...sums.values()].map(({ kind, count, rate, listRate }) => {
+    const list = listRate === undefined ? {} : { list: decimalUsd(listRate) };
+    return { kind, count: Number(count), price: decimalUsd(rate), ...list };
+  });
+}
+
+/** Nano-USD per million tokens by kind, for a prompt of this length. */
+export function tokenPrices(price: Price, promptTokens: number): ReadonlyMap<string, bigint> {
+  if (price.tokens === undefined) return new Map();
+  const rates = ratesFor(promptTokens, price);
+  const { input, output, cacheInput, cacheWrite, special } = rates;
+  const all: [string, bigint | undefined][] = [
+    ['input', input],
+    ['output', output],
+    ['cacheInput', cacheInput],
+    ['cacheWrite', cacheWrite],
+    ['cacheWrite1h', special?.cacheWrite1h ?? larger(cacheWrite, input)],
+    ['audioInput', special?.audioInput ?? input],
+    ['imageInput', special?.imageInput ?? input],
+    ['reasoning', special?.reasoning ?? output],
+    ['audioOutput', special?.audioOutput ?? output],
+    ['imageOutput', special?.imageOutput ?? output],
+  ];
+  return new Map(all.flatMap(([kind, rate]) => (rate === undefined ? [] : [[kind, rate]])));
 }
 
 /** The kinds of tokens in a usage that have no price of their own. */
@@ -203,14 +255,16 @@ export function imageRate({ size, quality }: ImageKind, price: Price): Nano | un
 
 /** The maximum of `imagePrice` for all images that match the given properties. */
 export function highestImagePrice({ size, quality }: ImageKind, price: Price): Nano {
-  let most = price.perImage ?? unpriced('images');
+  let most = ZERO;
   for (const one of price.imageRates) {
-    const fits =
-      (size === undefined || one.size === undefined || one.size === size) &&
-      (quality === undefined || one.quality === undefined || one.quality === quality);
+    const coversSize = one.size === undefined || one.size === size;
+    const coversQuality = one.quality === undefined || one.quality === quality;
+    const fits = (coversSize || size === undefined) && (coversQuality || quality === undefined);
     if (fits && one.eachNano > most) most = one.eachNano;
+    // Later rates apply to no image of this kind.
+    if (coversSize && coversQuality) return most;
   }
-  return most;
+  return nano(larger(most, price.perImage ?? unpriced('images')));
 }
 
 /** An upper bound of `chargeFor` for every usage within `bound`; the amount of a hold. */

@@ -15,7 +15,7 @@ export interface SuppliedWork {
   /** Model id at the engine; default: that of its first replica. */
   readonly target?: string;
   readonly usage: Usage;
-  /** Instead of `usage.images`, for prices by size and quality. */
+  /** Instead of `usage.images`, for prices by size and quality. Without effect on priced tokens. */
   readonly imageKinds?: readonly ImageKind[];
   /** Number of engine calls. Default 1. */
   readonly calls?: number;
@@ -70,7 +70,11 @@ function linesOf({ usage, imageKinds, calls = 1 }: SuppliedWork, price: Price): 
   const isWithoutOutput = tokens?.output === undefined;
   const counted = isWithoutOutput ? { ...usage, completionTokens: 0 } : usage;
   const ofTokens = tokens === undefined ? [] : tokenLines(counted, price);
-  const images = imageKinds ?? Array.from({ length: usage.images ?? 0 }, () => ({}));
+  // A price per image is for images without reported tokens.
+  const isByImage = tokens === undefined || !usage.completionTokens;
+  const images = isByImage
+    ? (imageKinds ?? Array.from({ length: usage.images ?? 0 }, () => ({})))
+    : [];
   const units: [kind: string, count: number, nano: Nano | undefined][] = [
     ...images.map((kind) => ['image', 1, imageRate(kind, price)] satisfies (typeof units)[0]),
     ['searches', usage.searches ?? 0, perSearch],

@@ -5,13 +5,12 @@
  */
 import {
   type Price,
-  type TokenLine,
+  type StoredLine,
   chargeForCalls,
+  storedTokenLines,
   surcharge,
-  tokenLines,
-  tokenPrices,
 } from '../catalog/catalog.ts';
-import { type Nano, ZERO, decimalUsd, formatUsd, nano } from '../core/money.ts';
+import { type Nano, ZERO, formatUsd, nano } from '../core/money.ts';
 import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-count.ts';
 import type { TokenCounts, UsageRecord } from '../billing/ledger/ledger.ts';
 import { type OutputTally, outputBytes } from './wire/chat-choice.ts';
@@ -134,34 +133,7 @@ export function billChat(
     detail === undefined &&
     price.tokens?.special === undefined &&
     (rounds.length === 1 || price.steps === undefined);
-  return isSimple || !isDue ? bill : { ...bill, lines: linesOf(rounds, price) };
-}
-
-/** Tokens of one kind and price, as the receipt stores them. */
-interface StoredLine {
-  readonly kind: TokenLine['kind'];
-  readonly count: number;
-  /** USD per 1,000,000 tokens. */
-  readonly price: string;
-  /** The list price, for an account with its own prices. */
-  readonly list?: string;
-}
-
-function linesOf(rounds: readonly RoundUse[], price: Price): StoredLine[] {
-  const sums = new Map<string, TokenLine & { readonly listRate: bigint | undefined }>();
-  for (const round of rounds) {
-    const atList = price.list && tokenPrices(price.list, round.promptTokens);
-    for (const line of tokenLines(round, price)) {
-      const listRate = atList?.get(line.kind);
-      const key = `${line.kind} ${line.rate} ${listRate}`;
-      const count = (sums.get(key)?.count ?? 0n) + line.count;
-      sums.set(key, { ...line, count, listRate });
-    }
-  }
-  return [...sums.values()].map(({ kind, count, rate, listRate }) => {
-    const list = listRate === undefined ? {} : { list: decimalUsd(listRate) };
-    return { kind, count: Number(count), price: decimalUsd(rate), ...list };
-  });
+  return isSimple || !isDue ? bill : { ...bill, lines: storedTokenLines(rounds, price) };
 }
 
 function addedDetail(sum: TokenDetail | undefined, more: TokenDetail): TokenDetail {
@@ -171,6 +143,7 @@ function addedDetail(sum: TokenDetail | undefined, more: TokenDetail): TokenDeta
     audioInput: sum.audioInput + more.audioInput,
     imageInput: sum.imageInput + more.imageInput,
     audioOutput: sum.audioOutput + more.audioOutput,
+    imageOutput: sum.imageOutput + more.imageOutput,
   };
 }
 

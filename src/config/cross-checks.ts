@@ -250,6 +250,7 @@ const USUAL_PRICES: Partial<
   imageInput: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
   reasoning: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
   audioOutput: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
+  imageOutput: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
   perImage: { least: 0.000_01, most: 20, unit: 'image' },
   perSecond: { least: 0.000_001, most: 1, unit: 'second' },
   perMillionCharacters: { least: 0.01, most: 3_000, unit: '1,000,000 characters' },

@@ -73,6 +73,7 @@ const TOKEN_PRICES = {
   imageInput: perMillion('Image tokens of the prompt', ' Default: `input`.'),
   reasoning: perMillion('Reasoning tokens', ' Default: `output`.'),
   audioOutput: perMillion('Audio tokens of the completion', ' Default: `output`.'),
+  imageOutput: perMillion('Image tokens of the completion', ' Default: `output`.'),
 };
 export type TokenPrice = 'input' | 'output' | keyof typeof TOKEN_PRICES;
 
@@ -95,7 +96,9 @@ const ROW_PRICES = {
     .describe(
       'Prices of long prompts: one step, or a list of steps. Prices that a step omits are the ordinary ones.',
     ),
-  perImage: Usd.optional().describe('USD per image.'),
+  perImage: Usd.optional().describe(
+    'USD per image. With token prices: for images without reported tokens, and the limit of the output of each image.',
+  ),
   perSecond: Usd.optional().describe('USD per second of transcribed audio.'),
   perMillionCharacters: Usd.optional().describe('Speech, USD per 1,000,000 characters of text.'),
   perSearch: Usd.optional().describe(

@@ -27,11 +27,19 @@ export const NEEDED_PRICES: Partial<
 };
 
 export function missingPrices(type: ModelSettings['type'], price: PriceSettings): string[] {
-  return (NEEDED_PRICES[type] ?? []).flatMap((keys) => {
+  const needed = NEEDED_PRICES[type] ?? [];
+  return [...needed, ...(type === 'image' ? imageTokenPrices(price) : [])].flatMap((keys) => {
     if (keys.some((key) => price[key] !== undefined)) return [];
     const wanted = keys.map((key) => `"${key}"`).join(' or ');
     return [`The price of this type of model needs ${wanted}`];
   });
+}
+
+/** Tokens of images are charged only if both input and output have a price. */
+function imageTokenPrices({ input, output, imageInput, imageOutput }: PriceSettings) {
+  const given = [input, output, imageInput, imageOutput];
+  if (given.every((usd) => usd === undefined)) return [];
+  return [['input'], ['output', 'imageOutput']] satisfies AmountName[][];
 }
 
 /** A model that prices of customers can name. */

@@ -116,6 +116,7 @@ export function importPrice(entry: Entry, warnings: string[]): PriceSettings {
     imageInput: token('input_cost_per_image_token'),
     reasoning: token('output_cost_per_reasoning_token'),
     audioOutput: token('output_cost_per_audio_token'),
+    imageOutput: token('output_cost_per_image_token'),
     extended,
     perImage: unit('output_cost_per_image') ?? unit('input_cost_per_image'),
     perSecond: unit('input_cost_per_second'),

@@ -27,6 +27,7 @@ export interface TokenDetail {
   readonly audioInput: number;
   readonly imageInput: number;
   readonly audioOutput: number;
+  readonly imageOutput: number;
 }
 
 export interface ReportedUsage {
@@ -110,8 +111,9 @@ function detailOf(
   const audioInput = (ofPrompt && count(ofPrompt, 'audio_tokens')) ?? 0;
   const imageInput = (ofPrompt && count(ofPrompt, 'image_tokens')) ?? 0;
   const audioOutput = (ofCompletion && count(ofCompletion, 'audio_tokens')) ?? 0;
-  if (cacheWrite1h + audioInput + imageInput + audioOutput === 0) return undefined;
-  return { cacheWrite1h, audioInput, imageInput, audioOutput };
+  const imageOutput = (ofCompletion && count(ofCompletion, 'image_tokens')) ?? 0;
+  if (cacheWrite1h + audioInput + imageInput + audioOutput + imageOutput === 0) return undefined;
+  return { cacheWrite1h, audioInput, imageInput, audioOutput, imageOutput };
 }
 
 const HOURLY = 'ephemeral_1h_input_tokens';
@@ -129,6 +131,7 @@ export function chatUsage(usage: TokenUsage): JsonObject {
     completion_tokens_details: {
       reasoning_tokens: usage.reasoningTokens,
       ...(usage.detail?.audioOutput ? { audio_tokens: usage.detail.audioOutput } : {}),
+      ...(usage.detail?.imageOutput ? { image_tokens: usage.detail.imageOutput } : {}),
     },
   };
 }

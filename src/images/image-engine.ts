@@ -1,25 +1,24 @@
 /**
- * Requests images from an engine and prices the response: each image is validated and costs the
- * price of its size and quality. A field that an engine rejects is omitted in a second request.
+ * Requests images from an engine, and validates each image of the response. A field that an engine
+ * rejects is omitted in a second request.
  */
 import type { Outcome } from '../billing/sale.ts';
-import { type ImageKind, type Price, imagePrice, supplierCost } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { decodeBase64, nextTurn } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
-import { decimalUsd, type Nano, nano, smaller } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
 import { dataUrlBytes, type MediaFiles } from '../documents/media-files.ts';
 import type { Media } from '../engines/media/media.ts';
 import { failedCall } from '../engines/engine-refusal.ts';
-import type { EngineCall, EngineHead, Engines, Replica } from '../engines/engines.ts';
+import type { EngineCall, EngineHead, Engines } from '../engines/engines.ts';
 import { type LearnedFields, OmittedFields, type Rejects } from '../engines/learned-fields.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { Guard } from '../net/guard.ts';
 import type { FailedWork, ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+import { type PricedImages, billImages } from './image-bill.ts';
 import {
   type ImageFormat,
   type GeneratedImage,
@@ -40,15 +39,12 @@ export interface MakeImagesParts extends SellingParts {
   readonly fetchTimeoutMs: number;
 }
 
-export interface ImageOrder {
+export interface ImageOrder extends PricedImages {
   readonly model: string | undefined;
-  readonly prompt: string;
-  readonly count: number;
-  readonly inputImages?: number;
-  /** Requested by the caller; `undefined` lets the engine choose. */
-  readonly kind: ImageKind;
   readonly format: ImageFormat | undefined;
   readonly asUrls: boolean;
+  /** Requested by the caller; `auto` lets the engine choose. */
+  readonly background: string;
   readonly stream: boolean;
   /** Number of partial images per image in a stream. */
   readonly partialImages: number;
@@ -190,34 +186,6 @@ async function bytesOf(
   }
 }
 
-/**
- * The charge for images of these sizes, and their prices for the receipt: an image smaller than
- * requested has its own price; a larger one is never billed higher.
- */
-export function chargeForImages(
-  sizes: readonly string[],
-  quality: string | undefined,
-  { kind }: ImageOrder,
-  { price }: HeldWork,
-): Pick<Outcome, 'costNano' | 'extras'> {
-  const eachOf = (size: string, prices: Price): Nano => {
-    const made = imagePrice({ size, quality: kind.quality ?? quality }, prices);
-    if (kind.size === undefined) return made;
-    return smaller(made, imagePrice({ ...kind, quality: kind.quality ?? quality }, prices));
-  };
-  const lines = new Map<string, { kind: string; count: number; price: string; list?: string }>();
-  let sum: bigint = price.perRequest;
-  for (const size of sizes) {
-    const each = eachOf(size, price);
-    sum += each;
-    const list = price.list && { list: decimalUsd(eachOf(size, price.list)) };
-    const key = `${each} ${list?.list}`;
-    const count = (lines.get(key)?.count ?? 0) + 1;
-    lines.set(key, { kind: 'image', count, price: decimalUsd(each), ...list });
-  }
-  return { costNano: nano(sum), extras: { images: sizes.length, lines: [...lines.values()] } };
-}
-
 export interface ImageSale {
   readonly made: GeneratedImages;
   readonly by: ServedBy;
@@ -232,38 +200,25 @@ export function saleOf(
 ): ImageSale {
   const { attempts, headers } = head;
   const replica = head.replica.engine;
-  const { images, quality } = made;
-  const sizes = images.map(({ size }) => size);
-  const charge = chargeForImages(sizes, quality, order, held);
+  const { images, quality, usage } = made;
+  const work = { sizes: images.map(({ size }) => size), quality, usage };
+  const bill = billImages(work, order, held, head.replica);
   const sha256 = images.map(({ bytes }) => sha256Hex(bytes));
   return {
     made,
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
     outcome: {
-      ...charge,
+      ...bill,
       extras: {
-        ...charge.extras,
+        ...bill.extras,
         ...(order.inputImages !== undefined && { inputImages: order.inputImages }),
         sha256,
       },
       status: 'completed',
       attempts,
       replica,
-      supplier: supplierOf(held, head.replica, sizes, order.kind.quality ?? quality),
     },
   };
-}
-
-/** The supplier charges for the sizes that it has made. */
-export function supplierOf(
-  { model, sale }: HeldWork,
-  { engine, model: target }: Replica,
-  sizes: readonly string[],
-  quality: string | undefined,
-): Outcome['supplier'] {
-  if (!model.hasCosts) return undefined;
-  const imageKinds = sizes.map((size) => ({ size, quality }));
-  return supplierCost(model, [{ engine, target, usage: {}, imageKinds }], sale.startedMs);
 }
 
 /** Requests the images with one call. */
@@ -302,7 +257,7 @@ export function factsOf(
     output_format: images[0]?.format,
     size: images[0]?.size,
     quality: order.kind.quality ?? quality,
-    background,
+    background: background ?? order.background,
     usage,
   };
 }

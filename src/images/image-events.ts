@@ -25,8 +25,6 @@ import {
 import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
-  chargeForImages,
-  supplierOf,
   factsOf,
   type ImageOrder,
   imagesCall,
@@ -42,6 +40,7 @@ import {
   generateImages,
   type ImageSale,
 } from './image-engine.ts';
+import { billImages } from './image-bill.ts';
 import { imageByHeader } from './made-image.ts';
 
 const RESPONSE_TYPES = ['text/event-stream', 'application/json'];
@@ -191,14 +190,12 @@ class PartialImages implements EngineSink {
     const sizes = Array.from({ length: count }, () => size);
     const { attempts = 1 } = this.#outcome ?? {};
     const replica = this.#head?.replica;
+    const work = { sizes, quality, usage: undefined };
     return {
-      ...chargeForImages(sizes, quality, this.#order, this.#held),
+      ...billImages(work, this.#order, this.#held, replica),
       status: 'aborted',
       attempts,
-      ...(replica && {
-        replica: replica.engine,
-        supplier: supplierOf(this.#held, replica, sizes, quality),
-      }),
+      ...(replica && { replica: replica.engine }),
     };
   }
 
@@ -245,7 +242,7 @@ class PartialImages implements EngineSink {
       output_format: image.format,
       size: image.size,
       quality: this.#order.kind.quality ?? quality,
-      ...(typeof background === 'string' && { background }),
+      background: typeof background === 'string' ? background : this.#order.background,
     };
     this.#partialCount += 1;
     this.#lastPartial = { size: image.size, quality };

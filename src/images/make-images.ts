@@ -3,9 +3,8 @@
  * that matches the request, validates each image, and charges the delivered images by size and
  * quality.
  */
-import { highestImagePrice, surcharge } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, nano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import {
@@ -19,6 +18,7 @@ import {
   sellWithFallbacks,
 } from '../http/sell-work.ts';
 import { refuseIssues } from '../json/validation.ts';
+import { imagesBound } from './image-bill.ts';
 import {
   factsOf,
   type ImageOrder,
@@ -39,9 +39,9 @@ export async function makeImages(
 ): Promise<void> {
   const wanted = { name: order.model, work: 'images' };
   const found = findModel(parts, context, 'image', wanted);
-  const boundOf = ({ model, price }: FoundModel): Nano => {
-    requireSupported(order, model);
-    return nano(price.perRequest + surcharge(order.count, highestImagePrice(order.kind, price)));
+  const boundOf = (one: FoundModel): Nano => {
+    requireSupported(order, one.model);
+    return imagesBound(order, one);
   };
   const rule: FallbackRule = { type: 'image', work: wanted.work, boundOf };
   let inputs: Promise<void> | undefined;

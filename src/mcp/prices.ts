@@ -19,13 +19,15 @@ export function priceOf(catalog: Catalog, type: ModelType): string | undefined {
 function rowText(row: Row, type: ModelType): string {
   const search = type === 'rerank' ? 'per search of up to 100 documents' : 'per web search';
   const rates = row.imageRates ?? [];
+  const hasTokens = row.input !== undefined;
+  const image = hasTokens ? 'at most per image' : 'per image';
   const parts = [
     amount(row.input, 'per million input tokens'),
     amount(row.output, 'per million output tokens'),
     ...rates.map(({ perImage, size, quality }) =>
-      amount(perImage, ['per image', size, quality].filter((word) => word !== undefined).join(' ')),
+      amount(perImage, [image, size, quality].filter((word) => word !== undefined).join(' ')),
     ),
-    amount(row.perImage, rates.length === 0 ? 'per image' : 'per other image'),
+    amount(row.perImage, rates.length === 0 ? image : image.replace('image', 'other image')),
     amount(row.perMillionCharacters, 'per million characters'),
     amount(row.perSecond, 'per second of audio'),
     amount(row.perSearch, search),

@@ -22,6 +22,7 @@ const TokenPrices = {
   image_input: Amount.optional().describe('Per million image tokens of the prompt.'),
   reasoning: Amount.optional().describe('Per million reasoning tokens.'),
   audio_output: Amount.optional().describe('Per million audio tokens of the completion.'),
+  image_output: Amount.optional().describe('Per million image tokens of the completion.'),
 };
 
 const LongPrices = {
@@ -41,7 +42,9 @@ const Prices = {
     })
     .optional()
     .describe('Prices for longer prompts.'),
-  generation: Amount.optional().describe('Per image.'),
+  generation: Amount.optional().describe(
+    'Per image; with token prices for images without reported tokens, and at most for the output of each image.',
+  ),
   resolutions: z
     .record(z.string(), Amount)
     .optional()

@@ -425,6 +425,7 @@ describe('POST /images/generations', () => {
       data: [{ ...made.data[0], revised_prompt: 'A "tall" one' }],
       output_format: 'png',
       size: '64x64',
+      background: 'auto',
       cost: { usd: 0.04, diem: 0 },
     });
     assert.equal(nano, 40_000_000n);

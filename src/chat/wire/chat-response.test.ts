@@ -295,13 +295,13 @@ test('usage is read in every format, and a zero stays a zero', () => {
           audio_tokens: 4,
           image_tokens: 3,
         },
-        completion_tokens_details: { audio_tokens: 5 },
+        completion_tokens_details: { audio_tokens: 5, image_tokens: 2 },
         cache_creation: { ephemeral_5m_input_tokens: 5, ephemeral_1h_input_tokens: 1 },
       },
       expected(20, 9, {
         cachedTokens: 2,
         cacheWriteTokens: 6,
-        detail: { cacheWrite1h: 1, audioInput: 4, imageInput: 3, audioOutput: 5 },
+        detail: { cacheWrite1h: 1, audioInput: 4, imageInput: 3, audioOutput: 5, imageOutput: 2 },
       }),
     ],
     [{ prompt_tokens: -1, completion_tokens: 4 }, undefined],
@@ -325,7 +325,13 @@ test('the written usage reads back equal', () => {
         reasoningTokens: Math.floor((completionTokens * part) / 200),
       };
       assert.deepEqual(readUsage(chatUsage(usage)), usage);
-      const detail = { cacheWrite1h: part, audioInput: 0, imageInput: 2, audioOutput: part };
+      const detail = {
+        cacheWrite1h: part,
+        audioInput: 0,
+        imageInput: 2,
+        audioOutput: part,
+        imageOutput: 1,
+      };
       const full = { ...usage, cacheWriteTokens: cachedTokens, detail };
       assert.deepEqual(readUsage(chatUsage(full)), full);
       assert.equal(chatUsageText(full), JSON.stringify(chatUsage(full)));

@@ -102,7 +102,7 @@ async function editJson(parts: ImagesEditsParts, context: RequestContext): Promi
 
 type EditedKind = Pick<
   EditRequest,
-  'model' | 'prompt' | 'n' | 'size' | 'quality' | 'output_format' | 'response_format'
+  'model' | 'prompt' | 'n' | 'size' | 'quality' | 'background' | 'output_format' | 'response_format'
 >;
 
 /** The multipart request of an edit. `files` is called when all images are available. */
@@ -120,6 +120,7 @@ function orderOf(
     kind: kindOf(fields),
     format: fields.output_format ?? undefined,
     asUrls: fields.response_format === 'url',
+    background: fields.background ?? 'auto',
     ...stream,
     work: 'image_edit',
     path: '/images/edits',

@@ -21,8 +21,9 @@ const Facts = {
     .describe('The requested quality, or the one that the engine reports.'),
   background: z
     .string()
-    .optional()
-    .describe('`transparent` or `opaque`, as reported by the engine, if it reports it.'),
+    .describe(
+      'As reported by the engine, otherwise as requested: `transparent`, `opaque` or `auto`.',
+    ),
   usage: z.looseObject({}).optional().describe('Usage as reported by the engine, if any.'),
 };
 
@@ -77,7 +78,7 @@ const ImageEvent = z
 /** The smallest PNG: one transparent pixel. */
 const PIXEL =
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
-const FACTS = { output_format: 'png', size: '1x1' } as const;
+const FACTS = { output_format: 'png', size: '1x1', background: 'auto' } as const;
 const COST = { usd: 0.04, diem: 0 };
 const EVENT = {
   type: 'image_generation.completed',
@@ -106,7 +107,7 @@ export const IMAGES_GENERATIONS: RouteDescription = {
   tag: 'Images',
   summary: 'Generate images',
   about:
-    "Generates images from a text, in OpenAI's format. Each image is charged, by size and quality if the model has such prices. Each image is validated before the charge; an invalid image costs nothing.",
+    "Generates images from a text, in OpenAI's format. Each image is charged, by size and quality if the model has such prices, or by its tokens if the model has token prices and the engine reports them. Each image is validated before the charge; an invalid image costs nothing.",
   request: jsonContent(ImagesRequest.meta({ id: 'ImagesRequest' }), {
     model: 'default',
     prompt: 'A lighthouse at dusk',

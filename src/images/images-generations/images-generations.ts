@@ -56,6 +56,7 @@ async function generate(
     kind: kindOf(request),
     format: output_format ?? undefined,
     asUrls: response_format === 'url',
+    background: request.background ?? 'auto',
     ...streamOf(request),
     work: 'image',
     path: '/images/generations',

@@ -145,6 +145,7 @@ const UNITS: Readonly<Record<string, string>> = {
   image_input: 'per million image input tokens',
   reasoning: 'per million reasoning tokens',
   audio_output: 'per million audio output tokens',
+  image_output: 'per million image output tokens',
 };
 
 /** The unit of a price, which depends on the type of the model. */
