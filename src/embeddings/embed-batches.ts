@@ -79,11 +79,12 @@ export async function runBatches(
   return { done: done.filter((batch) => batch !== undefined), failure };
 }
 
-type BatchFor = (replica: Replica, encoding: EmbeddingEncoding) => EmbeddingsBatch;
+type BatchFor = (replica: Replica, encoding: EmbeddingEncoding | undefined) => EmbeddingsBatch;
 
-/** Validation errors name the field or its value. */
-function rejectsEncoding({ status, body }: EngineFailure): boolean {
-  return (status === 400 || status === 422) && /encoding|base64/i.test(String(body ?? ''));
+/** Validation errors name the field or its value, except for those of Gemini. */
+function rejectsEncoding({ reason, body }: EngineFailure): boolean {
+  const words = /encoding|base64|request contains an invalid argument/i;
+  return reason === 'refused' && words.test(String(body ?? ''));
 }
 
 async function runBatch(
@@ -91,7 +92,7 @@ async function runBatch(
   batchFor: BatchFor,
   signal: AbortSignal,
 ): Promise<EmbeddedBatch | EngineFailure> {
-  const { floatReplicas } = parts;
+  const { plainReplicas } = parts;
   let count = 0;
   let retried: Replica | undefined;
   const call: EngineCall = {
@@ -101,20 +102,21 @@ async function runBatch(
     path: '/embeddings',
     contentType: 'application/json',
     buildBody: (replica, refusal) => {
-      let encoding = floatReplicas.has(replica) ? 'float' : request.encoding;
+      let encoding = plainReplicas.has(replica) ? undefined : request.encoding;
       if (refusal !== undefined) {
-        // Clients request base64 by default, but not every engine supports it.
-        if (encoding !== 'base64' || retried === replica || !rejectsEncoding(refusal)) {
+        // Clients request base64 by default, but some engines reject it, or any value.
+        if (encoding === undefined || retried === replica || !rejectsEncoding(refusal)) {
           return undefined;
         }
         retried = replica;
-        encoding = 'float';
+        encoding = undefined;
       }
       const batch = batchFor(replica, encoding);
       count = batch.count;
       return batch.body;
     },
     canAmend: true,
+    isOptionalPath: true,
     caller: context.caller.accountId,
     tries: context,
     signal,
@@ -126,6 +128,6 @@ async function runBatch(
     readEmbeddings(body, count, model.embedding?.dimensions).catch(() => undefined),
   );
   if (!answer.ok) return answer;
-  if (retried === answer.replica) floatReplicas.add(retried);
+  if (retried === answer.replica) plainReplicas.add(retried);
   return { embeddings: answer.read, answer };
 }

@@ -20,8 +20,8 @@ export interface EmbeddingsParts extends SellingParts {
   readonly engines: Engines;
   readonly clock: Clock;
   readonly tokenizer: Tokenizer;
-  /** Replicas that rejected base64 and accepted floats. */
-  readonly floatReplicas: LearnedReplicas;
+  /** Replicas that rejected `encoding_format` and accepted the request without it. */
+  readonly plainReplicas: LearnedReplicas;
 }
 
 export interface EmbedRun extends HeldWork {

@@ -57,6 +57,17 @@ export interface EmbeddingsRequest {
   readonly source: ParsedObject;
 }
 
+/** Members by which engines return vectors of another length or number format. */
+const VECTOR_FORMS = [
+  'embed_dtype',
+  'embedding_type',
+  'embedding_types',
+  'endianness',
+  'output_dimension',
+  'output_dtype',
+  'return_multivector',
+];
+
 /** Throws 400, also `TOO_MANY_TOKENS`. */
 export function parseEmbeddingsRequest(bytes: Buffer): EmbeddingsRequest {
   const source = parseJsonObject(bytes);
@@ -66,6 +77,11 @@ export function parseEmbeddingsRequest(bytes: Buffer): EmbeddingsRequest {
   const fields: JsonObject = Object.fromEntries(given);
   const result = BodyBesideInput.safeParse(fields);
   if (!result.success) throw invalidRequest(result.error);
+  const form = VECTOR_FORMS.find((name) => fields[name] !== undefined);
+  if (form !== undefined) {
+    const message = 'Vectors of another form are not sold; use "dimensions" and "encoding_format"';
+    throw refuseMember([form], message, 'unsupported');
+  }
   const { model, dimensions, encoding_format } = result.data;
   return {
     model,
@@ -159,7 +175,8 @@ export interface EmbeddingsBatch {
 
 export interface EngineForm {
   readonly model: string;
-  readonly encoding: EmbeddingEncoding;
+  /** `undefined` for an engine that rejects `encoding_format`. */
+  readonly encoding: EmbeddingEncoding | undefined;
   readonly maxBatch: number;
 }
 

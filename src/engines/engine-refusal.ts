@@ -120,6 +120,7 @@ const UNAVAILABLE: ReadonlySet<FailureReason> = new Set([
   'timeout',
   'overloaded',
   'misconfigured',
+  'unsupported',
   'failed',
   'broken',
   'garbage',

@@ -70,6 +70,14 @@ const KNOWN_ERRORS: readonly KnownError[] = [
     code: /^OperationNotSupported$/,
     message: /only supported in v1\/responses|not supported (?:in|with) the v1\/chat\/completions/i,
   },
+  {
+    meaning: 'operator',
+    statuses: [404],
+    code: /^(?:DeploymentNotFound|model_not_found|model_not_available)$/,
+    message: startsWith(
+      '(?:the )?models?[ /](?:not found|\\S{1,300} (?:does not exist|(?:is )?not found))',
+    ),
+  },
   { meaning: 'rate-limit', statuses: INVALID, code: /^rate_limit_exceeded$/ },
   {
     meaning: 'moderation',
@@ -92,12 +100,13 @@ const KNOWN_ERRORS: readonly KnownError[] = [
   {
     meaning: 'overflow',
     statuses: [500],
-    message: startsWith('input is too large to process'),
+    message: startsWith('input (?:\\(\\d+ tokens\\) )?is too large to process'),
   },
   {
     meaning: 'invalid',
     statuses: [500],
-    message: /^image input is not supported|^tools param requires|error: jinja exception/i,
+    message:
+      /^image input is not supported|^tools param requires|^litellm.unsupportedparamserror|error: jinja exception/i,
   },
   {
     meaning: 'failed',

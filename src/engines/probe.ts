@@ -14,31 +14,50 @@ import { verdictOfFailure, verdictOfStatus } from './verdict.ts';
 const LIMITS: TimeLimits = { connectMs: 2_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 10_000 };
 const MAX_LIST_BYTES = 4 * 1024 * 1024;
 const MAX_MODELS = 10_000;
+const MAX_PAGES = 10;
 /** Some providers send the list without an object around it. */
 const ModelList = z.union([
-  z.looseObject({ data: z.array(z.unknown()) }),
-  z.array(z.unknown()).transform((data) => ({ data })),
+  z.looseObject({
+    data: z.array(z.unknown()),
+    has_more: z.unknown().optional(),
+    last_id: z.string().nullish().catch(undefined),
+  }),
+  z.array(z.unknown()).transform((data) => ({ data, has_more: false, last_id: undefined })),
 ]);
 const ModelEntry = z.looseObject({ id: z.string() });
 
 /** Never rejects. */
 export async function probeEngine(engine: EngineState, clock: Clock): Promise<ProbeResult> {
   const startedMs = clock.monotonicMs();
-  const request = {
-    method: 'GET',
-    // Anthropic lists 20 models unless a limit is given.
-    path: engine.settings.protocol === 'anthropic' ? '/models?limit=1000' : '/models',
-    headers: engine.headers,
-    body: null,
-    limits: LIMITS,
-    maxResponseBytes: MAX_LIST_BYTES,
-  } as const;
-  const response = await fetchWhole(engine.pool, request);
-  const latencyMs = clock.monotonicMs() - startedMs;
-  if (response.ok) return resultOf(response.status, response.body, latencyMs);
-  const { reason } = verdictOfFailure(response.kind);
-  const status = response.status === 0 ? null : response.status;
-  return { ok: false, latencyMs, reason, status, message: response.message };
+  // Anthropic lists 20 models unless a limit is given.
+  const query = engine.settings.protocol === 'anthropic' ? ['limit=1000'] : [];
+  const models = new Set<string>();
+  let latencyMs: number | undefined;
+  let after: string | undefined;
+  for (let pages = 0; pages < MAX_PAGES; pages += 1) {
+    const search =
+      after === undefined ? query : [...query, `after_id=${encodeURIComponent(after)}`];
+    const response = await fetchWhole(engine.pool, {
+      method: 'GET',
+      path: search.length === 0 ? '/models' : `/models?${search.join('&')}`,
+      headers: engine.headers,
+      body: null,
+      limits: LIMITS,
+      maxResponseBytes: MAX_LIST_BYTES,
+    });
+    latencyMs ??= clock.monotonicMs() - startedMs;
+    if (!response.ok) {
+      const { reason } = verdictOfFailure(response.kind);
+      const status = response.status === 0 ? null : response.status;
+      return { ok: false, latencyMs, reason, status, message: response.message };
+    }
+    const page = pageOf(response.status, response.body);
+    if ('reason' in page) return { ok: false, latencyMs, ...page };
+    for (const id of page.ids) if (models.size < MAX_MODELS) models.add(id);
+    after = page.next;
+    if (after === undefined) break;
+  }
+  return { ok: true, latencyMs: latencyMs ?? 0, models: [...models] };
 }
 
 export type ChatPath = '/chat/completions' | '/responses';
@@ -87,23 +106,31 @@ export async function isReachable(engine: EngineState, clock: Clock): Promise<bo
   return probe.ok || probe.reason !== 'unreachable';
 }
 
-function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult {
+type Problem = Omit<Extract<ProbeResult, { ok: false }>, 'ok' | 'latencyMs'>;
+
+function pageOf(status: number, body: Buffer): ModelPage | Problem {
   if (status >= 200 && status < 300) {
-    const models = modelsIn(body);
-    if (models !== null) return { ok: true, latencyMs, models };
+    const page = pageIn(body);
+    if (page !== null) return page;
     const message = 'GET /models did not return an OpenAI list of models';
-    return { ok: false, latencyMs, reason: 'garbage', status, message };
+    return { reason: 'garbage', status, message };
   }
   const { reason } = verdictOfStatus(status);
-  const message = `GET /models returned HTTP ${status}`;
-  return { ok: false, latencyMs, reason, status, message };
+  return { reason, status, message: `GET /models returned HTTP ${status}` };
 }
 
-function modelsIn(body: Buffer): string[] | null {
+interface ModelPage {
+  readonly ids: readonly string[];
+  /** The id after which the next page of Anthropic's list begins. */
+  readonly next: string | undefined;
+}
+
+function pageIn(body: Buffer): ModelPage | null {
   try {
-    const { data } = ModelList.parse(JSON.parse(body.toString()));
-    const ids = data.slice(0, MAX_MODELS).map((entry) => ModelEntry.safeParse(entry).data?.id);
-    return ids.flatMap((id) => (id === undefined ? [] : listedName(id)));
+    const list = ModelList.parse(JSON.parse(body.toString()));
+    const ids = list.data.flatMap((entry) => ModelEntry.safeParse(entry).data?.id ?? []);
+    const next = list.has_more === true ? list.last_id : undefined;
+    return { ids: ids.map(listedName), next: next ?? undefined };
   } catch {
     return null; // invalid JSON or no list: handled by the caller
   }

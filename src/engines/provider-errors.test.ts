@@ -21,29 +21,33 @@ const MEANINGS: Readonly<Record<string, readonly [code: string, isRetried: boole
   offline: ['MODEL_OFFLINE', true],
 };
 
-for (const [provider, { errors = [] }] of PROVIDERS) {
-  for (const { name, status, body, meaning } of errors) {
-    test(`the error "${name}" of ${provider} means ${meaning}`, () => {
-      const bytes = Buffer.from(JSON.stringify(body));
-      const { reason, retry } = verdictOfError(status, bytes);
-      const failure: EngineFailure = {
-        ok: false,
-        reason,
-        message: `HTTP ${status}`,
-        status,
-        body: bytes,
-        retryAfterSeconds: null,
-        attempts: 1,
-        replica: null,
-        sawFirstByte: false,
-        bytes: 0,
-        wasSent: true,
-        isOwn: false,
-      };
-      const code = saysContextOverflow(failure) ? 'overflow' : engineFault(failure, 'm').code;
-      assert.deepEqual([code, retry !== 'never'], MEANINGS[meaning]);
-    });
-  }
+const ERRORS = PROVIDERS.flatMap(([provider, { errors = [], embeddings }]) => [
+  ...errors.map((error) => ({ ...error, provider, isOptionalPath: false })),
+  ...(embeddings?.errors ?? []).map((error) => {
+    return { ...error, provider: `${provider} for embeddings`, isOptionalPath: true };
+  }),
+]);
+for (const { provider, name, status, body, meaning, isOptionalPath } of ERRORS) {
+  test(`the error "${name}" of ${provider} means ${meaning}`, () => {
+    const bytes = Buffer.from(JSON.stringify(body));
+    const { reason, retry } = verdictOfError(status, bytes, isOptionalPath);
+    const failure: EngineFailure = {
+      ok: false,
+      reason,
+      message: `HTTP ${status}`,
+      status,
+      body: bytes,
+      retryAfterSeconds: null,
+      attempts: 1,
+      replica: null,
+      sawFirstByte: false,
+      bytes: 0,
+      wasSent: true,
+      isOwn: false,
+    };
+    const code = saysContextOverflow(failure) ? 'overflow' : engineFault(failure, 'm').code;
+    assert.deepEqual([code, retry !== 'never'], MEANINGS[meaning]);
+  });
 }
 
 test('a rejection that echoes text of the caller does not count against the engine', () => {

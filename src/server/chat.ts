@@ -110,7 +110,7 @@ export function chatFeature(
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
       embeddingsRoute(
-        { ...chat, tokenizer, floatReplicas: new LearnedReplicas() },
+        { ...chat, tokenizer, plainReplicas: new LearnedReplicas() },
         (body, caller) => largeBodies.embeddings(body, caller),
       ),
       ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new LearnedReplicas() }),

@@ -241,12 +241,12 @@ describe('the flow', () => {
     assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
-  test('an engine without base64 is called again with floats, and with floats from then on', async () => {
+  test('an engine without base64 is called again without an encoding, also from then on', async () => {
     upstream.otherwise = {
       kind: 'own',
       answer: (response, text) => {
-        const body = JSON.parse(text) as { encoding_format: string; input: string[] };
-        const isKnown = body.encoding_format === 'float';
+        const body = JSON.parse(text) as { encoding_format?: string; input: string[] };
+        const isKnown = body.encoding_format !== 'base64';
         response.writeHead(isKnown ? 200 : 400, { 'content-type': 'application/json' });
         const data = body.input.map((_, index) => ({ index, embedding: [0.5, index, 1] }));
         const refusal = { error: { message: 'encoding_format must be float' } };
@@ -266,7 +266,7 @@ describe('the flow', () => {
       );
       assert.equal(upstream.seen.length, asked);
     }
-    // A rejection with floats is an error of the request.
+    // A rejection without an encoding is an error of the request.
     for (const [words, asked] of [
       ['no such encoding', 2],
       ['no such input', 1],

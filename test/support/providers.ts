@@ -58,10 +58,45 @@ export interface Provider {
   readonly finishReasons?: Readonly<Record<string, string>>;
   /** Members of a tool call that the next request has to repeat. */
   readonly callMembers?: Readonly<Record<string, unknown>>;
+  readonly embeddings?: ProviderEmbeddings;
+  /** The list of models. */
+  readonly models?: {
+    readonly status?: number;
+    readonly pages: readonly unknown[];
+    /** Absent if the provider has no list. */
+    readonly ids?: readonly string[];
+    /** Paths of the requests; default `/v1/models`. */
+    readonly paths?: readonly string[];
+  };
   readonly streams?: readonly {
     readonly name: string;
     readonly deltas: readonly { readonly tool_calls?: unknown }[];
     readonly calls: readonly ToolCall[];
+  }[];
+}
+
+/** As the members of `Provider` with the same names, for `POST /embeddings`. */
+interface ProviderEmbeddings {
+  /** The response of a provider without embeddings. */
+  readonly missing?: { readonly status: number; readonly body: unknown };
+  readonly path?: string;
+  readonly requests?: Provider['requests'];
+  readonly refused?: Provider['refused'];
+  readonly errors?: Provider['errors'];
+  /** Bodies with the vectors and the usage that they contain; `null` if there is no usage. */
+  readonly responses?: readonly {
+    readonly name: string;
+    readonly body: unknown;
+    readonly vectors: readonly (readonly number[])[];
+    readonly promptTokens: number | null;
+  }[];
+  /** Values of `encoding_format` that the provider rejects, and its response without the member. */
+  readonly rejections?: readonly {
+    readonly name: string;
+    readonly body: Readonly<Record<string, unknown>>;
+    readonly status: number;
+    readonly rejection: unknown;
+    readonly response: unknown;
   }[];
 }
 
