@@ -49,7 +49,7 @@ export async function compareByWrk(
   rounds: number,
 ): Promise<Map<string, Figures>> {
   pin(upstreamPid, LOAD_CORE);
-  for (const target of targets) pin(target.pid, SERVER_CORE);
+  for (const { pid } of targets) if (pid > 0) pin(pid, SERVER_CORE);
   for (const target of targets) await warmUp(target, load);
   const scripts = targets.map((target) => scriptFor(target, load));
   const all = targets.map((): Figures[] => []);
