@@ -18,6 +18,7 @@ import type {
   Engines,
   Replica,
 } from '../engines/engines.ts';
+import { withReasoning } from '../engines/usage.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -95,6 +96,18 @@ function servedTier({ tier }: ChatPlan, { reported }: RoundEnd): ServiceTier | u
   if (given === 'flex' || given === 'priority') return given;
   const isServed = tier?.name === 'flex' ? typeof given !== 'string' : reported === undefined;
   return isServed ? tier?.name : undefined;
+}
+
+/** Adds the reasoning that only the total of a provider contains, if the provider is known for that. */
+export function withHiddenReasoning(
+  end: RoundEnd,
+  dialects: LearnedDialects,
+  { replica }: Pick<EngineOutcome, 'replica'>,
+): RoundEnd {
+  const { reported } = end;
+  if (reported === undefined || replica === null || dialects.of(replica).countsReasoning)
+    return end;
+  return { ...end, reported: { ...reported, usage: withReasoning(reported.usage) } };
 }
 
 /** The engine calls so far, with one more, for the cost of their supplier. */

@@ -45,7 +45,13 @@ import {
   mostResponseBytes,
   planRound,
 } from './chat-bounds.ts';
-import { type ChatPlan, roundInputs, tierPrice, withSupplied } from './chat-plan.ts';
+import {
+  type ChatPlan,
+  roundInputs,
+  tierPrice,
+  withHiddenReasoning,
+  withSupplied,
+} from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { newBlocks } from './run-blocks.ts';
 import { type SearchResult, withCited } from './web/web.ts';
@@ -344,8 +350,10 @@ export class ChatRun implements WholeCall {
     return this.endOf(bill, settled);
   }
 
-  protected noteUse(end: RoundEnd, outcome: Attempted): void {
+  protected noteUse(given: RoundEnd, outcome: Attempted): void {
     const { request, model, price, parts, context, tier } = this.plan;
+    const isPartial = given.reported?.usage.uncountedTokens !== undefined;
+    const end = isPartial ? withHiddenReasoning(given, parts.dialects, outcome) : given;
     const use = roundUse(end, this.round, request);
     if (use.detail !== undefined) parts.unpriced.note(use, model.id, price);
     if (tier !== undefined) this.#price = tierPrice(this.plan, end, this.#price);

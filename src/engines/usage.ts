@@ -17,6 +17,8 @@ export interface TokenUsage {
   readonly reasoningTokens: number;
   /** Tokens that can have prices of their own; missing if the engine reports none. */
   readonly detail?: TokenDetail | undefined;
+  /** Tokens that only the total contains. Not billed, unless the provider is known to report reasoning so. */
+  readonly uncountedTokens?: number;
   /** Results of the engine's own search, if reported. */
   readonly searchSources?: number;
 }
@@ -49,8 +51,9 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   if (!isJsonObject(value)) return undefined;
   const prompt = count(value, 'prompt_tokens') ?? inputTokens(value);
   if (prompt === undefined) return undefined;
-  const visible = count(value, 'completion_tokens', 'output_tokens') ?? restOfTotal(value, prompt);
-  if (visible === undefined) return undefined;
+  const completion =
+    count(value, 'completion_tokens', 'output_tokens') ?? restOfTotal(value, prompt);
+  if (completion === undefined) return undefined;
   const promptDetails = value['prompt_tokens_details'] ?? value['input_tokens_details'];
   const ofPrompt = isJsonObject(promptDetails) ? promptDetails : undefined;
   const completionDetails = value['completion_tokens_details'] ?? value['output_tokens_details'];
@@ -63,17 +66,10 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     (ofPrompt && count(ofPrompt, 'cache_creation_input_tokens', 'cache_write_tokens')) ??
     count(value, 'cache_creation_input_tokens') ??
     0;
-  const reported =
+  const reasoning =
     (ofCompletion && count(ofCompletion, 'reasoning_tokens', 'thinking_tokens')) ??
     count(value, 'reasoning_tokens') ??
     0;
-  // Some engines exclude reasoning from the completion tokens; their total shows it, for Gemini
-  // alone.
-  const { total_tokens: total } = value;
-  const isCounted = typeof total === 'number' && Number.isSafeInteger(total);
-  const beside = isCounted ? Math.max(0, total - prompt - visible) : 0;
-  const completion = visible + beside;
-  const reasoning = reported === 0 ? beside : reported;
   const cachedTokens = Math.min(cached, prompt);
   const usage = {
     promptTokens: prompt,
@@ -88,11 +84,24 @@ export function readUsage(value: unknown): TokenUsage | undefined {
     mayHaveDetail || value['cache_creation'] !== undefined
       ? detailOf(value, ofPrompt, ofCompletion)
       : undefined;
-  if (sources === undefined && detail === undefined) return usage;
+  const { total_tokens: total } = value;
+  const isTotal = typeof total === 'number' && Number.isSafeInteger(total);
+  const uncounted = isTotal ? total - prompt - completion : 0;
+  if (sources === undefined && detail === undefined && uncounted <= 0) return usage;
   return {
     ...usage,
+    ...(uncounted > 0 ? { uncountedTokens: uncounted } : {}),
     ...(detail === undefined ? {} : { detail }),
     ...(sources === undefined ? {} : { searchSources: sources }),
+  };
+}
+
+/** The usage of a provider whose completion tokens exclude reasoning: only its total contains that. */
+export function withReasoning({ uncountedTokens: beside = 0, ...usage }: TokenUsage): TokenUsage {
+  return {
+    ...usage,
+    completionTokens: usage.completionTokens + beside,
+    reasoningTokens: Math.max(usage.reasoningTokens, beside),
   };
 }
 

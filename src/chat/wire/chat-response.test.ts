@@ -279,7 +279,7 @@ test('usage is read in every format, and a zero stays a zero', () => {
         total_tokens: 17,
         completion_tokens_details: { reasoning_tokens: 3 },
       },
-      expected(10, 7, { reasoningTokens: 3 }),
+      expected(10, 4, { reasoningTokens: 3, uncountedTokens: 3 }),
     ],
     [
       { prompt_tokens: 10, completion_tokens: 4, prompt_tokens_details: null, cached_tokens: 99 },

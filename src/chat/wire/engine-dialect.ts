@@ -35,6 +35,8 @@ export interface EngineDialect {
   /** Whether to request usage in every chunk (vLLM, SGLang). */
   readonly continuousUsage: boolean;
   readonly cacheSalt: boolean;
+  /** Whether `completion_tokens` includes reasoning; otherwise only `total_tokens` does. */
+  readonly countsReasoning: boolean;
   /** Number of stop texts that the engine accepts. */
   readonly maxStops: number;
   readonly leaveOut: readonly string[];
@@ -57,6 +59,7 @@ const SELF_HOSTED: EngineDialect = {
   renamed: [],
   cacheMarks: false,
   cacheSalt: true,
+  countsReasoning: true,
   maxStops: Infinity,
   // vLLM and SGLang need both. llama.cpp and Ollama always continue, and ignore them.
   prefill: { continue_final_message: true, add_generation_prompt: false },
@@ -84,7 +87,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
   anthropic: { ...HOSTED, maxStops: Infinity, prefill: ALWAYS },
   deepseek: { ...OLDER_CAP, maxStops: 16, thinkingOff: { thinking: { type: 'disabled' } } },
-  gemini: { ...OLDER_CAP, maxStops: 5, leaveOutOfMessages: [] },
+  gemini: { ...OLDER_CAP, maxStops: 5, countsReasoning: false, leaveOutOfMessages: [] },
   groq: { ...HOSTED, prefill: ALWAYS, leaveOutOfMessages: NO_REASONING },
   litellm: {
     ...OLDER_CAP,
@@ -111,7 +114,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     leaveOutOfMessages: [],
     thinkingOff: { reasoning: { effort: 'none' } },
   },
-  xai: HOSTED,
+  xai: { ...HOSTED, countsReasoning: false },
 };
 
 /** Every member that a translation can carry is kept. */
