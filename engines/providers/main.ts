@@ -85,6 +85,7 @@ serveEngine(async (given) => {
       'GET /v1/videos': (request, response) => videos.list(request, response),
       'POST /v1/videos': handle((request, response) => videos.create(request, response)),
       'GET /v1/videos/{id}': handle((request, response) => videos.status(request, response)),
+      'DELETE /v1/videos/{id}': handle((request, response) => videos.cancel(request, response)),
       'GET /v1/videos/{id}/content': handle((request, response) => {
         return videos.content(request, response);
       }),

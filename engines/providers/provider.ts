@@ -16,6 +16,7 @@ import type { ProviderSettings } from '../../src/engines/embedded/program-contra
 import { type JsonObject, isJsonObject } from '../../src/json/json-scan.ts';
 import { Downloads } from './downloads.ts';
 import { ProviderFailure } from './failure.ts';
+import { createTaskProvider, isTaskApi } from './video-tasks.ts';
 
 interface Models {
   readonly language: LanguageModelV4;
@@ -62,6 +63,18 @@ const FIXED_HOSTS: Readonly<Record<string, readonly string[]>> = {
   '@ai-sdk/revai': ['api.rev.ai'],
 };
 
+/**
+ * Packages that cannot cancel a video job, whose provider can: the member of the operation with the
+ * URL of the job, the method for `/cancel` below it, the key, and the usual hosts.
+ */
+const CANCELS: Readonly<
+  Record<string, readonly [string, string, string, string, readonly string[]]>
+> = {
+  '@ai-sdk/fal': ['responseUrl', 'PUT', 'Key', 'apiKey', ['queue.fal.run']],
+  '@ai-sdk/replicate': ['getUrl', 'POST', 'Bearer', 'apiToken', ['api.replicate.com']],
+};
+const CANCEL_TIMEOUT_MS = 20_000;
+
 /** Other hosts are those of files that the provider returned. */
 function movedFetch(hosts: readonly string[], baseURL: string, downloads: Downloads): typeof fetch {
   return async (input, init) => {
@@ -82,10 +95,16 @@ type Factory = (settings: object) => unknown;
 export class Provider {
   readonly #provider: JsonObject;
   readonly #names: readonly string[];
+  readonly #given: ProviderSettings;
+  readonly #fetch: typeof fetch;
   readonly #always: ProviderSettings['providerOptions'];
   readonly downloads: Downloads;
 
   static async load(given: ProviderSettings): Promise<Provider> {
+    if (isTaskApi(given.provider)) {
+      const made = createTaskProvider(given.provider, given.settings);
+      return new Provider(made, given, new Downloads(given.settings['baseURL'], given.proxy));
+    }
     const module = (await import(given.provider)) as JsonObject; // a module is an object
     const [, factory] = Object.entries(module).find(([name]) => /^create[A-Z]/.test(name)) ?? [];
     if (typeof factory !== 'function') throw new Error(`${given.provider} has no factory`);
@@ -94,23 +113,26 @@ export class Provider {
     const { baseURL } = settings;
     const downloads = new Downloads(baseURL, given.proxy);
     const isMoved = typeof baseURL === 'string' && hosts.length > 0;
-    const fetch = isMoved && movedFetch(hosts, baseURL, downloads);
+    const moved = isMoved ? movedFetch(hosts, baseURL, downloads) : undefined;
     // All provider packages have factories of this type.
-    const made = (factory as Factory)({ ...settings, ...(fetch && { fetch }) });
-    return new Provider(made, given, downloads);
+    const made = (factory as Factory)({ ...settings, ...(moved && { fetch: moved }) });
+    return new Provider(made, given, downloads, moved);
   }
 
   private constructor(
     provider: unknown,
-    { provider: path, providerOptions }: ProviderSettings,
+    given: ProviderSettings,
     downloads: Downloads,
+    moved: typeof fetch = fetch,
   ) {
     this.downloads = downloads;
+    this.#given = given;
+    this.#fetch = moved;
     // A provider is a function with members, or an object.
     this.#provider = provider as JsonObject;
-    const [, name = ''] = path.split('/');
+    const [, name = given.provider] = given.provider.split('/');
     this.#names = OPTION_NAMES[name] ?? [name];
-    this.#always = providerOptions;
+    this.#always = given.providerOptions;
   }
 
   /** Throws a `ProviderFailure` if the provider has no models of this kind. */
@@ -123,6 +145,28 @@ export class Provider {
       throw new ProviderFailure(501, `The ${kind} models of the provider have another interface`);
     }
     return model as unknown as Models[Kind]; // of this kind, by the getter and the version
+  }
+
+  /** Cancels a video job at the provider. Throws a `ProviderFailure` if that is not possible. */
+  async cancelVideo(modelId: string, operation: JsonObject): Promise<void> {
+    const model = this.model('video', modelId) as { doCancel?: (one: JsonObject) => Promise<void> }; // own models
+    if (model.doCancel !== undefined) return await model.doCancel(operation);
+    const { provider, settings } = this.#given;
+    const [member, method, scheme, key, hosts] = CANCELS[provider] ?? [];
+    const url = URL.parse(`${String(operation[member ?? ''])}/cancel`);
+    const own = typeof settings['baseURL'] === 'string' ? URL.parse(settings['baseURL'])?.host : '';
+    // The key is sent to the provider only.
+    if (method === undefined || url === null || ![...(hosts ?? []), own].includes(url.host)) {
+      throw new ProviderFailure(501, 'The provider cannot cancel a video');
+    }
+    const response = await this.#fetch(url.href, {
+      method,
+      redirect: 'error',
+      signal: AbortSignal.timeout(CANCEL_TIMEOUT_MS),
+      headers: { authorization: `${scheme} ${String(settings[key ?? ''])}` },
+    });
+    await response.body?.cancel();
+    if (!response.ok) throw new ProviderFailure(response.status, 'The provider did not cancel it');
   }
 
   /** The options under every name that the package reads; `undefined` if there are none. */

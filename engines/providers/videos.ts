@@ -14,6 +14,7 @@ import type {
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import { z } from 'zod';
 import { sniffMedia } from '../../src/core/media-type.ts';
+import { isJsonObject } from '../../src/json/json-scan.ts';
 import { parsedJson } from '../../src/json/json-text.ts';
 import { fieldsIn, readUpload } from '../server/request-body.ts';
 import { type EngineRequest, sendBytes, sendJson } from '../server/server.ts';
@@ -107,6 +108,14 @@ export class Videos {
     const [video] = status.status === 'completed' ? status.videos : [];
     if (video === undefined) throw new ProviderFailure(404, 'The video is not available');
     await sendVideo(video, this.#provider.downloads, signal, response);
+  }
+
+  /** Cancels the job. A job that the provider cannot cancel stays in the list. */
+  async cancel({ id }: EngineRequest, response: ServerResponse): Promise<void> {
+    const { model, operation } = jobOf(id);
+    if (!isJsonObject(operation)) throw new ProviderFailure(404, 'There is no such video');
+    await this.#provider.cancelVideo(model, operation);
+    sendJson(response, 200, { ...described(id, 'cancelled'), deleted: true });
   }
 
   async #statusOf(id: string, signal: AbortSignal) {

@@ -74,7 +74,7 @@ const ConfiguredEngine = z.strictObject({
     .enum(PROVIDERS)
     .optional()
     .describe(
-      'Provider package of the AI SDK, instead of `url`. The server fetches it and runs it in a child process of this engine.',
+      'Provider package of the AI SDK, instead of `url`, or the video API of `kling`, `luma` or `runway`. The server fetches the package and runs it in a child process of this engine.',
     ),
   settings: z
     .record(z.string(), z.unknown())

@@ -1,6 +1,7 @@
 /**
- * The provider packages of the AI SDK that can run as an engine, each by the path that the program
- * imports. `engines/providers/package-lock.json` has their versions and checksums.
+ * The providers that can run as an engine: provider packages of the AI SDK, each by the path that the
+ * program imports, and the video APIs of `engines/providers/video-tasks.ts`.
+ * `engines/providers/package-lock.json` has the versions and checksums of packages.
  */
 export const PROVIDERS = [
   '@ai-sdk/alibaba',
@@ -41,4 +42,7 @@ export const PROVIDERS = [
   '@ai-sdk/revai',
   '@ai-sdk/togetherai',
   '@ai-sdk/xai',
+  'kling',
+  'luma',
+  'runway',
 ] as const;

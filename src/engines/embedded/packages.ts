@@ -31,9 +31,9 @@ export type EngineSet = ProgramSet | 'providers' | `@ai-sdk/${string}`;
 
 export const ENGINE_SETS = Object.keys(ENGINE_USES) as readonly ProgramSet[];
 
-/** `@ai-sdk/google-vertex/anthropic` -> `@ai-sdk/google-vertex` */
+/** `@ai-sdk/google-vertex/anthropic` -> `@ai-sdk/google-vertex`; an API without a package has the interface. */
 export function providerSet(provider: string): EngineSet {
-  const [, name = ''] = provider.split('/');
+  const [, name = 'provider'] = provider.split('/');
   return `@ai-sdk/${name}`;
 }
 
