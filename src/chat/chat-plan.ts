@@ -99,7 +99,7 @@ function servedTier({ tier }: ChatPlan, { reported }: RoundEnd): ServiceTier | u
 }
 
 /** Adds the reasoning that only the total of a provider contains, if the provider is known for that. */
-export function withHiddenReasoning(
+export function withTotal(
   end: RoundEnd,
   dialects: LearnedDialects,
   { replica }: Pick<EngineOutcome, 'replica'>,

@@ -45,13 +45,7 @@ import {
   mostResponseBytes,
   planRound,
 } from './chat-bounds.ts';
-import {
-  type ChatPlan,
-  roundInputs,
-  tierPrice,
-  withHiddenReasoning,
-  withSupplied,
-} from './chat-plan.ts';
+import { type ChatPlan, roundInputs, tierPrice, withTotal, withSupplied } from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { newBlocks } from './run-blocks.ts';
 import { type SearchResult, withCited } from './web/web.ts';
@@ -353,7 +347,7 @@ export class ChatRun implements WholeCall {
   protected noteUse(given: RoundEnd, outcome: Attempted): void {
     const { request, model, price, parts, context, tier } = this.plan;
     const isPartial = given.reported?.usage.uncountedTokens !== undefined;
-    const end = isPartial ? withHiddenReasoning(given, parts.dialects, outcome) : given;
+    const end = isPartial ? withTotal(given, parts.dialects, outcome) : given;
     const use = roundUse(end, this.round, request);
     if (use.detail !== undefined) parts.unpriced.note(use, model.id, price);
     if (tier !== undefined) this.#price = tierPrice(this.plan, end, this.#price);
