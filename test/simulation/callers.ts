@@ -43,11 +43,11 @@ interface Usage {
 export class Caller {
   readonly account: CallerAccount;
   readonly seen: Seen[] = [];
-  readonly #url: string;
+  readonly #url: () => string;
   readonly #isOver: () => boolean;
   #count = 0;
 
-  constructor(account: CallerAccount, url: string, isOver: () => boolean) {
+  constructor(account: CallerAccount, url: () => string, isOver: () => boolean) {
     this.account = account;
     this.#url = url;
     this.#isOver = isOver;
@@ -104,7 +104,7 @@ export class Caller {
       patienceMs: PATIENCE_MS,
       ...how,
       method: 'POST',
-      url: `${this.#url}/chat/completions`,
+      url: `${this.#url()}/chat/completions`,
       headers: {
         authorization: `Bearer ${this.account.secret}`,
         'content-type': 'application/json',

@@ -7,13 +7,16 @@
  */
 import { EventEmitter } from 'node:events';
 import {
+  appendFileSync,
   closeSync,
   copyFileSync,
   existsSync,
   fstatSync,
   mkdirSync,
+  ftruncateSync,
   openSync,
   readSync,
+  readdirSync,
   truncateSync,
 } from 'node:fs';
 import { join } from 'node:path';
@@ -22,6 +25,8 @@ import { world } from './world.ts';
 
 const FILE = 'farebox.db';
 const LOG = `${FILE}-wal`;
+/** Folder of the settles that PostgreSQL could not take; lines are appended to its files. */
+const JOURNALS = 'journal';
 /** The log begins with a header, in which salts change when it is written from its start again. */
 const HEADER_BYTES = 32;
 const SALT_AT = 16;
@@ -61,6 +66,21 @@ export function flushLater(file: number, done: (error: Error | null) => void): v
   });
 }
 
+/** Replaces `open` of `fs.promises`: files that are written in order, and flushed. */
+export async function openNow(path: string, flags = 'r'): Promise<object> {
+  const file = openSync(path, flags);
+  return {
+    fd: file,
+    appendFile: async (text: string) => appendFileSync(file, text),
+    truncate: async (size: number) => ftruncateSync(file, size),
+    datasync: () =>
+      new Promise<void>((resolve, reject) =>
+        flushLater(file, (error) => (error === null ? resolve() : reject(error))),
+      ),
+    close: async () => closeSync(file),
+  };
+}
+
 /** SQLite flushes the log before it copies it. */
 function markFlushed(log: string): void {
   const file = openSync(log, 'r');
@@ -79,10 +99,22 @@ function saltAt(file: number): string {
 /** Copies what a crash leaves of `folder` into `to`. */
 export function keepAfterCrash(folder: string, to: string): void {
   mkdirSync(to, { recursive: true });
-  copyFileSync(join(folder, FILE), join(to, FILE));
-  const log = join(folder, LOG);
+  if (existsSync(join(folder, FILE))) copyFileSync(join(folder, FILE), join(to, FILE));
+  keepLog(join(folder, LOG), join(to, LOG));
+  const journals = join(folder, JOURNALS);
+  if (!existsSync(journals)) return;
+  mkdirSync(join(to, JOURNALS));
+  for (const name of readdirSync(journals)) {
+    const [from, copy] = [join(journals, name), join(to, JOURNALS, name)];
+    if (name.endsWith('.journal')) keepLog(from, copy);
+    // The lock of a file ends with its process.
+    else if (!name.endsWith('.lock')) copyFileSync(from, copy);
+  }
+}
+
+function keepLog(log: string, copy: string): void {
   if (!existsSync(log)) return;
-  copyFileSync(log, join(to, LOG));
+  copyFileSync(log, copy);
   const file = openSync(log, 'r');
   const { ino, size } = fstatSync(file);
   const flushed = state.flushed.get(ino);
@@ -90,8 +122,8 @@ export function keepAfterCrash(folder: string, to: string): void {
   closeSync(file);
   const lasting = isSame ? Math.min(flushed.bytes, size) : 0;
   const kept = world().random.between(lasting, size);
-  truncateSync(join(to, LOG), kept);
-  markFlushed(join(to, LOG));
+  truncateSync(copy, kept);
+  markFlushed(copy);
   world().note(`a crash keeps ${kept - lasting} of ${size - lasting} bytes that were not flushed`);
 }
 

@@ -10,12 +10,14 @@ import net from 'node:net';
 import timers from 'node:timers';
 import timersPromises from 'node:timers/promises';
 import workerThreads from 'node:worker_threads';
-import { SimulatedCheckpoint, flushLater } from './disk.ts';
-import { connectTo, listenOn } from './network.ts';
+import { SimulatedCheckpoint, flushLater, openNow } from './disk.ts';
+import { WorldSocket, connectTo, listenOn } from './network.ts';
 import { type Machine, type Timer, world } from './world.ts';
 
 /** The period of the timer that all connections of undici share, whichever machine started it. */
 const SHARED_TICK_MS = 499;
+
+const ED25519_HEADER = Buffer.from('302e020100300506032b657004220420', 'hex');
 
 type Callback = (...parameters: unknown[]) => void;
 
@@ -124,8 +126,9 @@ const OWN_TIMERS = {
   clearImmediate: stop,
 };
 
+/** A whole number, as from a real clock. */
 function wallMs(): number {
-  return world().nowMs + world().here.skewMs;
+  return Math.floor(world().nowMs) + world().here.skewMs;
 }
 
 /** `Date` with the time of the machine whose code runs. */
@@ -158,6 +161,8 @@ function immediateFiles(): Record<string, unknown> {
 }
 
 export function replaceEdges(): void {
+  // Node opens these pipes at their first use, and they are real.
+  for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined);
   replace(globalThis, { ...OWN_TIMERS, Date: WorldDate });
   replace(timers, OWN_TIMERS);
   replace(timersPromises, { setTimeout: sleepFor, setImmediate: () => sleepFor(0) });
@@ -186,6 +191,7 @@ export function replaceEdges(): void {
       return target;
     },
     randomUUID: uuid,
+    generateKeyPairSync: keyPair,
     randomInt: (from: number, to?: number) =>
       to === undefined ? world().random.between(0, from - 1) : world().random.between(from, to - 1),
   });
@@ -195,16 +201,23 @@ export function replaceEdges(): void {
     return target;
   };
   replace(globalThis.crypto, { getRandomValues, randomUUID: uuid });
-  replace(fs.promises, immediateFiles());
+  replace(fs.promises, { ...immediateFiles(), open: openNow });
   replace(fs, { fdatasync: flushLater });
   replace(workerThreads, { Worker: SimulatedCheckpoint });
-  replace(net, { connect: connectTo, createConnection: connectTo });
+  replace(net, { connect: connectTo, createConnection: connectTo, Socket: WorldSocket });
   replace(net.Server.prototype, {
     listen(this: net.Server, ...parameters: unknown[]) {
       return listenOn(this, parameters);
     },
   });
   syncBuiltinESMExports();
+}
+
+/** The private key is the seed itself, after the header of its format. */
+function keyPair(type: string): { privateKey: crypto.KeyObject } {
+  if (type !== 'ed25519') throw new Error(`The simulation makes no key ${type}`);
+  const key = Buffer.concat([ED25519_HEADER, world().random.bytes(32)]);
+  return { privateKey: crypto.createPrivateKey({ key, format: 'der', type: 'pkcs8' }) };
 }
 
 function uuid(): string {

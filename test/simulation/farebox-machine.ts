@@ -14,12 +14,16 @@ import { seededIds } from '../support/seeded-ids.ts';
 import { keepAfterCrash } from './disk.ts';
 import { type Machine, world } from './world.ts';
 
+const START_AGAIN_MS = 1_000;
 const LOUD: ReadonlySet<string> = new Set(['warn', 'error']);
 
 export interface FareboxOptions {
+  readonly name: string;
   readonly folder: string;
   readonly port: number;
   readonly yaml: string;
+  /** Whether other processes use the same database, on a machine of its own. */
+  readonly isShared: boolean;
 }
 
 export class FareboxMachine {
@@ -42,7 +46,7 @@ export class FareboxMachine {
   }
 
   get dataFolder(): string {
-    return join(this.#options.folder, `data-${this.starts}`);
+    return join(this.#options.folder, `${this.#options.name}-${this.starts}`);
   }
 
   /** Resolves when it serves, or `false` if it crashed before. */
@@ -53,12 +57,19 @@ export class FareboxMachine {
     if (isFirst) mkdirSync(this.dataFolder, { recursive: true });
     else keepAfterCrash(before, this.dataFolder);
     if (!isFirst) rmSync(before, { recursive: true, force: true });
-    const machine = world().machine(`farebox ${this.starts}`);
+    const machine = world().machine(`${this.#options.name} ${this.starts}`);
     this.machine = machine;
     world().note(`${machine.name} starts`);
     const config = await this.#config();
     const died = new Promise<undefined>((resolve) => machine.onDeath.add(() => resolve(undefined)));
-    const app = await Promise.race([world().on(machine, () => this.#open(config, machine)), died]);
+    const opened = world().on(machine, () => this.#open(config, machine));
+    const app = await Promise.race([opened, died]).catch((error: unknown) => {
+      if (!this.#options.isShared) throw error;
+      // The database is unreachable: the operator starts it again later.
+      world().note(`${machine.name} does not start: ${String(error)}`);
+      world().kill(machine);
+      return world().sleep(START_AGAIN_MS);
+    });
     if (app === undefined || !machine.isAlive) return false;
     this.app = app;
     world().note(`${machine.name} serves`);
@@ -111,7 +122,7 @@ export class FareboxMachine {
 /** The wall clock of a machine can be wrong; its timers follow the time of the world. */
 function clockOf(machine: Machine): Clock {
   return {
-    nowMs: () => world().nowMs + machine.skewMs,
+    nowMs: () => Math.floor(world().nowMs) + machine.skewMs,
     monotonicMs: () => world().nowMs,
     sleep: (ms, signal) =>
       new Promise((resolve, reject) => {

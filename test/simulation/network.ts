@@ -55,8 +55,14 @@ function systemError(code: string, syscall: string): Error {
   return Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
 }
 
-/** One end of a connection. */
-class WorldSocket extends net.Socket {
+interface SocketOptions {
+  readonly allowHalfOpen?: boolean;
+  /** Default: the machine whose code runs. */
+  readonly machine?: Machine;
+}
+
+/** One end of a connection. It replaces `net.Socket`. */
+export class WorldSocket extends net.Socket {
   readonly #machine: Machine;
   #peer: WorldSocket | undefined;
   /** Bytes on their way to this end, or not read yet. */
@@ -74,7 +80,7 @@ class WorldSocket extends net.Socket {
   isOpen = false;
   at = '';
 
-  constructor(machine: Machine, allowHalfOpen: boolean) {
+  constructor({ allowHalfOpen = false, machine = world().here }: SocketOptions = {}) {
     super({ allowHalfOpen });
     this.#machine = machine;
     machine.onDeath.add(this.#onDeath);
@@ -91,6 +97,20 @@ class WorldSocket extends net.Socket {
   join(peer: WorldSocket): void {
     this.#peer = peer;
     this.isOpen = true;
+  }
+
+  /** Like that of a real socket, with a port and a host, or with options. */
+  override connect(...parameters: unknown[]): this {
+    const [first] = parameters;
+    const { port } =
+      typeof first === 'object' && first !== null
+        ? (first as ConnectOptions)
+        : { port: Number(first) };
+    const done = parameters.findLast((one) => typeof one === 'function') as
+      | (() => void)
+      | undefined;
+    open(this, this.#machine, Number(port), done);
+    return this;
   }
 
   override setTimeout(ms: number, done?: () => void): this {
@@ -286,29 +306,37 @@ interface ConnectOptions {
 /** Replaces `net.connect`. */
 export function connectTo(...parameters: unknown[]): net.Socket {
   const [options, done] = parameters as [ConnectOptions, (() => void)?]; // as clients call it
-  const { here } = world();
-  const socket = new WorldSocket(here, options.allowHalfOpen ?? false);
+  const socket = new WorldSocket({ allowHalfOpen: options.allowHalfOpen ?? false });
+  open(socket, world().here, Number(options.port), done);
+  return socket;
+}
+
+function open(
+  socket: WorldSocket,
+  here: Machine,
+  port: number,
+  done: (() => void) | undefined,
+): void {
   Reflect.set(socket, 'connecting', true);
   if (done !== undefined) socket.once('connect', done);
-  const { port } = options;
-  const to = state.listeners.get(Number(port));
+  const to = state.listeners.get(port);
   const delayMs = to === undefined ? 1 : weather().delayMs(here, to.machine);
   const parted = to === undefined ? 0 : weather().partedUntilMs(here, to.machine) - world().nowMs;
-  world().schedule(Math.max(delayMs, parted), () => {
+  const connect = (): void => {
     if (socket.destroyed) return;
     Reflect.set(socket, 'connecting', false);
-    const listener = state.listeners.get(Number(port));
+    const listener = state.listeners.get(port);
     if (listener === undefined || !listener.machine.isAlive) {
       socket.destroy(systemError('ECONNREFUSED', 'connect'));
       return;
     }
     accept(socket, here, listener);
-  });
-  return socket;
+  };
+  world().schedule(Math.max(delayMs, parted), connect, here);
 }
 
 function accept(socket: WorldSocket, from: Machine, { machine, server }: Listener): void {
-  const accepted = new WorldSocket(machine, true);
+  const accepted = new WorldSocket({ allowHalfOpen: true, machine });
   socket.join(accepted);
   accepted.join(socket);
   socket.at = `${from.name} to ${machine.name}`;

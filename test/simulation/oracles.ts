@@ -43,8 +43,8 @@ export async function booksAreRight(app: App): Promise<void> {
   demand(below.length === 0, () => `Below zero: ${text(below)}`);
 }
 
-/** Holds when nothing runs any more. */
-export async function runIsRight(app: App, witness: Witness): Promise<void> {
+/** Holds when nothing runs any more. Processes that share a database hold amounts that they lease. */
+export async function runIsRight(app: App, witness: Witness, hasLeases = false): Promise<void> {
   await booksAreRight(app);
   const rows = await app.stores.store.query<UsageRow>(
     'SELECT request_id, account_id, usd_nano, diem_nano, status, metadata FROM ledger_usage',
@@ -55,11 +55,12 @@ export async function runIsRight(app: App, witness: Witness): Promise<void> {
   capsHold(rows, witness.accounts);
   await creditsArePosted(app, witness);
   if (witness.stripe !== undefined) await cardsAreCredited(app, witness.stripe);
+  demand(app.server.open === 0, () => `${app.server.open} requests did not end`);
+  if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
   demand(openHolds === 0, () => `${openHolds} holds did not end`);
   const { count } = app.stores.ledger.holds.figures();
   demand(count === 0, () => `${count} holds of requests did not end`);
-  demand(app.server.open === 0, () => `${app.server.open} requests did not end`);
   const held = await app.stores.store.query<{ id: string; held_nano: bigint }>(
     'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0',
   );

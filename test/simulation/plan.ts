@@ -25,9 +25,16 @@ const WEIGHTS = {
   'failing model': 3,
   'dead model': 1,
   'card processor': 2,
+  /** The primary of the database loses power, and the standby takes over. */
+  failover: 2,
+  'database pause': 1,
 } as const;
 
 export type FaultKind = keyof typeof WEIGHTS;
+
+/** Faults of a database that is on machines of its own, and of one that is a file. */
+const ONLY_SHARED: ReadonlySet<FaultKind> = new Set(['failover', 'database pause']);
+const ONLY_FILE: ReadonlySet<FaultKind> = new Set(['slow disk', 'failed flush']);
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -51,6 +58,8 @@ export interface CallerPlan {
 export interface Plan {
   readonly seed: string;
   readonly durationMs: number;
+  /** One uses SQLite, several use PostgreSQL. */
+  readonly processes: number;
   readonly faults: readonly Fault[];
   readonly callers: readonly CallerPlan[];
 }
@@ -59,11 +68,12 @@ const MEAN_BETWEEN_FAULTS_MS = 20_000;
 const CALLERS = 8;
 const MINUTE_MS = 60_000;
 
-export function planOf(seed: string, durationMs: number): Plan {
+export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);
-  const kinds = Object.entries(WEIGHTS).flatMap(([kind, weight]) =>
-    Array.from({ length: weight }, () => kind as FaultKind),
-  );
+  const absent = processes === 1 ? ONLY_SHARED : ONLY_FILE;
+  const kinds = (Object.keys(WEIGHTS) as FaultKind[])
+    .filter((kind) => !absent.has(kind))
+    .flatMap((kind) => Array.from({ length: WEIGHTS[kind] }, () => kind));
   const faults: Fault[] = [];
   for (
     let atMs = random.between(1, 2 * MEAN_BETWEEN_FAULTS_MS);
@@ -78,5 +88,5 @@ export function planOf(seed: string, durationMs: number): Plan {
     const kind = at < CALLER_KINDS.length ? CALLER_KINDS[at]! : random.pick(CALLER_KINDS);
     return { name: `${kind} ${at + 1}`, kind, pauseMs: random.between(50, 3_000) };
   });
-  return { seed, durationMs, faults, callers };
+  return { seed, durationMs, processes, faults, callers };
 }

@@ -10,6 +10,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
 import { planOf, type Plan } from './plan.ts';
 import { PLANTED, plant } from './planted.ts';
@@ -27,6 +28,7 @@ const { values } = parseArgs({
     seeds: { type: 'string', default: '1' },
     minutes: { type: 'string', default: '10' },
     hours: { type: 'string' },
+    processes: { type: 'string', default: '1' },
     plan: { type: 'string' },
     plant: { type: 'string' },
     'show-plants': { type: 'boolean', default: false },
@@ -43,6 +45,7 @@ if (values.help) {
   --seeds N         number of seeds, one after the other (default 1)
   --minutes N       simulated minutes with callers and faults in each run (default 10)
   --hours N         the same in hours
+  --processes N     servers: one on SQLite (default), or several on one PostgreSQL
   --plan FILE       runs a plan that a failed run has printed
   --plant NAME      plants a bug in the server, to see that it is found
   --show-plants     lists these bugs
@@ -56,8 +59,12 @@ if (values['show-plants']) {
 }
 
 if (values.plant !== undefined) plant(values.plant);
+const givenPlan =
+  values.plan === undefined ? undefined : (JSON.parse(readFileSync(values.plan, 'utf8')) as Plan); // printed by an earlier run
+const processes = givenPlan?.processes ?? Number(values.processes);
 const realMs = performance.now.bind(performance);
 enter(new World('start'));
+const database = processes > 1 ? await SimulatedPostgres.start() : undefined;
 replaceEdges();
 const { Town } = await import('./town.ts');
 
@@ -65,10 +72,7 @@ const durationMs =
   Number(values.hours ?? Number(values.minutes) / MINUTES_PER_HOUR) * MINUTES_PER_HOUR * MINUTE_MS;
 const first = Number(values.seed);
 for (let seed = first; seed < first + Number(values.seeds); seed += 1) {
-  const plan =
-    values.plan === undefined
-      ? planOf(String(seed), durationMs)
-      : (JSON.parse(readFileSync(values.plan, 'utf8')) as Plan); // printed by an earlier run
+  const plan = givenPlan ?? planOf(String(seed), durationMs, processes);
   const startedMs = realMs();
   const { defect, result, world } = await runPlan(plan, values.trace);
   if (result === undefined) {
@@ -94,7 +98,7 @@ async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
   if (isTraced) world.onLine = (line) => console.log(line);
   enter(world);
   try {
-    return { world, result: await new Town(plan).run() };
+    return { world, result: await new Town(plan, database).run() };
   } catch (defect) {
     return { world, defect };
   }

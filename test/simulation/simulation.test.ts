@@ -41,6 +41,14 @@ test('the books are right after crashes, pauses and lost messages, and a seed ha
   for (const [, , , served] of hashes) assert.ok(Number(served) > 100);
 });
 
+test('several servers on one PostgreSQL have right books after crashes, failovers and lost leases', async () => {
+  const options = ['--seed', '5', '--minutes', '0.2', '--processes', '2'];
+  const [one, other] = await Promise.all([simulate(0, ...options), simulate(0, ...options)]);
+  const [, hash, served] = /^seed 5: ([0-9a-f]{16}), (\d+) of/m.exec(one) ?? [];
+  assert.ok(Number(served) > 30, one);
+  assert.ok(other.startsWith(`seed 5: ${hash},`), `${one}${other}`);
+});
+
 test('a planted bug is found', async () => {
   const bug = 'a settled request keeps its hold';
   const found = await simulate(1, '--plant', bug, '--minutes', '1', '--no-shrink');

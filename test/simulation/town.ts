@@ -3,26 +3,37 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { welcomeOwner } from '../../src/server/stores.ts';
 import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
+import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
 import { CAP_USD, CREDIT_USD, Caller, type CallerAccount, MODEL } from './callers.ts';
+import type { SimulatedPostgres } from './database.ts';
 import { resetDisk } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
-import { send } from './http-client.ts';
 import { ModelServer } from './model-server.ts';
 import { resetNetwork } from './network.ts';
 import { type Witness, booksAreRight, runIsRight } from './oracles.ts';
-import type { Fault, Plan } from './plan.ts';
+import { operate, payByCard } from './people.ts';
+import type { FaultKind, Plan } from './plan.ts';
+import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
 import { type Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
 const MODEL_PORTS = [9_001, 9_002];
-/** Time after the last fault until everything must have ended. */
-const CALM_MS = 11 * 60_000;
+/** Time after the last fault in which everything must end, and in which a late effect would show. */
+const MAX_CALM_MS = 11 * 60_000;
+const MIN_CALM_MS = 2 * 60_000;
 const LOOK_EVERY_MS = 30_000;
-const PATIENCE_MS = 60_000;
-const HOUR_MS = 3_600_000;
+/** Shorter than many pauses of the plan. */
+const DEAD_AFTER_SECONDS = 6;
+const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
+  'crash',
+  'restart',
+  'failed flush',
+  'failover',
+]);
 
-const YAML = (stripe: string): string => `
+/** `database`: PostgreSQL, shared by several processes. */
+const YAML = (stripe: string, database?: string): string => `
 service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
 embedded: { enabled: false }
@@ -41,7 +52,7 @@ limits:
   guard: { failures: 1000000 }
   plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
 payments: { ${stripe} }
-`;
+${database === undefined ? '' : `database: ${database}\ncluster: { connections: 4, deadAfterSeconds: ${DEAD_AFTER_SECONDS} }\n`}`;
 
 export interface RunResult {
   readonly traceHash: string;
@@ -51,43 +62,37 @@ export interface RunResult {
   readonly simulatedMs: number;
 }
 
-/** Numbers that the faults in force change. */
-interface Weather {
-  delayMs: number;
-  cutOnce: number;
-  parted: { readonly from: string; readonly untilMs: number } | undefined;
-  flushMs: number;
-  failsFlush: boolean;
-}
-
 export class Town {
   readonly #plan: Plan;
-  readonly #weather: Weather = {
-    delayMs: 2,
-    cutOnce: 0,
-    parted: undefined,
-    flushMs: 1,
-    failsFlush: false,
-  };
+  readonly #database: SimulatedPostgres | undefined;
+  readonly #weather: Weather = { ...FAIR };
   readonly #folder = mkdtempSync('/dev/shm/farebox-simulation-');
   readonly #models: ModelServer[] = [];
-  readonly #callers: Caller[] = [];
-  readonly #credited = new Map<string, { accountId: string; cents: number }>();
-  readonly #events: StripeEvent[] = [];
-  #stripe: StripeDouble | undefined;
-  #stripeMachine: Machine | undefined;
-  #isOver = false;
-  #isCalm = false;
-  #owner = '';
-  #farebox!: FareboxMachine;
+  readonly #fareboxes: FareboxMachine[] = [];
+  readonly callers: Caller[] = [];
+  readonly credited = new Map<string, { accountId: string; cents: number }>();
+  readonly events: StripeEvent[] = [];
+  stripe!: StripeDouble;
+  stripeMachine!: Machine;
+  isOver = false;
+  isCalm = false;
+  owner = '';
 
-  constructor(plan: Plan) {
+  /** More than one process needs a database. */
+  constructor(plan: Plan, database?: SimulatedPostgres) {
     this.#plan = plan;
+    this.#database = plan.processes > 1 ? database : undefined;
+  }
+
+  /** URL of one of the servers, as behind a load balancer. */
+  url(): string {
+    return world().random.pick(this.#fareboxes).url;
   }
 
   /** Throws the first defect. */
   async run(): Promise<RunResult> {
     this.#prepare();
+    await this.#database?.enter();
     const startedMs = world().nowMs;
     let isDone = false;
     try {
@@ -103,7 +108,7 @@ export class Town {
     } finally {
       rmSync(this.#folder, { recursive: true, force: true });
     }
-    const seen = this.#callers.flatMap((caller) => caller.seen);
+    const seen = this.callers.flatMap((caller) => caller.seen);
     return {
       traceHash: world().traceHash(),
       steps: world().steps,
@@ -138,42 +143,75 @@ export class Town {
       this.#models.push(model);
     }
     const processor = world().machine('card processor');
-    this.#stripeMachine = processor;
+    this.stripeMachine = processor;
     const stripe = await world().on(processor, () => StripeDouble.start());
-    this.#stripe = stripe;
-    stripe.onEvent = (event) => this.#events.push(event);
-    this.#farebox = new FareboxMachine({
-      folder: this.#folder,
-      port: FAREBOX_PORT,
-      yaml: YAML(stripe.yaml()),
-    });
-    await this.#farebox.start();
+    this.stripe = stripe;
+    stripe.onEvent = (event) => this.events.push(event);
+    const isShared = this.#database !== undefined;
+    for (let at = 0; at < this.#plan.processes; at += 1) {
+      const farebox = new FareboxMachine({
+        name: isShared ? `farebox ${'abcdefgh'[at]!}` : 'farebox',
+        folder: this.#folder,
+        port: FAREBOX_PORT + at,
+        yaml: YAML(stripe.yaml(), this.#database?.url),
+        isShared,
+      });
+      this.#fareboxes.push(farebox);
+      await farebox.start();
+    }
     await this.#openAccounts();
-    const callers = this.#callers.map((caller) =>
+    const callers = this.callers.map((caller) =>
       world().on(world().machine(caller.account.name), () => caller.run()),
     );
-    const others = [this.#operator(), this.#cards(), this.#inspector()];
+    const others = [operate(this), payByCard(this), this.#inspector()];
+    // Reports a defect at once.
+    for (const other of others) other.catch((error: Error) => world().fail(error));
     await this.#strikes();
-    this.#isOver = true;
+    this.isOver = true;
     await Promise.all(callers);
-    await world().sleep(CALM_MS);
-    this.#isCalm = true;
+    await this.#calmDown();
+    this.isCalm = true;
     await Promise.all(others);
-    await this.#keepRunning();
     await this.#verify();
-    await this.#farebox.stop();
-    await this.#keepRunning();
     await this.#verify();
-    await this.#farebox.stop();
+  }
+
+  /** Waits until everything has ended, but not longer than it may take. */
+  async #calmDown(): Promise<void> {
+    const untilMs = world().nowMs + MAX_CALM_MS;
+    await world().sleep(MIN_CALM_MS);
+    while (world().nowMs < untilMs && !(await this.#hasEnded())) await world().sleep(LOOK_EVERY_MS);
+  }
+
+  async #hasEnded(): Promise<boolean> {
+    const { app, machine } = this.#fareboxes[0]!;
+    if (app === undefined || machine === undefined) return false;
+    try {
+      const hasLeases = this.#database !== undefined;
+      await world().on(machine, () => runIsRight(app, this.#witness, hasLeases));
+      return true;
+    } catch {
+      // Checked again, and at the end by `#verify`.
+      return false;
+    }
+  }
+
+  get #witness(): Witness {
+    return {
+      accounts: this.callers.map(({ account }) => account),
+      seen: this.callers.flatMap(({ seen }) => seen),
+      credited: this.credited,
+      stripe: this.stripe,
+    };
   }
 
   async #openAccounts(): Promise<void> {
-    const { app, machine } = this.#running();
+    const { app, machine } = running(this.#fareboxes[0]);
     await world().on(machine, async () => {
       const { identity, ledger, store } = app.stores;
       const limits = { starterCreditUsd: '100' };
       const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
-      this.#owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
+      this.owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
       for (const plan of this.#plan.callers) {
         const { id: accountId } = await identity.createAccount(plan.name, 'paid');
         const usdLimitNano = plan.kind === 'capped' ? usdToNano(CAP_USD) : undefined;
@@ -208,20 +246,15 @@ export class Town {
           });
         });
         const account: CallerAccount = { ...plan, accountId, secret };
-        this.#callers.push(new Caller(account, this.#farebox.url, () => this.#isOver));
+        this.callers.push(
+          new Caller(
+            account,
+            () => this.url(),
+            () => this.isOver,
+          ),
+        );
       }
     });
-  }
-
-  #running() {
-    const { app, machine } = this.#farebox;
-    if (app === undefined || machine === undefined) throw new Error('The server does not run');
-    return { app, machine };
-  }
-
-  /** Starts the server until it serves. */
-  async #keepRunning(): Promise<void> {
-    while (!this.#farebox.isRunning) await this.#farebox.start();
   }
 
   /** Faults of the plan, in their order; several can be in force. */
@@ -231,183 +264,62 @@ export class Town {
     for (const fault of this.#plan.faults) {
       await world().sleep(Math.max(0, startedMs + fault.atMs - world().nowMs));
       world().note(`fault: ${fault.kind} for ${fault.forMs} ms`);
-      const strike = this.#strike(fault);
-      // A server that is down cannot fail again.
-      if (fault.kind === 'crash' || fault.kind === 'restart' || fault.kind === 'failed flush')
-        await strike;
-      else lasting.push(strike);
+      const struck = strike(this.#parts, fault);
+      // A machine that is down cannot fail again.
+      if (ENDS_MACHINE.has(fault.kind)) await struck;
+      else lasting.push(struck);
     }
     await world().sleep(Math.max(0, startedMs + this.#plan.durationMs - world().nowMs));
     await Promise.all(lasting);
-    Object.assign(this.#weather, {
-      delayMs: 2,
-      cutOnce: 0,
-      parted: undefined,
-      flushMs: 1,
-      failsFlush: false,
-    });
+    Object.assign(this.#weather, FAIR);
   }
 
-  async #strike({ kind, forMs, strength }: Fault): Promise<void> {
-    const weather = this.#weather;
-    const farebox = this.#farebox;
-    const { machine } = farebox;
-    const model = this.#models[Math.floor(strength * this.#models.length)]!;
-    const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
-      const before = Object.fromEntries(
-        Object.keys(change).map((name) => [name, Reflect.get(target, name)]),
-      );
-      Object.assign(target, change);
-      await world().sleep(forMs);
-      Object.assign(target, before);
+  get #parts(): Struck {
+    return {
+      weather: this.#weather,
+      fareboxes: this.#fareboxes,
+      models: this.#models,
+      stripe: this.stripe,
+      database: this.#database,
     };
-    switch (kind) {
-      case 'crash':
-        farebox.crash();
-        await world().sleep(Math.min(forMs, 10_000));
-        return this.#keepRunning();
-      case 'restart':
-        await farebox.stop();
-        return this.#keepRunning();
-      case 'pause':
-        if (machine !== undefined) machine.pausedUntilMs = world().nowMs + forMs;
-        return;
-      case 'clock':
-        if (machine !== undefined) machine.skewMs = Math.round((strength - 0.5) * HOUR_MS);
-        return;
-      case 'slow disk':
-        return during(weather, { flushMs: Math.ceil(strength * 2_000) });
-      case 'failed flush':
-        await during(weather, { failsFlush: true });
-        farebox.crash();
-        return this.#keepRunning();
-      case 'slow network':
-        return during(weather, { delayMs: Math.ceil(strength * 2_000) });
-      case 'network cut':
-        return during(weather, { cutOnce: Math.ceil(5 + strength * 100) });
-      case 'partition': {
-        const names = ['model 9001', 'model 9002', 'card processor', machine?.name ?? ''];
-        const from = names[Math.floor(strength * names.length)]!;
-        return during(weather, { parted: { from, untilMs: world().nowMs + forMs } });
-      }
-      case 'slow model':
-        return during(model.faults, { slowMs: Math.ceil(strength * 20_000) });
-      case 'failing model':
-        return during(model.faults, { failOnce: Math.ceil(1 + strength * 5) });
-      case 'dead model':
-        return during(model.machine, { pausedUntilMs: world().nowMs + forMs });
-      case 'card processor': {
-        const { random } = world();
-        const stripe = this.#stripe!;
-        const fates = ['lose-request', 'lose-reply', 'error'] as const;
-        return during(stripe, { fate: () => (random.once(3) ? random.pick(fates) : 'pass') });
-      }
-    }
-  }
-
-  /** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
-  async #operator(): Promise<void> {
-    const { random } = world();
-    for (let count = 0; !this.#isOver; count += 1) {
-      await world().sleep(random.between(1_000, 30_000));
-      const { accountId } = random.pick(this.#callers).account;
-      const cents = random.between(1, 500);
-      const reference = `move-${count}-of-this-run`;
-      while (!this.#isCalm) {
-        const reply = await send({
-          method: 'POST',
-          url: `${this.#farebox.url}/admin/accounts/${accountId}/credit`,
-          headers: { authorization: `Bearer ${this.#owner}`, 'content-type': 'application/json' },
-          body: JSON.stringify({ amountUsd: (cents / 100).toFixed(2), reference }),
-          patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
-        });
-        world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
-        if (reply?.status === 200) {
-          this.#credited.set(reference, { accountId, cents });
-          break;
-        }
-        await world().sleep(random.between(100, 5_000));
-      }
-    }
-  }
-
-  /** Payers pay with cards, banks decide and dispute, and webhooks arrive late, twice or never. */
-  async #cards(): Promise<void> {
-    const { random } = world();
-    const stripe = this.#stripe!;
-    const payers = this.#callers.filter(({ account }) => account.kind === 'payer');
-    while (!this.#isCalm) {
-      await world().sleep(random.between(1_000, 20_000));
-      const payer = payers.length === 0 ? undefined : random.pick(payers);
-      if (!this.#isOver && payer !== undefined) await this.#checkout(payer.account);
-      await this.#deliverSome();
-      await world().on(this.#stripeMachine!, async () => {
-        for (const session of stripe.sessions.values()) {
-          if (session.status !== 'open' || random.once(3)) continue;
-          if (random.once(10)) stripe.expire(session.id);
-          else stripe.pay(session.id, { isDelayed: random.once(5) });
-        }
-        for (const intent of stripe.intents.values()) {
-          if (intent.status === 'processing') stripe.decide(intent, random.once(2));
-          if (this.#isOver || intent.status !== 'succeeded' || !random.once(20)) continue;
-          const left = stripe.kept().get(intent.metadata['farebox_payment'] ?? '') ?? 0;
-          const isDisputed = stripe.disputes.some((one) => one.payment_intent === intent.id);
-          if (left <= 0 || isDisputed) continue;
-          if (random.once(2)) stripe.refundByHand(intent, random.between(1, left));
-          else stripe.dispute(intent, left);
-        }
-        for (const dispute of stripe.disputes) {
-          if (dispute.status === 'needs_response' && random.once(5))
-            stripe.closeDispute(dispute, random.once(2));
-        }
-      });
-    }
-  }
-
-  async #checkout({ secret, name }: CallerAccount): Promise<void> {
-    const reply = await send({
-      method: 'POST',
-      url: `${this.#farebox.url}/billing/checkout`,
-      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ amountUsd: world().random.between(5, 40) }),
-      patienceMs: PATIENCE_MS,
-    });
-    world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);
-  }
-
-  async #deliverSome(): Promise<void> {
-    const { random } = world();
-    for (let left = this.#events.length; left > 0; left -= 1) {
-      const [event] = this.#events.splice(random.between(0, this.#events.length - 1), 1);
-      if (event === undefined || random.once(6)) continue;
-      if (random.once(6)) this.#events.push(event);
-      const status = await world().on(this.#stripeMachine!, () =>
-        this.#stripe!.deliver(event, this.#farebox.url),
-      );
-      world().note(`webhook ${event.type}: ${status}`);
-    }
   }
 
   /** Checks the books during the run. */
   async #inspector(): Promise<void> {
-    while (!this.#isCalm) {
+    while (!this.isCalm) {
       await world().sleep(LOOK_EVERY_MS);
-      const { app, machine } = this.#farebox;
+      const { app, machine } = world().random.pick(this.#fareboxes);
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
       const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-      await Promise.race([world().on(machine, () => booksAreRight(app)), died]);
+      await Promise.race([world().on(machine, () => whileReachable(booksAreRight(app))), died]);
     }
   }
 
+  /** Checks the records of the run, and stops the servers. */
   async #verify(): Promise<void> {
-    const { app, machine } = this.#running();
-    const witness: Witness = {
-      accounts: this.#callers.map(({ account }) => account),
-      seen: this.#callers.flatMap(({ seen }) => seen),
-      credited: this.#credited,
-      stripe: this.#stripe,
-    };
-    await world().on(machine, () => runIsRight(app, witness));
+    // The leases of processes end with them.
+    const [first, ...others] = this.#fareboxes;
+    for (const farebox of others) await farebox.stop();
+    if (others.length > 0) await first!.stop();
+    await keepRunning(first!);
+    const { app, machine } = running(first);
+    await world().on(machine, () => runIsRight(app, this.#witness));
+    await first!.stop();
+  }
+}
+
+function running(farebox: FareboxMachine | undefined) {
+  const { app, machine } = farebox ?? {};
+  if (app === undefined || machine === undefined) throw new Error('The server does not run');
+  return { app, machine };
+}
+
+/** A look that the database could not serve proves nothing. */
+async function whileReachable(looked: Promise<void>): Promise<void> {
+  try {
+    await looked;
+  } catch (error) {
+    if (!(error instanceof StoreUnavailable)) throw error;
   }
 }

@@ -64,6 +64,8 @@ export class World {
   readonly #trace = createHash('sha256');
   readonly #lines: string[] = [];
   onLine: ((line: string) => void) | undefined;
+  /** Waits for real work that belongs to this instant. Returns whether there was some. */
+  outsideWork: (() => Promise<boolean>) | undefined;
   steps = 0;
   defect: Error | undefined;
 
@@ -158,8 +160,14 @@ export class World {
     return true;
   }
 
-  /** Lets promises, ticks and immediates of this instant finish. */
   async #settle(): Promise<void> {
+    do await this.#finishInstant();
+    while (this.outsideWork !== undefined && (await this.outsideWork()));
+    if (this.defect !== undefined) throw this.defect;
+  }
+
+  /** Lets promises, ticks and immediates of this instant finish. */
+  async #finishInstant(): Promise<void> {
     await turn();
     for (let ran = 0; this.#immediates.length > 0;) {
       const batch = this.#immediates;
@@ -176,7 +184,6 @@ export class World {
         await turn();
       }
     }
-    if (this.defect !== undefined) throw this.defect;
   }
 }
 

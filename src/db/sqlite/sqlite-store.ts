@@ -103,6 +103,8 @@ export class SqliteStore implements FileStore {
   #isFlushing = false;
   #flushFailure: StoreUnavailable | undefined;
   #closed = false;
+  /** Lets `close` continue. */
+  #becameIdle: (() => void) | undefined;
 
   constructor(options: SqliteOptions) {
     this.#clock = options.clock;
@@ -220,8 +222,9 @@ export class SqliteStore implements FileStore {
     if (this.#closed) return;
     this.#closed = true;
     this.#stopRetrying?.();
-    while (this.#draining || this.#isFlushing)
-      await new Promise((resolve) => setImmediate(resolve));
+    if (this.#draining || this.#isFlushing) {
+      await new Promise<void>((resolve) => (this.#becameIdle = resolve));
+    }
     await this.#overviews.close();
     await this.#checkpointer.close();
     closeSync(this.#logFile);
@@ -266,7 +269,10 @@ export class SqliteStore implements FileStore {
     if (log.commits % log.checkEvery === 0) log.check();
     // The rest runs in the next turn, to let other work run.
     if (this.#queue.length > 0) setImmediate(this.#drainSoon);
-    else this.#draining = false;
+    else {
+      this.#draining = false;
+      this.#closeIfIdle();
+    }
   }
 
   /** Begins a transaction; `false` while another process has the lock, until `untilMs`. */
@@ -340,7 +346,14 @@ export class SqliteStore implements FileStore {
     }
     if (this.#queue.length > 0) this.#drainLater();
     if (this.#unflushed.length > 0) this.#flushCommits();
-    else this.#isFlushing = false;
+    else {
+      this.#isFlushing = false;
+      this.#closeIfIdle();
+    }
+  }
+
+  #closeIfIdle(): void {
+    if (!this.#draining && !this.#isFlushing) this.#becameIdle?.();
   }
 
   /** Returns the error for the caller; a disk failure makes the store unavailable. */

@@ -1,0 +1,106 @@
+/** The operator, and payers with their banks. */
+import type { StripeDouble, StripeEvent } from '../support/stripe-double.ts';
+import type { Caller, CallerAccount } from './callers.ts';
+import { send } from './http-client.ts';
+import { type Machine, world } from './world.ts';
+
+const PATIENCE_MS = 60_000;
+
+/** The part of a run that people use. */
+interface Town {
+  /** `true` once callers and people begin nothing new. */
+  readonly isOver: boolean;
+  readonly isCalm: boolean;
+  readonly callers: readonly Caller[];
+  readonly credited: Map<string, { accountId: string; cents: number }>;
+  readonly events: StripeEvent[];
+  readonly stripe: StripeDouble;
+  readonly stripeMachine: Machine;
+  /** Secret of the operator. */
+  readonly owner: string;
+  /** URL of a server. */
+  url(): string;
+}
+
+/** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
+export async function operate(town: Town): Promise<void> {
+  const { random } = world();
+  for (let count = 0; !town.isOver; count += 1) {
+    await world().sleep(random.between(1_000, 30_000));
+    const { accountId } = random.pick(town.callers).account;
+    const cents = random.between(1, 500);
+    const reference = `move-${count}-of-this-run`;
+    while (!town.isCalm) {
+      const reply = await send({
+        method: 'POST',
+        url: `${town.url()}/admin/accounts/${accountId}/credit`,
+        headers: { authorization: `Bearer ${town.owner}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ amountUsd: (cents / 100).toFixed(2), reference }),
+        patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
+      });
+      world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
+      if (reply?.status === 200) {
+        town.credited.set(reference, { accountId, cents });
+        break;
+      }
+      await world().sleep(random.between(100, 5_000));
+    }
+  }
+}
+
+/** Payers pay with cards, banks decide and dispute, and webhooks arrive late, twice or never. */
+export async function payByCard(town: Town): Promise<void> {
+  const { random } = world();
+  const stripe = town.stripe;
+  const payers = town.callers.filter(({ account }) => account.kind === 'payer');
+  while (!town.isCalm) {
+    await world().sleep(random.between(1_000, 20_000));
+    const payer = payers.length === 0 ? undefined : random.pick(payers);
+    if (!town.isOver && payer !== undefined) await checkout(town, payer.account);
+    await deliverSome(town);
+    await world().on(town.stripeMachine, async () => {
+      for (const session of stripe.sessions.values()) {
+        if (session.status !== 'open' || random.once(3)) continue;
+        if (random.once(10)) stripe.expire(session.id);
+        else stripe.pay(session.id, { isDelayed: random.once(5) });
+      }
+      for (const intent of stripe.intents.values()) {
+        if (intent.status === 'processing') stripe.decide(intent, random.once(2));
+        if (town.isOver || intent.status !== 'succeeded' || !random.once(20)) continue;
+        const left = stripe.kept().get(intent.metadata['farebox_payment'] ?? '') ?? 0;
+        const isDisputed = stripe.disputes.some((one) => one.payment_intent === intent.id);
+        if (left <= 0 || isDisputed) continue;
+        if (random.once(2)) stripe.refundByHand(intent, random.between(1, left));
+        else stripe.dispute(intent, left);
+      }
+      for (const dispute of stripe.disputes) {
+        if (dispute.status === 'needs_response' && random.once(5))
+          stripe.closeDispute(dispute, random.once(2));
+      }
+    });
+  }
+}
+
+async function checkout(town: Town, { secret, name }: CallerAccount): Promise<void> {
+  const reply = await send({
+    method: 'POST',
+    url: `${town.url()}/billing/checkout`,
+    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ amountUsd: world().random.between(5, 40) }),
+    patienceMs: PATIENCE_MS,
+  });
+  world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);
+}
+
+async function deliverSome(town: Town): Promise<void> {
+  const { random } = world();
+  for (let left = town.events.length; left > 0; left -= 1) {
+    const [event] = town.events.splice(random.between(0, town.events.length - 1), 1);
+    if (event === undefined || random.once(6)) continue;
+    if (random.once(6)) town.events.push(event);
+    const status = await world().on(town.stripeMachine, () =>
+      town.stripe.deliver(event, town.url()),
+    );
+    world().note(`webhook ${event.type}: ${status}`);
+  }
+}

@@ -1,0 +1,109 @@
+/** The effects of faults. */
+import type { StripeDouble } from '../support/stripe-double.ts';
+import type { SimulatedPostgres } from './database.ts';
+import type { FareboxMachine } from './farebox-machine.ts';
+import type { ModelServer } from './model-server.ts';
+import type { Fault } from './plan.ts';
+import { world } from './world.ts';
+
+const HOUR_MS = 3_600_000;
+const MAX_DOWN_MS = 10_000;
+
+/** Numbers that the faults in force change. */
+export interface Weather {
+  delayMs: number;
+  cutOnce: number;
+  parted: { readonly from: string; readonly untilMs: number } | undefined;
+  flushMs: number;
+  failsFlush: boolean;
+}
+
+export const FAIR: Readonly<Weather> = {
+  delayMs: 2,
+  cutOnce: 0,
+  parted: undefined,
+  flushMs: 1,
+  failsFlush: false,
+};
+
+/** The parts of a town that can fail. */
+export interface Struck {
+  readonly weather: Weather;
+  readonly fareboxes: readonly FareboxMachine[];
+  readonly models: readonly ModelServer[];
+  readonly stripe: StripeDouble;
+  readonly database: SimulatedPostgres | undefined;
+}
+
+/** Starts the server until it serves. */
+export async function keepRunning(farebox: FareboxMachine): Promise<void> {
+  while (!farebox.isRunning) await farebox.start();
+}
+
+/** Lets a fault begin and end. */
+export async function strike(
+  { weather, fareboxes, models, stripe, database }: Struck,
+  { kind, forMs, strength }: Fault,
+): Promise<void> {
+  const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
+  const farebox = one(fareboxes);
+  const { machine } = farebox;
+  const model = one(models);
+  const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
+    const before = Object.fromEntries(
+      Object.keys(change).map((name) => [name, Reflect.get(target, name)]),
+    );
+    Object.assign(target, change);
+    await world().sleep(forMs);
+    Object.assign(target, before);
+  };
+  switch (kind) {
+    case 'crash':
+      farebox.crash();
+      await world().sleep(Math.min(forMs, MAX_DOWN_MS));
+      return keepRunning(farebox);
+    case 'restart':
+      await farebox.stop();
+      return keepRunning(farebox);
+    case 'pause':
+      if (machine !== undefined) machine.pausedUntilMs = world().nowMs + forMs;
+      return;
+    case 'clock':
+      if (machine !== undefined) machine.skewMs = Math.round((strength - 0.5) * HOUR_MS);
+      return;
+    case 'failover':
+      return database?.failOver(Math.min(forMs, MAX_DOWN_MS));
+    case 'database pause': {
+      const until = world().nowMs + forMs;
+      for (const each of database?.machines ?? []) each.pausedUntilMs = until;
+      return;
+    }
+    case 'slow disk':
+      return during(weather, { flushMs: Math.ceil(strength * 2_000) });
+    case 'failed flush':
+      await during(weather, { failsFlush: true });
+      farebox.crash();
+      return keepRunning(farebox);
+    case 'slow network':
+      return during(weather, { delayMs: Math.ceil(strength * 2_000) });
+    case 'network cut':
+      return during(weather, { cutOnce: Math.ceil(5 + strength * 100) });
+    case 'partition': {
+      const running = fareboxes.flatMap((each) => each.machine?.name ?? []);
+      const databases = database?.machines.map((each) => each.name) ?? [];
+      const from = one(['model 9001', 'model 9002', 'card processor', ...running, ...databases]);
+      return during(weather, { parted: { from, untilMs: world().nowMs + forMs } });
+    }
+    case 'slow model':
+      return during(model.faults, { slowMs: Math.ceil(strength * 20_000) });
+    case 'failing model':
+      return during(model.faults, { failOnce: Math.ceil(1 + strength * 5) });
+    case 'dead model':
+      return during(model.machine, { pausedUntilMs: world().nowMs + forMs });
+    case 'card processor': {
+      const { random } = world();
+      const fates = ['lose-request', 'lose-reply', 'error'] as const;
+      return during(stripe, { fate: () => (random.once(3) ? random.pick(fates) : 'pass') });
+    }
+  }
+}
