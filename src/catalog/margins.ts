@@ -38,6 +38,7 @@ const TIERS = [undefined, 'flex', 'priority', 'batch'] as const;
 
 /** The margins of a model with its configured costs. */
 export function marginsOf(model: CatalogModel): Margin[] {
+  if (model.video !== undefined) return videoMargins(model);
   return model.replicas.flatMap(({ engine, cost }) =>
     cost === undefined ? [] : againstCost(model, engine, cost),
   );
@@ -87,6 +88,34 @@ function videoLines(listed: CatalogModel, sold: CatalogModel): PriceLine[] {
       sold: decimalUsd(usdToNano(usd)),
     };
   });
+}
+
+/** Amounts of the same name; pricings of different kinds cannot be compared. */
+function videoMargins({ video, listModel, replicas }: CatalogModel): Margin[] {
+  const list = new Map(amountsIn(listModel?.video?.pricing));
+  return replicas.flatMap(({ engine, videoCost }) => {
+    if (video === undefined || videoCost?.kind !== video.pricing.kind) return [];
+    const costs = new Map(amountsIn(videoCost));
+    return amountsIn(video.pricing).flatMap(([kind, usd]) => {
+      const cost = costs.get(kind);
+      if (cost === undefined) return [];
+      const amounts = { list: list.get(kind) ?? usd, sold: usd, cost };
+      return {
+        ...WITHOUT_STEPS,
+        ...amounts,
+        engine,
+        kind,
+        percent: percentOf(usdToNano(usd), usdToNano(cost)),
+      };
+    });
+  });
+}
+
+const WITHOUT_STEPS = { tier: undefined, above: 0, from: undefined } as const;
+
+/** Share of the price that remains, with one decimal; `null` if the price is 0. */
+function percentOf(soldNano: bigint, costNano: bigint): number | null {
+  return soldNano === 0n ? null : Number(((soldNano - costNano) * 1_000n) / soldNano) / 10;
 }
 
 /** The amounts of a pricing with their names, such as `rates.720p.sound`. */
@@ -161,7 +190,7 @@ function differences(list: Named, sold: Named, cost: Named, above: number): Comp
       list: decimalUsd(list.get(kind) ?? 0n),
       sold: decimalUsd(soldNano),
       cost: decimalUsd(costNano),
-      percent: soldNano === 0n ? null : Number(((soldNano - costNano) * 1_000n) / soldNano) / 10,
+      percent: percentOf(soldNano, costNano),
     };
   });
 }

@@ -11,6 +11,7 @@ import type {
   ModelType,
   PriceSettings,
   Tier,
+  VideoPricing,
 } from '../config/config.ts';
 import { compileBatchPrice, compilePrice, type Price, type PriceOptions } from './compile-price.ts';
 import { type Clock, DAY_MS } from '../core/clock.ts';
@@ -35,6 +36,7 @@ export interface Replica {
   readonly order: number;
   /** Prices of the supplier. */
   readonly cost?: Price | undefined;
+  readonly videoCost?: VideoPricing | undefined;
 }
 
 /** A model without configuration: found on a local port, or run by an embedded engine. */
@@ -157,8 +159,9 @@ export function configuredModel(
 ): CatalogModel {
   const { price: prices, type } = settings;
   const options = { type, clock: given.clock };
-  const configured = settings.replicas.map(({ engine, model, weight, order, cost }) => {
-    const replica = { engine, model: model ?? settings.id, weight, order };
+  const configured = settings.replicas.map(({ engine, model, weight, order, cost, videoCost }) => {
+    const base = { engine, model: model ?? settings.id, weight, order };
+    const replica = videoCost === undefined ? base : { ...base, videoCost };
     return cost === undefined ? replica : { ...replica, cost: compilePrice(cost, options) };
   });
   const replicas: readonly Replica[] = configured.length > 0 ? configured : replicasOf(found);

@@ -8,7 +8,13 @@ import type { Diagnostics } from './explain.ts';
 import { VIDEO_RESULT_MB, maxCallerMb } from './media-section.ts';
 import { type ModelSettings, stepsOf } from './models-section.ts';
 import { checkPayments } from './payments-checks.ts';
-import { type AmountName, checkPlans, missingPrices, NEEDED_PRICES } from './plan-checks.ts';
+import {
+  type AmountName,
+  checkPlans,
+  missingPrices,
+  NEEDED_PRICES,
+  videoPricingProblem,
+} from './plan-checks.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
 import type { Path } from './yaml-source.ts';
@@ -279,6 +285,11 @@ function checkReplicas(
   diagnostics: Diagnostics,
 ): void {
   for (const [index, replica] of model.replicas.entries()) {
+    const { videoCost } = replica;
+    const costProblem = videoCost && videoPricingProblem(model, 'videoCost', videoCost);
+    if (costProblem !== undefined) {
+      diagnostics.problem([...path, 'replicas', index, 'videoCost'], costProblem);
+    }
     if (engines.has(replica.engine)) continue;
     const hint = didYouMean(replica.engine, engines) || '.';
     const known = engines.size === 0 ? 'none are configured' : [...engines].join(', ');

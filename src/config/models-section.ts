@@ -12,7 +12,7 @@ import {
   RerankModelSettings,
   SpeechModelSettings,
 } from './media-model-sections.ts';
-import { VideoModelSettings } from './video-model-section.ts';
+import { VideoModelSettings, VideoPricing } from './video-model-section.ts';
 
 /** Values of `GET /models?type=`. */
 export const MODEL_TYPES = [
@@ -183,6 +183,9 @@ export const ReplicaSettings = z.strictObject({
     .describe('Replicas of a higher order are used only if all lower ones are unavailable.'),
   cost: PriceSettings.optional().describe(
     'Prices that the supplier charges for this replica. Only the operator sees them.',
+  ),
+  videoCost: VideoPricing.optional().describe(
+    'The same for a model of type video: pricing of the supplier, as `video.pricing`.',
   ),
 });
 

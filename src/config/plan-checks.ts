@@ -4,7 +4,7 @@ import type { Diagnostics } from './explain.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
 import { DEFAULT_PLANS, type PriceRule, type PriceRules } from './plans-section.ts';
 import type { FileSettings } from './sections.ts';
-import { VideoModelSettings } from './video-model-section.ts';
+import { VideoModelSettings, type VideoPricing } from './video-model-section.ts';
 import type { Path } from './yaml-source.ts';
 
 export type AmountName = Exclude<
@@ -65,15 +65,24 @@ export function priceRuleProblems(
   );
 }
 
-function problemOfRule({ type, video }: PricedModel, rule: PriceRule): string | undefined {
+function problemOfRule(model: PricedModel, rule: PriceRule): string | undefined {
+  const { type } = model;
   const { price, videoPricing } = rule;
   if (price !== undefined) {
     if (type !== 'video') return missingPrices(type, price)[0];
     return 'Models of type video have "videoPricing" or "discountPercent"';
   }
-  if (videoPricing === undefined) return undefined;
-  if (video === undefined) return 'Only a model of type video can have "videoPricing"';
-  const parsed = VideoModelSettings.safeParse({ ...video, pricing: videoPricing });
+  return videoPricing && videoPricingProblem(model, 'videoPricing', videoPricing);
+}
+
+/** Whether a pricing fits the durations and resolutions of a video model. */
+export function videoPricingProblem(
+  { video }: Pick<PricedModel, 'video'>,
+  name: string,
+  pricing: VideoPricing,
+): string | undefined {
+  if (video === undefined) return `Only a model of type video can have "${name}"`;
+  const parsed = VideoModelSettings.safeParse({ ...video, pricing });
   return parsed.success ? undefined : parsed.error.issues[0]?.message;
 }
 

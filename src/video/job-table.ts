@@ -45,10 +45,10 @@ export class JobTable extends LeasedTable<VideoJob> {
            finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
            media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
            webhook_due_ms, input_bytes, tags, has_sound,
-           list_nano)
+           list_nano, costs)
          SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
-           '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13, $14
-         WHERE $15 > (SELECT count(*) FROM video_job
+           '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13, $14, $15
+         WHERE $16 > (SELECT count(*) FROM video_job
            WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
          RETURNING id`,
         [
@@ -66,6 +66,7 @@ export class JobTable extends LeasedTable<VideoJob> {
           job.tags === undefined ? null : JSON.stringify(job.tags),
           job.hasSound ? 1 : 0,
           job.listNano ?? null,
+          job.costs === undefined ? null : JSON.stringify(job.costs),
           maxOpen,
         ],
       );

@@ -69,6 +69,9 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
+/** The cost of a job at one replica, in USD. */
+const SupplierQuote = z.object({ engine: z.string(), model: z.string(), usd: z.string() });
+
 const SHAPE = rowShape({
   /** The `queue_id` of the API. */
   id: z.string(),
@@ -111,6 +114,7 @@ const SHAPE = rowShape({
   tags: maybe(jsonText(z.record(z.string(), z.string()))),
   /** The quote at the list price, if the account had its own prices. */
   listNano: maybe(z.bigint().transform(nano)),
+  costs: maybe(jsonText(z.array(SupplierQuote))),
 });
 
 export const JOB_COLUMNS = SHAPE.columns;
@@ -132,6 +136,7 @@ export interface NewJob extends Pick<
   readonly hasSound: boolean;
   readonly tags?: VideoJob['tags'];
   readonly listNano?: VideoJob['listNano'];
+  readonly costs?: VideoJob['costs'];
 }
 
 export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {

@@ -82,4 +82,9 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
     id: 'video-0006',
     up: 'ALTER TABLE video_job ADD COLUMN list_nano BIGINT',
   },
+  {
+    // Costs of the suppliers by engine and model, JSON; null if none is known.
+    id: 'video-0007',
+    up: 'ALTER TABLE video_job ADD COLUMN costs TEXT',
+  },
 ];

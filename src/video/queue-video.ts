@@ -13,7 +13,7 @@ import { requireAccess, withPrices } from '../http/model-sale.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
+import { type Nano, decimalUsd, formatUsd, toUsdNumber } from '../core/money.ts';
 import {
   type MediaWorkspace,
   type MediaFiles,
@@ -116,6 +116,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         modelId: model.id,
         quoteNano,
         listNano: listed && quoteVideo(listed, request, measured),
+        costs: supplierQuotes(model, settings, request, measured),
         request: engineRequest(settings, request, measured),
         hasSound: hasSound(settings, request),
         inputs,
@@ -145,6 +146,21 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   });
   keeper?.kept();
   await context.json(200, response);
+}
+
+/** The cost at each replica with prices of its supplier; `undefined` if there is none. */
+function supplierQuotes(
+  { replicas }: Pick<CatalogModel, 'replicas'>,
+  settings: VideoModelSettings,
+  request: VideoQueueRequest,
+  measured: Measured,
+) {
+  const quotes = replicas.flatMap(({ engine, model, videoCost }) => {
+    if (videoCost === undefined) return [];
+    const quoteNano = quoteVideo({ ...settings, pricing: videoCost }, request, measured);
+    return { engine, model, usd: decimalUsd(quoteNano) };
+  });
+  return quotes.length === 0 ? undefined : quotes;
 }
 
 function setHeaders(

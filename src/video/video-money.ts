@@ -9,7 +9,7 @@
  * never admitted may have no hold; its hold is released if it exists, and its receipt mentions no
  * refund.
  */
-import { type Nano, ZERO, formatUsd } from '../core/money.ts';
+import { type Nano, ZERO, formatUsd, usdToNano } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
@@ -30,7 +30,8 @@ export function videoMoney(sales: Sales): VideoMoney {
   return {
     settle: async (tx, job, sha256) => {
       const { extras, ...rest } = receipt(job, 'completed', ZERO);
-      const usage = { ...rest, extras: { ...extras, sha256: [sha256] } };
+      const supplier = supplierOf(job);
+      const usage = { ...rest, supplier, extras: { ...extras, sha256: [sha256] } };
       if (await sales.closeJob(tx, usage)) return;
       await sales.settleJob(tx, { costNano: job.quoteNano, usage });
     },
@@ -47,6 +48,12 @@ export function videoMoney(sales: Sales): VideoMoney {
       await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', ZERO) });
     },
   };
+}
+
+/** The cost at the replica that made the video; a failed job has none, because it is not known. */
+function supplierOf({ engine, engineModel, costs = [] }: VideoJob): UsageRecord['supplier'] {
+  const cost = costs.find((one) => one.engine === engine && one.model === engineModel);
+  return cost && { nano: usdToNano(cost.usd), lines: [['quote', 1, cost.usd]] };
 }
 
 function receipt(job: VideoJob, status: UsageStatus, refundedNano: Nano): UsageRecord {

@@ -25,6 +25,7 @@ export interface QueueJob extends Pick<
 > {
   readonly tags?: NewJob['tags'];
   readonly listNano?: NewJob['listNano'];
+  readonly costs?: NewJob['costs'];
   /** Media files, which are moved into the store. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
+import { marginsOf } from '../../src/catalog/catalog.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { findingsOf } from '../../src/cli/check.ts';
 import { makeClip, toneWav } from '../media/clips.ts';
@@ -211,8 +212,8 @@ models:
   - { id: flux, type: image, price: { perImage: 0.04 }, replicas: [{ engine: replicate, model: a/flux }] }
   - id: hailuo
     type: video
-    replicas: [{ engine: replicate, model: a/hailuo }]
-    video: { task: text-to-video, durations: [5s], pricing: { kind: generation, perGeneration: 0.3 } }
+    replicas: [{ engine: replicate, model: a/hailuo, videoCost: { kind: second, perSecond: 0.05 } }]
+    video: { task: text-to-video, durations: [5s], pricing: { kind: second, perSecond: 0.06 } }
   - { id: rank, type: rerank, price: { perSearch: 0.002 }, replicas: [{ engine: cohere, model: rerank-v3.5 }] }
   - { id: vectors, type: embedding, price: { input: 1 }, embedding: { dimensions: 2 }, replicas: [{ engine: cohere, model: embed-v4.0 }] }
   - { id: voice, type: tts, price: { perMillionCharacters: 10 }, replicas: [{ engine: deepgram, model: aura-2 }] }
@@ -335,6 +336,32 @@ test('images, video, vectors, ranks, speech and transcripts of provider packages
     );
     assert.ok(film !== undefined && clip.equals(film));
     assert.equal(provider.requests.filter(({ path }) => path.includes('hailuo')).length, 1);
+
+    const operator = await farebox.key({ kind: 'ADMIN' });
+    const read = (path: string) => call(farebox, path, { secret: operator });
+    const { body: record } = await read(`/admin/requests/${queued.queue_id}`);
+    assert.deepEqual(record.data.supplier, {
+      usd: '0.250000000',
+      lines: [{ kind: 'quote', quantity: 1, per: 1, price: '0.25', usd: '0.25' }],
+    });
+    const { body: usage } = await read('/admin/usage?by=engine');
+    const sums = usage.data.find((one: { engine: string }) => one.engine === 'replicate');
+    assert.deepEqual([sums.usd, sums.supplierUsd], ['0.3400', '0.2500']);
+    const [margin] = marginsOf(farebox.app.catalog.require('hailuo', 'video').model);
+    assert.deepEqual([margin?.kind, margin?.percent], ['perSecond', 16.6]);
+    const own = await call(farebox, `/usage/${queued.queue_id}`, { secret });
+    assert.doesNotMatch(own.text, /supplier|0\.25/);
+
+    state = 'processing';
+    const { body: second } = await post('/video/queue', order);
+    const polls = () =>
+      provider.requests.filter(({ method, path }) => method === 'GET' && path.endsWith('/p'));
+    const before = polls().length;
+    await until(() => polls().length > before, 'a poll of the second video', 250);
+    await post('/video/cancel', { queue_id: second.queue_id });
+    const isCancelled = () => provider.requests.some(({ path }) => path.endsWith('/p/cancel'));
+    await until(isCancelled, 'that the provider cancels the video', 250);
+    assert.equal(await bill(), usdToNano('0.342553'));
     await farebox.audit();
   } finally {
     await farebox.stop();

@@ -15,15 +15,17 @@ import { type Writer, insertTransfer } from './states.ts';
 const RUNNING = `SELECT COALESCE(replica, '') AS engine FROM ledger_usage
   WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running' FOR UPDATE`;
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
-  extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
+  extras = $8, cost_nano = $9, cost_lines = $10 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano, metadata`;
 const ADD_JOB = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, engine, requests,
-  errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7, $8)
+  errors, prompt_tokens, completion_tokens, usd_nano, diem_nano, cost_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7, $8, CAST($9 AS BIGINT))
   ON CONFLICT (account_id, day, key_id, model_id, engine) DO UPDATE SET
   requests = ledger_usage_day.requests + excluded.requests,
   usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
+  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano,
+  cost_nano = COALESCE(ledger_usage_day.cost_nano + excluded.cost_nano, ledger_usage_day.cost_nano,
+  excluded.cost_nano)`;
 
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
@@ -34,7 +36,7 @@ export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
 ): Promise<ChargedJob | undefined> {
-  const { requestId, createdMs, accountId, keyId, modelId, extras, replica = '' } = usage;
+  const { requestId, createdMs, accountId, keyId, modelId, extras, replica = '', supplier } = usage;
   const day = dayOf(createdMs);
   const [charged] = await tx.query<{ engine: string }>(RUNNING, [requestId, day, accountId]);
   if (charged === undefined) return undefined;
@@ -49,15 +51,18 @@ export async function closeCharge(
       Math.round(usage.latencyMs),
       usage.replica ?? null,
       extras === undefined ? null : JSON.stringify(extras),
+      supplier === undefined ? null : supplier.nano,
+      supplier === undefined ? null : JSON.stringify(supplier.lines),
     ],
   );
   if (row === undefined) return undefined;
+  const key = [accountId, day, keyId, modelId];
+  const costNano = supplier === undefined ? null : supplier.nano;
   if (charged.engine !== replica) {
     // A job is charged before its engine is known.
-    const key = [accountId, day, keyId, modelId];
-    await tx.query(ADD_JOB, [...key, charged.engine, -1, -row.usd_nano, -row.diem_nano]);
-    await tx.query(ADD_JOB, [...key, replica, 1, row.usd_nano, row.diem_nano]);
-  }
+    await tx.query(ADD_JOB, [...key, charged.engine, -1, -row.usd_nano, -row.diem_nano, null]);
+    await tx.query(ADD_JOB, [...key, replica, 1, row.usd_nano, row.diem_nano, costNano]);
+  } else if (costNano !== null) await tx.query(ADD_JOB, [...key, replica, 0, 0n, 0n, costNano]);
   const [job] = await tx.query<{ cap_ids: string }>(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',
     [requestId],
