@@ -59,7 +59,7 @@ const Quirks = group({
     .array(z.string())
     .optional()
     .describe(
-      'Members of messages that the server omits for this engine. Default: `extra_content` and `reasoning_details` for hosted engines except Gemini, LiteLLM and OpenRouter; for Mistral and Groq also `reasoning_content`.',
+      'Members of messages that the server omits for this engine. `cache_control` is also omitted from their parts and from tools. Default: `cache_control`, `extra_content` and `reasoning_details` for hosted engines except LiteLLM and OpenRouter (for Gemini `cache_control` only); for Mistral and Groq also `reasoning_content`.',
     ),
 });
 

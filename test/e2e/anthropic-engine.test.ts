@@ -285,6 +285,37 @@ describe('an engine of the Messages API', () => {
       assert.deepEqual(engine.seen[1]?.body.messages[1]?.content, SIGNED);
     });
   }
+
+  test('has the marks for a prompt cache at the place of messages, calls and tools', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Two' }] });
+    const mark = { cache_control: { type: 'ephemeral' } };
+    const call = { id: 'toolu_1', type: 'function', function: { name: 'add', arguments: '{}' } };
+    const messages = [
+      { role: 'system', content: 'Be brief', ...mark },
+      { role: 'user', content: 'Add' },
+      { role: 'assistant', content: '', tool_calls: [{ ...call, ...mark }] },
+      { role: 'tool', tool_call_id: 'toolu_1', content: '2', ...mark },
+    ];
+    const tools = [{ ...TOOL, ...mark }];
+    const { status, text } = await post('/chat/completions', { messages, tools });
+    assert.equal(status, 200, text);
+    const { system, messages: sent, tools: offered } = engine.seen[0]?.body ?? {};
+    assert.deepEqual(system, [{ type: 'text', text: 'Be brief', ...mark }]);
+    const use = { type: 'tool_use', id: 'toolu_1', name: 'add', input: {}, ...mark };
+    assert.deepEqual(sent?.[1]?.content, [use]);
+    const plain = [{ type: 'text', text: '2' }];
+    const result = { type: 'tool_result', tool_use_id: 'toolu_1', content: plain, ...mark };
+    assert.deepEqual(sent?.[2]?.content, [result]);
+    assert.deepEqual(offered?.[0]?.['cache_control'], mark.cache_control);
+  });
+
+  test('passes a mark for the whole prompt on', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+    const mark = { cache_control: { type: 'ephemeral', ttl: '1h' } };
+    const messages = [{ role: 'user', content: 'Hello' }];
+    await post('/chat/completions', { messages, ...mark });
+    assert.deepEqual(engine.seen[0]?.body['cache_control'], mark.cache_control);
+  });
 });
 
 /** The events that the engine sent, with the name of the caller's model. */

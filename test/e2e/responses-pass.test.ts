@@ -1,10 +1,8 @@
 /** Responses callers on engines of the Responses API: requests and responses are passed on. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import fc from 'fast-check';
 import { type Called, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { anyCharacter } from '../support/any-character.ts';
 import {
   customCall,
   type EngineResponse,
@@ -318,55 +316,5 @@ describe('a Responses caller on an engine of the Responses API', () => {
     const last = eventsOf(answer.text).at(-1);
     assert.equal(last.type, 'response.failed');
     assert.equal(last.response.output.length, 1);
-  });
-
-  test('two hundred turns keep their bytes, however an engine writes JSON', async () => {
-    const { secret } = farebox.owner;
-    const text = fc.string({ unit: anyCharacter, maxLength: 60 });
-    const item = fc.oneof(
-      fc.tuple(text, text).map(([one, data]) => reasoning('rs_1', one === '' ? [] : [one], data)),
-      text.map((words) => message('msg_1', words)),
-      text.map((words) => functionCall('1', 'exec', { words })),
-      text.map((words) => customCall('2', 'apply_patch', words)),
-      text.map((query) => ({
-        id: 'lsh_1',
-        type: 'local_shell_call',
-        status: 'completed',
-        call_id: 'call_3',
-        action: { type: 'exec', command: [query] },
-      })),
-    );
-    const turn = fc.record({
-      output: fc.array(item, { minLength: 1, maxLength: 5 }),
-      spaced: fc.boolean(),
-      ascii: fc.boolean(),
-      stream: fc.boolean(),
-    });
-    let turns = 0;
-    await fc.assert(
-      fc.asyncProperty(turn, async ({ output, spaced, ascii, stream }) => {
-        const written = (bytes: string) => {
-          const wide = spaced ? bytes.replaceAll(/"type":/g, '"type": ') : bytes;
-          if (!ascii) return wide;
-          return wide.replaceAll(
-            /[^\n -~]/g,
-            (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
-          );
-        };
-        const given = written(
-          stream
-            ? eventBytes(engineEvents({ output }))
-            : JSON.stringify(engineResponse({ output })),
-        );
-        engine.script.push(sends(given, stream ? 'text/event-stream' : 'application/json'));
-        const body = { model: 'pro', input: 'Hi', store: false, stream };
-        const answer = await call(farebox, '/responses', { secret, body });
-        assert.equal(answer.status, 200, answer.text);
-        assert.equal(asEngine(answer.text), given);
-        turns += 1;
-      }),
-      { numRuns: 200 },
-    );
-    assert.equal(turns, 200);
   });
 });

@@ -16,6 +16,8 @@ type Json = Called['body'];
 const DIALECTS = ['self-hosted', 'openai', 'gemini', 'groq', 'mistral', 'openrouter'];
 const MODELS = [...DIALECTS, 'anthropic', 'responses'];
 const NAME = 'add';
+/** A signature of the engine, or the one that its provider documents for calls of other models. */
+const GEMINI_SIGNATURE = /^(?:sig-\d+|skip_thought_signature_validator)$/;
 const SCHEMA = { type: 'object', properties: { a: { type: 'number' } } };
 
 /** A client that keeps the history of its protocol. */
@@ -231,6 +233,9 @@ describe('a tool loop', () => {
     const open = new Set<string>();
     for (const { role, tool_calls: calls = [], tool_call_id: id, ...message } of messages) {
       if (role !== 'tool' && open.size > 0) return 'a call without result';
+      const signature = calls[0]?.extra_content?.google?.thought_signature;
+      if (model === 'at-gemini' && calls.length > 0 && !GEMINI_SIGNATURE.test(signature))
+        return `a call with the signature ${signature}`;
       if (role === 'tool' && !open.delete(id)) return `a result without call: ${id}`;
       for (const call of calls) {
         if (open.has(call.id)) return `two calls with the id ${call.id}`;

@@ -21,6 +21,8 @@ export interface EngineDialect {
   readonly renamed: readonly (readonly [name: string, engineName: string])[];
   /** Length of the ids of tool calls, if the engine accepts only letters and digits of that length. */
   readonly callIdCharacters?: number;
+  /** Models that reject the tool calls of a message if the first one has no signature. */
+  readonly signedCalls: RegExp | undefined;
   /** Members of a last message by the assistant, which the engine rejects otherwise. */
   readonly lastMessage?: JsonObject;
   /**
@@ -57,6 +59,7 @@ const SELF_HOSTED: EngineDialect = {
   padding: false,
   continuousUsage: false,
   renamed: [],
+  signedCalls: undefined,
   cacheMarks: false,
   cacheSalt: true,
   countsReasoning: true,
@@ -67,6 +70,8 @@ const SELF_HOSTED: EngineDialect = {
   leaveOutOfMessages: [],
 };
 const ALWAYS: JsonObject = {};
+/** A mark for a prompt cache, in messages, their parts and calls, and in tools. */
+export const CACHE_MARK = 'cache_control';
 const HOSTED: EngineDialect = {
   ...SELF_HOSTED,
   outputCap: 'max_completion_tokens',
@@ -74,11 +79,11 @@ const HOSTED: EngineDialect = {
   cacheSalt: false,
   maxStops: 4,
   prefill: undefined,
-  leaveOutOfMessages: ['extra_content', 'reasoning_details'],
+  leaveOutOfMessages: [CACHE_MARK, 'extra_content', 'reasoning_details'],
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
 
-const NO_REASONING = ['extra_content', 'reasoning_content', 'reasoning_details'];
+const NO_REASONING = [CACHE_MARK, 'extra_content', 'reasoning_content', 'reasoning_details'];
 /** Also required by the tokenizer of Mistral in vLLM, whose error shows it. */
 const MISTRAL_ID_CHARACTERS = 9;
 
@@ -87,7 +92,13 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
   anthropic: { ...HOSTED, maxStops: Infinity, prefill: ALWAYS },
   deepseek: { ...OLDER_CAP, maxStops: 16, thinkingOff: { thinking: { type: 'disabled' } } },
-  gemini: { ...OLDER_CAP, maxStops: 5, countsReasoning: false, leaveOutOfMessages: [] },
+  gemini: {
+    ...OLDER_CAP,
+    maxStops: 5,
+    countsReasoning: false,
+    leaveOutOfMessages: [CACHE_MARK],
+    signedCalls: /^(?!.*gemini-[12])/,
+  },
   groq: { ...HOSTED, prefill: ALWAYS, leaveOutOfMessages: NO_REASONING },
   litellm: {
     ...OLDER_CAP,

@@ -14,7 +14,7 @@ import { sha256Hex } from '../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { spliceObject, withMembers } from '../../json/json-splice.ts';
-import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
+import { CACHE_MARK, type EngineDialect, type RefusedParameter } from './engine-dialect.ts';
 
 export interface EngineTarget {
   readonly model: string;
@@ -127,10 +127,11 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
       : undefined,
   };
   let messages = target.messages ?? request.messages;
-  if (dialect.cacheMarks) messages = withMarks(messages, request);
+  if (dialect.cacheMarks) messages = withInnerMarks(withMarks(messages, request));
   if (!request.isPlain || dialect.lastMessage !== undefined) {
     messages = knownMessages(messages, dialect);
   }
+  if (dialect.signedCalls?.test(target.model) === true) messages = withSignatures(messages);
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
   if (target.mayPrefill === true) setPrefill(fields, messages.at(-1), dialect);
@@ -145,6 +146,9 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   }
   if (target.promptCacheKey !== undefined) fields['prompt_cache_key'] = target.promptCacheKey;
   if (target.cacheSalt !== undefined) fields['cache_salt'] = target.cacheSalt;
+  if (dialect.leaveOutOfMessages.includes(CACHE_MARK) && request.tools.some(hasMark)) {
+    fields['tools'] = request.tools.map(withoutMark);
+  }
   if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
   if (target.extraMembers !== undefined) Object.assign(fields, target.extraMembers);
   for (const [name, engineName] of dialect.renamed) {
@@ -184,7 +188,10 @@ const ADDED = new Set([
  * Whether the request contains the rejected parameter; otherwise the rejection has another cause.
  */
 export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParameter): boolean {
-  if (inMessages) return request.messages.some((message) => hasMember(message, name));
+  if (inMessages) {
+    const isMarked = name === CACHE_MARK && request.tools.some(hasMark);
+    return isMarked || request.messages.some((message) => hasMember(message, name));
+  }
   return ADDED.has(name) || Object.hasOwn(request.fields, name);
 }
 
@@ -248,9 +255,41 @@ function withMarks(
   return messages.map((message, at) => (message === given[at] && marked[at]) || message);
 }
 
-/** Whether the message or one of its tool calls has the member. */
+/** Some clients mark a whole message for a prompt cache: the mark belongs to its last call or part. */
+function withInnerMarks(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+  if (!messages.some((message) => isJsonObject(message[CACHE_MARK]))) return messages;
+  return messages.map((message) => {
+    const { [CACHE_MARK]: mark, ...rest } = message;
+    if (!isJsonObject(mark)) return message;
+    const { content } = message;
+    const calls = callsOf(message);
+    const text = typeof content === 'string' ? [{ type: 'text', text: content }] : partsOf(message);
+    const inner = calls.length > 0 ? calls : text;
+    if (inner.length === 0) return message;
+    const marked = [...inner.slice(0, -1), { [CACHE_MARK]: mark, ...inner.at(-1) }];
+    return { ...rest, [calls.length > 0 ? 'tool_calls' : 'content']: marked };
+  });
+}
+
+/** A tool is marked in one of two places. */
+function hasMark(tool: ChatTool): boolean {
+  return Object.hasOwn(tool, CACHE_MARK) || Object.hasOwn(tool.function, CACHE_MARK);
+}
+
+function withoutMark({ [CACHE_MARK]: _mark, function: made, ...rest }: ChatTool): JsonObject {
+  const { [CACHE_MARK]: _inner, ...kept } = made;
+  return { ...rest, function: kept };
+}
+
+/** Whether the message or one of its tool calls has the member, or one of its parts the mark. */
 function hasMember(message: ChatMessage, name: string): boolean {
-  return Object.hasOwn(message, name) || callsOf(message).some((call) => Object.hasOwn(call, name));
+  const has = (one: JsonObject): boolean => Object.hasOwn(one, name);
+  const isInPart = name === CACHE_MARK && partsOf(message).some(has);
+  return isInPart || has(message) || callsOf(message).some(has);
+}
+
+function partsOf({ content }: ChatMessage): readonly JsonObject[] {
+  return Array.isArray(content) ? content : [];
 }
 
 function callsOf(message: ChatMessage): readonly JsonObject[] {
@@ -271,11 +310,13 @@ function knownMessages(
     if (!known.some((message) => hasMember(message, name))) continue;
     known = known.map((message) => {
       if (!hasMember(message, name)) return message;
-      const { [name]: _refused, ...rest } = message;
-      const calls = callsOf(message).map(({ [name]: _ofCall, ...call }) => call);
+      const without = ({ [name]: _refused, ...kept }: JsonObject) => kept;
+      const calls = callsOf(message).map(without);
+      const parts = name === CACHE_MARK ? partsOf(message).map(without) : [];
       const more = calls.length === 0 ? {} : { tool_calls: calls };
+      const content = parts.length === 0 ? {} : { content: parts };
       // Only members that a message and its calls can do without are left out.
-      return { ...rest, ...more } as ChatMessage;
+      return { ...without(message), ...more, ...content } as ChatMessage;
     });
   }
   const last = known.at(-1);
@@ -283,6 +324,24 @@ function knownMessages(
     known = [...known.slice(0, -1), { ...last, ...lastMessage }];
   }
   return callIdCharacters === undefined ? known : withShortIds(known, callIdCharacters);
+}
+
+/** The signature that the provider documents for tool calls that it has not made or signed. */
+const UNSIGNED = { google: { thought_signature: 'skip_thought_signature_validator' } };
+
+function withSignatures(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+  const isUnsigned = (message: ChatMessage): boolean =>
+    callsOf(message).length > 0 && !hasMember(message, 'extra_content');
+  if (!messages.some(isUnsigned)) return messages;
+  return messages.map((message) => {
+    if (!isUnsigned(message)) return message;
+    const [first, ...others] = callsOf(message);
+    // The same message, with a member that a call may have.
+    return {
+      ...message,
+      tool_calls: [{ ...first, extra_content: UNSIGNED }, ...others],
+    } as ChatMessage;
+  });
 }
 
 /** Replaces ids of tool calls by hashes, which are the same in every turn. */

@@ -110,6 +110,34 @@ const REFUSALS: readonly (readonly [who: string, body: unknown, names: readonly 
     ['frequency_penalty', 'top_k'],
   ],
   [
+    'OpenAI, a part',
+    openAi(
+      "Unknown parameter: 'messages[0].content[0].cache_control'.",
+      'messages[0].content[0].cache_control',
+      'unknown_parameter',
+    ),
+    ['messages: cache_control'],
+  ],
+  [
+    'OpenAI, a tool',
+    openAi("Unknown parameter: 'tools[0].x'.", 'tools[0].cache_control', 'unknown_parameter'),
+    ['messages: cache_control'],
+  ],
+  [
+    'Gemini, a part',
+    [
+      {
+        error: {
+          code: 400,
+          message:
+            'Invalid JSON payload received. Unknown name "cache_control" at \'messages[0].content[0]\': Cannot find field.',
+          status: 'INVALID_ARGUMENT',
+        },
+      },
+    ],
+    ['messages: cache_control'],
+  ],
+  [
     'Groq, messages',
     openAi(
       "'messages.2' : for 'role:assistant' the following must be satisfied[('messages.2' : property 'reasoning_content' is unsupported)]",

@@ -5,7 +5,7 @@
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { RefusedParameter } from './engine-dialect.ts';
+import { CACHE_MARK, type RefusedParameter } from './engine-dialect.ts';
 
 const MAX_NAMED = 16;
 
@@ -68,6 +68,9 @@ function ofPlace(place: readonly unknown[]): RefusedParameter | undefined {
   const steps = place[0] === 'body' ? place.slice(1) : place;
   const [name, inner] = steps;
   if (typeof name !== 'string') return undefined;
+  if (steps.length > 1 && steps.at(-1) === CACHE_MARK) {
+    return { name: CACHE_MARK, inMessages: true, inner: undefined };
+  }
   if (name !== 'messages' || steps.length < 3) {
     return { name, inMessages: false, inner: typeof inner === 'string' ? inner : undefined };
   }
@@ -83,7 +86,7 @@ function ofText(text: string): RefusedParameter[] {
     const one = ofPlace(steps.filter((step) => step !== ''));
     if (one !== undefined) named.push(one);
   }
-  const inMessages = /['"`]messages\.\d+['"`]/.test(flat);
+  const inMessages = /['"`]messages[.[]\d/.test(flat);
   for (const sentence of SENTENCES) {
     for (const [, name = ''] of flat.matchAll(sentence)) {
       named.push({ name, inMessages, inner: undefined });

@@ -29,6 +29,7 @@ export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObj
   const isThinking = isJsonObject(thinking) && thinking['type'] !== 'disabled';
   const output = { ...formatOf(chat), ...(effort === undefined ? {} : { effort }) };
   return {
+    ...marked(chat['cache_control']),
     ...ownSettings(own),
     model: chat['model'],
     max_tokens: chat['max_tokens'] ?? chat['max_completion_tokens'],
@@ -158,7 +159,8 @@ function assistantBlocks(message: JsonObject, isUnthinking: boolean): Blocks {
   for (const call of toolCallsOf(message)) {
     const { arguments: text } = functionOf(call);
     const input = typeof text === 'string' ? (parsedJsonObject(text) ?? {}) : {};
-    blocks.push({ type: 'tool_use', id: safeId(call['id']), name: functionName(call), input });
+    const use = { type: 'tool_use', id: safeId(call['id']), name: functionName(call), input };
+    blocks.push({ ...use, ...marked(call['cache_control']) });
   }
   // Reasoning alone is no message.
   return blocks.some(({ type }) => type === 'text' || type === 'tool_use') ? blocks : [];
