@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
-import type { LanguageModelV4StreamPart } from '@ai-sdk/provider';
+import type { LanguageModelV4StreamPart, SharedV4Warning } from '@ai-sdk/provider';
 import { Fault } from '../../src/core/faults.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import type { ProviderSettings } from '../../src/engines/embedded/program-contract.ts';
@@ -22,6 +22,7 @@ import { ChatBody, callOptionsOf } from './chat-request.ts';
 import { editImages, embed, generateImages, rerank, speak, transcribe } from './media.ts';
 import { Videos } from './videos.ts';
 import { Redaction, failureOf } from './failure.ts';
+import { IgnoredSettings } from './ignored-settings.ts';
 import { listModels, modelListBody } from './model-list.ts';
 import { Provider } from './provider.ts';
 
@@ -41,6 +42,7 @@ serveEngine(async (given) => {
   keepPromptsOutOfOutput(redaction);
   const provider = await Provider.load(settings);
   const ids = systemIds();
+  const ignored = new IgnoredSettings();
 
   /** Sends errors of the provider in the format of the OpenAI API. */
   const handle =
@@ -93,17 +95,21 @@ serveEngine(async (given) => {
         const body = await readJson(raw, MAX_BODY_BYTES, ChatBody);
         const model = provider.model('language', body.model);
         const options = await callOptionsOf(body, { provider, model, signal });
+        ignored.check(body.model, options);
         const frame = {
           id: `chatcmpl-${ids.hex(12)}`,
           model: body.model,
           createdS: Math.floor(Date.now() / 1_000),
         };
         if (body.stream !== true) {
-          sendJson(response, 200, completionOf(await model.doGenerate(options), frame));
+          const result = await model.doGenerate(options);
+          ignored.learn(body.model, result.warnings);
+          sendJson(response, 200, completionOf(result, frame));
           return;
         }
         const { stream } = await model.doStream(options);
-        await sendStream(stream, frame, response, signal);
+        const onStart = (warnings: SharedV4Warning[]): void => ignored.learn(body.model, warnings);
+        await sendStream(stream, { frame, onStart, signal }, response);
       }),
     },
   };
@@ -111,12 +117,20 @@ serveEngine(async (given) => {
 
 async function sendStream(
   stream: ReadableStream<LanguageModelV4StreamPart>,
-  frame: Frame,
+  {
+    frame,
+    onStart,
+    signal,
+  }: {
+    readonly frame: Frame;
+    readonly onStart: (warnings: SharedV4Warning[]) => void;
+    readonly signal: AbortSignal;
+  },
   response: ServerResponse,
-  signal: AbortSignal,
 ): Promise<void> {
   const writer = new ChunkWriter(frame);
   for await (const part of stream) {
+    if (part.type === 'stream-start') onStart(part.warnings);
     for (const chunk of writer.chunks(part)) writeEvent(response, chunk);
     if (response.writableNeedDrain) await once(response, 'drain', { signal });
   }

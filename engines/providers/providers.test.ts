@@ -199,6 +199,31 @@ const CHAT: WireCase = {
   returns: { status: 200 },
 };
 
+test('a setting that a package ignores is rejected, from the second request on without a call', async () => {
+  const provider = await EmulatedProvider.open();
+  const [, wire] = WIRES.find(([name]) => name === 'openai')!;
+  const engine = await startEngine(wire, provider);
+  for (const [model, setting, stream] of [
+    ['gpt-5', { stop: ['END'] }, false],
+    ['gpt-5', { seed: 7 }, false],
+    ['gpt-5-mini', { stop: ['END'] }, true],
+  ] as const) {
+    provider.requests.length = 0;
+    for (const _ of [1, 2]) {
+      provider.replies = [wire.cases[0]!.replies ?? []].flat();
+      if (stream) provider.replies = [{ status: 200, type: 'text/event-stream', text: '' }];
+      const body = { ...(CHAT.body as object), model, stream, ...setting };
+      const response = await send(engine, { ...CHAT, body });
+      const text = await response.text();
+      assert.equal(response.status, 400, text);
+      assert.match(text, /does not support \\"(?:stop|seed)\\" of this model/);
+    }
+    assert.equal(provider.requests.length, 1);
+  }
+  await engine.close();
+  await provider.close();
+});
+
 test('a closed connection cancels the request at the provider', async () => {
   const provider = await EmulatedProvider.open();
   const engine = await startEngine(ANTHROPIC, provider);

@@ -221,6 +221,22 @@ describe('an engine of the Messages API', () => {
     });
   }
 
+  for (const [name, value] of [
+    ['seed', 7],
+    ['n', 2],
+    ['logit_bias', { 5: 1 }],
+    ['stop', ['\n\n']],
+  ] as const) {
+    test(`${name}, which the protocol lacks, is rejected before the engine`, async () => {
+      const seen = engine.seen.length;
+      const messages = [{ role: 'user', content: 'Hello' }];
+      const refused = await post('/chat/completions', { messages, [name]: value });
+      assert.equal(refused.status, 400, refused.text);
+      assert.match(refused.text, /The engine of this model/);
+      assert.equal(engine.seen.length, seen);
+    });
+  }
+
   test('gets a budget for reasoning if its model has no adaptive reasoning', async () => {
     const message = 'adaptive thinking is not supported on this model';
     engine.script.push(

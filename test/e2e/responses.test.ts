@@ -508,6 +508,7 @@ describe('responses', () => {
     await refuse({ model: 'nobody' }, [404, 'model_not_found', '']);
     await refuse({ temperature: 3 }, [400, 'invalid_request', 'temperature']);
     await refuse({ background: true }, [400, 'unsupported_parameter', 'background']);
+    await refuse({ stop: ['END'] }, [400, 'unsupported_parameter', 'stop']);
     await refuse({ conversation: 'c' }, [400, 'unsupported_parameter', 'conversation']);
     await refuse({ input: [] }, [400, 'invalid_request', 'input']);
     await refuse({ tool_choice: { type: 'file_search' } }, [400, 'invalid_request', 'tool_choice']);

@@ -21,7 +21,7 @@ import {
   probability,
   stopsUpTo,
   temperature,
-  MAX_CHAT_STOPS,
+  STOP_LIMITS,
 } from '../wire/request-fields.ts';
 
 const MAX_PROMPTS = 256;
@@ -73,7 +73,7 @@ export const CompletionBody = z.looseObject({
     .record(z.string(), z.number().min(-100).max(100))
     .nullish()
     .describe('Bias by token id, -100 to 100.'),
-  stop: stopsUpTo(MAX_CHAT_STOPS).describe(
+  stop: stopsUpTo(STOP_LIMITS.completions).describe(
     'Texts that end a choice and are not returned, up to 4.',
   ),
   seed: z.int().nullish().describe('Seed for reproducible output, if supported.'),

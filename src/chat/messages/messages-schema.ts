@@ -6,7 +6,7 @@ import { z } from 'zod';
 import {
   flag,
   isStream,
-  MAX_STOPS,
+  STOP_LIMITS,
   modelName,
   temperature,
   topK,
@@ -82,7 +82,7 @@ export const MessagesBody = z.looseObject({
   stream: isStream,
   stop_sequences: z
     .array(z.string())
-    .max(MAX_STOPS)
+    .max(STOP_LIMITS.messages)
     .nullish()
     .describe('Texts that end the output: up to 4, or more if the engine accepts them.'),
   temperature,

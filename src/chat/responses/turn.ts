@@ -76,6 +76,7 @@ function refuseUnsupported(body: ResponsesBody): void {
     ['background', body.background === true],
     ['conversation', (body['conversation'] ?? null) !== null],
     ['prompt', (body['prompt'] ?? null) !== null],
+    ['stop', (body['stop'] ?? null) !== null],
   ] as const;
   for (const [name, isAsked] of asked) {
     if (!isAsked) continue;

@@ -13,10 +13,38 @@
  * - `annotations` of a message: citations
  */
 import type { ChatProtocol, EngineFailure } from '../../engines/engines.ts';
-import type { JsonObject } from '../../json/json-scan.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { refuseMember } from '../../json/validation.ts';
 import type { ChatResponse, ResponseEnd, ResponseFrame } from '../wire/chat-response.ts';
 import type { ChatStream } from '../wire/chat-stream.ts';
 import type { EngineTarget } from '../wire/engine-request.ts';
+
+/** Members of a chat that another protocol can lack, each with the values that change nothing. */
+const HARMLESS: Readonly<Record<string, (value: unknown) => boolean>> = {
+  stop: isEmpty,
+  n: (value) => value === 1,
+  seed: () => false,
+  logit_bias: isEmpty,
+  prediction: () => false,
+  audio: () => false,
+  modalities: (value) => Array.isArray(value) && value.every((one) => one === 'text'),
+  stop_token_ids: isEmpty,
+};
+
+/** Throws 400 `INVALID_REQUEST` for a member that the protocol lacks. */
+export function refuseMissing(chat: JsonObject, missing: readonly string[]): void {
+  for (const name of missing) {
+    const value = chat[name] ?? undefined;
+    if (value === undefined || HARMLESS[name]?.(value) === true) continue;
+    const message = `The engine of this model has no equivalent of ${name}; omit it`;
+    throw refuseMember([name], message, 'unsupported');
+  }
+}
+
+function isEmpty(value: unknown): boolean {
+  if (typeof value === 'string' || Array.isArray(value)) return value.length === 0;
+  return isJsonObject(value) && Object.keys(value).length === 0;
+}
 
 export interface Upstream {
   /** Translates the body for an engine of chat completions. Throws a Fault if it cannot. */

@@ -25,7 +25,7 @@ import {
   type JsonObject,
 } from '../../json/json-scan.ts';
 import { measurePrompt, NO_FACTS, type PromptFacts } from './prompt-facts.ts';
-import { MAX_CHAT_STOPS, MAX_MODEL_CHARACTERS } from './request-fields.ts';
+import { MAX_MODEL_CHARACTERS, STOP_LIMITS } from './request-fields.ts';
 import {
   effectiveParameters,
   SVC_PARAMETER_DEFAULTS,
@@ -78,7 +78,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   const source = parseJsonObject(bytes);
   const plain = plainRequest(source);
   if (plain !== undefined) return plain;
-  refuseLonger(source.body, 'stop', MAX_CHAT_STOPS, 'stop texts');
+  refuseLonger(source.body, 'stop', STOP_LIMITS.chat, 'stop texts');
   return anyRequest(source, options);
 }
 

@@ -3,10 +3,11 @@ import { z } from 'zod';
 
 /** Includes suffixes of the model name. */
 export const MAX_MODEL_CHARACTERS = 2_048;
-/** More than any engine accepts; `EngineDialect` has the limit of each. */
-export const MAX_STOPS = 64;
-/** Maximum number of stop texts of chat and text completions; Messages accepts as many as the engine. */
-export const MAX_CHAT_STOPS = 4;
+/**
+ * Maximum number of stop texts by the protocol of the caller. An engine can accept fewer: `maxStops` of its dialect.
+ * Both limits reject a request; no stop text is dropped.
+ */
+export const STOP_LIMITS = { chat: 4, completions: 4, messages: 64 } as const;
 
 export const flag = z.boolean().nullish();
 export const count = z.int().min(0).nullish();
@@ -40,7 +41,8 @@ export const presencePenalty = penalty.describe(
 
 export const frequencyPenalty = penalty.describe('-2 to 2: reduces frequent tokens. Default 0.');
 
-export const stopTexts = stopsUpTo(MAX_STOPS);
+/** Requests of Messages become chats. */
+export const stopTexts = stopsUpTo(STOP_LIMITS.messages);
 
 export function stopsUpTo(most: number) {
   return z

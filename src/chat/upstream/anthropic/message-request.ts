@@ -1,21 +1,27 @@
 /**
  * Converts the body of a chat to a request of Anthropic's Messages API. Reasoning is sent back only
- * if this protocol signed it; other members without a counterpart are left out.
+ * if this protocol signed it. Members without a counterpart that determine the completion are rejected; others,
+ * such as penalties, are left out.
  */
 import { Fault } from '../../../core/faults.ts';
 import { sha256Hex } from '../../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { engineWords } from '../../../engines/engine-refusal.ts';
-import type { WriteOptions } from '../upstream.ts';
+import { refuseMember } from '../../../json/validation.ts';
+import { refuseMissing, type WriteOptions } from '../upstream.ts';
 import { functionName, functionOf, reasoningDetails, toolCallsOf } from '../../wire/chat-choice.ts';
 import { REASONING_FORMAT } from './reasoning.ts';
 import { budgetOf, thinkingMembers } from './thinking.ts';
 
 type Blocks = JsonObject[];
 
+/** Members of a chat that the protocol lacks. */
+const MISSING = ['n', 'seed', 'logit_bias', 'prediction', 'audio', 'modalities', 'stop_token_ids'];
+
 export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObject | undefined {
   const { own, refusal } = options;
+  refuseMissing(chat, MISSING);
   const isOlder = own === undefined && refusal !== undefined && isAboutEffort(refusal.body);
   const isUnthinking = refusal !== undefined && !isOlder;
   if (isUnthinking && !isAboutThinking(refusal.body)) return undefined;
@@ -77,7 +83,11 @@ function samplingOf(chat: JsonObject): JsonObject {
 
 function stopsOf({ stop }: JsonObject): JsonObject {
   const texts: readonly unknown[] = Array.isArray(stop) ? stop : [stop];
-  const stop_sequences = texts.filter((text) => typeof text === 'string' && text.trim() !== '');
+  const stop_sequences = texts.filter((text) => typeof text === 'string' && text !== '');
+  if (stop_sequences.some((text) => String(text).trim() === '')) {
+    const message = 'The engine of this model accepts no stop text of white space alone';
+    throw refuseMember(['stop'], message, 'unsupported');
+  }
   return stop_sequences.length === 0 ? {} : { stop_sequences };
 }
 

@@ -6,10 +6,9 @@
  * unknown here are passed on, so that the engine decides.
  */
 import { engineWords } from '../../../engines/engine-refusal.ts';
-import type { WriteOptions } from '../upstream.ts';
+import { refuseMissing, type WriteOptions } from '../upstream.ts';
 import { sha256Hex } from '../../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { refuseMember } from '../../../json/validation.ts';
 import { NO_PARAMETERS } from '../../agents/engine-values.ts';
 import { functionOf, toolCallsOf } from '../../wire/chat-choice.ts';
 import { reasoningItems } from './reasoning-details.ts';
@@ -18,19 +17,11 @@ export const SEALED_REASONING = 'reasoning.encrypted_content';
 const LOGPROBS = 'message.output_text.logprobs';
 const MAX_CALL_ID_CHARACTERS = 64;
 
-/** Members of a chat that the protocol lacks, each with the values that change nothing. */
-const MISSING: readonly (readonly [name: string, harmless: (value: unknown) => boolean])[] = [
-  ['stop', isEmpty],
-  ['n', (value) => value === 1],
-  ['seed', () => false],
-  ['logit_bias', isEmpty],
-  ['prediction', () => false],
-  ['audio', () => false],
-  ['modalities', (value) => Array.isArray(value) && value.every((one) => one === 'text')],
-];
+/** Members of a chat that the protocol lacks. */
+const MISSING = ['stop', 'n', 'seed', 'logit_bias', 'prediction', 'audio', 'modalities'];
 
 const TRANSLATED = [
-  ...MISSING.map(([name]) => name),
+  ...MISSING,
   'messages',
   'max_tokens',
   'max_completion_tokens',
@@ -44,12 +35,7 @@ const TRANSLATED = [
 /** Throws 400 `INVALID_REQUEST` for a member that the protocol lacks. */
 export function responsesBody(chat: JsonObject, { refusal }: WriteOptions): JsonObject | undefined {
   if (refusal !== undefined && !isAboutReasoning(refusal.body)) return undefined;
-  for (const [name, isHarmless] of MISSING) {
-    const value = chat[name] ?? undefined;
-    if (value === undefined || isHarmless(value)) continue;
-    const message = `The engine of this model has no equivalent of ${name}; omit it`;
-    throw refuseMember([name], message, 'unsupported');
-  }
+  refuseMissing(chat, MISSING);
   const rest: Record<string, unknown> = { ...chat };
   for (const name of TRANSLATED) delete rest[name];
   const { tools, tool_choice: choice, include, reasoning, text } = chat;
@@ -86,11 +72,6 @@ export function responsesBody(chat: JsonObject, { refusal }: WriteOptions): Json
 export function isAboutReasoning(body: Buffer | null): boolean {
   const { code, message } = engineWords(body);
   return code === 'invalid_encrypted_content' || /encrypted content/i.test(message);
-}
-
-function isEmpty(value: unknown): boolean {
-  if (typeof value === 'string' || Array.isArray(value)) return value.length === 0;
-  return isJsonObject(value) && Object.keys(value).length === 0;
 }
 
 function withoutUndefined(members: JsonObject): JsonObject {
