@@ -16,6 +16,7 @@ import { operatorRefundRoutes } from './operator/operator-refunds.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
+import { addReportDays } from '../billing/ledger/ledger.ts';
 import type { Feature } from '../http/route.ts';
 import type { Payments, Signing } from '../payments/payments.ts';
 
@@ -30,7 +31,11 @@ export function accountFeature(
   const prices = new PriceKeeper(parts);
   return {
     perProcessJob: () => prices.keep(),
-    leaderJob: () => parts.stores.ledger.dropEndedBudgets(),
+    leaderJob: async () => {
+      await parts.stores.ledger.dropEndedBudgets();
+      const { clock, log } = parts;
+      await addReportDays({ store: parts.stores.store, clock, log });
+    },
     start: () => void prices.keep().catch(() => undefined), // the job tries again
     routes: [
       ...apiKeyRoutes(parts, payments),

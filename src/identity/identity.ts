@@ -41,7 +41,7 @@ export {
   budgetsFor,
   isEachValue,
 } from './budgets.ts';
-export type { ApiKey } from './keys.ts';
+export { type ApiKey, accountOfKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
 export type { Invitation, Member, Members } from './members.ts';

@@ -1,7 +1,7 @@
 /** API keys as their owner sees them, their database rows, and their secrets. */
 import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
-import type { Row } from '../db/db.ts';
+import type { Queryable, Row } from '../db/db.ts';
 import type { LimitPeriod } from './budgets.ts';
 import { storedPrices } from './accounts.ts';
 import type { Caller, KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
@@ -122,4 +122,11 @@ const SECRET_BYTES = 32;
  */
 export function newSecret(ids: Ids, name: string, kind: KeyKind): string {
   return `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
+}
+
+/** Also of a revoked key. */
+export async function accountOfKey(store: Queryable, id: string): Promise<string | undefined> {
+  const sql = 'SELECT account_id FROM identity_key WHERE id = $1';
+  const [row] = await store.query<{ account_id: string }>(sql, [id]);
+  return row?.account_id;
 }

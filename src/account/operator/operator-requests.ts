@@ -14,7 +14,7 @@ import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
-import { accountIdOf, accountNames } from '../../identity/identity.ts';
+import { accountIdOf, accountNames, accountOfKey } from '../../identity/identity.ts';
 import { type FailureRecord, failuresOf } from '../../observability/failure-log.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { csvFields } from '../activity.ts';
@@ -76,7 +76,10 @@ async function sendRequests(parts: AccountParts, context: RequestContext): Promi
   const { account, key: keyId, model: modelId, kind, status, engine, minUsd, tag } = query;
   const wanted: Wanted = {
     ...range,
-    accountId: await idOfAccount(parts, account),
+    accountId:
+      keyId === undefined || account !== undefined
+        ? await idOfAccount(parts, account)
+        : await accountOfKey(parts.stores.store, keyId),
     keyId,
     modelId,
     kind,
@@ -110,16 +113,18 @@ async function sendRequests(parts: AccountParts, context: RequestContext): Promi
 }
 
 async function pageOf(
-  { stores }: AccountParts,
+  { stores, clock }: AccountParts,
   { accountId, ...wanted }: Wanted,
   limit: number,
   place: Place | undefined,
 ): Promise<{ readonly rows: readonly UsageRow[]; readonly next: Place | undefined }> {
-  const store = stores.store.readerFor('');
   if (accountId === undefined) {
-    const { rows, next } = await allReceipts(store, wanted, { limit, below: place?.[0] });
+    const filter = { ...wanted, nowMs: clock.nowMs() };
+    const part = { limit, below: place?.[0] };
+    const { rows, next } = await allReceipts(stores.store, filter, part);
     return { rows, next: next === undefined ? undefined : [next, 0] };
   }
+  const store = stores.store.readerFor('');
   const after = place && { requestId: place[0], createdMs: place[1] };
   const { rows, next } = await receiptsOf(store, { ...wanted, accountId }, { limit, after });
   return { rows, next: next && [next.requestId, next.createdMs] };

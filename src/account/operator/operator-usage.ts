@@ -7,7 +7,6 @@ import {
   type UsageTagRow,
   costGroups,
   usageTags,
-  usageTotals,
 } from '../../billing/ledger/ledger.ts';
 import { assert } from '../../core/assert.ts';
 import { decimalUsd } from '../../core/money.ts';
@@ -56,10 +55,15 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
       }
       if (by === 'tag') {
         const rows = await usageTags(store, filter, { limit, offset: 0 });
-        const sums = { filter, rows, totals: await usageTotals(store, filter), names: NO_NAMES };
+        const {
+          cost_nano: _cost,
+          uncosted: _count,
+          ...totals
+        } = await totalsOf(parts, filter, [], limit);
+        const sums = { filter, rows, totals, names: NO_NAMES };
         return sendSums(context, sums, wantsCsv(context, { format }));
       }
-      const rows = await costGroups(store, filter, [COLUMNS[by]], limit);
+      const rows = await groupsOf(parts, filter, [COLUMNS[by]], limit);
       const totals = await totalsOf(parts, filter, rows, limit);
       const names = await accountNames(
         parts.stores.identity,
@@ -70,7 +74,7 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
     get('/admin/revenue', 'operator', REVENUE, async (context) => {
       const { by, format, ...query } = readQuery(context, RevenueQuery);
       const filter = filterOf(parts, query);
-      const rows = await costGroups(store, filter, ['day', COLUMNS[by]], MAX_REVENUE_ROWS);
+      const rows = await groupsOf(parts, filter, ['day', COLUMNS[by]], MAX_REVENUE_ROWS);
       const totals = await totalsOf(parts, filter, rows, MAX_REVENUE_ROWS);
       const sums = { filter, rows, totals, names: NO_NAMES };
       await sendSums(context, sums, wantsCsv(context, { format }));
@@ -80,9 +84,18 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
 
 const NO_NAMES: ReadonlyMap<string, string> = new Map();
 
+function groupsOf(
+  { stores, clock }: AccountParts,
+  filter: AnyUsageFilter,
+  by: readonly UsageGrouping[],
+  limit: number,
+): Promise<readonly CostGroup[]> {
+  return costGroups(stores.store, filter, { by, limit, nowMs: clock.nowMs() });
+}
+
 /** The rows are read a second time only if the limit has omitted some. */
 async function totalsOf(
-  { stores }: AccountParts,
+  parts: AccountParts,
   filter: AnyUsageFilter,
   rows: readonly CostGroup[],
   limit: number,
@@ -90,7 +103,7 @@ async function totalsOf(
   const [first] = rows;
   if (first !== undefined && rows.length < limit)
     return rows.slice(1).reduce<SumsRow>(added, first);
-  const [totals] = await costGroups(stores.store.readerFor(''), filter, [], 1);
+  const [totals] = await groupsOf(parts, filter, [], 1);
   assert(totals !== undefined, 'a sum has one row');
   return totals;
 }

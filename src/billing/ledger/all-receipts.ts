@@ -3,7 +3,8 @@
  * the primary key serves as the index: a further one would cost each settle.
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
-import { type Parameter, type Queryable, type ScannedPage, scanDown } from '../../db/db.ts';
+import { type Parameter, type ScannedPage, type Store, scanDown } from '../../db/db.ts';
+import { daysWith } from './report-sums.ts';
 import {
   type ReceiptConditions,
   RECEIPT_COLUMNS,
@@ -13,6 +14,7 @@ import {
 
 /** A list of one account is faster by `receiptsOf`. */
 export interface AllReceiptsFilter extends ReceiptConditions {
+  readonly nowMs: number;
   readonly fromDay: number;
   readonly toDay: number;
 }
@@ -28,10 +30,11 @@ interface AllReceiptsPart {
 const TIME_DIGITS = 12;
 
 export async function allReceipts(
-  store: Queryable,
+  database: Store,
   filter: AllReceiptsFilter,
   { limit, below, sliceRows }: AllReceiptsPart,
 ): Promise<ScannedPage<UsageRow>> {
+  const store = database.readerFor('');
   // A partial index contains the few receipts with another status.
   const isRare = filter.status !== undefined && filter.status !== 'completed';
   const rare = isRare ? "AND status <> 'completed'" : '';
@@ -41,7 +44,7 @@ export async function allReceipts(
     limit,
     below,
     ranges: isFiltered
-      ? daysToRead(store, filter, below)
+      ? daysToRead(database, filter, below)
       : [[idAt(filter.fromDay), idAt(filter.toDay + 1)]],
     isFiltered,
     sliceRows,
@@ -74,21 +77,22 @@ function idAt(day: number): string {
 
 /** Ranges of the days that can have a matching receipt, newest first. */
 async function* daysToRead(
-  store: Queryable,
-  { fromDay, toDay, modelId }: AllReceiptsFilter,
+  store: Store,
+  { fromDay, toDay, modelId, engine, nowMs }: AllReceiptsFilter,
   below: string | undefined,
 ): AsyncGenerator<readonly [string, string]> {
   const lastDay = below === undefined ? toDay : Math.min(toDay, dayOfId(below));
+  const equal = [
+    ...(modelId === undefined ? [] : [['model_id', modelId] as const]),
+    ...(engine === undefined ? [] : [['engine', engine] as const]),
+  ];
+  // The receipt of a request can be of the day after its id.
+  const range = { fromDay, toDay: lastDay + 1, equal, nowMs };
+  const reader = store.dialect === 'sqlite' ? store.readerFor('') : store;
+  const { until, days } =
+    equal.length === 0 ? { until: 0, days: new Set() } : await daysWith(reader, range);
   for (let day = lastDay; day >= fromDay; day -= 1) {
-    if (modelId !== undefined) {
-      const sql = 'SELECT 1 FROM ledger_usage_day WHERE day = $1 AND model_id = $2 LIMIT 1';
-      // The rollup of a receipt can be of the day after its id.
-      const found = await Promise.all(
-        [day, day + 1].map((one) => store.query(sql, [one, modelId])),
-      );
-      if (found.every((rows) => rows.length === 0)) continue;
-    }
-    yield [idAt(day), idAt(day + 1)];
+    if (day + 1 >= until || days.has(day) || days.has(day + 1)) yield [idAt(day), idAt(day + 1)];
   }
 }
 

@@ -6,10 +6,11 @@
  * The receipt of a refunded job still shows the charge, as its posting does. The sums of its day
  * and tags store the charge and the refund separately and report the difference.
  */
-import { dayOf } from '../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { Balances, RequestMetadata, UsageRecord } from './records.ts';
+import { MARK_LATE } from './report-sums.ts';
 import { type Writer, insertTransfer } from './states.ts';
 
 const RUNNING = `SELECT COALESCE(replica, '') AS engine FROM ledger_usage
@@ -35,6 +36,7 @@ export interface ChargedJob extends Balances {
 export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
+  nowMs: number,
 ): Promise<ChargedJob | undefined> {
   const { requestId, createdMs, accountId, keyId, modelId, extras, replica = '', supplier } = usage;
   const day = dayOf(createdMs);
@@ -56,6 +58,8 @@ export async function closeCharge(
     ],
   );
   if (row === undefined) return undefined;
+  // A job is closed once, after its settle.
+  if (nowMs - day * DAY_MS >= DAY_MS) await tx.query(MARK_LATE, [day, `${requestId}:closed`]);
   const key = [accountId, day, keyId, modelId];
   const costNano = supplier === undefined ? null : supplier.nano;
   if (charged.engine !== replica) {

@@ -97,6 +97,7 @@ export {
 } from './movements.ts';
 export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
+export { addReportDays } from './report-sums.ts';
 export {
   type ReceiptConditions,
   type ReceiptFilter,
@@ -208,11 +209,11 @@ export class Ledger {
 
   /** Closes the receipt of a charged job; `false` if it was not charged or has ended. */
   async closeIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
-    return (await closeCharge(tx, usage)) !== undefined;
+    return (await closeCharge(tx, usage, this.#clock.nowMs())) !== undefined;
   }
 
   async refundIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
-    const charged = await closeCharge(tx, usage);
+    const charged = await closeCharge(tx, usage, this.#clock.nowMs());
     if (charged === undefined) return false;
     const { requestId, accountId } = usage;
     const { usdNano, diemNano, tags } = charged;

@@ -5,6 +5,7 @@
  */
 import type { Migration } from '../../db/db.ts';
 import { COST_MIGRATIONS } from './cost-migrations.ts';
+import { REPORT_MIGRATIONS } from './report-sums.ts';
 
 const HOLD_COLUMNS = `
   request_id TEXT PRIMARY KEY,
@@ -416,4 +417,5 @@ CREATE INDEX ledger_usage_day_day ON ledger_usage_day (day, model_id);
 CREATE INDEX ledger_usage_rare ON ledger_usage (request_id) WHERE status <> 'completed';`,
   },
   ...COST_MIGRATIONS,
+  ...REPORT_MIGRATIONS,
 ];

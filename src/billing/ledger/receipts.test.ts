@@ -4,6 +4,7 @@ import { type StoreFixture, onEachStore } from '../../../test/databases/stores.t
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
+import type { Parameter, Store } from '../../db/db.ts';
 import { nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
@@ -12,6 +13,7 @@ import {
   type MovementPlace,
   type ReceiptPlace,
   type UsageRecord,
+  addReportDays,
   allReceipts,
   chargedDays,
   movementsOf,
@@ -133,7 +135,8 @@ onEachStore('receipts, sums and movements', (fixture) => {
   });
 
   test('the pages of all accounts contain each matching receipt once, newest first', async () => {
-    const { store, everyone, firstDay } = await shared();
+    const { store, everyone, firstDay, clock } = await shared();
+    await addReportDays({ store, clock, log: silentLog });
     const range = { fromDay: firstDay, toDay: firstDay + DAYS };
     const filters: readonly (readonly [object, (one: UsageRecord) => boolean])[] = [
       [{}, () => true],
@@ -160,7 +163,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
         do {
           const page = await allReceipts(
             store,
-            { ...range, ...filter },
+            { ...range, nowMs: clock.nowMs(), ...filter },
             { limit, below, sliceRows },
           );
           assert.ok(page.rows.length <= limit);
@@ -175,6 +178,49 @@ onEachStore('receipts, sums and movements', (fixture) => {
         );
       }
     }
+  });
+
+  test('every filter of the lists of requests is read by an index', async () => {
+    const { store, firstDay, clock } = await shared();
+    const range = { fromDay: firstDay, toDay: firstDay + DAYS };
+    const single = [
+      { keyId: 'k' },
+      { modelId: 'm' },
+      { engine: 'rack1' },
+      { kind: 'chat' },
+      { status: 'failed' },
+      { status: 'completed' },
+      { minNano: 1n },
+      { tagPair: ['user', 'a'] as const },
+    ];
+    const filters = [{}, ...single.flatMap((one) => single.map((other) => ({ ...one, ...other })))];
+    const statements = new Map<string, readonly Parameter[]>();
+    const recording: Store = Object.create(store, {
+      readerFor: { value: () => recording },
+      query: {
+        value: (sql: string, parameters: readonly Parameter[] = []) => {
+          statements.set(sql, parameters);
+          return store.query(sql, parameters);
+        },
+      },
+    });
+    for (const filter of filters) {
+      await allReceipts(recording, { ...range, nowMs: clock.nowMs(), ...filter }, { limit: 5 });
+      await receiptsOf(recording, { ...range, accountId: 'a', ...filter }, { limit: 5 });
+    }
+    const ofReceipts = [...statements].filter(([sql]) => sql.includes('ledger_usage'));
+    assert.ok(ofReceipts.length > filters.length);
+    const explain = store.dialect === 'sqlite' ? 'EXPLAIN QUERY PLAN' : 'EXPLAIN';
+    await store.transaction(async (tx) => {
+      // Otherwise PostgreSQL scans these small tables.
+      if (store.dialect === 'postgres') await tx.query('SET LOCAL enable_seqscan = off');
+      for (const [sql, parameters] of ofReceipts) {
+        const rows = await tx.query(`${explain} ${sql}`, parameters);
+        const plan = rows.map((row) => String(row['detail'] ?? row['QUERY PLAN'])).join('; ');
+        assert.doesNotMatch(plan, /SCAN ledger_usage(?! USING INDEX)|Seq Scan/, `${sql}: ${plan}`);
+        assert.match(plan, /SEARCH|Index/, plan);
+      }
+    });
   });
 
   test('a receipt contains the reserved amount, and sums count failures', async () => {

@@ -35,6 +35,7 @@ import {
   writeStates,
   writeTransfer,
 } from './states.ts';
+import { MARK_LATE } from './report-sums.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 
 export interface SettleParts {
@@ -422,6 +423,7 @@ function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): v
     const row = withSums([accountId, day, keyId, modelId, replica], sums);
     row.push(sums.costNano);
     writer.execute(ADD_TO_DAY, row);
+    if (nowMs - day * DAY_MS >= DAY_MS) writer.execute(MARK_LATE, [day, usage.requestId]);
     if (nowMs - day * DAY_MS >= LATE_AFTER_MS) (late ??= new Set()).add(accountId);
   }
   late?.forEach((accountId) => writer.execute(FORGET_SUMS, [accountId]));

@@ -2,7 +2,8 @@
  * Sums of usage by day, model, engine, key, account or tag, read from the rollups and never from the
  * receipts. A failed and refunded job counts as a request and as an error, with an amount of zero.
  */
-import type { Queryable } from '../../db/db.ts';
+import type { Parameter, Queryable, Store } from '../../db/db.ts';
+import { type ReportKind, reportSource } from './report-sums.ts';
 
 export interface UsageSums {
   readonly requests: bigint;
@@ -160,7 +161,8 @@ export function usageGroups(
   by: readonly UsageGrouping[],
   limit: number,
 ): Promise<readonly UsageGroup[]> {
-  return grouped<UsageGroup>(store, filter, by, ADDED_UP, limit);
+  const source = { sums: ADDED_UP, spent: NET_SPENT, ...matching(filter) };
+  return summed<UsageGroup>(store, source, by, limit);
 }
 
 /** Sums for operators, with the costs of suppliers. */
@@ -171,33 +173,79 @@ export interface CostGroup extends UsageGroup {
   readonly uncosted: bigint;
 }
 
-const COSTS = `CAST(sum(cost_nano) AS BIGINT) AS cost_nano, CAST(COALESCE(
-  sum(CASE WHEN cost_nano IS NULL THEN requests ELSE 0 END), 0) AS BIGINT) AS uncosted`;
+const SPENT = 'sum(usd_nano + diem_nano)';
+const COST_SUMS = [
+  ...SUMS.map(([name]) => `CAST(COALESCE(sum(${name}), 0) AS BIGINT) AS ${name}`),
+  'CAST(sum(cost_nano) AS BIGINT) AS cost_nano',
+  'CAST(COALESCE(sum(uncosted), 0) AS BIGINT) AS uncosted',
+].join(', ');
 
-/** As `usageGroups`, with costs; without columns one row with the totals. Not with a tag. */
-export function costGroups(
-  store: Queryable,
-  filter: Omit<AnyUsageFilter, 'tag' | 'tagValue'>,
-  by: readonly UsageGrouping[],
-  limit: number,
-): Promise<readonly CostGroup[]> {
-  return grouped<CostGroup>(store, filter, by, `${ADDED_UP}, ${COSTS}`, limit);
+type CostFilter = Omit<AnyUsageFilter, 'tag' | 'tagValue'>;
+
+interface CostQuery {
+  readonly by: readonly UsageGrouping[];
+  readonly limit: number;
+  readonly nowMs: number;
 }
 
-function grouped<T extends UsageGroup>(
-  store: Queryable,
-  filter: AnyUsageFilter,
+/**
+ * As `usageGroups`, with costs; without columns one row with the totals. Not with a tag. Reads the
+ * sums of past days for reports if they have the groups.
+ */
+export async function costGroups(
+  store: Store,
+  filter: CostFilter,
+  { by, limit, nowMs }: CostQuery,
+): Promise<readonly CostGroup[]> {
+  const { fromDay, toDay, accountId, keyId, modelId, engine } = filter;
+  const conditions = [
+    ['account_id', accountId],
+    ['key_id', keyId],
+    ['model_id', modelId],
+    ['engine', engine],
+  ] as const;
+  const equal = conditions.flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value] as const],
+  );
+  const kind = reportKind(by, equal);
+  // SQLite reads in a child process. On PostgreSQL the statements of a report read from one server.
+  const reader = kind === undefined || store.dialect === 'sqlite' ? store.readerFor('') : store;
+  const wanted = { fromDay, toDay, columns: by, equal, nowMs };
+  const { from, parameters } = await reportSource(reader, kind, wanted);
+  return summed<CostGroup>(reader, { sums: COST_SUMS, spent: SPENT, from, parameters }, by, limit);
+}
+
+/** The stored sums that have these groups and conditions; `undefined`: only those of each day. */
+function reportKind(
   by: readonly UsageGrouping[],
-  sums: string,
+  equal: readonly (readonly [column: string, value: string])[],
+): ReportKind | undefined {
+  const names: readonly string[] = [...by, ...equal.map(([name]) => name)];
+  if (!names.includes('account_id') && !names.includes('key_id')) return 'engine';
+  return names.length === 1 && by.length === 1 ? 'key' : undefined;
+}
+
+interface Summed {
+  readonly sums: string;
+  /** The sum by which rows are ordered. */
+  readonly spent: string;
+  readonly from: string;
+  readonly parameters: Parameter[];
+}
+
+/** A job that another engine has run leaves a row without requests, which is omitted. */
+function summed<T extends UsageGroup>(
+  store: Queryable,
+  { sums, spent, from, parameters }: Summed,
+  by: readonly UsageGrouping[],
   limit: number,
 ): Promise<readonly T[]> {
-  const { from, parameters } = matching(filter);
   if (by.length === 0) return store.query<T>(`SELECT ${sums} ${from}`, parameters);
   const columns = by.join(', ');
   const order = by[0] === 'day' ? 'day DESC, ' : '';
   return store.query<T>(
-    `SELECT ${columns}, ${sums} ${from} GROUP BY ${columns}
-     ORDER BY ${order}${NET_SPENT} DESC, ${columns} LIMIT $${parameters.push(limit)}`,
+    `SELECT ${columns}, ${sums} ${from} GROUP BY ${columns} HAVING sum(requests) > 0
+     ORDER BY ${order}${spent} DESC, ${columns} LIMIT $${parameters.push(limit)}`,
     parameters,
   );
 }
