@@ -25,6 +25,7 @@ const HARMLESS: Readonly<Record<string, (value: unknown) => boolean>> = {
   n: (value) => value === 1,
   seed: () => false,
   logit_bias: isEmpty,
+  logprobs: (value) => value === false,
   prediction: () => false,
   audio: () => false,
   modalities: (value) => Array.isArray(value) && value.every((one) => one === 'text'),

@@ -17,7 +17,16 @@ import { budgetOf, thinkingMembers } from './thinking.ts';
 type Blocks = JsonObject[];
 
 /** Members of a chat that the protocol lacks. */
-const MISSING = ['n', 'seed', 'logit_bias', 'prediction', 'audio', 'modalities', 'stop_token_ids'];
+const MISSING = [
+  'n',
+  'seed',
+  'logit_bias',
+  'logprobs',
+  'prediction',
+  'audio',
+  'modalities',
+  'stop_token_ids',
+];
 
 export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObject | undefined {
   const { own, refusal } = options;
