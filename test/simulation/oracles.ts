@@ -8,6 +8,8 @@ import type { CallerAccount, Seen } from './callers.ts';
 import { CAP_USD } from './callers.ts';
 import { DefectFound } from './world.ts';
 
+/** A unit of USDC, which has six decimals. */
+const NANO_PER_UNIT = 1_000n;
 const NANO_PER_CENT = 10_000_000n;
 const NANO_PER_USD = 1_000_000_000;
 
@@ -26,6 +28,8 @@ export interface Witness {
   /** Credits that were confirmed to the operator, by reference. */
   readonly credited: ReadonlyMap<string, { readonly accountId: string; readonly cents: number }>;
   readonly stripe: StripeDouble | undefined;
+  /** USDC that the chain has transferred to the operator, in units. */
+  readonly receivedUnits: bigint;
 }
 
 function demand(holds: boolean, what: () => string): void {
@@ -55,6 +59,7 @@ export async function runIsRight(app: App, witness: Witness, hasLeases = false):
   capsHold(rows, witness.accounts);
   await creditsArePosted(app, witness);
   if (witness.stripe !== undefined) await cardsAreCredited(app, witness.stripe);
+  await walletsAreCredited(app, witness);
   demand(app.server.open === 0, () => `${app.server.open} requests did not end`);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
@@ -157,6 +162,18 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
   demand(
     posted === BigInt(cents) * NANO_PER_CENT,
     () => `${posted} from cards, paid ${cents} cents`,
+  );
+}
+
+/** Wallets are credited with the transfers that are in the chain. */
+async function walletsAreCredited(app: App, { receivedUnits }: Witness): Promise<void> {
+  const { ledger } = app.stores;
+  const posted =
+    (await ledger.receivedFrom('house:top-up:base')) +
+    (await ledger.receivedFrom('house:payout:base'));
+  demand(
+    posted === receivedUnits * NANO_PER_UNIT,
+    () => `${posted} from wallets, the chain has ${receivedUnits} units`,
   );
 }
 

@@ -25,6 +25,12 @@ const WEIGHTS = {
   'failing model': 3,
   'dead model': 1,
   'card processor': 2,
+  /** The chain replaces its newest blocks. */
+  reorganisation: 2,
+  /** A node shows an old state, possibly of a branch that was dropped. */
+  'lagging node': 1,
+  'lying node': 1,
+  'failing node': 1,
   /** The primary of the database loses power, and the standby takes over. */
   failover: 2,
   'database pause': 1,

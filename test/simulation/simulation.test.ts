@@ -28,8 +28,8 @@ async function simulate(code: number, ...options: readonly string[]): Promise<st
 
 test('the books are right after crashes, pauses and lost messages, and a seed has one history', async () => {
   const [one, other] = await Promise.all([
-    simulate(0, '--seed', '20', '--seeds', '2', '--minutes', '1'),
-    simulate(0, '--seed', '20', '--minutes', '1'),
+    simulate(0, '--seed', '20', '--seeds', '2', '--minutes', '0.3'),
+    simulate(0, '--seed', '20', '--minutes', '0.3'),
   ]);
   const hashes = [...`${one}${other}`.matchAll(/^seed (\d+): ([0-9a-f]{16}), (\d+) of/gm)];
   assert.deepEqual(
@@ -38,7 +38,7 @@ test('the books are right after crashes, pauses and lost messages, and a seed ha
   );
   assert.equal(hashes[0]?.[2], hashes[2]?.[2]);
   assert.notEqual(hashes[0]?.[2], hashes[1]?.[2]);
-  for (const [, , , served] of hashes) assert.ok(Number(served) > 100);
+  for (const [, , , served] of hashes) assert.ok(Number(served) > 30);
 });
 
 test('several servers on one PostgreSQL have right books after crashes, failovers and lost leases', async () => {
@@ -51,7 +51,7 @@ test('several servers on one PostgreSQL have right books after crashes, failover
 
 test('a planted bug is found', async () => {
   const bug = 'a settled request keeps its hold';
-  const found = await simulate(1, '--plant', bug, '--minutes', '1', '--no-shrink');
+  const found = await simulate(1, '--plant', bug, '--minutes', '0.2', '--no-shrink');
   assert.match(found, /holds (?:of requests )?did not end$/m);
 });
 

@@ -1,5 +1,7 @@
 /** The effects of faults. */
 import type { StripeDouble } from '../support/stripe-double.ts';
+import type { Chain } from './chain.ts';
+import type { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
 import type { FareboxMachine } from './farebox-machine.ts';
 import type { ModelServer } from './model-server.ts';
@@ -8,6 +10,8 @@ import { world } from './world.ts';
 
 const HOUR_MS = 3_600_000;
 const MAX_DOWN_MS = 10_000;
+/** Blocks of a reorganisation. */
+const MAX_DROPPED = 9;
 
 /** Numbers that the faults in force change. */
 export interface Weather {
@@ -32,6 +36,8 @@ export interface Struck {
   readonly fareboxes: readonly FareboxMachine[];
   readonly models: readonly ModelServer[];
   readonly stripe: StripeDouble;
+  readonly chain: Chain;
+  readonly nodes: readonly ChainNode[];
   readonly database: SimulatedPostgres | undefined;
 }
 
@@ -42,13 +48,15 @@ export async function keepRunning(farebox: FareboxMachine): Promise<void> {
 
 /** Lets a fault begin and end. */
 export async function strike(
-  { weather, fareboxes, models, stripe, database }: Struck,
+  { weather, fareboxes, models, stripe, chain, nodes, database }: Struck,
   { kind, forMs, strength }: Fault,
 ): Promise<void> {
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
   const farebox = one(fareboxes);
   const { machine } = farebox;
   const model = one(models);
+  // One lying node at a time: two of the three must agree.
+  const node = kind === 'lying node' ? nodes[0]! : one(nodes);
   const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
     const before = Object.fromEntries(
       Object.keys(change).map((name) => [name, Reflect.get(target, name)]),
@@ -71,6 +79,14 @@ export async function strike(
     case 'clock':
       if (machine !== undefined) machine.skewMs = Math.round((strength - 0.5) * HOUR_MS);
       return;
+    case 'reorganisation':
+      return chain.reorganise(Math.ceil(1 + strength * MAX_DROPPED));
+    case 'lagging node':
+      return during(node, { frozen: [...chain.blocks] });
+    case 'lying node':
+      return during(node, { doesLie: true });
+    case 'failing node':
+      return during(node, { failOnce: Math.ceil(1 + strength * 4) });
     case 'failover':
       return database?.failOver(Math.min(forMs, MAX_DOWN_MS));
     case 'database pause': {
@@ -91,7 +107,14 @@ export async function strike(
     case 'partition': {
       const running = fareboxes.flatMap((each) => each.machine?.name ?? []);
       const databases = database?.machines.map((each) => each.name) ?? [];
-      const from = one(['model 9001', 'model 9002', 'card processor', ...running, ...databases]);
+      const from = one([
+        'model 9001',
+        'model 9002',
+        'card processor',
+        node.machine.name,
+        ...running,
+        ...databases,
+      ]);
       return during(weather, { parted: { from, untilMs: world().nowMs + forMs } });
     }
     case 'slow model':

@@ -6,6 +6,8 @@ import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
 import { CAP_USD, CREDIT_USD, Caller, type CallerAccount, MODEL } from './callers.ts';
+import { Chain } from './chain.ts';
+import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
 import { resetDisk } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
@@ -15,13 +17,18 @@ import { type Witness, booksAreRight, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind, Plan } from './plan.ts';
 import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
+import { PAY_TO, payByWallet } from './wallets.ts';
 import { type Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
 const MODEL_PORTS = [9_001, 9_002];
 /** Time after the last fault in which everything must end, and in which a late effect would show. */
 const MAX_CALM_MS = 11 * 60_000;
-const MIN_CALM_MS = 2 * 60_000;
+const MIN_CALM_MS = 60_000;
+const WALLETS = 2;
+const NODE_PORTS = [8_545, 8_546, 8_547];
+/** Pays the gas of settlements. */
+const GAS_KEY = `0x${'22'.repeat(32)}`;
 const LOOK_EVERY_MS = 30_000;
 /** Shorter than many pauses of the plan. */
 const DEAD_AFTER_SECONDS = 6;
@@ -33,7 +40,7 @@ const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
 ]);
 
 /** `database`: PostgreSQL, shared by several processes. */
-const YAML = (stripe: string, database?: string): string => `
+const YAML = (stripe: string, nodes: readonly string[], database?: string): string => `
 service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
 embedded: { enabled: false }
@@ -51,7 +58,9 @@ limits:
   minimumCreditUsd: 0
   guard: { failures: 1000000 }
   plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
-payments: { ${stripe} }
+payments:
+  ${stripe}
+  base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes)}, gasKey: "${GAS_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
 ${database === undefined ? '' : `database: ${database}\ncluster: { connections: 4, deadAfterSeconds: ${DEAD_AFTER_SECONDS} }\n`}`;
 
 export interface RunResult {
@@ -64,6 +73,8 @@ export interface RunResult {
 
 export class Town {
   readonly #plan: Plan;
+  readonly #chain: Chain;
+  readonly #nodes: readonly ChainNode[];
   readonly #database: SimulatedPostgres | undefined;
   readonly #weather: Weather = { ...FAIR };
   readonly #folder = mkdtempSync('/dev/shm/farebox-simulation-');
@@ -81,6 +92,8 @@ export class Town {
   /** More than one process needs a database. */
   constructor(plan: Plan, database?: SimulatedPostgres) {
     this.#plan = plan;
+    this.#chain = new Chain();
+    this.#nodes = NODE_PORTS.map((port) => new ChainNode(this.#chain, port));
     this.#database = plan.processes > 1 ? database : undefined;
   }
 
@@ -147,13 +160,19 @@ export class Town {
     const stripe = await world().on(processor, () => StripeDouble.start());
     this.stripe = stripe;
     stripe.onEvent = (event) => this.events.push(event);
+    this.#chain.start();
+    for (const node of this.#nodes) node.start();
     const isShared = this.#database !== undefined;
     for (let at = 0; at < this.#plan.processes; at += 1) {
       const farebox = new FareboxMachine({
         name: isShared ? `farebox ${'abcdefgh'[at]!}` : 'farebox',
         folder: this.#folder,
         port: FAREBOX_PORT + at,
-        yaml: YAML(stripe.yaml(), this.#database?.url),
+        yaml: YAML(
+          stripe.yaml(),
+          this.#nodes.map(({ url }) => url),
+          this.#database?.url,
+        ),
         isShared,
       });
       this.#fareboxes.push(farebox);
@@ -163,7 +182,7 @@ export class Town {
     const callers = this.callers.map((caller) =>
       world().on(world().machine(caller.account.name), () => caller.run()),
     );
-    const others = [operate(this), payByCard(this), this.#inspector()];
+    const others = [operate(this), payByCard(this), this.#inspector(), ...this.#wallets()];
     // Reports a defect at once.
     for (const other of others) other.catch((error: Error) => world().fail(error));
     await this.#strikes();
@@ -202,6 +221,7 @@ export class Town {
       seen: this.callers.flatMap(({ seen }) => seen),
       credited: this.credited,
       stripe: this.stripe,
+      receivedUnits: this.#chain.balanceOf(PAY_TO),
     };
   }
 
@@ -274,12 +294,26 @@ export class Town {
     Object.assign(this.#weather, FAIR);
   }
 
+  #wallets(): Promise<void>[] {
+    return Array.from({ length: WALLETS }, (_, at) =>
+      world().on(world().machine(`wallet ${at + 1}`), () =>
+        payByWallet(
+          this.#chain,
+          () => this.url(),
+          () => this.isOver,
+        ),
+      ),
+    );
+  }
+
   get #parts(): Struck {
     return {
       weather: this.#weather,
       fareboxes: this.#fareboxes,
       models: this.#models,
       stripe: this.stripe,
+      chain: this.#chain,
+      nodes: this.#nodes,
       database: this.#database,
     };
   }

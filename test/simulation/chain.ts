@@ -1,0 +1,232 @@
+/** An EVM chain with USDC in the world: blocks, a pool of transactions, and reorganisations. */
+import {
+  type Hex,
+  concat,
+  decodeFunctionData,
+  encodeAbiParameters,
+  encodeEventTopics,
+  hashTypedData,
+  hexToBytes,
+  numberToHex,
+  parseAbi,
+  toHex,
+} from 'viem';
+import { transferTypedData } from '../../src/payments/evm/chain.ts';
+import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
+import { type Machine, world } from './world.ts';
+
+export const NETWORK = 'eip155:8453';
+export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
+const BLOCK_MS = 2_000;
+export const FINAL_DEPTH = 20;
+
+export const ABI = parseAbi([
+  'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
+  'function balanceOf(address account) view returns (uint256)',
+  'function decimals() view returns (uint8)',
+  'function name() view returns (string)',
+  'function version() view returns (string)',
+  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
+  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
+  'event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)',
+  'event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)',
+  'event Transfer(address indexed from, address indexed to, uint256 value)',
+]);
+
+export interface State {
+  readonly balances: Map<string, bigint>;
+  /** Used or cancelled authorizations. */
+  readonly used: Set<string>;
+  /** Next transaction of each sender. */
+  readonly nonces: Map<string, number>;
+}
+
+export interface Log {
+  readonly topics: readonly Hex[];
+  readonly data: Hex;
+}
+
+export interface Transaction {
+  readonly hash: Hex;
+  readonly from: string;
+  readonly nonce: number;
+  readonly to: string;
+  readonly data: Hex;
+  readonly maxFeePerGas: bigint;
+}
+
+export interface Mined extends Transaction {
+  readonly logs: readonly Log[] | undefined;
+}
+
+export interface Block {
+  readonly number: number;
+  readonly hash: Hex;
+  readonly parentHash: Hex;
+  readonly seconds: number;
+  readonly mined: readonly Mined[];
+  readonly state: State;
+}
+
+/** The error of a call that the chain has run. */
+export class Reverted extends Error {}
+
+export class Chain {
+  readonly machine: Machine;
+  readonly pool = new Map<Hex, Transaction>();
+  blocks: Block[] = [];
+
+  constructor() {
+    this.machine = world().machine('chain');
+    const state = { balances: new Map(), used: new Set<string>(), nonces: new Map() };
+    this.#add([], state);
+  }
+
+  start(): void {
+    const next = (): void => {
+      world().schedule(
+        BLOCK_MS,
+        () => {
+          this.#mine();
+          next();
+        },
+        this.machine,
+      );
+    };
+    next();
+  }
+
+  mint(address: string, units: bigint): void {
+    this.head.state.balances.set(address.toLowerCase(), units);
+  }
+
+  /** Units that `address` has now. */
+  balanceOf(address: string): bigint {
+    return this.head.state.balances.get(address.toLowerCase()) ?? 0n;
+  }
+
+  get head(): Block {
+    return this.blocks.at(-1)!;
+  }
+
+  /** Replaces the newest blocks. Some of their transactions are lost, and some payers cancel. */
+  reorganise(depth: number): void {
+    const { random } = world();
+    const from = Math.max(this.blocks.length - depth, this.blocks.length - FINAL_DEPTH + 1, 1);
+    const dropped = this.blocks.splice(from);
+    world().note(`the chain drops ${dropped.length} blocks`);
+    for (const { mined } of dropped) {
+      for (const { logs, ...transaction } of mined) {
+        const fate = random.between(1, 4);
+        if (fate <= 2) this.pool.set(transaction.hash, transaction);
+        if (fate === 3 && logs !== undefined) this.#cancel(transaction);
+      }
+    }
+    for (let left = dropped.length; left >= 0; left -= 1) this.#mine();
+  }
+
+  #cancel({ data }: Transaction): void {
+    const { args } = decodeFunctionData({ abi: ABI, data });
+    const [from, nonce] = [args?.[0], args?.[5]] as [Hex, Hex]; // of a transfer
+    world().note(`${from} cancels`);
+    this.#cancelled.push({ from, nonce });
+  }
+
+  readonly #cancelled: { readonly from: Hex; readonly nonce: Hex }[] = [];
+
+  #mine(): void {
+    const { random } = world();
+    const { balances, used, nonces } = this.head.state;
+    const state = {
+      balances: new Map(balances),
+      used: new Set(used),
+      nonces: new Map(nonces),
+    };
+    const mined: Mined[] = [];
+    for (const { from, nonce } of this.#cancelled.splice(0)) {
+      state.used.add(placeOf(from, nonce));
+      const topics = topicsOf('AuthorizationCanceled', { authorizer: from, nonce });
+      const hash = toHex(random.bytes(32));
+      const call = { hash, from, nonce: 0, to: USDC, data: '0x', maxFeePerGas: 0n } as const;
+      mined.push({ ...call, logs: [{ topics, data: '0x' }] });
+    }
+    const waiting = [...this.pool.values()].sort((one, other) => one.nonce - other.nonce);
+    for (const transaction of waiting) {
+      const next = state.nonces.get(transaction.from) ?? 0;
+      if (transaction.nonce < next) this.pool.delete(transaction.hash);
+      if (transaction.nonce !== next || random.once(4)) continue;
+      this.pool.delete(transaction.hash);
+      state.nonces.set(transaction.from, next + 1);
+      mined.push({ ...transaction, logs: this.#run(transaction.data, state) });
+    }
+    this.#add(mined, state);
+  }
+
+  /** Returns `undefined` for a call that fails. */
+  #run(data: Hex, state: State): Log[] | undefined {
+    try {
+      return transfer(data, state, seconds());
+    } catch (error) {
+      if (error instanceof Reverted) return undefined;
+      throw error;
+    }
+  }
+
+  #add(mined: readonly Mined[], state: State): void {
+    const hash = toHex(world().random.bytes(32));
+    const parentHash = this.blocks.at(-1)?.hash ?? hash;
+    const number = this.blocks.length;
+    this.blocks.push({ number, hash, parentHash, seconds: seconds(), mined, state });
+  }
+}
+
+export function seconds(): number {
+  return Math.floor(world().nowMs / 1_000);
+}
+
+export function placeOf(authorizer: string, nonce: string): string {
+  return `${authorizer} ${nonce}`.toLowerCase();
+}
+
+function topicsOf(
+  eventName: 'AuthorizationUsed' | 'AuthorizationCanceled' | 'Transfer',
+  args: object,
+): Hex[] {
+  return encodeEventTopics({ abi: ABI, eventName, args }) as Hex[]; // none is optional
+}
+
+/** Runs `transferWithAuthorization` on `state`. */
+export function transfer(data: Hex, state: State, nowSeconds: number): Log[] {
+  const { functionName, args } = decodeFunctionData({ abi: ABI, data });
+  if (functionName !== 'transferWithAuthorization') throw new Reverted('unknown function');
+  const [from, to, value, validAfter, validBefore, nonce, ...signed] = args;
+  const [v, r, s] = signed;
+  const signature =
+    r === undefined || s === undefined
+      ? (v as Hex)
+      : concat([r, s, numberToHex(Number(v), { size: 1 })]);
+  const extra = { name: 'USD Coin', version: '2' };
+  const offer = { network: NETWORK, asset: USDC, payTo: to, extra };
+  const typed = transferTypedData(offer, { from, to, value, validAfter, validBefore, nonce });
+  const signer = recoverAddress(hexToBytes(hashTypedData(typed)), hexToBytes(signature));
+  const balance = state.balances.get(from.toLowerCase()) ?? 0n;
+  const isInTime = nowSeconds > Number(validAfter) && nowSeconds < Number(validBefore);
+  if (signer !== from.toLowerCase() || !isInTime) throw new Reverted('invalid authorization');
+  if (state.used.has(placeOf(from, nonce))) throw new Reverted('authorization is used or canceled');
+  if (balance < value) throw new Reverted('transfer amount exceeds balance');
+  state.used.add(placeOf(from, nonce));
+  state.balances.set(from.toLowerCase(), balance - value);
+  const received = state.balances.get(to.toLowerCase()) ?? 0n;
+  state.balances.set(to.toLowerCase(), received + value);
+  return [
+    { topics: topicsOf('AuthorizationUsed', { authorizer: from, nonce }), data: '0x' },
+    {
+      topics: topicsOf('Transfer', { from, to }),
+      data: encodeAbiParameters([{ type: 'uint256' }], [value]),
+    },
+  ];
+}
+
+export function copyOf({ balances, used, nonces }: State): State {
+  return { balances: new Map(balances), used: new Set(used), nonces: new Map(nonces) };
+}

@@ -1,0 +1,68 @@
+/** Owners of wallets, who pay with USDC. */
+import { type Hex, toHex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { transferTypedData } from '../../src/payments/evm/chain.ts';
+import { type Chain, NETWORK, USDC } from './chain.ts';
+import { send } from './http-client.ts';
+import { world } from './world.ts';
+
+export const PAY_TO: Hex = '0x1111111111111111111111111111111111111111';
+const UNITS_PER_USD = 1_000_000;
+const VALID_SECONDS = 300;
+const PATIENCE_MS = 60_000;
+const MAX_TRIES = 6;
+
+/** Pays until `isOver`, and repeats a payment that has no final response. */
+export async function payByWallet(
+  chain: Chain,
+  url: () => string,
+  isOver: () => boolean,
+): Promise<void> {
+  const { random } = world();
+  const account = privateKeyToAccount(toHex(random.bytes(32)));
+  chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
+  for (let count = 1; !isOver(); count += 1) {
+    await world().sleep(random.between(1_000, 20_000));
+    const header = await headerOf(account, random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD));
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      const copies = random.once(6) ? 2 : 1;
+      const replies = await Promise.all(
+        Array.from({ length: copies }, () =>
+          send({
+            method: 'POST',
+            url: `${url()}/x402/top-up`,
+            headers: { 'payment-signature': header },
+            patienceMs: random.once(4) ? random.between(1, 3_000) : PATIENCE_MS,
+          }),
+        ),
+      );
+      const statuses = replies.map((reply) => reply?.status ?? 0);
+      world().note(`a wallet saw ${statuses.join(' and ')} for payment ${count}`);
+      if (statuses.some((status) => status >= 200 && status < 500 && status !== 429)) break;
+      await world().sleep(random.between(500, 5_000));
+    }
+  }
+}
+
+async function headerOf(
+  account: ReturnType<typeof privateKeyToAccount>,
+  units: number,
+): Promise<string> {
+  const extra = { name: 'USD Coin', version: '2' };
+  const offer = { network: NETWORK, asset: USDC, payTo: PAY_TO, extra };
+  const transfer = {
+    from: account.address,
+    to: PAY_TO,
+    value: BigInt(units),
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(world().nowMs / 1_000) + VALID_SECONDS),
+    nonce: toHex(world().random.bytes(32)),
+  };
+  const signature = await account.signTypedData(transferTypedData(offer, transfer));
+  const authorization = Object.fromEntries(
+    Object.entries(transfer).map(([name, value]) => [name, String(value)]),
+  );
+  const accepted = { scheme: 'exact', network: NETWORK, asset: USDC, payTo: PAY_TO };
+  const envelope = { x402Version: 2, accepted, payload: { authorization, signature } };
+  return Buffer.from(JSON.stringify(envelope)).toString('base64');
+}
