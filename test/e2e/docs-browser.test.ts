@@ -1,4 +1,4 @@
-/** The page at `/docs` in a real browser: it reads, searches and calls this server, and no other. */
+/** The pages at `/docs` in a real browser: they read, search and call this server, and no other. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
@@ -36,12 +36,12 @@ models:
   });
 
   async function visit(
+    path: string,
     options: Parameters<typeof Visitor.open>[2],
     run: (visitor: Visitor) => Promise<void>,
   ): Promise<void> {
     const visitor = await Visitor.open(browser, origin, options);
-    await visitor.open('/docs');
-    await visitor.page.getByRole('heading', { name: /^Chat / }).waitFor();
+    await visitor.open(path);
     await run(visitor);
     assert.equal(await visitor.page.evaluate(() => 'pwned' in globalThis), false);
     await visitor.close();
@@ -58,33 +58,63 @@ models:
     assert.ok(!text.includes('<img src=x'));
   });
 
-  test('fits a phone and a desktop screen, light and dark', async () => {
-    for (const [width, isDark] of [
-      [390, true],
+  test('each page fits a phone and a desktop screen, light and dark, and axe finds nothing', async () => {
+    const screens = [
+      [360, true],
       [1280, false],
-    ] as const) {
-      await visit({ width, isDark }, async (visitor) => {
-        await visitor.checkWidth('/docs');
-        await visitor.page.getByText('/chat/completions').first().waitFor();
-        const background = await visitor.page.evaluate<string>(
-          'getComputedStyle(document.documentElement).backgroundColor + getComputedStyle(document.body).backgroundColor',
+    ] as const;
+    for (const [width, isDark] of screens) {
+      await visit('/docs', { width, isDark }, async (visitor) => {
+        const { page } = visitor;
+        for (const path of ['/docs', '/docs?q=key', '/docs/models#/Models/getModels']) {
+          await visitor.open(path);
+          if (path.includes('#')) await page.locator('.opblock.is-open .responses-table').waitFor();
+          await visitor.checkWidth(path);
+          await visitor.checkAccess(path);
+          const height = await page.evaluate<number>('document.documentElement.scrollHeight');
+          assert.ok(height < 12_000, `${path} has ${height} px`);
+        }
+        const background = await page.evaluate<string>(
+          'getComputedStyle(document.body).backgroundColor',
         );
-        assert.equal(/rgb\(2\d, 3\d, 3\d\)|rgb\([0-4]\d?,/.test(background), isDark, background);
+        assert.equal(/rgb\([0-4]\d?,/.test(background), isDark, background);
       });
     }
   });
 
+  test('the overview, the search and the lists of operations need no JavaScript', async () => {
+    const read = async (path: string): Promise<string> => (await fetch(origin + path)).text();
+    const overview = await read('/docs');
+    const groups = [...overview.matchAll(/<li><a href="(\/docs\/[a-z-]+)"/g)].map(
+      ([, to = '']) => to,
+    );
+    assert.ok(groups.length > 20);
+    for (const group of new Set(groups)) assert.match(await read(group), /<noscript><ul class="op/);
+    const found = await read('/docs?q=CHAT+completions');
+    assert.match(found, /1 operation .*href="\/docs\/chat#\/Chat\/postChatCompletions"/);
+    assert.match(await read('/docs?q=%3Cscript%3E'), /0 operations with “&lt;script&gt;”/);
+    assert.equal((await fetch(`${origin}/docs/nothing`)).status, 404);
+  });
+
+  test('an address of the time when all operations were on one page opens the operation', async () => {
+    await visit('/docs#/Usage%20and%20billing/getUsage', {}, async ({ page }) => {
+      await page.waitForURL('**/docs/usage-and-billing#/Usage%20and%20billing/getUsage');
+      await page.locator('.opblock.is-open').waitFor();
+      assert.equal(await page.locator('.opblock.is-open').count(), 1);
+    });
+  });
+
   test('finds an operation and sends a request that is charged', async () => {
-    await visit({}, async ({ page, context }) => {
+    await visit('/docs', {}, async ({ page, context }) => {
+      await page.getByLabel('Search all operations').fill('chat completions');
+      await page.keyboard.press('Enter');
+      await page.getByRole('link', { name: /completions/ }).click();
       await page.getByRole('button', { name: 'Authorize' }).first().click();
       const dialog = page.locator('.dialog-ux');
       await dialog.getByLabel('auth-bearer-value').first().fill(key);
       await dialog.getByRole('button', { name: /Apply/ }).first().click();
       await dialog.getByRole('button', { name: 'Close' }).first().click();
-      await page.getByPlaceholder(/Filter/).fill('/chat/completions');
-      await page.locator('.opblock').nth(1).waitFor({ state: 'detached' });
       const operation = page.locator('#operations-Chat-postChatCompletions');
-      await operation.locator('.opblock-summary-control').click();
       await operation.getByRole('button', { name: 'Try it out' }).click();
       const body = { model: 'm', messages: [{ role: 'user', content: 'Hi' }] };
       await operation.locator('textarea').first().fill(JSON.stringify(body));

@@ -1,5 +1,4 @@
-/** The page at `/docs`: Swagger UI for the OpenAPI document of this server. */
-import SwaggerUI from 'swagger-ui-dist/swagger-ui-bundle.js';
+/** The script of the pages at `/docs`: old addresses, and the operations of a group. */
 import 'swagger-ui-dist/swagger-ui.css';
 import './reference.css';
 
@@ -10,21 +9,19 @@ const applyColours = (): void => {
 applyColours();
 dark.addEventListener('change', applyColours);
 
-SwaggerUI({
-  url: document.documentElement.dataset['openapi'],
-  dom_id: '#reference',
-  deepLinking: true,
-  docExpansion: 'list',
-  filter: true,
-  defaultModelsExpandDepth: -1,
-  displayRequestDuration: true,
-  // Credentials stay in the memory of the tab.
-  persistAuthorization: false,
-  validatorUrl: 'none',
-  // Sends requests to the origin of the page, which may differ from the public URL of the server.
-  requestInterceptor: (request: { url: string }) => {
-    const { pathname, search } = new URL(request.url, location.origin);
-    request.url = location.origin + pathname + search;
-    return request;
-  },
-});
+const place = document.getElementById('reference');
+if (place === null) openOldAddress();
+else {
+  const { group = '' } = place.dataset;
+  void import('./operations.ts').then(({ showGroup }) => showGroup(place, group));
+}
+
+/** `/docs#/Usage%20and%20billing/getUsage` was the address of an operation when all were on one page. */
+function openOldAddress(): void {
+  const [, group = ''] = /^#\/([^/]+)/.exec(location.hash) ?? [];
+  const path = `/docs/${decodeURIComponent(group).toLowerCase().replaceAll(/[ _]/g, '-')}`;
+  const link = [...document.querySelectorAll('nav a')].find(
+    (one) => one.getAttribute('href') === path,
+  );
+  if (link !== undefined) location.replace(path + location.hash);
+}

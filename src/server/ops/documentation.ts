@@ -1,17 +1,18 @@
-/** `GET /openapi.json`, and `GET /docs`, which shows it. */
+/** `GET /openapi.json`, and the pages of the API reference, which show it. */
 import { paymentNetworks } from '../../payments/payments.ts';
 import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
 import { onDemand } from '../../core/on-demand.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
-import type { BundleIndex } from '../../console/bundle.ts';
-import { assetPath } from '../../console/console.ts';
+import { Fault } from '../../core/faults.ts';
 import { jsonResponse, textContent } from '../../http/describe.ts';
-import { escapeHtml } from '../../http/escape-html.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
+import { readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
+import { groupPage, overviewPage, referenceOf } from './reference-pages.ts';
 
 export interface DocumentationParts {
   readonly config: ConfigInForce;
@@ -49,7 +50,7 @@ const PAGE_POLICY = [
   "img-src 'self' data: blob:",
   'media-src blob:',
   "base-uri 'none'",
-  "form-action 'none'",
+  "form-action 'self'",
   "frame-ancestors 'none'",
 ].join('; ');
 const PAGE_HEADERS = {
@@ -60,14 +61,16 @@ const PAGE_HEADERS = {
 };
 
 export function documentationRoutes(parts: DocumentationParts): Route[] {
+  const made = onDemand(() => inTurns(ownDocument(parts)));
   const json = onDemand(async () => {
-    const document = await inTurns(ownDocument(parts));
+    const document = await made();
     await nextTurn();
     return Buffer.from(JSON.stringify(document));
   });
-  const page = onDemand(async () =>
-    Buffer.from(referencePage(parts, (await parts.assets()).index)),
-  );
+  const reference = onDemand(async () => {
+    const [document, { index }] = await Promise.all([made(), parts.assets()]);
+    return referenceOf(document, `${parts.basePath}/openapi.json`, index);
+  });
   return [
     get(
       '/openapi.json',
@@ -84,36 +87,56 @@ export function documentationRoutes(parts: DocumentationParts): Route[] {
         await context.json(200, document);
       },
     ),
-    {
-      method: 'GET',
-      path: '/docs',
-      root: true,
-      operational: true,
-      auth: 'public',
-      describe: {
-        tag: 'Operations',
-        summary: 'API reference',
-        response: {
-          status: 200,
-          about: 'HTML page that loads files of this server only.',
-          headers: ['no-store', 'page-security'],
-          content: [textContent('text/html')],
-        },
-      },
-      handle: async (context) => {
-        const document = await page();
-        context.setAll(PAGE_HEADERS);
-        await context.bytes(200, 'text/html; charset=utf-8', document);
-      },
-    },
+    page('/docs', 'API reference', async (context) => {
+      const { q = '' } = readQuery(context, SearchQuery);
+      return overviewPage(await reference(), q);
+    }),
+    page('/docs/:group', 'A group of the API reference', async (context) => {
+      const found = groupPage(await reference(), context.parameters['group'] ?? '');
+      if (found === undefined) throw new Fault('NOT_FOUND');
+      return found;
+    }),
   ];
 }
 
-function referencePage(
-  { config, basePath }: DocumentationParts,
-  { reference, icon }: BundleIndex,
-): string {
-  const { title } = config.current.service;
-  const url = escapeHtml(`${basePath}/openapi.json`);
-  return `<!doctype html><html lang="en" data-openapi="${url}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)} API</title><link rel="icon" href="${assetPath(icon)}"><link rel="stylesheet" href="${assetPath(reference.style)}"><script type="module" src="${assetPath(reference.script)}"></script></head><body><main id="reference"></main><noscript><p>The reference needs JavaScript. Without it, read <a href="${url}">the OpenAPI document</a>.</p></noscript></body></html>`;
+const SearchQuery = z.object({
+  q: z.string().max(100).optional().describe('Words that the listed operations contain.'),
+});
+const GROUP = {
+  name: 'group',
+  in: 'path',
+  about: 'Name of the group in lower case, with hyphens.',
+  example: 'chat',
+} as const;
+
+/** A page of this server; `write` returns its HTML. */
+function page(
+  path: string,
+  summary: string,
+  write: (context: RequestContext) => Promise<string>,
+): Route {
+  const isGroup = path !== '/docs';
+  return {
+    method: 'GET',
+    path,
+    root: true,
+    operational: true,
+    auth: 'public',
+    describe: {
+      tag: 'Operations',
+      summary,
+      ...(isGroup ? { parameters: [GROUP], refusals: ['NOT_FOUND'] } : { query: SearchQuery }),
+      response: {
+        status: 200,
+        about: 'HTML page that loads files of this server only.',
+        headers: ['no-store', 'page-security'],
+        content: [textContent('text/html')],
+      },
+    },
+    handle: async (context) => {
+      const html = Buffer.from(await write(context));
+      context.setAll(PAGE_HEADERS);
+      await context.bytes(200, 'text/html; charset=utf-8', html);
+    },
+  };
 }
