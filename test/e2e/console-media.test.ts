@@ -203,8 +203,12 @@ describe('the console with engines of all kinds', () => {
       };
       await page.getByLabel('Image').setInputFiles(file);
       await page.getByAltText('After, with a transparent background').waitFor();
-      await page.getByRole('link', { name: '$0.02' }).waitFor();
+      await page.locator('.bill').getByRole('link', { name: '$0.02' }).waitFor();
       await page.locator('p.text').getByText('onerror').waitFor();
+      // The history has the name of the file, but not the file.
+      const history = page.getByRole('list', { name: 'Latest requests' });
+      await history.getByText('onerror').waitFor();
+      assert.equal(await history.getByRole('button').count(), 0);
       const download = page.waitForEvent('download');
       await page.getByRole('link', { name: 'Download PNG' }).click();
       assert.deepEqual(await bytesOf(await download), cut);
@@ -237,7 +241,7 @@ describe('the console with engines of all kinds', () => {
       await page.locator('.drop').dispatchEvent('drop', { dataTransfer: dropped });
       await page.getByLabel('Result').getByText('onerror').waitFor();
       // Two seconds at 0.0001 USD.
-      await page.getByRole('link', { name: '$0.0002' }).waitFor();
+      await page.locator('.bill').getByRole('link', { name: '$0.0002' }).waitFor();
       await page.getByText('language en').waitFor();
       await visitor.checkAccess('a transcript');
     });

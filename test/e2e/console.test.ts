@@ -439,6 +439,18 @@ rpc:
       const bill = (await page.locator('.bill span').first().textContent()) ?? '';
       assert.match(bill, /^\$0\.00005 · 10 in, 20 out/);
       await visitor.checkAccess('a conversation');
+      const history = page.getByRole('list', { name: 'Latest requests' });
+      await history.getByRole('link', { name: '$0.00005' }).waitFor();
+      await history.getByRole('button', { name: 'img' }).click();
+      await page.locator('.message').first().waitFor({ state: 'detached' });
+      assert.equal(await page.getByLabel('Message', { exact: true }).inputValue(), HOSTILE);
+      fixture.wallets.upstream.script.push({
+        kind: 'answer',
+        content: 'Again',
+        completionTokens: 20,
+      });
+      await page.getByLabel('Message', { exact: true }).press('Enter');
+      await page.getByRole('link', { name: 'Receipt' }).waitFor();
       await page.getByRole('button', { name: 'Code' }).first().click();
       await page.getByRole('tab', { name: 'TypeScript' }).click();
       await visitor.checkAccess('the code');

@@ -90,7 +90,7 @@ models:
     );
     assert.ok(groups.length > 20);
     for (const group of new Set(groups)) assert.match(await read(group), /<noscript><ul class="op/);
-    const found = await read('/docs?q=CHAT+completions');
+    const found = await read('/docs?q=/CHAT/+create');
     assert.match(found, /1 operation .*href="\/docs\/chat#\/Chat\/postChatCompletions"/);
     assert.match(await read('/docs?q=%3Cscript%3E'), /0 operations with “&lt;script&gt;”/);
     assert.equal((await fetch(`${origin}/docs/nothing`)).status, 404);
@@ -106,9 +106,9 @@ models:
 
   test('finds an operation and sends a request that is charged', async () => {
     await visit('/docs', {}, async ({ page, context }) => {
-      await page.getByLabel('Search all operations').fill('chat completions');
+      await page.getByLabel('Search all operations').fill('/chat/completions');
       await page.keyboard.press('Enter');
-      await page.getByRole('link', { name: /completions/ }).click();
+      await page.getByRole('link', { name: 'POST /chat/completions' }).click();
       await page.getByRole('button', { name: 'Authorize' }).first().click();
       const dialog = page.locator('.dialog-ux');
       await dialog.getByLabel('auth-bearer-value').first().fill(key);

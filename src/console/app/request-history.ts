@@ -7,7 +7,8 @@ export type RequestBody = Readonly<Record<string, unknown>>;
 export interface Entry {
   readonly time: string;
   readonly summary: string;
-  readonly body: RequestBody;
+  /** `undefined` for a request with a file, which is not stored. */
+  readonly body: RequestBody | undefined;
   readonly requestId: string;
   readonly usd: number | undefined;
 }

@@ -4,7 +4,7 @@
  */
 import type { ComponentChildren } from 'preact';
 import { useId, useState } from 'preact/hooks';
-import { Field, Select, TextField } from '../parts/form.tsx';
+import { Select, TextArea, TextField } from '../parts/form.tsx';
 
 /** The parts of a JSON schema that the form reads. */
 export interface Schema {
@@ -234,20 +234,17 @@ function LinesField({ name, schema, value, onChange }: FieldProps) {
   const lines: readonly unknown[] = Array.isArray(value) ? value : [];
   const [text, setText] = useState(lines.join('\n'));
   return (
-    <Field label={name} hint={`One per line. ${hintOf(schema)}`}>
-      {(attributes) => (
-        <textarea
-          {...attributes}
-          rows={Math.min(8, Math.max(2, lines.length + 1))}
-          value={text}
-          onInput={({ currentTarget }) => {
-            setText(currentTarget.value);
-            const given = currentTarget.value.split('\n').flatMap((line) => textOf(line) ?? []);
-            onChange(given.length === 0 ? undefined : given);
-          }}
-        />
-      )}
-    </Field>
+    <TextArea
+      label={name}
+      hint={`One per line. ${hintOf(schema)}`}
+      rows={Math.min(8, Math.max(2, lines.length + 1))}
+      value={text}
+      onInput={(next) => {
+        setText(next);
+        const given = next.split('\n').flatMap((line) => textOf(line) ?? []);
+        onChange(given.length === 0 ? undefined : given);
+      }}
+    />
   );
 }
 
@@ -261,17 +258,15 @@ function JsonField({ name, schema, value, onChange }: FieldProps) {
     if (parsed !== NO_JSON) onChange(parsed);
   };
   return (
-    <Field label={`${name} (JSON)`} hint={hintOf(schema)} problem={problem}>
-      {(attributes) => (
-        <textarea
-          {...attributes}
-          class="code"
-          rows={Math.min(14, text.split('\n').length + 1)}
-          value={text}
-          onInput={({ currentTarget }) => change(currentTarget.value)}
-        />
-      )}
-    </Field>
+    <TextArea
+      label={`${name} (JSON)`}
+      hint={hintOf(schema)}
+      problem={problem}
+      class="code"
+      rows={Math.min(14, text.split('\n').length + 1)}
+      value={text}
+      onInput={change}
+    />
   );
 }
 

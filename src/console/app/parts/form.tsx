@@ -62,6 +62,28 @@ export function TextField({
   );
 }
 
+interface TextAreaProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
+  readonly value: string;
+  readonly rows: number;
+  readonly class?: string;
+  readonly placeholder?: string;
+  readonly onInput: (value: string) => void;
+}
+
+export function TextArea({ label, hint, problem, onInput, ...input }: TextAreaProps) {
+  return (
+    <Field label={label} hint={hint} problem={problem}>
+      {(attributes) => (
+        <textarea
+          {...attributes}
+          {...input}
+          onInput={(event) => onInput(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
+
 /** A non-negative amount with any number of decimals. */
 export function AmountField(props: TextFieldProps) {
   return <TextField {...props} type="number" min="0" step="any" inputMode="decimal" />;

@@ -1,6 +1,7 @@
 /** Chat settings: model, system prompt, web search and sampling. Empty fields are not sent. */
 import { signal } from '@preact/signals';
-import { Field, Select } from '../parts/form.tsx';
+import type { ComponentChildren } from 'preact';
+import { Field, Select, TextArea } from '../parts/form.tsx';
 import { type ModelChoice, ModelSelect, hasCapability } from './parts.tsx';
 
 export interface Settings {
@@ -35,24 +36,25 @@ function change(changes: Partial<Settings>): void {
   settings.value = { ...settings.value, ...changes };
 }
 
-export function ChatSettings({ choice }: { choice: ModelChoice }) {
+interface ChatSettingsProps {
+  readonly choice: ModelChoice;
+  readonly children: ComponentChildren;
+}
+
+export function ChatSettings({ choice, children }: ChatSettingsProps) {
   const { system, search, effort, numbers } = settings.value;
   const efforts = choice.model?.model_spec.capabilities?.reasoningEffortOptions ?? [];
   const canSearch = hasCapability(choice.model, 'supportsWebSearch');
   return (
     <aside class="settings" aria-label="Settings">
       <ModelSelect choice={choice} />
-      <Field label="System prompt">
-        {(attributes) => (
-          <textarea
-            {...attributes}
-            rows={4}
-            value={system}
-            placeholder="Instructions for the model"
-            onInput={(event) => change({ system: event.currentTarget.value })}
-          />
-        )}
-      </Field>
+      <TextArea
+        label="System prompt"
+        rows={4}
+        value={system}
+        placeholder="Instructions for the model"
+        onInput={(value) => change({ system: value })}
+      />
       {canSearch && (
         <Select
           label="Web search"
@@ -95,6 +97,7 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
           ))}
         </div>
       </details>
+      {children}
     </aside>
   );
 }

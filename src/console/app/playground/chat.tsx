@@ -13,11 +13,14 @@ import {
   type Turn,
   bodyOf,
   clearConversation,
+  openConversation,
   regenerate,
   sendMessage,
   stop,
   turns,
 } from './conversation.ts';
+import { type RequestBody, textIn } from '../request-history.ts';
+import { HistoryList, useHistory } from './history.tsx';
 import { Markdown, SafeLink } from './markdown.tsx';
 import {
   CodeWindow,
@@ -51,6 +54,20 @@ export function Chat() {
     0,
   );
   const options = optionsOf(choice.model, settings.value);
+  const history = useHistory('chat');
+  const record = (turn: Turn | undefined): void => {
+    const { requestId, body, cost, error } = turn ?? {};
+    if (requestId === undefined || body === undefined || error !== undefined) return;
+    const files = turns.peek().some(({ attachments = [] }) => attachments.length > 0);
+    const summary = turns.peek().findLast(({ role }) => role === 'user')?.text ?? '';
+    history.add({ summary, body: files ? undefined : body, requestId, cost });
+  };
+  const restore = (body: RequestBody): void => {
+    choice.choose(textIn(body, 'model'));
+    const { system, text } = openConversation(body);
+    settings.value = { ...settings.peek(), system };
+    draft.value = text;
+  };
   // Stops the response when the user leaves the page.
   useEffect(() => stop, []);
   const showCode = (): void => {
@@ -69,10 +86,10 @@ export function Chat() {
       <section class="conversation" aria-label="Conversation">
         <Turns
           choice={choice}
-          again={() => void regenerate(options)}
+          again={() => void regenerate(options).then(record)}
           showCode={(body) => (code.value = body)}
         />
-        <Composer isRunning={isRunning} model={choice.model} options={options} />
+        <Composer isRunning={isRunning} model={choice.model} options={options} record={record} />
         <p class="row under-composer">
           <span class="soft num">
             {turns.value.length > 0 && `${usdText(spent)} for this conversation`}
@@ -92,7 +109,9 @@ export function Chat() {
           </span>
         </p>
       </section>
-      <ChatSettings choice={choice} />
+      <ChatSettings choice={choice}>
+        <HistoryList history={history} restore={restore} />
+      </ChatSettings>
       {code.value !== undefined && (
         <CodeWindow samples={chatSamples(code.value)} close={() => (code.value = undefined)} />
       )}
@@ -294,9 +313,11 @@ interface ComposerProps {
   readonly isRunning: boolean;
   readonly model: Model | undefined;
   readonly options: Options;
+  /** Receives each response that has ended. */
+  readonly record: (turn: Turn | undefined) => void;
 }
 
-function Composer({ isRunning, model, options }: ComposerProps) {
+function Composer({ isRunning, model, options, record }: ComposerProps) {
   const picker = useRef<HTMLInputElement>(null);
   const submit = (): void => {
     const text = draft.value.trim();
@@ -304,7 +325,7 @@ function Composer({ isRunning, model, options }: ComposerProps) {
     const files = attached.value;
     draft.value = '';
     attached.value = [];
-    void sendMessage(text, files, options);
+    void sendMessage(text, files, options).then(record);
   };
   const seesImages = hasCapability(model, 'supportsVision');
   return (

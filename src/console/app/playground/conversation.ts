@@ -5,6 +5,7 @@
 import { signal } from '@preact/signals';
 import { ApiError, call, errorOf, send } from '../api.ts';
 import { SERVICE } from '../page-facts.ts';
+import type { RequestBody } from '../request-history.ts';
 import type { Cost, Receipt } from '../shapes.ts';
 import { eventsOf } from './sse.ts';
 
@@ -55,31 +56,55 @@ export function clearConversation(): void {
   turns.value = [];
 }
 
+interface SentMessage {
+  readonly role: string;
+  readonly content: unknown;
+}
+
+/** Shows the messages of an earlier request, without its last one, whose text it returns. */
+export function openConversation(body: RequestBody): {
+  readonly system: string;
+  readonly text: string;
+} {
+  stop();
+  const messages = body['messages'] as readonly SentMessage[]; // stored by this tab
+  const textOf = (message: SentMessage | undefined): string =>
+    typeof message?.content === 'string' ? message.content : '';
+  const [first] = messages;
+  const isSystem = first?.role === 'system';
+  turns.value = messages.slice(isSystem ? 1 : 0, -1).map((message) => ({
+    id: nextId++,
+    role: message.role === 'user' ? 'user' : 'assistant',
+    text: textOf(message),
+  }));
+  return { system: isSystem ? textOf(first) : '', text: textOf(messages.at(-1)) };
+}
+
 /** Aborts the running response. Its text so far stays and is charged. */
 export function stop(): void {
   running?.abort();
 }
 
-/** Sends a message and waits for the end of the response. Never rejects. */
+/** Sends a message and returns the response when it has ended. Never rejects. */
 export async function sendMessage(
   text: string,
   attachments: readonly Attachment[],
   options: Options,
-): Promise<void> {
+): Promise<Turn | undefined> {
   const question: Turn = { id: nextId++, role: 'user', text, attachments };
   turns.value = [...turns.peek(), question];
-  await respond(options);
+  return respond(options);
 }
 
-export async function regenerate(options: Options): Promise<void> {
+export async function regenerate(options: Options): Promise<Turn | undefined> {
   const before = turns.peek();
   const last = before.findLastIndex(({ role }) => role === 'user');
-  if (last === -1) return;
+  if (last === -1) return undefined;
   turns.value = before.slice(0, last + 1);
-  await respond(options);
+  return respond(options);
 }
 
-async function respond(options: Options): Promise<void> {
+async function respond(options: Options): Promise<Turn | undefined> {
   const body = bodyOf(turns.peek(), options);
   const id = nextId++;
   const startedMs = performance.now();
@@ -96,6 +121,7 @@ async function respond(options: Options): Promise<void> {
     change(id, { isRunning: false, wasStopped, tookMs: performance.now() - startedMs });
     if (wasStopped) await findReceipt(id);
   }
+  return turns.peek().find((turn) => turn.id === id);
 }
 
 export function bodyOf(all: readonly Turn[], options: Options): Record<string, unknown> {

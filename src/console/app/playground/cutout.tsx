@@ -1,42 +1,27 @@
 /** The background removal tab: compares the image before and after with a slider. */
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
-import { request } from '../api.ts';
-import { bytesText, durationText } from '../format.ts';
-import { useAction } from '../parts/form.tsx';
+import { bytesText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Empty, Failure } from '../parts/loaded.tsx';
 import { formSamples } from '../code-samples.ts';
-import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';
-
-interface Result {
-  readonly after: Blob;
-  readonly requestId: string;
-  readonly tookMs: number;
-}
+import { HistoryList } from './history.tsx';
+import { CodeButton, useObjectUrl } from './parts.tsx';
+import { Bill, useTrial } from './trial.tsx';
 
 export function Cutout() {
   const file = useSignal<File | undefined>(undefined);
-  const result = useSignal<Result | undefined>(undefined);
-  const action = useAction();
+  const { outcome, action, history, send } = useTrial<Blob>('background');
   const take = ([given]: readonly File[]): void => {
     if (given === undefined) return;
     file.value = given;
-    result.value = undefined;
-    void action.run(async () => {
-      const form = new FormData();
-      form.set('image', given);
-      const startedMs = performance.now();
-      const response = await request('/image/background-remove', { method: 'POST', body: form });
-      result.value = {
-        after: await response.blob(),
-        requestId: response.headers.get('x-request-id') ?? '',
-        tookMs: performance.now() - startedMs,
-      };
-    });
+    const body = new FormData();
+    body.set('image', given);
+    const read = (response: Response): Promise<Blob> => response.blob();
+    send({ path: '/image/background-remove', body, summary: given.name, read });
   };
   const before = useObjectUrl(file.value);
-  const after = useObjectUrl(result.value?.after);
+  const after = useObjectUrl(outcome.value?.data);
   return (
     <div class="split">
       <div>
@@ -74,20 +59,14 @@ export function Cutout() {
         ) : (
           <Compare before={before} after={after} />
         )}
-        {result.value !== undefined && (
-          <p class="bill num row">
-            <ReceiptCost requestId={result.value.requestId} />
-            <span>{durationText(result.value.tookMs)}</span>
-            <span class="row end">
-              <a
-                href={after}
-                download={`${(file.value?.name ?? 'image').replace(/\.\w+$/, '')}.png`}
-              >
-                Download PNG
-              </a>
-            </span>
-          </p>
+        {outcome.value !== undefined && (
+          <Bill of={outcome.value}>
+            <a href={after} download={`${(file.value?.name ?? 'image').replace(/\.\w+$/, '')}.png`}>
+              Download PNG
+            </a>
+          </Bill>
         )}
+        <HistoryList history={history} />
       </section>
     </div>
   );

@@ -1,7 +1,7 @@
 /** The embeddings tab: compares texts in a table of cosine similarities. */
 import { useSignal } from '@preact/signals';
 import { countText } from '../format.ts';
-import { Field } from '../parts/form.tsx';
+import { TextArea } from '../parts/form.tsx';
 import { linesOf, useModelChoice } from './parts.tsx';
 import { Trial } from './trial.tsx';
 
@@ -56,16 +56,13 @@ export function Embeddings() {
       ]}
       show={(result) => <Cosines result={result} />}
       fields={
-        <Field label="Texts, one per line" hint={`${texts.length} texts, from 2 to ${MAX_TEXTS}`}>
-          {(attributes) => (
-            <textarea
-              {...attributes}
-              rows={8}
-              value={lines.value}
-              onInput={(event) => (lines.value = event.currentTarget.value)}
-            />
-          )}
-        </Field>
+        <TextArea
+          label="Texts, one per line"
+          hint={`${texts.length} texts, from 2 to ${MAX_TEXTS}`}
+          rows={8}
+          value={lines.value}
+          onInput={(value) => (lines.value = value)}
+        />
       }
     />
   );

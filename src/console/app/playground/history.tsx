@@ -4,14 +4,19 @@ import { usdDecimals } from '../format.ts';
 import { Time, Usd } from '../parts/values.tsx';
 import { type Entry, type RequestBody, readHistory, writeHistory } from '../request-history.ts';
 import { session } from '../session.ts';
+import type { Cost } from '../shapes.ts';
 
 const MAX_ENTRIES = 20;
 /** A request with more text is not stored. */
 const MAX_ENTRY_CHARACTERS = 20_000;
 
+export interface SentRequest extends Pick<Entry, 'summary' | 'body' | 'requestId'> {
+  readonly cost: Partial<Cost> | undefined;
+}
+
 export interface History {
   readonly entries: readonly Entry[];
-  readonly add: (entry: Entry) => void;
+  readonly add: (sent: SentRequest) => void;
   readonly clear: () => void;
 }
 
@@ -24,7 +29,9 @@ export function useHistory(kind: string): History {
   };
   return {
     entries: entries.value,
-    add: (entry) => {
+    add: ({ summary, body, requestId, cost }) => {
+      const usd = cost === undefined ? undefined : (cost.usd ?? 0) + (cost.diem ?? 0);
+      const entry: Entry = { time: new Date().toISOString(), summary, body, requestId, usd };
       if (JSON.stringify(entry).length > MAX_ENTRY_CHARACTERS) return;
       set([entry, ...entries.peek()].slice(0, MAX_ENTRIES));
     },
@@ -34,7 +41,7 @@ export function useHistory(kind: string): History {
 
 interface HistoryListProps {
   readonly history: History;
-  readonly restore: (body: RequestBody) => void;
+  readonly restore?: (body: RequestBody) => void;
 }
 
 export function HistoryList({ history: { entries, clear }, restore }: HistoryListProps) {
@@ -47,9 +54,13 @@ export function HistoryList({ history: { entries, clear }, restore }: HistoryLis
         {entries.map(({ time, summary, body, requestId, usd }) => (
           <li key={requestId}>
             <Time iso={time} />
-            <button type="button" class="link text" onClick={() => restore(body)}>
-              {summary}
-            </button>
+            {body === undefined || restore === undefined ? (
+              <span class="text">{summary}</span>
+            ) : (
+              <button type="button" class="link text" onClick={() => restore(body)}>
+                {summary}
+              </button>
+            )}
             <a class="num" href={`/console/activity?open=${requestId}`}>
               {usd === undefined ? 'Receipt' : <Usd value={usd} decimals={decimals} />}
             </a>

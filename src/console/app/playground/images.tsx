@@ -1,6 +1,6 @@
 /** The images tab: generates images from a description. */
 import { useSignal } from '@preact/signals';
-import { Field, TextField } from '../parts/form.tsx';
+import { TextArea, TextField } from '../parts/form.tsx';
 import { textIn } from '../request-history.ts';
 import { useModelChoice } from './parts.tsx';
 import { Trial } from './trial.tsx';
@@ -56,16 +56,13 @@ export function Images() {
       )}
       fields={
         <>
-          <Field label="Prompt" hint="Description of the image.">
-            {(attributes) => (
-              <textarea
-                {...attributes}
-                rows={4}
-                value={prompt.value}
-                onInput={(event) => (prompt.value = event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <TextArea
+            label="Prompt"
+            hint="Description of the image."
+            rows={4}
+            value={prompt.value}
+            onInput={(value) => (prompt.value = value)}
+          />
           <TextField
             label="Size"
             hint="Such as 1024x1024. Empty: the model chooses."

@@ -8,8 +8,7 @@ import { Select } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CodeTabs } from '../parts/code.tsx';
 import type { Sample } from '../code-samples.ts';
-import { useCall } from '../resource.ts';
-import type { Cost, Model, Receipt } from '../shapes.ts';
+import type { Cost, Model } from '../shapes.ts';
 
 export interface ModelChoice {
   readonly models: readonly Model[];
@@ -99,11 +98,4 @@ export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
       {(close) => <CodeWindow samples={samples()} close={close} />}
     </DialogButton>
   );
-}
-
-/** The cost from the receipt of a request, for responses that cannot contain it. */
-export function ReceiptCost({ requestId }: { requestId: string }) {
-  const { data } = useCall<Receipt>(requestId === '' ? undefined : `/usage/${requestId}`);
-  if (data === undefined) return null;
-  return <a href={`/console/activity?open=${requestId}`}>{costText(data.cost)}</a>;
 }

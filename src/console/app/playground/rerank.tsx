@@ -1,6 +1,6 @@
 /** The rerank tab: orders texts by their relevance to a query. */
 import { useSignal } from '@preact/signals';
-import { Field, TextField } from '../parts/form.tsx';
+import { TextArea, TextField } from '../parts/form.tsx';
 import { textIn } from '../request-history.ts';
 import { linesOf, useModelChoice } from './parts.tsx';
 import { Trial } from './trial.tsx';
@@ -60,16 +60,13 @@ export function Rerank() {
             value={query.value}
             onInput={(value) => (query.value = value)}
           />
-          <Field label="Texts, one per line" hint={`${documents.length} texts`}>
-            {(attributes) => (
-              <textarea
-                {...attributes}
-                rows={8}
-                value={lines.value}
-                onInput={(event) => (lines.value = event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <TextArea
+            label="Texts, one per line"
+            hint={`${documents.length} texts`}
+            rows={8}
+            value={lines.value}
+            onInput={(value) => (lines.value = value)}
+          />
         </>
       }
     />

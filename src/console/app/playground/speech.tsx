@@ -1,7 +1,7 @@
 /** The speech tab: converts a text to sound. */
 import { useSignal } from '@preact/signals';
 import { countText } from '../format.ts';
-import { Field, Select, TextField } from '../parts/form.tsx';
+import { Select, TextArea, TextField } from '../parts/form.tsx';
 import { textIn } from '../request-history.ts';
 import { useModelChoice, useObjectUrl } from './parts.tsx';
 import { Trial } from './trial.tsx';
@@ -40,16 +40,13 @@ export function Speech() {
       show={(sound) => <Player sound={sound} />}
       fields={
         <>
-          <Field label="Text" hint={`${countText(text.value.length)} characters`}>
-            {(attributes) => (
-              <textarea
-                {...attributes}
-                rows={6}
-                value={text.value}
-                onInput={(event) => (text.value = event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <TextArea
+            label="Text"
+            hint={`${countText(text.value.length)} characters`}
+            rows={6}
+            value={text.value}
+            onInput={(value) => (text.value = value)}
+          />
           {voices.length > 0 && (
             <Select
               label="Voice"

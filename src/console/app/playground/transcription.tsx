@@ -1,17 +1,18 @@
 /** The transcription tab: transcribes a recording from a URL or a file. */
 import { useSignal } from '@preact/signals';
-import { request } from '../api.ts';
 import { Drop } from '../parts/file-drop.tsx';
-import { Field, Form, useAction } from '../parts/form.tsx';
+import { Field, Form } from '../parts/form.tsx';
 import { Copy } from '../parts/values.tsx';
 import { Empty, Failure } from '../parts/loaded.tsx';
 import { formSamples, jsonSamples } from '../code-samples.ts';
-import { CodeButton, ReceiptCost } from './parts.tsx';
+import { textIn } from '../request-history.ts';
+import { HistoryList } from './history.tsx';
+import { CodeButton } from './parts.tsx';
+import { Bill, useTrial } from './trial.tsx';
 
 interface Result {
   readonly transcript: string;
   readonly lang: string;
-  readonly requestId: string;
 }
 
 interface Transcript {
@@ -24,23 +25,11 @@ interface Transcript {
 export function Transcription() {
   const url = useSignal('');
   const file = useSignal<File | undefined>(undefined);
-  const result = useSignal<Result | undefined>(undefined);
-  const action = useAction();
-  const run = (path: string, body: unknown): void => {
-    result.value = undefined;
-    void action.run(async () => {
-      const response = await request(path, { method: 'POST', body });
-      const { transcript, text, lang, language } = (await response.json()) as Transcript; // documented
-      result.value = {
-        transcript: transcript ?? text ?? '',
-        lang: lang ?? language ?? 'und',
-        requestId: response.headers.get('x-request-id') ?? '',
-      };
-    });
-  };
+  const { outcome, action, history, send } = useTrial<Result>('transcription');
   const transcribeUrl = (): void => {
     file.value = undefined;
-    run('/video/transcriptions', { url: url.value });
+    const body = { url: url.value };
+    send({ path: '/video/transcriptions', body, summary: url.value, read });
   };
   const take = ([given]: readonly File[]): void => {
     if (given === undefined) return;
@@ -49,7 +38,7 @@ export function Transcription() {
     body.set('file', given);
     // This format contains the language.
     body.set('response_format', 'verbose_json');
-    run('/audio/transcriptions', body);
+    send({ path: '/audio/transcriptions', body, summary: given.name, read });
   };
   return (
     <div class="split">
@@ -93,27 +82,34 @@ export function Transcription() {
         </p>
       </Form>
       <section aria-label="Result">
-        {result.value === undefined ? (
+        {outcome.value === undefined ? (
           <Empty title="Transcript">
             <p>The text of the recording appears here.</p>
           </Empty>
         ) : (
           <>
             <p class="transcript text">
-              {result.value.transcript === ''
+              {outcome.value.data.transcript === ''
                 ? 'The recording contains no recognizable speech.'
-                : result.value.transcript}
+                : outcome.value.data.transcript}
             </p>
-            <p class="bill num row">
-              <ReceiptCost requestId={result.value.requestId} />
-              <span>language {result.value.lang}</span>
-              <span class="row end">
-                <Copy text={result.value.transcript} />
-              </span>
-            </p>
+            <Bill of={outcome.value} notes={[`language ${outcome.value.data.lang}`]}>
+              <Copy text={outcome.value.data.transcript} />
+            </Bill>
           </>
         )}
+        <HistoryList
+          history={history}
+          restore={(earlier) => {
+            url.value = textIn(earlier, 'url');
+          }}
+        />
       </section>
     </div>
   );
+}
+
+async function read(response: Response): Promise<Result> {
+  const { transcript, text, lang, language } = (await response.json()) as Transcript; // documented
+  return { transcript: transcript ?? text ?? '', lang: lang ?? language ?? 'und' };
 }

@@ -37,21 +37,27 @@ interface TrialProps<Data> {
   readonly show: (data: Data) => ComponentChildren;
 }
 
-interface Outcome<Data> {
+export interface Outcome<Data> {
   readonly data: Data;
   readonly cost: Cost | undefined;
   readonly requestId: string;
   readonly tookMs: number;
 }
 
-export function Trial<Data>(props: TrialProps<Data>) {
-  const { kind, path, choice, summary, isReady, output, read, restore, notes, show } = props;
-  const { route } = useLocation();
+interface Sent<Data> {
+  readonly path: string;
+  /** JSON or a form. */
+  readonly body: RequestBody | FormData;
+  readonly summary: string;
+  readonly read: (response: Response) => Promise<Data>;
+}
+
+/** Sends requests one at a time, and stores them in the history of the tab. */
+export function useTrial<Data>(kind: string) {
   const outcome = useSignal<Outcome<Data> | undefined>(undefined);
   const action = useAction();
   const history = useHistory(kind);
-  const body = { model: choice.model?.id ?? 'default', ...props.body };
-  const run = (): void => {
+  const send = ({ path, body, summary, read }: Sent<Data>): void => {
     void action.run(async () => {
       outcome.value = undefined;
       const startedMs = performance.now();
@@ -61,10 +67,37 @@ export function Trial<Data>(props: TrialProps<Data>) {
       const requestId = response.headers.get('x-request-id') ?? '';
       const cost = await costOf(requestId);
       outcome.value = { data, cost, requestId, tookMs };
-      const usd = cost === undefined ? undefined : cost.usd + cost.diem;
-      history.add({ time: new Date().toISOString(), summary, body, requestId, usd });
+      history.add({ summary, body: body instanceof FormData ? undefined : body, requestId, cost });
     });
   };
+  return { outcome, action, history, send };
+}
+
+interface BillProps {
+  readonly of: Outcome<unknown>;
+  readonly notes?: readonly string[];
+  readonly children?: ComponentChildren;
+}
+
+/** Cost with a link to the receipt, and duration. */
+export function Bill({ of: { requestId, cost, tookMs }, notes = [], children }: BillProps) {
+  return (
+    <p class="bill num row">
+      <a href={`/console/activity?open=${requestId}`}>
+        {cost === undefined ? 'Receipt' : costText(cost)}
+      </a>
+      <span>{[...notes, durationText(tookMs)].join(' · ')}</span>
+      {children !== undefined && <span class="row end">{children}</span>}
+    </p>
+  );
+}
+
+export function Trial<Data>(props: TrialProps<Data>) {
+  const { kind, path, choice, summary, isReady, output, read, restore, notes, show } = props;
+  const { route } = useLocation();
+  const { outcome, action, history, send } = useTrial<Data>(kind);
+  const body = { model: choice.model?.id ?? 'default', ...props.body };
+  const run = (): void => send({ path, body, summary, read });
   const fill = (earlier: RequestBody): void => {
     const id = encodeURIComponent(textIn(earlier, 'model'));
     route(`/console/playground/${kind}?model=${id}`, true);
@@ -99,16 +132,7 @@ export function Trial<Data>(props: TrialProps<Data>) {
         ) : (
           <>
             {show(outcome.value.data)}
-            <p class="bill num row">
-              <a href={`/console/activity?open=${outcome.value.requestId}`}>
-                {outcome.value.cost === undefined ? 'Receipt' : costText(outcome.value.cost)}
-              </a>
-              <span>
-                {[...(notes?.(outcome.value.data) ?? []), durationText(outcome.value.tookMs)].join(
-                  ' · ',
-                )}
-              </span>
-            </p>
+            <Bill of={outcome.value} notes={notes?.(outcome.value.data) ?? []} />
           </>
         )}
         <HistoryList history={history} restore={fill} />

@@ -5,7 +5,7 @@ import { ApiError, call, errorOf, send } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
 import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
-import { Field, Form, ErrorMessage, Select, useAction } from '../parts/form.tsx';
+import { ErrorMessage, Form, Select, TextArea, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/values.tsx';
 import { Empty, Failure, Loaded } from '../parts/loaded.tsx';
 import { useResource } from '../resource.ts';
@@ -74,16 +74,13 @@ export function Video() {
       <Form submit={isQuoted ? order : requestQuote}>
         <ModelSelect choice={choice} />
         {!takesVideo && (
-          <Field label="Prompt" hint="Description of the video.">
-            {(attributes) => (
-              <textarea
-                {...attributes}
-                rows={4}
-                value={prompt.value}
-                onInput={(event) => (prompt.value = event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <TextArea
+            label="Prompt"
+            hint="Description of the video."
+            rows={4}
+            value={prompt.value}
+            onInput={(value) => (prompt.value = value)}
+          />
         )}
         {(takesImage || takesVideo) && (
           <Drop
