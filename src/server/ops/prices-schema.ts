@@ -19,6 +19,7 @@ export type PricesResponse = z.infer<typeof PricesResponse>;
 const PricesResponse = z
   .object({
     object: z.literal('list').describe('Kind of the object.'),
+    plans: z.array(PlanName).describe('Names of all plans.'),
     data: z
       .array(
         z.object({
@@ -73,6 +74,7 @@ export const PRICES: RouteDescription = {
   query: PricesQuery,
   response: jsonResponse('Prices and costs of the configuration in force.', PricesResponse, {
     object: 'list',
+    plans: ['paid', 'pro', 'partner', 'staff'],
     data: [
       {
         model: 'atlas-24b',

@@ -13,6 +13,10 @@ export async function sendPrices(shared: FeatureParts, context: RequestContext):
   const { catalog, config, stores } = shared;
   const { account: wanted, plan } = readQuery(context, PricesQuery);
   const models = catalog.models();
+  const { byName } = config.current.resolvedPlans;
+  const listOf = (data: PriceItem[]): PricesResponse => {
+    return { object: 'list', plans: [...byName.keys()], data };
+  };
   if (wanted === undefined && plan === undefined) {
     const data = models.map((model) => priceItem(model.id, model.type, null, marginsOf(model)));
     await context.json(200, listOf(data.filter(({ margins }) => margins.length > 0)));
@@ -21,7 +25,6 @@ export async function sendPrices(shared: FeatureParts, context: RequestContext):
   const account =
     wanted === undefined ? undefined : await stores.identity.findAccount(accountIdOf(wanted));
   if (wanted !== undefined && account === undefined) throw new Fault('ACCOUNT_NOT_FOUND');
-  const { byName } = config.current.resolvedPlans;
   const prices = {
     account: account?.prices,
     plan: byName.get(plan ?? account?.plan ?? '')?.prices,
@@ -38,10 +41,6 @@ export async function sendPrices(shared: FeatureParts, context: RequestContext):
 }
 
 type PriceItem = PricesResponse['data'][number];
-
-function listOf(data: PriceItem[]): PricesResponse {
-  return { object: 'list', data };
-}
 
 function priceItem(
   model: string,

@@ -1,29 +1,23 @@
 /** The drawer of an account: balance, settings, keys, budgets and latest requests. */
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
-import { usdDecimals, usdText } from '../format.ts';
+import { usdDecimals } from '../format.ts';
 import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
 import { CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
-import {
-  ActionForm,
-  AmountField,
-  ErrorMessage,
-  Select,
-  TextField,
-  useAction,
-  useForm,
-} from '../parts/form.tsx';
+import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { type Resource, useCall } from '../resource.ts';
 import { can } from '../session.ts';
-import type { Account, ApiKey, Budget, List, Page, Receipt, RefundState } from '../shapes.ts';
-import { AccountPrices, type ChangeProps, Discount } from './account-prices.tsx';
+import type { Account, ApiKey, Budget, List, Page, PricesResponse, Receipt } from '../shapes.ts';
+import { AccountPrices } from './account-prices.tsx';
+import { Movement, Refund, Settings } from './account-actions.tsx';
+import { PriceRules } from './price-rules.tsx';
 
 interface AccountDrawerProps {
   readonly id: string;
@@ -35,8 +29,10 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
   const path = `/admin/accounts/${encodeURIComponent(id)}`;
   const account = useCall<{ data: Account }>(path);
   const keys = useCall<List<AdminKey>>(`${path}/keys`);
+  const prices = useCall<PricesResponse>(`/admin/prices?account=${encodeURIComponent(id)}`);
   const renew = (): void => {
     account.reload();
+    prices.reload();
     changed();
   };
   return (
@@ -49,12 +45,26 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
             {can('billing') && data.id.startsWith('wallet:') && (
               <Refund account={data} path={path} changed={renew} />
             )}
-            {can('own') && <Settings account={data} path={path} changed={renew} />}
-            {can('own') && <Discount account={data} path={path} changed={renew} />}
+            {can('own') && (
+              <Settings
+                account={data}
+                path={path}
+                changed={renew}
+                plans={prices.data?.plans ?? []}
+              />
+            )}
+            {can('own') && (
+              <PriceRules
+                account={data}
+                path={path}
+                changed={renew}
+                sold={prices.data?.data ?? []}
+              />
+            )}
           </>
         )}
       </Loaded>
-      <AccountPrices id={id} />
+      <AccountPrices prices={prices} />
       <AccountKeys keys={keys} path={path} />
       <AccountBudgets path={`${path}/budgets`} />
       <AccountRequests path={path} keys={keys.data?.data ?? []} />
@@ -96,152 +106,6 @@ function AccountFacts({ account }: { account: Account }) {
         ]}
       />
     </>
-  );
-}
-
-/** The reference makes a movement idempotent: a retry moves no money. */
-function newReference(): string {
-  return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
-}
-
-function Movement({ account, path, changed }: ChangeProps) {
-  const form = useForm({ kind: 'credit', amount: '', note: '', reference: newReference() });
-  const { action, values, field } = form;
-  const { kind, amount, note } = values;
-  const move = (): void => {
-    void action.run(async () => {
-      const body = {
-        amountUsd: amount,
-        reference: values.reference,
-        ...(note === '' ? {} : { note }),
-      };
-      const { data } = await call<{ data: { balanceUsd: string; isRepeat: boolean } }>(
-        `${path}/${kind}`,
-        { method: 'POST', body },
-      );
-      toast(
-        data.isRepeat
-          ? 'Nothing changed: a movement with this reference exists'
-          : `${kind === 'credit' ? 'Credited' : 'Debited'} ${usdText(amount)}. The balance is ${usdText(data.balanceUsd)}`,
-      );
-      form.set({ amount: '', note: '', reference: newReference() });
-      changed();
-    });
-  };
-  return (
-    <details class="action">
-      <summary>Credit or debit</summary>
-      <ActionForm
-        action={action}
-        submit={move}
-        label={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
-      >
-        <div class="fields-row">
-          <Select
-            {...field('kind')}
-            label="Movement"
-            options={[
-              ['credit', 'Credit: add to the balance'],
-              ['debit', 'Debit: take from the balance'],
-            ]}
-          />
-          <AmountField {...field('amount', 'amountUsd')} label="USD" required />
-        </div>
-        <TextField
-          {...field('reference')}
-          label="Reference"
-          hint="Id of this movement. A repeated reference moves no money."
-          required
-        />
-        <TextField
-          {...field('note')}
-          label="Note"
-          hint="Appears on the statement of the account."
-          maxLength={200}
-        />
-      </ActionForm>
-    </details>
-  );
-}
-
-/** Pays credit of a wallet back in USDC. The reference makes a retry pay nothing. */
-function Refund({ account, path, changed }: ChangeProps) {
-  const form = useForm({ amount: 'all', reference: newReference() });
-  const { action, values, field } = form;
-  const refund = (): void => {
-    void action.run(async () => {
-      const body = { amountUsd: values.amount.trim(), reference: values.reference };
-      const { data } = await call<{ data: RefundState }>(`${path}/refund`, {
-        method: 'POST',
-        body,
-      });
-      toast(`Refund of ${usdText(data.amountUsd)}: ${data.failure ?? data.state}`);
-      form.set({ reference: newReference() });
-      changed();
-    });
-  };
-  return (
-    <details class="action">
-      <summary>Refund</summary>
-      <ActionForm action={action} submit={refund} label="Pay back in USDC">
-        <p class="hint">
-          The wallet gets back at most {usdText(account.balance.availableUsd)}, without credit from
-          payments that the chain can still revert. You cannot undo this.
-        </p>
-        <TextField
-          {...field('amount', 'amountUsd')}
-          label="Amount in USD"
-          hint="Such as 4.50, or all."
-          required
-        />
-      </ActionForm>
-    </details>
-  );
-}
-
-function Settings({ account, path, changed }: ChangeProps) {
-  const { name, plan, disabled, balance } = account;
-  const daily = String(Number(balance.dailyAllocation));
-  const { action, values, field } = useForm({ name, plan, daily });
-  const save = (body: Readonly<Record<string, unknown>>, notice: string): void => {
-    void action.run(async () => {
-      await call(path, { method: 'PATCH', body });
-      toast(notice);
-      changed();
-    });
-  };
-  const submit = (): void =>
-    save(
-      { name: values.name.trim(), plan: values.plan.trim(), dailyDiem: Number(values.daily) },
-      'The account was changed',
-    );
-  const toggle = (): void =>
-    save({ disabled: !disabled }, disabled ? 'The account is enabled' : 'The account is disabled');
-  return (
-    <details class="action">
-      <summary>Settings</summary>
-      <ActionForm
-        action={action}
-        submit={submit}
-        label="Save"
-        others={
-          <button
-            type="button"
-            class={disabled ? '' : 'danger'}
-            disabled={action.isRunning}
-            onClick={toggle}
-          >
-            {disabled ? 'Enable' : 'Disable'}
-          </button>
-        }
-      >
-        <TextField {...field('name')} label="Name" required maxLength={100} />
-        <div class="fields-row">
-          <TextField {...field('plan')} label="Plan" required />
-          <AmountField {...field('daily', 'dailyDiem')} label="Daily credit in USD" />
-        </div>
-      </ActionForm>
-    </details>
   );
 }
 

@@ -1,54 +1,15 @@
-/** The own prices of an account in its drawer: discount, and each price beside list price and cost. */
-import { call } from '../api.ts';
+/** The own prices of an account in its drawer, each beside list price and cost. */
 import { marginText } from '../format.ts';
-import { toast } from '../parts/announce.tsx';
-import { ActionForm, TextField, useForm } from '../parts/form.tsx';
 import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
 import { type Column, Table, money } from '../parts/table.tsx';
 import { NONE, State } from '../parts/values.tsx';
-import { useCall } from '../resource.ts';
-import type { Account, PricesResponse } from '../shapes.ts';
-
-export interface ChangeProps {
-  readonly account: Account;
-  readonly path: string;
-  readonly changed: () => void;
-}
-
-/** The general discount; rules for kinds and models stay. */
-export function Discount({ account, path, changed }: ChangeProps) {
-  const { discountPercent = '', ...others } = account.prices ?? {};
-  const { action, values, field } = useForm({ percent: String(discountPercent) });
-  const save = (): void => {
-    void action.run(async () => {
-      const percent = values.percent.trim();
-      const rules = percent === '' ? others : { ...others, discountPercent: percent };
-      const prices = Object.keys(rules).length === 0 ? null : rules;
-      await call(path, { method: 'PATCH', body: { prices } });
-      toast('The prices were changed');
-      changed();
-    });
-  };
-  return (
-    <details class="action">
-      <summary>Discount</summary>
-      <ActionForm action={action} submit={save} label="Save">
-        <TextField
-          {...field('percent', 'prices')}
-          label="Discount in percent"
-          hint="On all list prices, from 0 to 100. Empty: the prices of the plan. Own prices of kinds and models stay."
-          maxLength={8}
-        />
-      </ActionForm>
-    </details>
-  );
-}
+import type { Resource } from '../resource.ts';
+import type { PricesResponse } from '../shapes.ts';
 
 type PriceRow = PricesResponse['data'][number]['margins'][number] & { readonly model: string };
 
 /** The prices of this account that differ from the list, or that are below the cost. */
-export function AccountPrices({ id }: { id: string }) {
-  const prices = useCall<PricesResponse>(`/admin/prices?account=${encodeURIComponent(id)}`);
+export function AccountPrices({ prices }: { prices: Resource<PricesResponse> }) {
   return (
     <section>
       <h3>Own prices</h3>

@@ -1,0 +1,162 @@
+/** Forms in the drawer of an account: credit or debit, refund, and settings. */
+import { call } from '../api.ts';
+import { usdText } from '../format.ts';
+import { toast } from '../parts/announce.tsx';
+import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
+import type { RefundState } from '../shapes.ts';
+import type { ChangeProps } from './price-rules.tsx';
+
+/** The reference makes a movement idempotent: a retry moves no money. */
+function newReference(): string {
+  return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+}
+
+export function Movement({ account, path, changed }: ChangeProps) {
+  const form = useForm({ kind: 'credit', amount: '', note: '', reference: newReference() });
+  const { action, values, field } = form;
+  const { kind, amount, note } = values;
+  const move = (): void => {
+    void action.run(async () => {
+      const body = {
+        amountUsd: amount,
+        reference: values.reference,
+        ...(note === '' ? {} : { note }),
+      };
+      const { data } = await call<{ data: { balanceUsd: string; isRepeat: boolean } }>(
+        `${path}/${kind}`,
+        { method: 'POST', body },
+      );
+      toast(
+        data.isRepeat
+          ? 'Nothing changed: a movement with this reference exists'
+          : `${kind === 'credit' ? 'Credited' : 'Debited'} ${usdText(amount)}. The balance is ${usdText(data.balanceUsd)}`,
+      );
+      form.set({ amount: '', note: '', reference: newReference() });
+      changed();
+    });
+  };
+  return (
+    <details class="action">
+      <summary>Credit or debit</summary>
+      <ActionForm
+        action={action}
+        submit={move}
+        label={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
+      >
+        <div class="fields-row">
+          <Select
+            {...field('kind')}
+            label="Movement"
+            options={[
+              ['credit', 'Credit: add to the balance'],
+              ['debit', 'Debit: take from the balance'],
+            ]}
+          />
+          <AmountField {...field('amount', 'amountUsd')} label="USD" required />
+        </div>
+        <TextField
+          {...field('reference')}
+          label="Reference"
+          hint="Id of this movement. A repeated reference moves no money."
+          required
+        />
+        <TextField
+          {...field('note')}
+          label="Note"
+          hint="Appears on the statement of the account."
+          maxLength={200}
+        />
+      </ActionForm>
+    </details>
+  );
+}
+
+/** Pays credit of a wallet back in USDC. The reference makes a retry pay nothing. */
+export function Refund({ account, path, changed }: ChangeProps) {
+  const form = useForm({ amount: 'all', reference: newReference() });
+  const { action, values, field } = form;
+  const refund = (): void => {
+    void action.run(async () => {
+      const body = { amountUsd: values.amount.trim(), reference: values.reference };
+      const { data } = await call<{ data: RefundState }>(`${path}/refund`, {
+        method: 'POST',
+        body,
+      });
+      toast(`Refund of ${usdText(data.amountUsd)}: ${data.failure ?? data.state}`);
+      form.set({ reference: newReference() });
+      changed();
+    });
+  };
+  return (
+    <details class="action">
+      <summary>Refund</summary>
+      <ActionForm action={action} submit={refund} label="Pay back in USDC">
+        <p class="hint">
+          The wallet gets back at most {usdText(account.balance.availableUsd)}, without credit from
+          payments that the chain can still revert. You cannot undo this.
+        </p>
+        <TextField
+          {...field('amount', 'amountUsd')}
+          label="Amount in USD"
+          hint="Such as 4.50, or all."
+          required
+        />
+      </ActionForm>
+    </details>
+  );
+}
+
+interface SettingsProps extends ChangeProps {
+  /** Names of all plans; empty until they are loaded. */
+  readonly plans: readonly string[];
+}
+
+export function Settings({ account, path, changed, plans }: SettingsProps) {
+  const { name, plan, disabled, balance } = account;
+  const daily = String(Number(balance.dailyAllocation));
+  const { action, values, field } = useForm({ name, plan, daily });
+  const save = (body: Readonly<Record<string, unknown>>, notice: string): void => {
+    void action.run(async () => {
+      await call(path, { method: 'PATCH', body });
+      toast(notice);
+      changed();
+    });
+  };
+  const submit = (): void =>
+    save(
+      { name: values.name.trim(), plan: values.plan, dailyDiem: Number(values.daily) },
+      'The account was changed',
+    );
+  const toggle = (): void =>
+    save({ disabled: !disabled }, disabled ? 'The account is enabled' : 'The account is disabled');
+  return (
+    <details class="action">
+      <summary>Settings</summary>
+      <ActionForm
+        action={action}
+        submit={submit}
+        label="Save"
+        others={
+          <button
+            type="button"
+            class={disabled ? '' : 'danger'}
+            disabled={action.isRunning}
+            onClick={toggle}
+          >
+            {disabled ? 'Enable' : 'Disable'}
+          </button>
+        }
+      >
+        <TextField {...field('name')} label="Name" required maxLength={100} />
+        <div class="fields-row">
+          <Select
+            {...field('plan')}
+            label="Plan"
+            options={[...new Set([plan, ...plans])].map((one) => [one, one])}
+          />
+          <AmountField {...field('daily', 'dailyDiem')} label="Daily credit in USD" />
+        </div>
+      </ActionForm>
+    </details>
+  );
+}
