@@ -66,7 +66,11 @@ models:
     for (const [width, isDark] of screens) {
       await visit('/docs', { width, isDark }, async (visitor) => {
         const { page } = visitor;
-        for (const path of ['/docs', '/docs?q=key', '/docs/models#/Models/getModels']) {
+        for (const path of [
+          '/docs',
+          '/docs?q=key',
+          '/docs/moderation#/Moderation/postModerations',
+        ]) {
           await visitor.open(path);
           if (path.includes('#')) await page.locator('.opblock.is-open .responses-table').waitFor();
           await visitor.checkWidth(path);
