@@ -67,9 +67,10 @@ export function pricesFor(
   const source = ruleFor(prices, listed)?.source;
   if (model.video !== undefined) return { source, lines: videoLines(listed, model) };
   const margins = marginsOf(model);
-  if (margins.length > 0) return { source, lines: margins };
-  const lines = againstCost(model, '', undefined);
-  return { source, lines: lines.map((one) => ({ ...one, ...WITHOUT_COST })) };
+  const costed = new Set(margins.map(({ kind }) => kind));
+  const others = againstCost(model, '', undefined).filter(({ kind }) => !costed.has(kind));
+  const lines = [...margins, ...others.map((one) => ({ ...one, ...WITHOUT_COST }))];
+  return { source, lines };
 }
 
 const WITHOUT_COST = { engine: null, cost: null, percent: null } as const;

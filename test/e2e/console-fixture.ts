@@ -75,7 +75,7 @@ export class Visitor {
       const status = FAILED_REQUEST.exec(message.text())?.[1];
       if (status !== undefined && refusals.includes(Number(status))) return;
       if (message.type() === 'error' || message.type() === 'warning') {
-        this.#problems.push(`The page logged: ${message.text()}`);
+        this.#problems.push(`The page logged: ${message.text()} (${message.location().url})`);
       }
     });
     page.on('pageerror', (error) => this.#problems.push(`The page threw: ${error.stack}`));

@@ -239,7 +239,7 @@ describe('the console with engines of all kinds', () => {
         return transfer;
       })()`);
       await page.locator('.drop').dispatchEvent('drop', { dataTransfer: dropped });
-      await page.getByLabel('Result').getByText('onerror').waitFor();
+      await page.locator('.transcript').getByText('onerror').waitFor();
       // Two seconds at 0.0001 USD.
       await page.locator('.bill').getByRole('link', { name: '$0.0002' }).waitFor();
       await page.getByText('language en').waitFor();

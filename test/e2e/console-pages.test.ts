@@ -29,6 +29,7 @@ const CONTRAST = {
 const LONG = 'a-name-of-a-model-that-is-longer-than-any-column-of-any-page-of-the-console';
 
 const YAML = (url: string): string => `
+plans: { gold: { basedOn: pro } }
 engines: { studio: { url: "${url}/v1" } }
 models:
   - { id: m, type: text, traits: [default], context: 8192, maxCompletionTokens: 64, price: { input: 1.25, output: 0.000001 }, replicas: [{ engine: studio, cost: { input: 1 } }] }
@@ -142,6 +143,60 @@ describe('all pages of the console', () => {
     await page.unroute(isData);
     await page.getByRole('button', { name: 'Try again' }).first().click();
     await page.locator('.failure').first().waitFor({ state: 'detached' });
+    await visitor.close();
+  });
+
+  test('an operator selects the plan of an account, and edits its prices by kind and model', async () => {
+    const { accountId } = await farebox.account('5');
+    const stored = async () => {
+      const headers = { authorization: `Bearer ${admin}` };
+      const response = await fetch(`${farebox.url}/admin/accounts/${accountId}`, { headers });
+      const { data } = (await response.json()) as { data: { plan: string; prices: unknown } };
+      return data;
+    };
+    const visitor = await Visitor.open(browser, origin, { width: 360, refusals: [400] });
+    const { page } = visitor;
+    await visitor.signIn(admin);
+    await visitor.open(`/console/operator/accounts?open=${accountId}`);
+    await page.getByText('Settings', { exact: true }).click();
+    await page.getByLabel('Plan').selectOption('gold');
+    await page.getByRole('button', { name: 'Save' }).first().click();
+    await page.getByRole('status').getByText('The account was changed').waitFor();
+    assert.equal((await stored()).plan, 'gold');
+
+    await page.getByText('Prices', { exact: true }).click();
+    const form = page.locator('details', { hasText: 'Applies to' });
+    const rules = page.getByRole('region', { name: 'Rules for own prices' });
+    const save = form.getByRole('button', { name: 'Save' });
+    await form.getByLabel('Discount in percent').fill('120');
+    await save.click();
+    await form
+      .getByText(/percentage from 0 to 100/)
+      .first()
+      .waitFor();
+    await form.getByLabel('Applies to').selectOption('kinds text');
+    await form.getByLabel('Discount in percent').fill('12.5');
+    await save.click();
+    await rules.getByText('12.5 % discount').waitFor();
+    await form.getByLabel('Applies to').selectOption('models m');
+    await form.getByText('Own prices', { exact: true }).click();
+    await form.getByLabel('input in USD').fill('0.5');
+    await save.click();
+    await rules.getByText('input $0.50').waitFor();
+    await visitor.checkWidth('own prices');
+    await visitor.checkAccess('own prices');
+    assert.deepEqual((await stored()).prices, {
+      kinds: { text: { discountPercent: '12.5' } },
+      models: { m: { price: { input: '0.5', output: '0.000001' } } },
+    });
+    await rules
+      .getByRole('row', { name: /Kind text/ })
+      .getByRole('button')
+      .click();
+    await rules.getByText('12.5 % discount').waitFor({ state: 'detached' });
+    await rules.getByRole('button').click();
+    await rules.waitFor({ state: 'detached' });
+    assert.equal((await stored()).prices, null);
     await visitor.close();
   });
 });

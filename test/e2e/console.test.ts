@@ -447,6 +447,7 @@ rpc:
       fixture.wallets.upstream.script.push({
         kind: 'answer',
         content: 'Again',
+        promptTokens: 10,
         completionTokens: 20,
       });
       await page.getByLabel('Message', { exact: true }).press('Enter');

@@ -96,7 +96,7 @@ export async function showGroup(place: HTMLElement, group: string): Promise<void
     deepLinking: true,
     docExpansion: 'list',
     defaultModelsExpandDepth: -1,
-    // Its colours have too little contrast.
+    // The colours of the code have too little contrast.
     syntaxHighlight: { activated: false },
     layout: 'GroupLayout',
     plugins: [ownParts],

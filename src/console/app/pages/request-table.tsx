@@ -137,7 +137,7 @@ function ReceiptFacts({
     <div class="receipt">
       <p class="total">
         <span class="figure num">
-          <Usd value={charged} decimals={decimals} />
+          <Usd value={charged} decimals={exactDecimals([charged])} />
         </span>
         <State value={receipt.status} />
       </p>
