@@ -69,13 +69,11 @@ function nameOf(scope: string): string {
 
 function textOf(rule: Rule): string {
   const { discountPercent, price, ...others } = rule;
-  if (discountPercent !== undefined) return `${String(discountPercent)} % discount`;
+  if (typeof discountPercent === 'string') return `${discountPercent} % discount`;
   const amounts = Object.entries((price ?? others) as Rule); // one of them has the prices
   return amounts
     .map(([name, value]) =>
-      typeof value === 'object'
-        ? `${name} ${JSON.stringify(value)}`
-        : `${name} ${usdText(String(value))}`,
+      typeof value === 'string' ? `${name} ${usdText(value)}` : `${name} ${JSON.stringify(value)}`,
     )
     .join(', ');
 }
@@ -86,7 +84,7 @@ interface PriceRulesProps extends ChangeProps {
 }
 
 export function PriceRules({ account, path, changed, sold }: PriceRulesProps) {
-  const rules = rulesOf((account.prices ?? {}) as Prices); // validated when it was stored
+  const rules = rulesOf(account.prices ?? {});
   const { action, values, field, set } = useForm({ scope: ALL, percent: '' });
   const [way, setWay] = useState<'discount' | 'prices'>('discount');
   const [amounts, setAmounts] = useState<Readonly<Record<string, string>>>({});
