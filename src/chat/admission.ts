@@ -213,21 +213,23 @@ async function runFirstAvailable(all: readonly Admitted[], sale: Sale): Promise<
   for (const { plan, wanted } of all) {
     const isFirst = plan === first.plan;
     const { prepare } = plan.additions;
+    // The hold must cover as much output of a fallback as of the requested model.
+    const least = Math.min(leastOutput, plan.bounds.outputTokens);
     let prepared = NOTHING_PREPARED;
-    let round = isFirst ? undefined : roundOfFallback(plan, sale, prepared, leastOutput);
-    if (!isFirst && round === undefined) continue;
+    let round = firstRound(plan, sale, prepared, least);
+    // A fallback that cannot run does not prepare, which can cost money.
+    if (round === undefined && !isFirst) continue;
     noteModel(plan, sale);
-    if (prepare !== undefined) prepared = await prepare();
-    if (isFirst) {
-      round = planRound(firstInputs(plan, sale, prepared));
-      // Rejects the request.
-      if (round === undefined) return runChat(plan, sale, prepared);
-      leastOutput = round.outputTokens;
-    } else {
-      round = roundOfFallback(plan, sale, prepared, leastOutput);
-      if (round === undefined) continue;
-      sale.request = { ...wanted, rate: request.rate };
+    if (prepare !== undefined) {
+      prepared = await prepare();
+      round = firstRound(plan, sale, prepared, least);
     }
+    if (round === undefined) {
+      if (isFirst) return rejectRound(sale, firstInputs(plan, sale, prepared));
+      continue;
+    }
+    if (isFirst) leastOutput = round.outputTokens;
+    else sale.request = { ...wanted, rate: request.rate };
     const Run = plan.request.stream ? StreamRun : ChatRun;
     const run = new Run(plan, sale, prepared, round);
     try {
@@ -245,16 +247,21 @@ async function runFirstAvailable(all: readonly Admitted[], sale: Sale): Promise<
   throw failure;
 }
 
-/** The hold must cover as much output of a fallback as of the requested model. */
-function roundOfFallback(
+/** `undefined` if the hold does not cover it, or not with the least output. */
+function firstRound(
   plan: ChatPlan,
   sale: Sale,
   prepared: PreparedAdditions,
   leastOutput: number,
 ): Round | undefined {
   const round = planRound(firstInputs(plan, sale, prepared));
-  const least = Math.min(leastOutput, plan.bounds.outputTokens);
-  return round !== undefined && round.outputTokens >= least ? round : undefined;
+  return round !== undefined && round.outputTokens >= leastOutput ? round : undefined;
+}
+
+function rejectRound(sale: Sale, inputs: RoundInputs): Promise<never> {
+  return sale.rejectExpensive(
+    nano(sale.hold.grantedNano - inputs.leftNano + leastCostOfRound(inputs)),
+  );
 }
 
 function noteModel({ context, model, deprecation }: ChatPlan, sale?: Sale): void {
@@ -271,11 +278,7 @@ function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promi
   } else {
     const inputs = firstInputs(plan, sale, prepared);
     round = planRound(inputs);
-    if (round === undefined) {
-      return sale.rejectExpensive(
-        nano(sale.hold.grantedNano - inputs.leftNano + leastCostOfRound(inputs)),
-      );
-    }
+    if (round === undefined) return rejectRound(sale, inputs);
   }
   const Run = request.stream ? StreamRun : ChatRun;
   return new Run(plan, sale, prepared, round).respond();

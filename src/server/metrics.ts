@@ -96,8 +96,7 @@ const TOKEN_KINDS = {
 const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; // keys of the object
 
 export class ServerMetrics implements RequestObserver {
-  /** Unix time of the last successful backup in ms. */
-  backupMs: () => number | undefined = () => undefined;
+  #backupMs: number | undefined;
   #customerLosses: readonly CustomerLoss[] = [];
   readonly #parts: ServerMetricsParts;
   readonly #requests = figures(METRICS.requests);
@@ -239,7 +238,7 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('unhandledRejections', this.unhandledRejections);
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
-    gauges.set('backupSuccess', Math.floor((this.backupMs() ?? 0) / SECOND_MS));
+    gauges.set('backupSuccess', Math.floor((this.#backupMs ?? 0) / SECOND_MS));
     gauges.show('networkReady', 'nodeContradictions');
     for (const [network, isReady] of payments?.railMonitor.states() ?? []) {
       gauges.set('networkReady', Number(isReady), network);
@@ -251,6 +250,11 @@ export class ServerMetrics implements RequestObserver {
     for (const [percentile, seconds] of this.#loopFigures) {
       gauges.set('loopDelay', seconds, percentile);
     }
+  }
+
+  /** `ms`: Unix time of the last successful backup. */
+  readBackup(ms: number | undefined): void {
+    this.#backupMs = ms;
   }
 
   /** Takes the result of the last search, and warns of a new loss. */

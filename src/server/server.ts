@@ -213,10 +213,11 @@ function openBackups(
   webhooks: WebhooksFeature,
   metrics: ServerMetrics,
 ): ScheduledBackups {
-  const backups = new ScheduledBackups(shared, operations?.inputs);
-  metrics.backupMs = () => backups.lastSuccessMs;
-  backups.onFailed = (reason) => alertOperators(shared, webhooks, reason);
-  return backups;
+  return new ScheduledBackups(shared, {
+    request: operations?.inputs,
+    onRead: (ms) => metrics.readBackup(ms),
+    onFailed: (reason) => alertOperators(shared, webhooks, reason),
+  });
 }
 
 /** Sends one e-mail a day about failed backups to each operator. */

@@ -25,28 +25,34 @@ export interface BackupRun {
   readonly problem: string;
 }
 
+interface BackupOptions {
+  /** Input of the worker, which loads the configuration; without it nothing is scheduled. */
+  readonly request: BackupRequest | undefined;
+  /** Receives `lastSuccessMs` after each refresh. */
+  readonly onRead: (lastSuccessMs: number | undefined) => void;
+  /** Called with the reason after a scheduled backup has failed. */
+  readonly onFailed: (reason: string) => Promise<void>;
+}
+
 export class ScheduledBackups implements Feature {
   readonly routes = [];
   readonly perProcessJob = (): Promise<void> => this.refresh();
   readonly leaderJob = (): Promise<void> => this.#startDue();
   readonly #parts: FeatureParts;
-  readonly #request: BackupRequest | undefined;
+  readonly #options: BackupOptions;
   #running: Promise<void> | undefined;
   #worker: Worker | undefined;
   /** Unix time in ms; `undefined` if no backup has succeeded, or none was read yet. */
   lastSuccessMs: number | undefined;
-  /** Called with the reason after a scheduled backup has failed. */
-  onFailed: ((reason: string) => Promise<void>) | undefined;
 
-  /** `request`: input of the worker, which loads the configuration; without it nothing is scheduled. */
-  constructor(parts: FeatureParts, request: BackupRequest | undefined) {
+  constructor(parts: FeatureParts, options: BackupOptions) {
     this.#parts = parts;
-    this.#request = request;
+    this.#options = options;
   }
 
   get isScheduled(): boolean {
     const { to, everyHours } = this.#parts.config.current.backup;
-    return this.#request !== undefined && to !== undefined && everyHours > 0;
+    return this.#options.request !== undefined && to !== undefined && everyHours > 0;
   }
 
   async refresh(): Promise<void> {
@@ -55,6 +61,7 @@ export class ScheduledBackups implements Feature {
     );
     const last = rows[0]?.last ?? undefined;
     this.lastSuccessMs = last === undefined ? undefined : Number(last);
+    this.#options.onRead(this.lastSuccessMs);
   }
 
   /** Starts a backup if one is due; does not wait for it. */
@@ -97,12 +104,13 @@ export class ScheduledBackups implements Feature {
 
   async #run(): Promise<void> {
     const { log } = this.#parts;
+    const { request, onFailed } = this.#options;
     const entry = siblingUrl(import.meta.url, './backup-worker');
     try {
       await new Promise<void>((resolve, reject) => {
         this.#worker = new Worker(entry, {
-          workerData: this.#request,
-          env: { ...this.#request?.env },
+          workerData: request,
+          env: { ...request?.env },
         });
         this.#worker.once('error', reject);
         this.#worker.once('exit', () => resolve());
@@ -116,7 +124,7 @@ export class ScheduledBackups implements Feature {
         { reason: reasonOf(error) },
         'The scheduled backup failed; the next try is in an hour',
       );
-      await this.onFailed?.(reasonOf(error)).catch((problem: unknown) => {
+      await onFailed(reasonOf(error)).catch((problem: unknown) => {
         log.error({ reason: reasonOf(problem) }, 'The alert about the backup was not queued');
       });
     }
