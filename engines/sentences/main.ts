@@ -5,10 +5,11 @@
  * Documents are ranked by the cosine between their vector and that of the query. Both are encoded
  * separately (a bi-encoder): faster and less precise than a model that reads both together.
  */
+import { nextTurn } from '../../src/core/event-loop.ts';
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import { z } from 'zod';
 import { engineQueue } from '../server/engine-queue.ts';
-import { sendJson, serveEngine } from '../server/server.ts';
+import { sendBytes, sendJson, serveEngine } from '../server/server.ts';
 import { readJson } from '../server/request-body.ts';
 import { SentenceModel } from './sentence-model.ts';
 import {
@@ -18,6 +19,8 @@ import {
 } from '../../src/engines/embedded/program-contract.ts';
 
 const MAX_INPUTS = 2_048;
+/** Vectors that are written as JSON in one turn of the event loop. */
+const VECTORS_AT_ONCE = 16;
 const MAX_BODY_BYTES = 64_000_000;
 /** About a thousand tokens of a document: as much as most rerank models read. */
 const MAX_DOCUMENT_CHARACTERS = 4_000;
@@ -45,13 +48,20 @@ serveEngine(async () => {
         const inputs = typeof input === 'string' ? [input] : input;
         // A queue turn covers a few texts, so that a request with thousands does not block others.
         const { vectors, tokens } = await model.embed(inputs, queue.turnsOf(caller, signal));
-        const data = vectors.map((vector, index) => ({
-          object: 'embedding',
-          index,
-          embedding: format === 'base64' ? floatsToBase64(vector) : [...vector],
-        }));
-        const usage = usageOf(tokens);
-        sendJson(response, 200, { object: 'list', model: SENTENCE_MODEL, data, usage });
+        const items: string[] = [];
+        for (const [index, vector] of vectors.entries()) {
+          const embedding = format === 'base64' ? floatsToBase64(vector) : [...vector];
+          items.push(JSON.stringify({ object: 'embedding', index, embedding }));
+          // Thousands of vectors take seconds to write.
+          if (index % VECTORS_AT_ONCE === 0) await nextTurn();
+        }
+        const facts = JSON.stringify({
+          object: 'list',
+          model: SENTENCE_MODEL,
+          usage: usageOf(tokens),
+        });
+        const json = `{"data":[${items.join(',')}],${facts.slice(1)}`;
+        sendBytes(response, 200, 'application/json', Buffer.from(json));
       },
       'POST /v1/rerank': async ({ raw, caller, signal }, response) => {
         const { query, documents, top_n: most } = await readJson(raw, MAX_BODY_BYTES, RerankBody);

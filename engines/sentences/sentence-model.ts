@@ -13,8 +13,8 @@ import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract
 
 /** A few hundred tokens: the encoder was trained on sentences and short paragraphs. */
 const WINDOW_CHARACTERS = 500;
-/** Windows per run of the graph; more are no faster and block the event loop for longer. */
-const WINDOWS_AT_ONCE = 8;
+/** Windows per run of the graph: about the time of a single text is the wait of another caller. */
+const WINDOWS_AT_ONCE = 3;
 
 export interface SentenceVectors {
   readonly vectors: readonly Float32Array[];
