@@ -1,10 +1,11 @@
 /** Postings of card payments in the ledger: credits, reversals, refunds, and refunds that failed. */
-import type { Ledger } from '../billing/ledger/ledger.ts';
-import { type Nano, nano } from '../core/money.ts';
+import { type Ledger, cardFees, postCardFee } from '../billing/ledger/ledger.ts';
+import type { Clock } from '../core/clock.ts';
+import { nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
-import type { CardPostings, ProviderName } from '../payments/cards/cards.ts';
+import type { CardPostings, CardSums, ProviderName } from '../payments/cards/cards.ts';
 
-export function cardPostings(ledger: Ledger): CardPostings {
+export function cardPostings(ledger: Ledger, clock: Clock): CardPostings {
   return {
     creditCard: (tx, { accountId, amountNano, provider, postingId: id }) =>
       ledger.creditIn(tx, {
@@ -24,6 +25,8 @@ export function cardPostings(ledger: Ledger): CardPostings {
       const balance = await ledger.debitIn(tx, { accountId, amountNano, to, kind: 'PAYOUT', id });
       return balance !== undefined;
     },
+    postCardFee: (tx, { provider, amountNano, postingId: id, note }) =>
+      postCardFee(tx, { provider, amountNano, id, note }, clock.nowMs()),
     restoreCardRefund: (tx, { accountId, amountNano, provider, postingId: id, note }) => {
       const credit = {
         accountId,
@@ -42,10 +45,11 @@ export async function postedFor(
   ledger: Ledger,
   tx: Queryable,
   provider: ProviderName,
-): Promise<{ readonly creditedNano: Nano; readonly refundedNano: Nano }> {
+): Promise<CardSums> {
   return {
     creditedNano: await ledger.receivedFrom(topUpAccount(provider), tx),
     refundedNano: nano(0n - (await ledger.receivedFrom(payoutAccount(provider), tx))),
+    feeNano: await ledger.receivedFrom(cardFees({ provider }), tx),
   };
 }
 

@@ -8,6 +8,7 @@ import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { untilBlocked } from '../../test/databases/waits.ts';
 import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
+import { transactionsOf } from '../billing/ledger/ledger.ts';
 import { type Clock, HOUR_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
@@ -230,6 +231,69 @@ function cardPayments(fixture: StoreFixture): void {
     await deliverAll();
     await until(async () => (await debtOf()) === 0n, 'the debt is paid');
     assert.equal(await balance(), 3);
+  });
+
+  /** The fee of a payment in the ledger, in cents. */
+  async function postedFee(id: string): Promise<number> {
+    const rows = await farebox.app.stores.store.query<{ debit_account: string; amount: bigint }>(
+      `SELECT debit_account, amount_nano AS amount FROM ledger_transfer
+       WHERE note = $1 AND kind = 'FEE' AND account_id = 'house:card-fees:stripe'`,
+      [id],
+    );
+    const nano = rows.reduce(
+      (sum, row) =>
+        row.debit_account === 'house:fees-paid:stripe' ? sum - row.amount : sum + row.amount,
+      0n,
+    );
+    return Number(nano / 10_000_000n);
+  }
+
+  test('fees of Stripe are postings of their own, and never change the credit', async () => {
+    const { ledger, store } = farebox.app.stores;
+    const { id, intent } = await paid(20);
+    const feeBecomes = async (cents: number) => {
+      await deliverAll();
+      await until(async () => (await postedFee(id)) === cents, `a fee of ${cents} cents`, 100);
+      assert.equal(stripe.fees().get(id), cents);
+    };
+    await feeBecomes(88);
+    await balanceBecomes(21);
+    const dispute = stripe.dispute(intent);
+    await feeBecomes(1_588);
+    await balanceBecomes(1);
+    stripe.closeDispute(dispute, true);
+    await feeBecomes(88);
+    await balanceBecomes(21);
+    const [cost, kept] = [
+      await ledger.receivedFrom('house:card-fees:stripe'),
+      await ledger.receivedFrom('house:fees-paid:stripe'),
+    ];
+    assert.equal(kept + cost, 0n);
+    const own = await transactionsOf(store, accountId, { limit: 20, offset: 0 });
+    assert.deepEqual(
+      own.map(({ kind }) => kind),
+      ['TOP_UP', 'REVERSAL', 'TOP_UP', 'CREDIT'],
+    );
+  });
+
+  test('a fee that Stripe adds later is posted later, and one in another currency is not', async () => {
+    const { id, intent } = await paid(20);
+    const charge = intent.latest_charge;
+    assert.ok(charge !== null);
+    const balance = charge['balance_transaction'];
+    charge['balance_transaction'] = null;
+    await deliverAll();
+    await balanceBecomes(21);
+    assert.equal(await postedFee(id), 0);
+    charge['balance_transaction'] = balance;
+    await reconcile(farebox, id);
+    assert.equal(await postedFee(id), 88);
+    stripe.balanceCurrency = 'eur';
+    const other = await paid(20);
+    stripe.balanceCurrency = 'usd';
+    await deliverAll();
+    await balanceBecomes(41);
+    assert.equal(await postedFee(other.id), 0);
   });
 
   test('an inquiry takes nothing, and a lost dispute takes the credit once', async () => {

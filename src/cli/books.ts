@@ -15,8 +15,7 @@ export function booksCommand(cli: Cli): void {
 
 The table has sums by kind and accounts; csv and beancount have every entry, with the charges of each
 day as one. The sum of the journal equals the balances exactly. Costs of suppliers are one entry for
-each day and engine. Fees of chains and card providers are not included: take them from the chain and
-from the provider.
+each day and engine. Fees of Stripe are included; gas is not: take it from the chain.
 
 Example: farebox books --from 2027-01-01 --to 2027-01-31 --format beancount > january.beancount`)
     .option(

@@ -228,4 +228,11 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE UNIQUE INDEX payments_card_automatic ON payments_card (account_id)
         WHERE kind = 'automatic' AND state IN ('open', 'processing');`,
   },
+  {
+    // Fees of the provider, for the books.
+    id: 'payments-0011',
+    up: `
+      ALTER TABLE payments_card ADD COLUMN fee_nano BIGINT NOT NULL DEFAULT 0;
+      ALTER TABLE payments_card ADD COLUMN fee_postings BIGINT NOT NULL DEFAULT 0;`,
+  },
 ];

@@ -30,7 +30,7 @@ export async function openCardPayments(parts: CardParts): Promise<CardPayments |
   const { store, ledger } = stores;
   return await openCards({
     ...parts,
-    ...cardPostings(ledger),
+    ...cardPostings(ledger, clock),
     store,
     hasAccount: async (id) => (await stores.identity.findAccount(id)) !== undefined,
     balancesOf: async (accountIds, tx) => {

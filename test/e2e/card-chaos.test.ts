@@ -271,6 +271,8 @@ async function compare(t: TestContext, chaos: Chaos): Promise<void> {
     await ledger.receivedFrom('house:payout:stripe'),
   ];
   assert.equal(received + paidBack, BigInt(cents) * NANO_PER_CENT);
+  const fees = [...stripe.fees().values()].reduce((sum, one) => sum + one, 0);
+  assert.equal(await ledger.receivedFrom('house:card-fees:stripe'), BigInt(fees) * NANO_PER_CENT);
   const report = await ledger.audit();
   assert.deepEqual(report.differences, []);
   for (const accountId of accounts) {

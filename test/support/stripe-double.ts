@@ -14,6 +14,8 @@ import { Stripe } from 'stripe';
 export const STRIPE_KEY = 'sk_test_double';
 export const STRIPE_WEBHOOK_SECRET = 'whsec_double';
 
+const DISPUTE_FEE_CENTS = 1_500;
+
 type Json = Record<string, unknown>;
 type Fate = 'pass' | 'lose-request' | 'lose-reply' | 'error';
 
@@ -85,6 +87,8 @@ export class StripeDouble {
   taxPercent = 20;
   /** Called with each new event; a test delivers it or not. */
   onEvent: (event: StripeEvent) => void = () => undefined;
+  /** The currency of the operator's balance. */
+  balanceCurrency = 'usd';
   /** Decline code of charges of saved cards. */
   declines: string | undefined;
   readonly #server: Server;
@@ -127,6 +131,30 @@ export class StripeDouble {
       sums.set(id, (sums.get(id) ?? 0) + cents);
     }
     return sums;
+  }
+
+  /** Fees that Stripe has kept, in cents, by row of Farebox. */
+  fees(): Map<string, number> {
+    const sums = new Map<string, number>();
+    for (const intent of this.intents.values()) {
+      if (intent.status !== 'succeeded') continue;
+      const balance = [
+        intent.latest_charge?.['balance_transaction'],
+        ...this.disputes
+          .filter((one) => one.payment_intent === intent.id)
+          .flatMap((one) => one['balance_transactions']),
+      ] as (Json | null)[];
+      const cents = balance.reduce((sum, one) => sum + Number(one?.['fee'] ?? 0), 0);
+      const id = intent.metadata['farebox_payment'] ?? '';
+      sums.set(id, (sums.get(id) ?? 0) + cents);
+    }
+    return sums;
+  }
+
+  /** A movement of the operator's balance at Stripe. */
+  #balance(amount: number, fee: number): Json {
+    const currency = this.balanceCurrency;
+    return { id: this.#id('txn'), object: 'balance_transaction', amount, fee, currency };
   }
 
   session(id: string): Session {
@@ -199,6 +227,8 @@ export class StripeDouble {
       metadata: {},
       payment_intent: intent.id,
       status,
+      balance_transactions:
+        status === 'needs_response' ? [this.#balance(-cents, DISPUTE_FEE_CENTS)] : [],
     };
     this.disputes.push(dispute);
     this.#emit('charge.dispute.created', dispute);
@@ -207,6 +237,10 @@ export class StripeDouble {
 
   closeDispute(dispute: Dispute, isWon: boolean): void {
     dispute.status = isWon ? 'won' : 'lost';
+    if (isWon) {
+      const changes = dispute['balance_transactions'] as Json[];
+      changes.push(this.#balance(dispute.amount, -DISPUTE_FEE_CENTS));
+    }
     this.#emit('charge.dispute.closed', dispute);
   }
 
@@ -385,6 +419,7 @@ export class StripeDouble {
       id: this.#id('ch'),
       object: 'charge',
       amount: intent.amount,
+      balance_transaction: this.#balance(intent.amount, Math.round(intent.amount * 0.029) + 30),
       metadata: intent.metadata,
       payment_intent: intent.id,
       payment_method_details: { type: 'card', card: { brand: 'visa', last4: '4242' } },
@@ -453,6 +488,7 @@ export class StripeDouble {
       currency: 'usd',
       metadata: query['metadata'] ?? {},
       payment_intent: intent.id,
+      balance_transaction: this.#balance(-amount, 0),
       status: 'succeeded',
     };
     this.refunds.push(refund);

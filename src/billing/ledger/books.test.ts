@@ -9,7 +9,14 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { nano, usdToNano } from '../../core/money.ts';
 import { beancountFile, booksCsv } from '../../server/ops/books-format.ts';
-import { type Books, CUSTOMERS, LEDGER_MIGRATIONS, journalSums, readBooks } from './ledger.ts';
+import {
+  type Books,
+  CUSTOMERS,
+  LEDGER_MIGRATIONS,
+  journalSums,
+  postCardFee,
+  readBooks,
+} from './ledger.ts';
 
 /** Credits minus debits of customers. */
 function changeOf({ entries }: Pick<Books, 'entries'>): bigint {
@@ -70,6 +77,18 @@ onEachStore('books', (fixture) => {
             id: 'reversal-1',
           }),
         );
+        for (const [id, cents] of [
+          ['fee', 1_588n],
+          ['back', -1_500n],
+        ] as const) {
+          const fee = {
+            provider: 'stripe',
+            amountNano: cents * 10_000_000n,
+            id,
+            note: 'pay',
+          } as const;
+          await store.transaction((tx) => postCardFee(tx, fee, clock.nowMs()));
+        }
       }
       owedAfter.push((await ledger.audit()).owedNano);
       clock.advance(DAY_MS);
@@ -90,6 +109,15 @@ onEachStore('books', (fixture) => {
     const revenue = journalSums(all).find(({ kind }) => kind === 'CHARGE');
     assert.equal(revenue?.amountNano, audit.revenueNano);
 
+    const fees = journalSums(all).filter(({ kind }) => kind === 'FEE');
+    const [kept, cost] = ['house:fees-paid:stripe', 'house:card-fees:stripe'];
+    assert.deepEqual(
+      fees.map(({ debit, credit, amountNano }) => [debit, credit, amountNano]),
+      [
+        [kept, cost, usdToNano('15')],
+        [cost, kept, usdToNano('15.88')],
+      ],
+    );
     const csv = booksCsv(all).trim().split('\r\n');
     assert.equal(csv.length, all.entries.length + 1);
     assert.match(
@@ -112,7 +140,8 @@ onEachStore('books', (fixture) => {
     assert.ok(sums.every((sum) => sum === 0n));
     assert.match(file, /\d balance Liabilities:Customers -\d+\.\d{9} USD\n$/);
     assert.match(file, /"TOP_UP: Say \\"hi\\", =1\+1"/);
-    for (const name of ['Assets:Top-Up:Base', 'Assets:Top-Up:Stripe', 'Expenses:Bad-Debt']) {
+    const cards = ['Expenses:Card-Fees:Stripe', 'Assets:Fees-Paid:Stripe', 'Assets:Top-Up:Stripe'];
+    for (const name of [...cards, 'Assets:Top-Up:Base', 'Expenses:Bad-Debt']) {
       assert.match(file, new RegExp(`open ${name} USD`));
     }
   });

@@ -103,7 +103,8 @@ export function readBooks(store: Store, fromDay: number, toDay: number): Promise
           credit,
           amountNano: row.amount,
           postings: Number(row.postings),
-          accountId: row.account_id,
+          // Fees belong to no account of a customer.
+          accountId: row.account_id.startsWith('house:') ? '' : row.account_id,
           note: note ?? '',
         };
       });

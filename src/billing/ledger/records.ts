@@ -17,6 +17,7 @@ export type HouseAccount =
   | 'house:payout:stripe'
   | 'house:top-up:shop'
   | 'house:payout:shop'
+  | `house:${'card-fees' | 'fees-paid'}:${'stripe' | 'shop'}`
   | 'house:bad-debt';
 
 /** `REVERSAL` takes back a credit whose money is gone; `DEBT` is the uncovered part. */
@@ -27,7 +28,8 @@ export type TransferKind =
   | 'REFUND'
   | 'PAYOUT'
   | 'REVERSAL'
-  | 'DEBT';
+  | 'DEBT'
+  | 'FEE';
 
 export interface HoldRequest extends WantedHold {
   readonly requestId: string;

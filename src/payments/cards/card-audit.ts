@@ -7,7 +7,7 @@ import { reasonOf } from '../../core/log.ts';
 import { type Nano, ZERO, larger, nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import type { CardPayment, ProviderName } from './card-rows.ts';
-import { type CardTable, cardSums } from './card-table.ts';
+import { type CardSums, type CardTable, cardSums } from './card-table.ts';
 import type { PaymentProvider } from './provider.ts';
 
 export interface CardAuditOptions {
@@ -15,11 +15,8 @@ export interface CardAuditOptions {
   readonly table: CardTable;
   readonly provider: PaymentProvider;
   readonly sinceMs: number;
-  /** Sums in the ledger for a provider: credits minus reversals, and paid refunds. */
-  readonly postedFor: (
-    tx: Queryable,
-    provider: ProviderName,
-  ) => Promise<{ readonly creditedNano: Nano; readonly refundedNano: Nano }>;
+  /** Sums in the ledger for a provider: credits minus reversals, paid refunds, and fees. */
+  readonly postedFor: (tx: Queryable, provider: ProviderName) => Promise<CardSums>;
 }
 
 export interface CardDifference {
@@ -75,6 +72,7 @@ export async function auditCards(options: CardAuditOptions): Promise<CardAuditRe
   for (const [name, what] of [
     ['creditedNano', 'the credits in the ledger differ from the payments'],
     ['refundedNano', 'the refunds in the ledger differ from the refunds of the payments'],
+    ['feeNano', 'the fees in the ledger differ from the fees of the payments'],
   ] as const) {
     const [providerNano, hereNano] = [sums.rows[name], sums.posted[name]];
     if (providerNano === hereNano) continue;
@@ -92,6 +90,11 @@ async function differenceOf(
   try {
     const facts = await provider.facts(row, await table.refundsOf(row.id));
     const providerNano = larger(ZERO, nano(facts.paidNano - facts.returnedNano));
+    const { feeNano = row.feeNano } = facts;
+    if (providerNano === creditedNano && feeNano !== row.feeNano) {
+      const what = 'the fee at the provider differs from the posted fee';
+      return { ...found, what, providerNano: nano(feeNano), hereNano: nano(row.feeNano) };
+    }
     if (providerNano === creditedNano) return undefined;
     const what =
       providerNano > creditedNano

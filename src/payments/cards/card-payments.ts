@@ -70,6 +70,8 @@ const FIRST_CHECK_MS = 30 * SECOND_MS;
 const MAX_OPEN_CHECK_MS = 10 * MINUTE_MS;
 /** A bank debit takes days. */
 const MAX_PROCESSING_CHECK_MS = 6 * HOUR_MS;
+/** Some hours; afterwards an event of the payment reads its fee. */
+const MAX_FEE_CHECKS = 20;
 const MAX_RETRY_MS = 10 * MINUTE_MS;
 /** Events appear in the provider's list some time after they were created. */
 const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
@@ -301,11 +303,14 @@ export class CardPayments {
     return { ...facts, refunds: new Map([...results, ...facts.refunds]) };
   }
 
-  #nextMs({ attempts }: CardPayment, { state }: PaymentFacts): number {
+  #nextMs({ attempts }: CardPayment, { state, isFeePending }: PaymentFacts): number {
     const pauseMs = FIRST_CHECK_MS * 2 ** Math.min(attempts, 20);
     const { clock } = this.#options;
     if (state === 'open') return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);
     if (state === 'processing') return clock.nowMs() + Math.min(pauseMs, MAX_PROCESSING_CHECK_MS);
+    if (isFeePending === true && attempts < MAX_FEE_CHECKS) {
+      return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);
+    }
     return 0;
   }
 

@@ -28,6 +28,9 @@ export const PAYMENT = rowShape({
   creditedNano: Amount,
   /** Sum of the refunds of Farebox that have not failed. */
   refundedNano: Amount,
+  /** Fees of the provider in the ledger, and the number of their postings. */
+  feeNano: z.bigint(),
+  feePostings: Whole,
   postings: Whole,
   version: Whole,
   receiptUrl: maybe(z.string()),

@@ -35,6 +35,13 @@ export interface CardEntry {
   readonly note?: string | undefined;
 }
 
+export interface CardFeeEntry {
+  readonly provider: ProviderName;
+  readonly amountNano: bigint;
+  readonly postingId: string;
+  readonly note: string;
+}
+
 export interface CardPostings {
   /** Credits a payment. */
   readonly creditCard: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
@@ -42,6 +49,8 @@ export interface CardPostings {
   readonly reverseCard: (tx: Queryable, entry: CardEntry) => Promise<Nano>;
   /** Debits unused credit before it is paid back; `false` if the account has less. */
   readonly debitCardRefund: (tx: Queryable, entry: CardEntry) => Promise<boolean>;
+  /** Posts a change of the fees of the provider, which can be negative. */
+  readonly postCardFee: (tx: Queryable, entry: CardFeeEntry) => Promise<void>;
   readonly restoreCardRefund: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
 }
 
@@ -200,12 +209,15 @@ export class CardTable extends LeasedTable<CardPayment> {
   ): Promise<Applied | undefined> {
     const targetNano = larger(ZERO, nano(facts.paidNano - facts.returnedNano));
     const changeNano = nano(targetNano - payment.creditedNano);
+    const feeNano = facts.feeNano ?? payment.feeNano;
+    const moreFeeNano = feeNano - payment.feeNano;
     return await this.store.transaction(async (tx) => {
       const changed = await tx.query(
         `UPDATE payments_card SET state = $3, intent = COALESCE($4, intent), paid_nano = $5,
            returned_nano = $6, credited_nano = $7, postings = postings + $8, version = version + 1,
            receipt_url = COALESCE($9, receipt_url), failure = $10, due_ms = $11,
-           attempts = attempts + 1, updated_ms = $12, ${NO_LEASE}
+           attempts = attempts + 1, updated_ms = $12, fee_nano = $13,
+           fee_postings = fee_postings + $14, ${NO_LEASE}
          WHERE id = $1 AND version = $2 RETURNING id`,
         [
           payment.id,
@@ -220,9 +232,16 @@ export class CardTable extends LeasedTable<CardPayment> {
           facts.failure ?? null,
           dueMs,
           this.#parts.clock.nowMs(),
+          feeNano,
+          moreFeeNano === 0n ? 0 : 1,
         ],
       );
       if (changed.length === 0) return undefined;
+      if (moreFeeNano !== 0n) {
+        const { id: note, provider, feePostings } = payment;
+        const postingId = `${note}-fee-${feePostings}`;
+        await this.#parts.postCardFee(tx, { provider, amountNano: moreFeeNano, postingId, note });
+      }
       await this.#endRefunds(tx, payment, facts);
       await this.#changeCard(tx, payment, facts);
       return await this.#post(tx, payment, changeNano, facts.returnReason);
@@ -373,15 +392,19 @@ export async function cardReceipts(
 
 const MAX_IDS = 500;
 
-/** Sums of all rows, for the comparison with the ledger. */
-export async function cardSums(
-  tx: Queryable,
-  provider: ProviderName,
-): Promise<{ readonly creditedNano: Nano; readonly refundedNano: Nano }> {
-  const [row] = await tx.query<{ credited: bigint; refunded: bigint }>(
-    `SELECT COALESCE(sum(credited_nano), 0) AS credited, COALESCE(sum(refunded_nano), 0) AS refunded
-     FROM payments_card WHERE provider = $1`,
+/** Sums of all rows, or of the ledger, for the comparison of both. */
+export interface CardSums {
+  readonly creditedNano: Nano;
+  readonly refundedNano: Nano;
+  readonly feeNano: Nano;
+}
+
+export async function cardSums(tx: Queryable, provider: ProviderName): Promise<CardSums> {
+  const [row] = await tx.query<{ credited: bigint; refunded: bigint; fee: bigint }>(
+    `SELECT COALESCE(sum(credited_nano), 0) AS credited, COALESCE(sum(refunded_nano), 0) AS refunded,
+     COALESCE(sum(fee_nano), 0) AS fee FROM payments_card WHERE provider = $1`,
     [provider],
   );
-  return { creditedNano: nano(row?.credited ?? 0n), refundedNano: nano(row?.refunded ?? 0n) };
+  const { credited = 0n, refunded = 0n, fee = 0n } = row ?? {};
+  return { creditedNano: nano(credited), refundedNano: nano(refunded), feeNano: nano(fee) };
 }

@@ -12,7 +12,7 @@ export {
   PROVIDER_NAMES,
   type ProviderName,
 } from './card-rows.ts';
-export { type CardPostings, cardReceipts } from './card-table.ts';
+export { type CardPostings, type CardSums, cardReceipts } from './card-table.ts';
 
 export interface OpenCardsOptions extends Omit<CardOptions, 'providers'> {
   readonly config: Config;

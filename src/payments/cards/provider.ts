@@ -34,6 +34,13 @@ export interface PaymentFacts {
   readonly returnReason?: string | undefined;
   /** Whether a bank has taken money back. */
   readonly isDisputed?: boolean;
+  /**
+   * Sum of the fees that the provider has kept, refunds and disputes included; `undefined` if it is not
+   * known in USD.
+   */
+  readonly feeNano?: bigint | undefined;
+  /** The fee is not known yet; it is read again. */
+  readonly isFeePending?: boolean;
   readonly receiptUrl?: string | undefined;
   /** The card that the payer has saved with this payment. */
   readonly savedCard?: SavedCard | undefined;

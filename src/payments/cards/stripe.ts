@@ -16,6 +16,7 @@ import { type Nano, ZERO, formatUsd, nano, smaller, usdToNano } from '../../core
 import { connectorOf } from '../../net/connector.ts';
 import type { CardPayment, CardRefund } from './card-rows.ts';
 import type { SavedCard } from './saved-cards.ts';
+import { feesOf } from './stripe-fees.ts';
 import type {
   ChargeResult,
   CheckoutPage,
@@ -200,7 +201,7 @@ class StripeProvider implements PaymentProvider {
     const { state, intent: intentId } = await this.#pageState(payment);
     if (intentId === undefined) return { ...NOTHING, state };
     const intent = await this.#stripe.paymentIntents.retrieve(intentId, {
-      expand: ['latest_charge', 'payment_method'],
+      expand: ['latest_charge.balance_transaction', 'payment_method'],
     });
     const { id, status, currency, amount_received: received } = intent;
     if (status === 'processing') return { ...NOTHING, state: 'processing', intent: id };
@@ -211,9 +212,9 @@ class StripeProvider implements PaymentProvider {
     }
     if (currency !== 'usd') throw new Error(`The payment ${id} is in ${currency}, not in usd`);
     const charge = typeof intent.latest_charge === 'string' ? null : intent.latest_charge;
-    const [returned, disputed] = await Promise.all([
+    const [returned, { cents: disputed, balance }] = await Promise.all([
       this.#refundsAt(id, refunds),
-      this.#disputedCents(id),
+      this.#disputesAt(id),
     ]);
     const returnedCents = BigInt(returned.otherCents + disputed);
     // With taxes the payer has paid more than is credited: each cent returns its share of the credit.
@@ -226,6 +227,7 @@ class StripeProvider implements PaymentProvider {
       returnedNano: smaller(paidNano, share),
       returnReason: disputed > 0 ? 'Disputed card payment' : 'Refunded card payment',
       isDisputed: disputed > 0,
+      ...feesOf(charge, [...returned.balance, ...balance]),
       receiptUrl: charge?.receipt_url ?? undefined,
       savedCard: savedCardOf(intent),
       refunds: returned.own,
@@ -364,10 +366,12 @@ class StripeProvider implements PaymentProvider {
   async #refundsAt(payment_intent: string, refunds: readonly CardRefund[]) {
     const ids = new Set(refunds.map(({ id }) => id));
     const own = new Map<string, RefundResult>();
+    const balance: Stripe.Refund['balance_transaction'][] = [];
     let otherCents = 0;
     for await (const one of bounded(
-      this.#stripe.refunds.list({ payment_intent, limit: PAGE_SIZE }),
+      this.#stripe.refunds.list({ payment_intent, limit: PAGE_SIZE, expand: REFUND_BALANCE }),
     )) {
+      balance.push(one.balance_transaction, one.failure_balance_transaction ?? null);
       const isFailed = one.status === 'failed' || one.status === 'canceled';
       const id = one.metadata?.[REFUND_ID];
       // A refund that the database does not know, for example after a restore, counts as one of others.
@@ -375,20 +379,23 @@ class StripeProvider implements PaymentProvider {
       else if (isFailed) own.set(id, { state: 'failed', failure: one.failure_reason ?? 'failed' });
       else own.set(id, { state: 'paid' });
     }
-    return { own, otherCents };
+    return { own, otherCents, balance };
   }
 
-  async #disputedCents(payment_intent: string): Promise<number> {
+  async #disputesAt(payment_intent: string) {
+    const balance: Stripe.BalanceTransaction[] = [];
     let cents = 0;
-    for await (const { status, amount } of bounded(
+    for await (const { status, amount, balance_transactions: changes } of bounded(
       this.#stripe.disputes.list({ payment_intent, limit: PAGE_SIZE }),
     )) {
       if (!WITHOUT_LOSS.has(status)) cents += amount;
+      balance.push(...changes);
     }
-    return cents;
+    return { cents, balance };
   }
 }
 
+const REFUND_BALANCE = ['data.balance_transaction', 'data.failure_balance_transaction'];
 const NOTHING = { paidNano: ZERO, returnedNano: ZERO, refunds: new Map<string, RefundResult>() };
 
 function noticeOf({ id, type, created, data }: Stripe.Event): Notice | undefined {

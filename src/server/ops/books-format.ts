@@ -39,6 +39,7 @@ const BEANCOUNT_ACCOUNTS: Readonly<Record<string, string>> = {
   'house:daily-credit': 'Expenses:Daily-Credit',
   'house:bad-debt': 'Expenses:Bad-Debt',
   'house:supplier-cost': 'Expenses:Supplier-Cost',
+  'house:card-fees:stripe': 'Expenses:Card-Fees:Stripe',
 };
 const SUPPLIER = 'house:supplier:';
 const OPENING = 'Equity:Opening-Balances';
