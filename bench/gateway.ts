@@ -22,7 +22,7 @@ listen: { host: 127.0.0.1, port: ${process.env['BENCH_PORT'] ?? '0'} }
 ${database === undefined ? '' : `database: ${JSON.stringify(database)}`}
 embedded: { enabled: false }
 discovery: { enabled: false }
-engines: { bench: { url: ${upstream}, maxConnections: 4096, concurrency: 4096 } }
+engines: { bench: { url: ${upstream}, maxConnections: 4096, concurrency: 4096 }${process.env['BENCH_ENGINES'] ?? ''} }
 models:
   - id: bench-model
     type: text
@@ -32,6 +32,7 @@ models:
     price: { input: 0.05, output: 0.2 }
     replicas: [{ engine: bench, model: upstream-model }]
 ${moreModels(Number(process.env['BENCH_MODELS'] ?? '0'))}
+${process.env['BENCH_MODEL_LINES'] ?? ''}
 limits:
   starterCreditUsd: 1000000
   keyConcurrency: 100000

@@ -129,6 +129,8 @@ describe('a tool loop', () => {
   let claude: AnthropicEngine;
   let farebox: TestApp;
   let count = 0;
+  /** Number of calls side by side in the next response. */
+  let callCount = 1;
   /** Requests that a provider would reject. */
   const problems: string[] = [];
 
@@ -159,7 +161,7 @@ describe('a tool loop', () => {
         const body = JSON.parse(text);
         const problem = problemOf(body);
         if (problem !== undefined) problems.push(`${body.model}: ${problem}`);
-        void behave(callOf(body.model), response, { model: 'm', body: text });
+        void behave(callsOf(body.model), response, { model: 'm', body: text });
       },
     };
   });
@@ -174,36 +176,38 @@ describe('a tool loop', () => {
   });
 
   /** The next response of an engine, in its own form. */
-  function callOf(model: string): Behaviour {
+  function callsOf(model: string): Behaviour {
     count += 1;
+    const numbers = Array.from({ length: callCount }, (_, at) => at);
     const made = { name: NAME, arguments: '{"a":1}' };
     if (model === 'at-responses') {
       const output = [
         reasoning(`rs_${count}`, ['Sealed'], `gAAA${count}`),
-        functionCall(String(count), NAME, { a: 1 }),
+        ...numbers.map((at) => functionCall(`${count}_${at}`, NAME, { a: 1 })),
       ];
       return responds({ output });
     }
-    const extra = { google: { thought_signature: `sig-${count}` } };
+    const extra_content = { google: { thought_signature: `sig-${count}` } };
     const isGemini = model === 'at-gemini';
     // Some engines count their calls from zero in each response.
-    const id = isGemini
-      ? 'function-call-1'
-      : model === 'at-mistral'
-        ? 'abcdef123'
-        : `call:${count}`;
-    const call = {
-      index: 0,
-      id,
+    const idOf = (at: number): string =>
+      isGemini
+        ? `function-call-${at}`
+        : model === 'at-mistral'
+          ? `abcdef12${at}`
+          : `call:${count}:${at}`;
+    const tool_calls = numbers.map((at) => ({
+      index: isGemini ? 0 : at,
+      id: idOf(at),
       type: 'function',
       function: made,
-      ...(isGemini ? { extra_content: extra } : {}),
-    };
+      ...(isGemini && at === 0 ? { extra_content } : {}),
+    }));
     const message = {
       role: 'assistant',
       content: null,
       reasoning_content: 'Plain',
-      tool_calls: [call],
+      tool_calls,
     };
     const usage = { prompt_tokens: 9, completion_tokens: 5, total_tokens: 14 };
     return {
@@ -263,18 +267,32 @@ describe('a tool loop', () => {
 
   for (const client of CLIENTS) {
     test(`of ${client.path} never fails`, async () => {
-      const turn = fc.record({ model: fc.constantFrom(...MODELS), stream: fc.boolean() });
+      const turn = fc.record({
+        model: fc.constantFrom(...MODELS),
+        stream: fc.boolean(),
+        calls: fc.integer({ min: 1, max: 3 }),
+        /** Whether the user writes after the results. */
+        says: fc.boolean(),
+      });
       await fc.assert(
         fc.asyncProperty(fc.array(turn, { minLength: 2, maxLength: 8 }), async (turns) => {
           const history: Json[] = [{ role: 'user', content: 'Add' }];
-          for (const { model, stream } of turns) {
+          for (const { model, stream, calls, says } of turns) {
             count += 1;
+            callCount = calls;
             claude.script.length = 0;
             claude.seen.length = 0;
             claude.script.push({
               content: [
                 { type: 'thinking', thinking: `Thought ${count}` },
-                { type: 'tool_use', id: `toolu_${count}`, name: NAME, input: { a: 1 } },
+                ...Array.from({ length: calls }, (_, at) => {
+                  return {
+                    type: 'tool_use',
+                    id: `toolu_${count}_${at}`,
+                    name: NAME,
+                    input: { a: 1 },
+                  };
+                }),
               ],
             });
             const { secret } = farebox.owner;
@@ -283,8 +301,9 @@ describe('a tool loop', () => {
             assert.equal(answer.status, 200, `${model}: ${answer.text}`);
             assert.deepEqual(problems.splice(0), []);
             const { output, ids } = client.read(answer, stream);
-            assert.equal(ids.length, 1, answer.text);
+            assert.equal(ids.length, calls, answer.text);
             history.push(...output, ...client.result(ids));
+            if (says) history.push({ role: 'user', content: 'Go on' });
             if (model === 'anthropic') {
               assert.ok(
                 claude.seen.every(({ usage }) => usage !== undefined),
@@ -300,6 +319,7 @@ describe('a tool loop', () => {
     test(`of ${client.path} returns signed reasoning to its engine after turns of others`, async () => {
       const history: Json[] = [{ role: 'user', content: 'Add' }];
       let thought = '';
+      callCount = 1;
       for (const model of ['anthropic', 'mistral', 'responses', 'anthropic']) {
         thought ||= `Thought of ${client.path}`;
         claude.script.length = 0;

@@ -3,11 +3,7 @@ import { CHAT_PATHS, type EngineFailure } from '../../engines/engines.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
 import type { PreparedAdditions } from '../additions.ts';
 import type { ChatPlan } from '../chat-plan.ts';
-import {
-  type ChatResponse,
-  readChatResponse,
-  type ResponseOptions,
-} from '../wire/chat-response.ts';
+import { type ChatResponse, readChatBody, type ResponseOptions } from '../wire/chat-response.ts';
 import { engineFields, type EngineTarget } from '../wire/engine-request.ts';
 import { ANTHROPIC } from './anthropic/anthropic.ts';
 import { RESPONSES } from './responses/responses.ts';
@@ -73,5 +69,7 @@ export function readUpstream(
   if (pass !== undefined) return pass.readResponse(body, options.maxOutputTokens);
   const message = parsedJsonObject(body.toString());
   const completion = message && upstream.readResponse(message);
-  return completion && readChatResponse(Buffer.from(JSON.stringify(completion)), options);
+  if (completion === undefined) return undefined;
+  const bytes = Buffer.from(JSON.stringify(completion));
+  return readChatBody({ bytes, body: completion, text: undefined }, options);
 }

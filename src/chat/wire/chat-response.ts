@@ -114,9 +114,14 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
     // The parser's message quotes the response, so it stays internal.
     throw garbage(cause);
   }
-  if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
-    throw garbage('no choices');
-  }
+  if (!isJsonObject(body)) throw garbage('no choices');
+  return readChatBody({ bytes, body, text }, options);
+}
+
+/** Reads a chat completion that is parsed. Throws `INFERENCE_FAILED` if it has no choices. */
+export function readChatBody(source: ResponseSource, options: ResponseOptions): ChatResponse {
+  const { body } = source;
+  if (!Array.isArray(body['choices']) || body['choices'].length === 0) throw garbage('no choices');
   const given: readonly unknown[] = body['choices'];
   const count = Math.min(given.length, options.choiceCount);
   const output: ReadOutput = { tally: undefined };
@@ -132,7 +137,7 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   const usage = readUsage(body['usage']);
   const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
-    source: { bytes, body, text },
+    source,
     choices,
     reported:
       usage === undefined

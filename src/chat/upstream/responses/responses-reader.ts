@@ -8,12 +8,17 @@ import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { BROKEN_STREAM, DONE_EVENT, eventText } from '../../wire/stream-events.ts';
 import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
+import { textOfJson } from '../../agents/response-blocks.ts';
 import { detailsOf, reasoningText } from './reasoning-details.ts';
 import { annotationOf, callOf, finishOf, partsOf } from './responses-to-chat.ts';
 import { functionOf } from '../../wire/chat-choice.ts';
 
 const HEAD = `data: ${CHUNK_START}"choices":[{"index":0,"delta":`;
 const TAIL = ',"finish_reason":null}]}\n\n';
+
+/** A delta of text in the order of OpenAI, the most frequent event, without log probabilities. */
+const TEXT_DELTA =
+  /^\{"type":"response\.output_text\.delta",(?:"sequence_number":\d+,)?"item_id":"[^"\\]*","output_index":(\d+),"content_index":\d+,"delta":"((?:[ !#-[\]-\uffff]|\\(?:["\\/bfnrt]|u[\da-f]{4}))+)"(?:,"logprobs":\[\])?(?:,"obfuscation":"[^"\\]*")?\}$/i;
 
 /** The output item that the events of one `output_index` belong to. */
 interface OpenItem {
@@ -53,6 +58,8 @@ export class ResponsesReader implements UpstreamReader {
   #take({ bytes, start, end }: SseData): string {
     if (this.#isOver) return '';
     const text = bytes.toString('utf8', start, end);
+    const [, index, json] = TEXT_DELTA.exec(text) ?? [];
+    if (index !== undefined && json !== undefined) return this.#text(Number(index), json);
     const event = parsedJsonObject(text);
     if (event === undefined) return text.trim() === '[DONE]' ? '' : this.#fail().toString();
     switch (event['type']) {
@@ -123,6 +130,14 @@ export class ResponsesReader implements UpstreamReader {
     if (!Array.isArray(logprobs) || logprobs.length === 0) return this.#delta({ [member]: shown });
     const choice = { index: 0, delta: { [member]: shown }, logprobs: { content: logprobs } };
     return this.#chunk([{ ...choice, finish_reason: null }]);
+  }
+
+  /** `json`: content of a JSON string, which stays as the engine escaped it. */
+  #text(index: number, json: string): string {
+    const item = this.#items.get(index);
+    if (item !== undefined) item.hasText = true;
+    this.#contentLength += json.includes('\\') ? textOfJson(json).length : json.length;
+    return `${this.#role()}${HEAD}{"content":"${json}"}${TAIL}`;
   }
 
   #arguments({ output_index: index }: JsonObject, text: unknown): string {
