@@ -141,7 +141,7 @@ async function serveBuilds(context: BrowserContext): Promise<{ number: number }>
     try {
       const response = await route.fetch({ url: url.href });
       const type = response.headers()['content-type'] ?? '';
-      const isText = /^text\//.test(type);
+      const isText = type.startsWith('text/');
       return await (isText
         ? route.fulfill({ response, body: renamed(await response.text()) })
         : route.fulfill({ response }));
