@@ -104,10 +104,10 @@ async function fill(store: Store): Promise<void> {
         daily_day, daily_spent_nano, daily_held_nano, created_ms)
         SELECT account_id, 1000000, 0, 0, 0, 0, 0, min(created_ms) FROM ledger_usage
         GROUP BY account_id`);
+      if (IS_POSTGRES) await tx.query('ANALYZE');
     },
     { timeoutMs: 600_000, durable: false },
   );
-  if (IS_POSTGRES) await store.query('ANALYZE');
 }
 
 const PAIRS = [
