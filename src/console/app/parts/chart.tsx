@@ -4,6 +4,7 @@
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { countText, roughCount, shortDay, usdAxis, usdDecimals } from '../format.ts';
+import { useModels } from '../lookups.ts';
 import { colours } from '../theme.ts';
 import { Table, figure, money } from './table.tsx';
 import { Usd } from './values.tsx';
@@ -33,6 +34,7 @@ export function DayChart({ label, days, series, isMoney }: DayChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<number>();
   const palette = colours.value;
+  const models = useModels();
   useEffect(() => {
     const { current } = box;
     if (current === null) return undefined;
@@ -58,7 +60,9 @@ export function DayChart({ label, days, series, isMoney }: DayChartProps) {
           {series.map(({ name }, index) => (
             <li key={name}>
               <span class={`swatch c${Math.min(index, SERIES_COLOURS - 1)}`} />
-              <span class="name">{name}</span>
+              <span class="name" title={name}>
+                {models.find(({ id }) => id === name)?.model_spec.name ?? name}
+              </span>
               <span class="num soft">
                 {isMoney ? (
                   <Usd value={figures[index]} decimals={decimals} />
