@@ -289,7 +289,7 @@ class PromptWriter {
   }
 }
 
-const BASE64_URL = /^data:([\w.+-]{1,60}\/[\w.+-]{1,60})(?:;[^,;]{1,99})*;base64,/i;
+const BASE64_URL = /^data:([\w.+-]+\/[\w.+-]+)(?:;[^,;]+)*;base64,/i;
 const AUDIO_TYPES: Readonly<Record<string, string>> = { mp3: 'audio/mpeg', m4a: 'audio/mp4' };
 
 function textPart(text: string): { readonly type: 'text'; readonly text: string } {

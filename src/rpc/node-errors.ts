@@ -87,18 +87,19 @@ const ANY_MESSAGE = /^/;
 const DATA_CODES = [4444, -32000, -32001, -32002, -32019, -32603, -38001, -39001];
 
 /** Errors of nodes of every family. */
-const LACKS: readonly Rule<Lack>[] = [
+const LACKS: readonly Rule<Lack | undefined>[] = [
   // All nodes; proxyd: not whitelisted.
   [[-32601], ANY_MESSAGE, 'method'],
-  // Hardhat, Ganache, Erigon and zkSync also report reverts and invalid transactions as -32603.
+  // Hardhat, Ganache, Erigon and zkSync report reverts and invalid transactions as -32603 too.
   [
     [-32603],
-    /^(?!.*(?:revert|vm exception|out of gas|opcode|insufficient|gas (?:too low|required)|nonce|already known|invalid (?:argument|param|input)))/is,
-    'capacity',
+    /revert|vm exception|out of gas|opcode|insufficient|gas (?:too low|required)|nonce|already known|invalid (?:argument|param|input)/i,
+    undefined,
   ],
+  [[-32603], ANY_MESSAGE, 'capacity'],
 ];
 
-const LACKS_OF: Readonly<Record<Family, readonly Rule<Lack>[]>> = {
+const LACKS_OF: Readonly<Record<Family, readonly Rule<Lack | undefined>[]>> = {
   evm: [
     // EIP-1474, Alchemy, Infura, QuickNode, Chainstack: the plan does not include the method.
     [

@@ -21,8 +21,8 @@ export interface EngineDialect {
   readonly renamed: readonly (readonly [name: string, engineName: string])[];
   /** Length of the ids of tool calls, if the engine accepts only letters and digits of that length. */
   readonly callIdCharacters?: number;
-  /** Models that reject the tool calls of a message if the first one has no signature. */
-  readonly signedCalls: RegExp | undefined;
+  /** Models that reject the tool calls of a message if the first one has no signature: all but these. */
+  readonly unsignedCalls: RegExp | undefined;
   /** Members of a last message by the assistant, which the engine rejects otherwise. */
   readonly lastMessage?: JsonObject;
   /**
@@ -59,7 +59,7 @@ const SELF_HOSTED: EngineDialect = {
   padding: false,
   continuousUsage: false,
   renamed: [],
-  signedCalls: undefined,
+  unsignedCalls: undefined,
   cacheMarks: false,
   cacheSalt: true,
   countsReasoning: true,
@@ -97,7 +97,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     maxStops: 5,
     countsReasoning: false,
     leaveOutOfMessages: [CACHE_MARK],
-    signedCalls: /^(?!.*gemini-[12])/,
+    unsignedCalls: /gemini-[12]/,
   },
   groq: { ...HOSTED, prefill: ALWAYS, leaveOutOfMessages: NO_REASONING },
   litellm: {

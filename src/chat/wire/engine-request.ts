@@ -131,7 +131,7 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   if (!request.isPlain || dialect.lastMessage !== undefined) {
     messages = knownMessages(messages, dialect);
   }
-  if (dialect.signedCalls?.test(target.model) === true) messages = withSignatures(messages);
+  if (dialect.unsignedCalls?.test(target.model) === false) messages = withSignatures(messages);
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
   if (target.mayPrefill === true) setPrefill(fields, messages.at(-1), dialect);
