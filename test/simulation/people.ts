@@ -20,13 +20,15 @@ interface Town {
   readonly owner: string;
   /** URL of a server. */
   url(): string;
+  /** Called after each confirmation. */
+  confirm(): void;
 }
 
 /** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
 export async function operate(town: Town): Promise<void> {
   const { random } = world();
   for (let count = 0; !town.isOver; count += 1) {
-    await world().sleep(random.between(1_000, 30_000));
+    await world().sleep(random.between(1_000, 15_000));
     const { accountId } = random.pick(town.callers).account;
     const cents = random.between(1, 500);
     const reference = `move-${count}-of-this-run`;
@@ -41,6 +43,7 @@ export async function operate(town: Town): Promise<void> {
       world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
       if (reply?.status === 200) {
         town.credited.set(reference, { accountId, cents });
+        town.confirm();
         break;
       }
       await world().sleep(random.between(100, 5_000));

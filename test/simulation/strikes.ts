@@ -39,6 +39,8 @@ export interface Struck {
   readonly chain: Chain;
   readonly nodes: readonly ChainNode[];
   readonly database: SimulatedPostgres | undefined;
+  /** Resolves when the operator receives a confirmation, or the card processor a new checkout. */
+  readonly confirmation: () => Promise<void>;
 }
 
 /** Starts the server until it serves. */
@@ -48,7 +50,7 @@ export async function keepRunning(farebox: FareboxMachine): Promise<void> {
 
 /** Lets a fault begin and end. */
 export async function strike(
-  { weather, fareboxes, models, stripe, chain, nodes, database }: Struck,
+  { weather, fareboxes, models, stripe, chain, nodes, database, confirmation }: Struck,
   { kind, forMs, strength }: Fault,
 ): Promise<void> {
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
@@ -65,8 +67,15 @@ export async function strike(
     await world().sleep(forMs);
     Object.assign(target, before);
   };
+  // A request fails only if each model server fails.
+  const failing = async (some: readonly ModelServer[]): Promise<void> => {
+    const change = { failOnce: Math.ceil(1 + strength * 5) };
+    await Promise.all(some.map((each) => during(each.faults, change)));
+  };
   switch (kind) {
     case 'crash':
+      // A step that should be durable, and is not, is lost at this moment.
+      if (strength < 0.75) await Promise.race([confirmation(), world().sleep(MAX_DOWN_MS)]);
       farebox.crash();
       await world().sleep(Math.min(forMs, MAX_DOWN_MS));
       return keepRunning(farebox);
@@ -120,7 +129,7 @@ export async function strike(
     case 'slow model':
       return during(model.faults, { slowMs: Math.ceil(strength * 20_000) });
     case 'failing model':
-      return during(model.faults, { failOnce: Math.ceil(1 + strength * 5) });
+      return failing(strength < 0.5 ? models : [model]);
     case 'dead model':
       return during(model.machine, { pausedUntilMs: world().nowMs + forMs });
     case 'card processor': {

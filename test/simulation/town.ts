@@ -26,6 +26,7 @@ const MODEL_PORTS = [9_001, 9_002];
 const MAX_CALM_MS = 11 * 60_000;
 const MIN_CALM_MS = 60_000;
 const WALLETS = 2;
+const NEW_CHECKOUT = 'POST /v1/checkout/sessions';
 const NODE_PORTS = [8_545, 8_546, 8_547];
 /** Pays the gas of settlements. */
 const GAS_KEY = `0x${'22'.repeat(32)}`;
@@ -85,6 +86,7 @@ export class Town {
   readonly events: StripeEvent[] = [];
   stripe!: StripeDouble;
   stripeMachine!: Machine;
+  #confirmation = Promise.withResolvers<void>();
   isOver = false;
   isCalm = false;
   owner = '';
@@ -160,6 +162,11 @@ export class Town {
     const stripe = await world().on(processor, () => StripeDouble.start());
     this.stripe = stripe;
     stripe.onEvent = (event) => this.events.push(event);
+    stripe.fate = (request) => {
+      // The first effect outside of the server.
+      if (request === NEW_CHECKOUT) this.confirm();
+      return 'pass';
+    };
     this.#chain.start();
     for (const node of this.#nodes) node.start();
     const isShared = this.#database !== undefined;
@@ -315,7 +322,13 @@ export class Town {
       chain: this.#chain,
       nodes: this.#nodes,
       database: this.#database,
+      confirmation: () => this.#confirmation.promise,
     };
+  }
+
+  confirm(): void {
+    this.#confirmation.resolve();
+    this.#confirmation = Promise.withResolvers<void>();
   }
 
   /** Checks the books during the run. */
