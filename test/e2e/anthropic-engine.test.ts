@@ -226,6 +226,8 @@ describe('an engine of the Messages API', () => {
     ['n', 2],
     ['logit_bias', { 5: 1 }],
     ['stop', ['\n\n']],
+    ['frequency_penalty', 0.5],
+    ['response_format', { type: 'json_object' }],
   ] as const) {
     test(`${name}, which the protocol lacks, is rejected before the engine`, async () => {
       const seen = engine.seen.length;

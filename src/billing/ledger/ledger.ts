@@ -97,7 +97,7 @@ export {
 } from './movements.ts';
 export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
-export { type CardFee, cardFees, postCardFee } from './fees.ts';
+export { cardFees, postCardFee } from './fees.ts';
 export { addReportDays } from './report-sums.ts';
 export {
   type ReceiptConditions,

@@ -30,6 +30,9 @@ const HARMLESS: Readonly<Record<string, (value: unknown) => boolean>> = {
   audio: () => false,
   modalities: (value) => Array.isArray(value) && value.every((one) => one === 'text'),
   stop_token_ids: isEmpty,
+  frequency_penalty: (value) => value === 0,
+  presence_penalty: (value) => value === 0,
+  repetition_penalty: (value) => value === 1,
 };
 
 /** Throws 400 `INVALID_REQUEST` for a member that the protocol lacks. */

@@ -1,7 +1,6 @@
 /**
  * Converts the body of a chat to a request of Anthropic's Messages API. Reasoning is sent back only
- * if this protocol signed it. Members without a counterpart that determine the completion are rejected; others,
- * such as penalties, are left out.
+ * if this protocol signed it. Members without a counterpart that change the completion are rejected.
  */
 import { Fault } from '../../../core/faults.ts';
 import { sha256Hex } from '../../../core/ids.ts';
@@ -26,6 +25,9 @@ const MISSING = [
   'audio',
   'modalities',
   'stop_token_ids',
+  'frequency_penalty',
+  'presence_penalty',
+  'repetition_penalty',
 ];
 
 export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObject | undefined {
@@ -101,6 +103,11 @@ function stopsOf({ stop }: JsonObject): JsonObject {
 }
 
 function formatOf({ response_format: format }: JsonObject): JsonObject {
+  if (isJsonObject(format) && format['type'] === 'json_object') {
+    const message =
+      'The engine of this model accepts a response format with a schema only (json_schema)';
+    throw refuseMember(['response_format'], message, 'unsupported');
+  }
   const named = isJsonObject(format) ? format['json_schema'] : undefined;
   const schema = isJsonObject(named) ? named['schema'] : undefined;
   return isJsonObject(schema) ? { format: { type: 'json_schema', schema } } : {};
