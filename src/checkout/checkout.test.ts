@@ -296,6 +296,21 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal(await postedFee(other.id), 0);
   });
 
+  test('a key that may not read the balance credits and refunds without the fees', async () => {
+    stripe.canReadBalance = false;
+    try {
+      const { id, intent } = await paid(20);
+      await deliverAll();
+      await balanceBecomes(21);
+      stripe.refundByHand(intent, 500);
+      await deliverAll();
+      await balanceBecomes(16);
+      assert.equal(await postedFee(id), 0);
+    } finally {
+      stripe.canReadBalance = true;
+    }
+  });
+
   test('an inquiry takes nothing, and a lost dispute takes the credit once', async () => {
     const { intent } = await paid(20);
     await deliverAll();

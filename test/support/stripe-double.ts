@@ -89,6 +89,8 @@ export class StripeDouble {
   onEvent: (event: StripeEvent) => void = () => undefined;
   /** The currency of the operator's balance. */
   balanceCurrency = 'usd';
+  /** Whether the key may read the balance, and so expand the balance transactions of others. */
+  canReadBalance = true;
   /** Decline code of charges of saved cards. */
   declines: string | undefined;
   readonly #server: Server;
@@ -339,6 +341,11 @@ export class StripeDouble {
     const [, resource = '', id = '', action = ''] =
       /^(?:GET|POST) \/v1\/(checkout\/sessions|\w+)(?:\/(\w+))?(?:\/(\w+))?$/.exec(name) ?? [];
     const isPost = name.startsWith('POST');
+    const expanding = Object.values((query['expand'] ?? {}) as Json).join(' ');
+    if (!this.canReadBalance && expanding.includes('balance_transaction')) {
+      const message = 'The provided key does not have the required permissions for this endpoint';
+      throw new ApiError(403, { type: 'invalid_request_error', message });
+    }
     switch (resource) {
       case 'checkout/sessions':
         if (isPost) return this.#newSession(query);

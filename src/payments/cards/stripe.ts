@@ -198,10 +198,24 @@ class StripeProvider implements PaymentProvider {
   }
 
   async facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts> {
+    try {
+      return await this.#facts(payment, refunds, true);
+    } catch (error) {
+      if (!isRejection(error)) throw error;
+      // A restricted key may not read the balance: the credit must not depend on the fees.
+      return await this.#facts(payment, refunds, false);
+    }
+  }
+
+  async #facts(
+    payment: CardPayment,
+    refunds: readonly CardRefund[],
+    hasFees: boolean,
+  ): Promise<PaymentFacts> {
     const { state, intent: intentId } = await this.#pageState(payment);
     if (intentId === undefined) return { ...NOTHING, state };
     const intent = await this.#stripe.paymentIntents.retrieve(intentId, {
-      expand: ['latest_charge.balance_transaction', 'payment_method'],
+      expand: [hasFees ? 'latest_charge.balance_transaction' : 'latest_charge', 'payment_method'],
     });
     const { id, status, currency, amount_received: received } = intent;
     if (status === 'processing') return { ...NOTHING, state: 'processing', intent: id };
@@ -213,7 +227,7 @@ class StripeProvider implements PaymentProvider {
     if (currency !== 'usd') throw new Error(`The payment ${id} is in ${currency}, not in usd`);
     const charge = typeof intent.latest_charge === 'string' ? null : intent.latest_charge;
     const [returned, { cents: disputed, balance }] = await Promise.all([
-      this.#refundsAt(id, refunds),
+      this.#refundsAt(id, refunds, hasFees ? REFUND_BALANCE : []),
       this.#disputesAt(id),
     ]);
     const returnedCents = BigInt(returned.otherCents + disputed);
@@ -227,7 +241,7 @@ class StripeProvider implements PaymentProvider {
       returnedNano: smaller(paidNano, share),
       returnReason: disputed > 0 ? 'Disputed card payment' : 'Refunded card payment',
       isDisputed: disputed > 0,
-      ...feesOf(charge, [...returned.balance, ...balance]),
+      ...(hasFees ? feesOf(charge, [...returned.balance, ...balance]) : {}),
       receiptUrl: charge?.receipt_url ?? undefined,
       savedCard: savedCardOf(intent),
       refunds: returned.own,
@@ -237,7 +251,7 @@ class StripeProvider implements PaymentProvider {
   async refund(payment: CardPayment, refund: CardRefund): Promise<RefundResult> {
     const { intent: payment_intent } = payment;
     if (payment_intent === undefined) throw new Error('A payment without money has no refund');
-    const { own } = await this.#refundsAt(payment_intent, [refund]);
+    const { own } = await this.#refundsAt(payment_intent, [refund], []);
     const known = own.get(refund.id);
     if (known !== undefined) return known;
     const intent = await this.#stripe.paymentIntents.retrieve(payment_intent);
@@ -363,13 +377,13 @@ class StripeProvider implements PaymentProvider {
   }
 
   /** The refunds of Farebox with their states, and the sum of all others. */
-  async #refundsAt(payment_intent: string, refunds: readonly CardRefund[]) {
+  async #refundsAt(payment_intent: string, refunds: readonly CardRefund[], expand: string[]) {
     const ids = new Set(refunds.map(({ id }) => id));
     const own = new Map<string, RefundResult>();
     const balance: Stripe.Refund['balance_transaction'][] = [];
     let otherCents = 0;
     for await (const one of bounded(
-      this.#stripe.refunds.list({ payment_intent, limit: PAGE_SIZE, expand: REFUND_BALANCE }),
+      this.#stripe.refunds.list({ payment_intent, limit: PAGE_SIZE, expand }),
     )) {
       balance.push(one.balance_transaction, one.failure_balance_transaction ?? null);
       const isFailed = one.status === 'failed' || one.status === 'canceled';
@@ -393,6 +407,11 @@ class StripeProvider implements PaymentProvider {
     }
     return { cents, balance };
   }
+}
+
+function isRejection(error: unknown): boolean {
+  const { StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
+  return error instanceof StripePermissionError || error instanceof StripeInvalidRequestError;
 }
 
 const REFUND_BALANCE = ['data.balance_transaction', 'data.failure_balance_transaction'];
